@@ -7,7 +7,7 @@ from io import StringIO
 from operator import attrgetter
 from pathlib import Path
 
-from twofold.core import ConstantsError
+from twofold.core.errors import ConstantsError
 from twofold.measure.blind import ALL, BlindRow, read_blind
 from twofold.perf import ConstantRow, Constants
 from twofold.perf.known import Seen

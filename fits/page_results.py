@@ -24,7 +24,7 @@ Paths name entries of arrays: `training.pretrain.step_s`, `serving.serve.classes
 """
 SIMULATION = """# A rehearsal as data: `twofold/simulation/1`
 
-`twofold simulate SPEC --json` prints it. Generated from `contracts/results/simulation.py`.
+`twofold simulate SPEC --json` prints it. Generated from `contracts/results/simulated.py`.
 
 Lengths of time are seconds, sizes bytes, money USD, energy joules; names carry the unit. *or null* means that
 the run has no such number, for example no latency of a class of which nothing finished. New fields may be
@@ -33,16 +33,16 @@ added, none is renamed or changes its unit within version 1.
 # What a page is made of, innermost first.
 MODULES = {
     "plan": (
-        "money",
-        "portfolio",
-        "building",
+        "ledger",
+        "holdings",
+        "premises",
         "compliance",
         "parts",
         "training",
         "serving",
         "plan",
     ),
-    "simulation": ("simulation",),
+    "simulation": ("simulated",),
 }
 SCHEMA = files("twofold.contracts.results")
 INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}

@@ -86,8 +86,12 @@ def target_of(name: str) -> str:
 
 # Doors open to names; to a module where it is a closed vocabulary, of which others take many names at once.
 VOCABULARIES = {
+    "contracts.results": {
+        *("compliance", "holdings", "ledger", "loop", "premises"),
+        *("serving", "simulated", "sweeps", "training"),
+    },
     "answer": {"paths"},
-    "core": {"extras"},
+    "core": {"errors", "extras"},
     "perf": {"collectives"},
     "inference": {"regimes"},
     "policy.gate": {"events", "settings"},

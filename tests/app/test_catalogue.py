@@ -4,7 +4,8 @@ import pytest
 
 from twofold.app.catalogue import catalog_columns, catalog_rows, catalog_tables
 from twofold.catalog import load_catalog
-from twofold.core import InputError, UnknownKeyError, UnknownNameError
+from twofold.core import InputError, UnknownNameError
+from twofold.core.errors import UnknownKeyError
 from twofold.report.lines import WIDTH
 
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app.loop_page import LoopShown, _grouped, _row, notes_on_loads, share_of_load
-from twofold.contracts.results import (
+from twofold.contracts.results import Part
+from twofold.contracts.results.loop import (
     Finding,
     LoadPoint,
     LoopPage,
-    Part,
     Quantiles,
     Recovery,
     Row,

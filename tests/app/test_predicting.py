@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from twofold.app.measured_rows import predict
-from twofold.core import EncodingError, FileError, TableError
+from twofold.core import FileError, TableError
+from twofold.core.errors import EncodingError
 
 HEADER = (
     "id,model,gpu,gpus_total,framework,precision_weights,tp,isl_mean,osl_mean,concurrency,tpot_mean_ms,notes"

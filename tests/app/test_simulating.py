@@ -14,7 +14,8 @@ from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simu
 from twofold.contracts.results import plan_to_json
 from twofold.contracts.spec import Scenario
 from twofold.contracts.spec.scenario import parse_scenario, scenario_names
-from twofold.core import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
+from twofold.core import EmptyError, InputError, UnknownNameError, ValueRefusedError
+from twofold.core.errors import TraceError
 from twofold.rehearse import compared
 from twofold.rehearse.figure_table import flat_figures
 from twofold.report import ShownPlan

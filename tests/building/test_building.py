@@ -7,7 +7,8 @@ import pytest
 
 from twofold.catalog import load_catalog
 from twofold.catalog.figures import figure
-from twofold.contracts.results import Building, Plan, total_usd
+from twofold.contracts.results import Plan, total_usd
+from twofold.contracts.results.premises import Building
 from twofold.core import InfeasibleError
 
 TRAIN = """

@@ -11,7 +11,8 @@ from twofold.building.compliance_costs import CLAIM, Rent, bill_of, totals_of, u
 from twofold.building.compliance_records import keys_of, logs_of
 from twofold.building.compliance_system import RuledSystem, enclaves_of
 from twofold.catalog import ComplianceFigure, HardwarePrice, load_catalog
-from twofold.contracts.results import ComplianceItem, total_usd
+from twofold.contracts.results import total_usd
+from twofold.contracts.results.compliance import ComplianceItem
 from twofold.contracts.spec import ComplianceSpec
 
 CATALOG = load_catalog()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twofold.building.compliance_records import clusters_of, keys_of, logs_of, record_bytes
 from twofold.building.compliance_system import STAGING, RuledSystem, enclaves_of
 from twofold.catalog import ComplianceFigure, load_catalog
-from twofold.contracts.results import KeyPlan
+from twofold.contracts.results.compliance import KeyPlan
 
 CATALOG = load_catalog()
 System = Callable[..., RuledSystem]

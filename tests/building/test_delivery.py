@@ -21,7 +21,7 @@ from twofold.building.delivery import (
     year_of,
 )
 from twofold.catalog import load_catalog
-from twofold.contracts.results import Feed
+from twofold.contracts.results.premises import Feed
 
 CATALOG = load_catalog()
 

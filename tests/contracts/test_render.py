@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from twofold.contracts import render_error
 from twofold.contracts.spec import parse_spec
-from twofold.core import InputErrors, Place, UnitError
+from twofold.core import InputErrors, Place
+from twofold.core.errors import UnitError
 
 TEXT = """model: llama-3.1-70b
 serving:

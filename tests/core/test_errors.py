@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from twofold.core import InfeasibleError, InputError, InputErrors, Place, TwofoldError, UnitError
+from twofold.core import InfeasibleError, InputError, InputErrors, Place, TwofoldError
+from twofold.core.errors import UnitError
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"\bcode(?:: ClassVar\[str\])? = \"(E-[a-z-]+)\"")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import Dimension, QuantityError, UnitError, natural_quantity, parse_quantity
+from twofold.core import Dimension, natural_quantity, parse_quantity
+from twofold.core.errors import QuantityError, UnitError
 from twofold.core.quantity import UNITS, format_quantity
 
 DIMENSIONS = st.sampled_from(list(Dimension))

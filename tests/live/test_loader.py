@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twofold.contracts.results import LoadPoint
+from twofold.contracts.results.loop import LoadPoint
 from twofold.core import ValueRefusedError
 from twofold.live.loader import Prompt, closed_loop, open_loop
 from twofold.live.loads import poisson_arrivals_s

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import MissingExtraError
+from twofold.core.errors import MissingExtraError
 from twofold.live import closed_loop
 from twofold.live.gateway import run_gateway
 from twofold.live.gateway_config import GatewayConfig

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts.results import TrainingMeasured
-from twofold.core import AlteredError, BusyError, FileError, ValueRefusedError
+from twofold.contracts.results.loop import TrainingMeasured
+from twofold.core import AlteredError, FileError, ValueRefusedError
+from twofold.core.errors import BusyError
 from twofold.live import TrainJob, published_artefact, run_training, running, stop_all
 from twofold.live.checkpoints import newest_complete, step_of
 from twofold.live.training_record import read_events, read_steps, unequal_steps

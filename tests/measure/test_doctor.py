@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import LoadPoint, Quantiles, ServingMeasured, StepParts, TrainingMeasured
+from twofold.contracts.results.loop import LoadPoint, Quantiles, ServingMeasured, StepParts, TrainingMeasured
 from twofold.measure import diagnose
 from twofold.measure.doctor import communication_bound, input_bound, kv_pressure, tail_grows
 

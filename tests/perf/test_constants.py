@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.core import ConstantsError, Source
+from twofold.core import Source
+from twofold.core.errors import ConstantsError
 from twofold.perf import Constants, load_constants
 
 TABLE = """# version 3

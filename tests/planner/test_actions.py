@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.contracts.results import Action, Plan, RehearsedMachine, UnitCost, line_item, total_usd
+from twofold.contracts.results import Action, Plan, UnitCost, line_item, total_usd
+from twofold.contracts.results.holdings import RehearsedMachine
 from twofold.money.portfolio import answers_all
 from twofold.planner.actions import actions_of
 from twofold.report.lines import WIDTH

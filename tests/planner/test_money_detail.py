@@ -5,7 +5,8 @@ from math import inf
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.contracts.results import MoneyDetail, Plan, total_usd
+from twofold.contracts.results import Plan, total_usd
+from twofold.contracts.results.ledger import MoneyDetail
 from twofold.contracts.spec import parse_spec
 from twofold.money.detail import Billed, detailed_money
 from twofold.perf import load_constants

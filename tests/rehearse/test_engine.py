@@ -10,7 +10,7 @@ from bench.worlds.engine_loop import run_requests
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog import load_catalog
-from twofold.contracts.results import Simulation
+from twofold.contracts.results.simulated import Simulation
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors

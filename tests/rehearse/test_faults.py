@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.contracts.results import TrainingFigures
+from twofold.contracts.results.simulated import TrainingFigures
 from twofold.contracts.spec import Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors, TwofoldError

@@ -8,7 +8,8 @@ import pytest
 
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog import load_catalog
-from twofold.contracts.results import Plan, Simulation, TrainingFigures, TrainingPlan
+from twofold.contracts.results import Plan, TrainingPlan
+from twofold.contracts.results.simulated import Simulation, TrainingFigures
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError
 from twofold.perf import load_constants

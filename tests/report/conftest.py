@@ -4,26 +4,23 @@ import pytest
 
 from twofold.contracts.results import (
     Bound,
-    Checkpoints,
     ClassPlan,
     Count,
     CrossCell,
     Digests,
     Factor,
     FrontPoint,
-    Layout,
     Loser,
     Machine,
     Part,
     Plan,
     PriceUsed,
-    Replica,
-    Run,
     ScalingPoint,
     ServicePlan,
-    SloOutcome,
     TrainingPlan,
 )
+from twofold.contracts.results.serving import Replica, SloOutcome
+from twofold.contracts.results.training import Checkpoints, Layout, Run
 from twofold.core import Estimate, exact
 
 DAY_S = 86400.0

@@ -2,7 +2,8 @@
 
 import pytest
 
-from twofold.contracts.results import ClassFigures, Comparison, Difference, SloKept
+from twofold.contracts.results import ClassFigures
+from twofold.contracts.results.simulated import Comparison, Difference, SloKept
 from twofold.report.simulate import _comparison_lines, _is_unanswered
 
 

@@ -10,16 +10,7 @@ from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
 from twofold.contracts import METRICS, QUANTILES, metric_text
-from twofold.contracts.results import (
-    ClassPlan,
-    Derivation,
-    Input,
-    Loser,
-    Part,
-    ServicePlan,
-    SloOutcome,
-)
-from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.contracts.results import ClassPlan, Derivation, Input, Loser, Part, ServicePlan, serving
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import Service, Traffic
 from twofold.core import (
@@ -152,10 +143,10 @@ def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:
             yield f"{', '.join(wanted)} {what}: measure `{metric}_s` beside `service_s`"
 
 
-def _replica(size: int, service: MeasuredService) -> ReplicaPlan:
+def _replica(size: int, service: MeasuredService) -> serving.Replica:
     text = f"measured · batches up to {service.batch_sizes[-1]:g}"
     largest = int(service.batch_sizes[-1])
-    return ReplicaPlan(size, None, None, None, None, None, None, None, largest, None, text)
+    return serving.Replica(size, None, None, None, None, None, None, None, largest, None, text)
 
 
 def _class(
@@ -179,13 +170,13 @@ def _class(
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
         found = _latency_s(service, rate, name)
         met = None if found is None else found.value <= goal_s
-        outcomes.append(SloOutcome(name, goal_s, found, met))
+        outcomes.append(serving.SloOutcome(name, goal_s, found, met))
     if window_s is not None:
         work = load.mean_rate_per_s * DAY_S / count.needed
         # Where the rate may be nothing, the far end is that of its middle.
         ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
         done_s = Estimate(*ends_s, "s", limits.source)
-        outcomes.append(SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
     is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}

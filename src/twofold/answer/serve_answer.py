@@ -31,8 +31,7 @@ from twofold.answer.serving_replica import (
     taken_bytes,
 )
 from twofold.answer.uncertainty import draw_factors
-from twofold.contracts.results import Bound, Machine, Part
-from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.contracts.results import Bound, Machine, Part, serving
 from twofold.core import Estimate, Source, exact
 from twofold.inference import (
     RESOURCES,
@@ -68,7 +67,7 @@ class ServingEstimate:
     model: str
     parameters: int
     machine: Machine
-    replica: ReplicaPlan
+    replica: serving.Replica
     compute_format: str  # what the matrix units run
     fallback: str  # why that is not what was asked; "" when it is
     input_tokens: float

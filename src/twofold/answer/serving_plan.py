@@ -32,17 +32,7 @@ from twofold.answer.serving_replica import (
 )
 from twofold.answer.uncertainty import flip_fraction, flip_warning
 from twofold.contracts import stated_goal
-from twofold.contracts.results import (
-    Bound,
-    ClassPlan,
-    Count,
-    Loser,
-    Part,
-    Pool,
-    ServicePlan,
-    SloOutcome,
-)
-from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.contracts.results import Bound, ClassPlan, Count, Loser, Part, ServicePlan, serving
 from twofold.core import DAY_S, YEAR_S, Estimate, Source
 from twofold.inference import (
     RESOURCES,
@@ -131,9 +121,9 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
 
 
-def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> Pool:
+def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Pool:
     chosen = pool.pool
-    return Pool(
+    return serving.Pool(
         name=chosen.classes[0],
         classes=chosen.classes,
         model=chosen.variant,
@@ -210,15 +200,19 @@ def _class_plan(
     )
 
 
-def _slos(load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn) -> tuple[SloOutcome, ...]:
+def _slos(
+    load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn
+) -> tuple[serving.SloOutcome, ...]:
     outcomes = []
     for metric, limit_s in load.traffic.slo.latencies_s.items():
         predicted = percentiles[metric]
-        outcomes.append(SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
+        outcomes.append(serving.SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
     window_s = load.traffic.slo.finish_within_s
     if window_s is not None:
         done = holds.inverse(load.mean_rate_per_s * DAY_S)
-        outcomes.append(SloOutcome("finish_within", window_s, done.estimate("s"), done.middle <= window_s))
+        outcomes.append(
+            serving.SloOutcome("finish_within", window_s, done.estimate("s"), done.middle <= window_s)
+        )
     return tuple(outcomes)
 
 
@@ -240,7 +234,7 @@ def _token_rate(main: DrawnPool, context: Context) -> Estimate:
     return Drawn(rate, rate * traffic).estimate("tok/s")
 
 
-def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> ReplicaPlan:
+def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Replica:
     replica = pool.pool.replica
     limit = batch_limit(replica, pool.loads[0].traffic.lengths)
     return replica_plan(replica, choice.entry.engine, int(one(limit)), _replica_text(replica))

@@ -9,8 +9,7 @@ from twofold.answer.ranges import Drawn, drawn, drawn_service, serving_spread
 from twofold.answer.uncertainty import Draws, Spread, factor_ends
 from twofold.catalog import Model
 from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import Part
-from twofold.contracts.results import Replica as ReplicaPlan
+from twofold.contracts.results import Part, serving
 from twofold.core import Estimate, Source, exact
 from twofold.inference import Replica, Served, capacity, cold_start_s
 from twofold.perf import Constants, Floats, bytes_per_weight, one
@@ -87,9 +86,9 @@ def layout_text(replica: Replica, alone: str, *more: str) -> str:
     return " · ".join([*shown, f"{replica.weights_format} weights", f"{replica.kv_format} KV", *more])
 
 
-def replica_plan(replica: Replica, engine: str, max_batch: int, text: str) -> ReplicaPlan:
+def replica_plan(replica: Replica, engine: str, max_batch: int, text: str) -> serving.Replica:
     """The replica as the plan's schema writes it."""
-    return ReplicaPlan(
+    return serving.Replica(
         accelerator_count=round(one(replica.accelerator_count)),
         **{name: round(one(getattr(replica, name))) for name in LAYOUT},
         weights_format=replica.weights_format,

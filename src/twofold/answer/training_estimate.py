@@ -18,7 +18,7 @@ from twofold.answer.training_step import (
     training_site,
 )
 from twofold.answer.uncertainty import Draws, draw_factors
-from twofold.contracts.results import Bound, Count, Layout, Machine, Part
+from twofold.contracts.results import Bound, Count, Machine, Part, training
 from twofold.core import Estimate, ValueRefusedError
 from twofold.perf import Constants
 from twofold.training import TrainingJob, memory, step_time
@@ -63,7 +63,7 @@ class TrainingEstimate:
     sequence_tokens: int
     batch_sequences: int
     machine: Machine
-    layout: Layout
+    layout: training.Layout
     step_s: Estimate  # one optimiser step
     step_parts: tuple[Part, ...]
     communication_exposed_s: Estimate

@@ -30,7 +30,7 @@ from twofold.answer.training_trials import (
     rivals,
 )
 from twofold.answer.uncertainty import estimate_of, flip_fraction, flip_warning
-from twofold.contracts.results import Count, Part, Run, RunTotals, ScalingPoint, Tenancy, TrainingPlan
+from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
 from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
 from twofold.training import Limits, Priced, price_layouts, search, step_time
@@ -91,7 +91,7 @@ def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Con
     }
 
 
-def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Context) -> Run:
+def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Context) -> training.Run:
     """A run with what its spec keeps for other causes, energy at the meter."""
     shares = entry.headroom.shares
     total = sum(shares.values()) or 1.0
@@ -103,8 +103,10 @@ def _run(entry: TrainingRun, chosen: MachineTrial, run: RunEstimate, context: Co
         "energy_j": energy_j,
         "carbon_gco2": carbon(energy_j, chosen.offer.price, context),
     }
-    same = {field.name: getattr(run, field.name) for field in fields(RunTotals) if field.name not in own}
-    return Run(**same, **own)
+    same = {
+        field.name: getattr(run, field.name) for field in fields(training.RunTotals) if field.name not in own
+    }
+    return training.Run(**same, **own)
 
 
 def _peak_ratio(trained: TrainedStep) -> Estimate:
@@ -187,7 +189,7 @@ def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Sca
     return tuple(points)
 
 
-def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Tenancy, ...]:
+def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[training.Tenancy, ...]:
     """The same run on bare metal and on virtual machines, with the overhead that the spec states (R-034)."""
     chosen = choice.chosen
     overhead = context.spec.supply.virtual_overhead_fraction
@@ -206,7 +208,7 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Ten
             if price is None
             else step.times(run.total_accelerator_h * price / step.middle).estimate("USD")
         )
-        rows.append(Tenancy(name, share, step.times(ratio).estimate("s"), cost))
+        rows.append(training.Tenancy(name, share, step.times(ratio).estimate("s"), cost))
     return tuple(rows)
 
 

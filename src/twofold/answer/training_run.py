@@ -10,7 +10,7 @@ from twofold.answer.ranges import Drawn
 from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
-from twofold.contracts.results import Checkpoints, Part, RunTotals
+from twofold.contracts.results import Part, training
 from twofold.core import Estimate, Source, exact
 from twofold.perf import Cluster
 from twofold.training import (
@@ -23,7 +23,7 @@ from twofold.training import (
 
 
 @dataclass(frozen=True, slots=True)
-class RunEstimate(RunTotals):
+class RunEstimate(training.RunTotals):
     """A whole run: base × (1 + headroom) = `accelerator_h`, its headroom in hours, its energy that of the
     accelerators. Measured rows have no tokens, no FLOPs, and maybe no sizes: these are None.
     """
@@ -85,7 +85,7 @@ def run_figures(
         accelerator_h=hours.estimate("h", whole),
         interruptions=figure("failures_count", "1"),
         goodput_fraction=figure("goodput_fraction", "fraction"),
-        checkpoints=Checkpoints(
+        checkpoints=training.Checkpoints(
             middle.checkpoint_bytes,
             figure("checkpoint_interval_s", "s", Source.FITTED),
             middle.checkpoint_write_s,

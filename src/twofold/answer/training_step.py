@@ -12,7 +12,7 @@ from twofold.answer.calibrated import calibrated_run
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn, drawn, drawn_run, step_spread
 from twofold.answer.uncertainty import Draws
-from twofold.contracts.results import Bound, Layout, Part
+from twofold.contracts.results import Bound, Part, training
 from twofold.core import Estimate, Source
 from twofold.perf import Cluster, Constants, Floats, one
 from twofold.training import (
@@ -285,10 +285,10 @@ def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candi
     return 1 - one(step_time(job, chosen.layouts, *relieved).total_s) / chosen.step_s
 
 
-def layout_of(layouts: Layouts, index: int = 0) -> Layout:
+def layout_of(layouts: Layouts, index: int = 0) -> training.Layout:
     """One candidate as the plan's schema writes it."""
     at = {f.name: int(getattr(layouts, f.name)[index]) for f in fields(Layouts)}
-    return Layout(
+    return training.Layout(
         **{name: at[name] for name in ("tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage", "micro_batch")},
         recompute=Recompute(at["recompute"]).name.lower(),
         sequence_parallel=bool(at["sequence_parallel"]),

@@ -20,7 +20,7 @@ from twofold.catalog import (
     did_you_mean,
     load_catalog,
 )
-from twofold.core import InputError, UnknownKeyError, UsageError
+from twofold.core import InputError, UsageError, errors
 from twofold.report import WIDTH, Shown, table
 
 SCHEMA = "twofold/catalog/1"
@@ -165,7 +165,9 @@ def catalog_rows(
     for column in columns:
         if column not in by_name:
             listed = f"columns: {', '.join(by_name)}"
-            raise UnknownKeyError(f"`{column}` is not a column", hint=did_you_mean(column, by_name, listed))
+            raise errors.UnknownKeyError(
+                f"`{column}` is not a column", hint=did_you_mean(column, by_name, listed)
+            )
     everything = _with_derived(found.rows, name, catalog, today or date.today())
     rows = select(everything, where)
     shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)

@@ -6,18 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.answer import ServingEstimate
-from twofold.contracts.results import (
-    LOOP_SCHEMA,
-    Finding,
-    LoadPoint,
-    LoopPage,
-    Part,
-    Plan,
-    Row,
-    ServingMeasured,
-    TrainingMeasured,
-    plan_to_json,
-)
+from twofold.contracts.results import Part, Plan, loop, plan_to_json
 from twofold.core import Estimate, Source, exact, to_data
 from twofold.device import DeviceRecord
 from twofold.report import Shown, loop_lines
@@ -30,8 +19,8 @@ WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
 class LoopShown(Shown):
     """The page of a loop."""
 
-    schema = LOOP_SCHEMA
-    data: LoopPage
+    schema = loop.LOOP_SCHEMA
+    data: loop.LoopPage
 
     @property
     def lines(self) -> list[str]:
@@ -47,15 +36,15 @@ class LoopShown(Shown):
 def loop_page(
     plan: Plan,
     device: DeviceRecord,
-    run: TrainingMeasured,
-    service: ServingMeasured,
+    run: loop.TrainingMeasured,
+    service: loop.ServingMeasured,
     planned: Mapping[str, ServingEstimate],
-    findings: tuple[Finding, ...],
+    findings: tuple[loop.Finding, ...],
     notes: tuple[str, ...],
-) -> LoopPage:
+) -> loop.LoopPage:
     """One run and one service beside their plan. `planned` holds one estimate per load by its name."""
     rows = training_rows(plan, run) + serving_rows(planned, service, plan.serving[0].cold_start_s)
-    return LoopPage(
+    return loop.LoopPage(
         name=plan.name,
         machine=device.identity.words,
         spec_digest=plan.digests.spec,
@@ -69,7 +58,7 @@ def loop_page(
     )
 
 
-def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:
+def training_rows(plan: Plan, run: loop.TrainingMeasured) -> tuple[loop.Row, ...]:
     """The training half: step and its parts, rate, memory, checkpoint, recovery."""
     planned = plan.training[0]
     step, parts = planned.step_s, _grouped(planned.step_parts)
@@ -102,8 +91,8 @@ def training_rows(plan: Plan, run: TrainingMeasured) -> tuple[Row, ...]:
 
 
 def serving_rows(
-    planned: Mapping[str, ServingEstimate], service: ServingMeasured, cold_start: Estimate | None
-) -> tuple[Row, ...]:
+    planned: Mapping[str, ServingEstimate], service: loop.ServingMeasured, cold_start: Estimate | None
+) -> tuple[loop.Row, ...]:
     """The serving half, load by load. `planned` holds one estimate per load, of one replica's share of it."""
     rows = [_row("serving", "cold start of a replica", "s", cold_start, service.cold_start_s)]
     for load in service.loads:
@@ -111,7 +100,7 @@ def serving_rows(
     return tuple(rows)
 
 
-def share_of_load(load: LoadPoint, replica_count: int) -> tuple[int | None, float | None, int]:
+def share_of_load(load: loop.LoadPoint, replica_count: int) -> tuple[int | None, float | None, int]:
     """What one replica gets of a load: its clients, or its requests/s, and how many replicas have work.
 
     Least work spreads clients evenly; a lone client keeps one replica busy.
@@ -122,7 +111,7 @@ def share_of_load(load: LoadPoint, replica_count: int) -> tuple[int | None, floa
     return max(1, round(load.concurrency / busy)), None, busy
 
 
-def notes_on_loads(service: ServingMeasured, share_count: int) -> tuple[str, ...]:
+def notes_on_loads(service: loop.ServingMeasured, share_count: int) -> tuple[str, ...]:
     """What to know before trusting the serving half. The device is one of `share_count` equal shares."""
     silent = [load.name for load in service.loads if not load.finished]
     few = [f"{load.name} {load.finished}" for load in service.loads if 0 < load.finished < TAIL_REQUESTS]
@@ -139,7 +128,7 @@ def notes_on_loads(service: ServingMeasured, share_count: int) -> tuple[str, ...
     return tuple(notes)
 
 
-def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: int) -> list[Row]:
+def _load_rows(planned: ServingEstimate | None, load: loop.LoadPoint, replica_count: int) -> list[loop.Row]:
     _, _, busy = share_of_load(load, replica_count)
     at = f"{load.concurrency} clients" if load.concurrency else f"{load.rate_per_s:.2g} /s"
     if load.concurrency == 1:
@@ -158,11 +147,11 @@ def _load_rows(planned: ServingEstimate | None, load: LoadPoint, replica_count: 
     return [*rows, _row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s)]
 
 
-def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> Row:
+def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> loop.Row:
     inside = None
     if planned and measured is not None and planned.low < planned.high:  # a point has no inside
         inside = planned.low <= measured <= planned.high
-    return Row(half, name, unit, planned, measured, inside)
+    return loop.Row(half, name, unit, planned, measured, inside)
 
 
 def _grouped(parts: Iterable[Part]) -> dict[str, Estimate]:

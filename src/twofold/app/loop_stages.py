@@ -19,7 +19,7 @@ from twofold.app.loop_settings import (
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan
 from twofold.app.sources import device_folder, whole_file
-from twofold.contracts.results import LoadPoint, LoopPage, ServingMeasured, TrainingMeasured, plan_to_json
+from twofold.contracts.results import loop, plan_to_json
 from twofold.contracts.spec import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError
 from twofold.device import DeviceRecord, notes_about, read_device
@@ -86,7 +86,7 @@ def plan_for_it(request: LoopRequest) -> ShownPlan:
     return planned
 
 
-def train(request: LoopRequest, planned: ShownPlan) -> tuple[TrainingMeasured, Path]:
+def train(request: LoopRequest, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
     job = replace(request.training, zero_stage=planned_zero_stage(planned))
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
@@ -139,7 +139,7 @@ def engine_settings(serving: ServeSettings, artefact: Path) -> EngineSettings:
     )
 
 
-def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> ServingMeasured:
+def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> loop.ServingMeasured:
     """Closed loops, then an open one at the rate that the class plans for."""
     wanted, loads = request.serving, []
     prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
@@ -169,7 +169,7 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> Se
         )
     )
     capacity = engine_settings(wanted, artefact).kv_capacity_tokens * wanted.replica_count
-    return ServingMeasured(
+    return loop.ServingMeasured(
         engine=engine_name(),
         replica_count=wanted.replica_count,
         kv_capacity_tokens=capacity,
@@ -183,9 +183,9 @@ def page_of(
     request: LoopRequest,
     planned: ShownPlan,
     device: DeviceRecord,
-    run: TrainingMeasured,
-    served: ServingMeasured,
-) -> LoopPage:
+    run: loop.TrainingMeasured,
+    served: loop.ServingMeasured,
+) -> loop.LoopPage:
     """Everything on one page, kept beside the plan."""
     estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
     known = {name: estimate for name, estimate in estimates.items() if estimate is not None}
@@ -202,7 +202,9 @@ def page_of(
     return page
 
 
-def estimate_of(request: LoopRequest, served: ServingMeasured, load: LoadPoint) -> ServingEstimate | None:
+def estimate_of(
+    request: LoopRequest, served: loop.ServingMeasured, load: loop.LoadPoint
+) -> ServingEstimate | None:
     """What the plan's models say of one replica's share of a load; None where they say it saturates."""
     clients, rate_per_s, _ = share_of_load(load, served.replica_count)
     engine, _, version = served.engine.partition(" ")

@@ -29,13 +29,13 @@ from twofold.app.loop_stages import (
     train,
 )
 from twofold.app.sources import load, spec_path
-from twofold.contracts.results import LoopPage
+from twofold.contracts.results import loop
 from twofold.core import (
-    BusyError,
     Dimension,
     FileError,
     InfeasibleError,
     ValueRefusedError,
+    errors,
     parse_quantity,
     require_extra,
 )
@@ -79,7 +79,9 @@ class Stopped(Shown):
         return {"stopped_processes": self.stopped_processes, "state_removed": self.state_removed}
 
 
-def up(source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: OnProgress) -> LoopPage:
+def up(
+    source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: OnProgress
+) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
     The replicas and the gateway go on serving when it returns; on any error once the work has begun, on
@@ -110,7 +112,7 @@ def up_page(spec: Path, port: int, load_for: str, tell: OnProgress) -> LoopShown
     return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
 
 
-def _loop(request: LoopRequest) -> LoopPage:
+def _loop(request: LoopRequest) -> loop.LoopPage:
     """Every stage in its order."""
     with stopping(request.state):
         stop_all(
@@ -170,7 +172,9 @@ def alone(state: Path) -> Iterator[None]:
     """Holds the state's lock. Raises BusyError when another process does; a dead one holds nothing."""
     state.mkdir(parents=True, exist_ok=True)
     path = state / "lock"
-    busy = BusyError(f"another `twofold` works in `{state}`", hint="wait for it, or stop it with Ctrl-C")
+    busy = errors.BusyError(
+        f"another `twofold` works in `{state}`", hint="wait for it, or stop it with Ctrl-C"
+    )
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

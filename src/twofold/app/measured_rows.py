@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO
 from twofold.app.sources import CALIBRATION_FILE, whole_file
 from twofold.catalog import load_catalog
 from twofold.contracts.rows import Calibration
-from twofold.core import EncodingError, Place, TableError, UsageError, ValueRefusedError, to_json
+from twofold.core import Place, TableError, UsageError, ValueRefusedError, errors, to_json
 from twofold.measure import (
     FACETS,
     NEEDED,
@@ -120,7 +120,7 @@ def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
         raise TableError(f"not a CSV table: {error}", place=Place(str(path), reader.line_num, 1)) from error
     except UnicodeDecodeError as error:
         place = Place(str(path), reader.line_num + 1, 1)
-        raise EncodingError("not UTF-8 text", place=place, hint="save the table as UTF-8") from error
+        raise errors.EncodingError("not UTF-8 text", place=place, hint="save the table as UTF-8") from error
 
 
 def _header(names: list[str], half: Half, path: Path) -> list[str]:

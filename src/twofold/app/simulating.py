@@ -18,7 +18,7 @@ from twofold.app.simulate_inputs import (
     traces_by_class,
 )
 from twofold.app.sources import SpecSource
-from twofold.contracts.results import Plan, Simulation, Sweep
+from twofold.contracts.results import Plan, simulated, sweeps
 from twofold.contracts.spec import Scenario, find_scenario
 from twofold.core import UnknownNameError, UsageError, ValueRefusedError, to_data
 from twofold.rehearse import (
@@ -39,7 +39,7 @@ SEED_MAX = 2**32 - 1
 PAIRED_SEEDS = 5  # that two scenarios are compared over
 SWEPT_SEEDS = 3  # that each value of a sweep runs under
 OnProgress = Callable[[str], None]
-Rehearsal = TypeVar("Rehearsal", Simulation, Sweep)
+Rehearsal = TypeVar("Rehearsal", simulated.Simulation, sweeps.Sweep)
 MISSED = 3  # exit code
 VALUES_MAX = 24
 HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
@@ -64,7 +64,7 @@ class Simulated(Shown, Generic[Rehearsal]):
     @property
     def exit_code(self) -> int:
         """Whether its goals are met; of a sweep, at any value."""
-        runs = self.data.points if isinstance(self.data, Sweep) else (self.data,)
+        runs = self.data.points if isinstance(self.data, sweeps.Sweep) else (self.data,)
         return 0 if any(run.slos_met for run in runs) else MISSED
 
 
@@ -89,7 +89,7 @@ def simulate(
     today: date | None = None,
     tell: OnProgress = lambda _: None,
     process_count: int = 1,
-) -> Simulated[Simulation]:
+) -> Simulated[simulated.Simulation]:
     """Rehearse a spec, which is planned first, or a plan: the twin under a scenario.
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
@@ -124,7 +124,7 @@ def simulate_or_sweep(
     today: date,
     tell: OnProgress,
     **options: Any,  # fields of SimulateOptions, under their own names
-) -> Simulated[Simulation] | Simulated[Sweep]:
+) -> Simulated[simulated.Simulation] | Simulated[sweeps.Sweep]:
     """A rehearsal, or one for each value of a sweep, from the words of a command line."""
     if sweep and (compare or any(options[name] for name in WRITTEN)):
         hint = "leave --compare, --requests, --timeline and --jobs out"
@@ -179,7 +179,7 @@ def simulate_sweep(
     today: date | None = None,
     tell: OnProgress = lambda _: None,
     process_count: int = 1,
-) -> Simulated[Sweep]:
+) -> Simulated[sweeps.Sweep]:
     """One key of a packaged scenario or a file at several values, each under the same seeds.
 
     Raises as `simulate`, and for a key or value that a scenario cannot have.
@@ -224,7 +224,7 @@ def _all(
     options: SimulateOptions,
     tell: OnProgress,
     workers: Workers,
-) -> list[Simulation]:
+) -> list[simulated.Simulation]:
     """Scenarios each under a seed, all runs of all of them side by side."""
     prepared = [_rehearsal_runs(given, scenario, replace(options, seed=seed)) for scenario, seed in runs]
     made = rehearsed(prepared, tell, workers)
@@ -238,7 +238,7 @@ def _comparison(
     second: Scenario,
     tell: OnProgress,
     workers: Workers,
-) -> Simulation:
+) -> simulated.Simulation:
     """Both scenarios under the same seeds; the first one's run with the first seed is the one shown."""
     if (first.cluster is None) != (second.cluster is None):
         raise ValueRefusedError(
@@ -253,7 +253,7 @@ def _comparison(
 
 def _training(
     given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: OnProgress
-) -> Simulation:
+) -> simulated.Simulation:
     """The cluster in this process, each job told as it ends."""
     _check_training(scenario, options)
     plan, tables = given.plan, given.tables
@@ -271,7 +271,7 @@ def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
         )
 
 
-def _signed(simulation: Simulation, given: Rehearsable) -> Simulation:
+def _signed(simulation: simulated.Simulation, given: Rehearsable) -> simulated.Simulation:
     """With the plan's digest, and what to know."""
     notes = (*given.notes, *simulation.notes)
     return replace(simulation, twofold=__version__, plan_digest=given.digest, notes=notes)

@@ -5,14 +5,7 @@ from pathlib import Path
 
 from twofold.answer import token_model
 from twofold.catalog import Catalog, Model, read_model_config
-from twofold.core import (
-    BatchError,
-    Dimension,
-    QuantityError,
-    UnknownNameError,
-    ValueRefusedError,
-    parse_quantity,
-)
+from twofold.core import Dimension, UnknownNameError, ValueRefusedError, errors, parse_quantity
 
 # Sizes of a layout as people write them -> as layouts name them.
 SIZES = {
@@ -43,14 +36,14 @@ def sequences_in(text: str, sequence_tokens: int) -> int:
         raise ValueRefusedError("a sequence needs at least one token", hint="write for example `8192 tok`")
     try:
         sequences = parse_quantity(text, Dimension.SEQUENCES, "seq")
-    except QuantityError as error:
+    except errors.QuantityError as error:
         try:
             sequences = parse_quantity(text, Dimension.TOKENS) / sequence_tokens
-        except QuantityError:
+        except errors.QuantityError:
             raise error from None
     if sequences < 1 or sequences != int(sequences):
         near = max(1, round(sequences))
-        raise BatchError(
+        raise errors.BatchError(
             f"a batch of `{text}` is no whole number of sequences of {sequence_tokens:,} tokens",
             hint=f"write `{near} seq`, which is {near * sequence_tokens:,} tokens",
         )

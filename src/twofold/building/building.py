@@ -15,19 +15,7 @@ from twofold.building.power import MONTHS, efficiency, it_power_w, power, year
 from twofold.building.racks import Placed, climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
 from twofold.catalog import figure
-from twofold.contracts.results import (
-    Building,
-    BuildingRequirement,
-    BuiltNetwork,
-    BuiltPower,
-    BuiltStorage,
-    LineItem,
-    Plan,
-    RackGroup,
-    UnitCost,
-    line_item,
-    total_usd,
-)
+from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, premises, total_usd
 from twofold.core import InfeasibleError, format_apart, format_enough, format_si
 
 
@@ -45,7 +33,9 @@ def with_building(plan: Plan, context: Context) -> Plan:
     )
 
 
-def _building(plan: Plan, found: Sequence[Entry], notes: Sequence[str], context: Context) -> Building:
+def _building(
+    plan: Plan, found: Sequence[Entry], notes: Sequence[str], context: Context
+) -> premises.Building:
     """Racks, cooling, networks, storage, power, a year and sites, of the fleets as planned.
 
     Raises InfeasibleError where one hall would draw more than `facility.power_cap`.
@@ -59,7 +49,7 @@ def _building(plan: Plan, found: Sequence[Entry], notes: Sequence[str], context:
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
     bill = _bill(found, racks, built, stored, context)
-    return Building(
+    return premises.Building(
         racks.groups,
         racks.heat,
         racks.training_imbalance_ratio,
@@ -91,11 +81,11 @@ def _cap_note(plan: Plan, context: Context) -> tuple[str, ...]:
 
 def _requirements(
     found: Sequence[Entry],
-    groups: Sequence[RackGroup],
-    built: Sequence[BuiltNetwork],
-    stored: Sequence[BuiltStorage],
-    delivered: BuiltPower,
-) -> tuple[BuildingRequirement, ...]:
+    groups: Sequence[premises.RackGroup],
+    built: Sequence[premises.BuiltNetwork],
+    stored: Sequence[premises.BuiltStorage],
+    delivered: premises.BuiltPower,
+) -> tuple[premises.BuildingRequirement, ...]:
     """What rented machines need of their provider, by run and service."""
     rented = {entry.name for entry in found if not entry.owned}
     if not rented:
@@ -103,23 +93,27 @@ def _requirements(
     told = []
     for group in (each for each in groups if each.name in rented):
         value = f"{format_si(group.rack_w, 'W')} a rack, {group.cooling.replace('_', ' ')}"
-        told.append(BuildingRequirement(f"{group.name}: racks", value, "facility: rack_kw"))
+        told.append(premises.BuildingRequirement(f"{group.name}: racks", value, "facility: rack_kw"))
     for network in (each for each in built if each.name in rented and each.switch):
         value = f"{network.shape}, {network.note}, survives {network.survives}"
-        told.append(BuildingRequirement(f"{network.name}: network", value, f"network: {network.switch}"))
+        told.append(
+            premises.BuildingRequirement(f"{network.name}: network", value, f"network: {network.switch}")
+        )
     for store in (each for each in stored if each.name in rented):
         reads, writes = (format_si(rate, "B/s") for rate in (store.read_bytes_per_s, store.write_bytes_per_s))
         value = f"{store.kind} with {reads} read ({store.read_term}), {writes} written ({store.write_term})"
-        told.append(BuildingRequirement(f"{store.name}: storage", value, f"storage: {store.product}"))
+        told.append(
+            premises.BuildingRequirement(f"{store.name}: storage", value, f"storage: {store.product}")
+        )
     up = f"{100 * delivered.availability_fraction:.3f} % of power and cooling, {delivered.scheme}"
-    return (*told, BuildingRequirement("redundancy", up, "facility: availability"))
+    return (*told, premises.BuildingRequirement("redundancy", up, "facility: availability"))
 
 
 def _bill(
     found: Sequence[Entry],
     racks: Placed,
-    built: Sequence[BuiltNetwork],
-    stored: Sequence[BuiltStorage],
+    built: Sequence[premises.BuiltNetwork],
+    stored: Sequence[premises.BuiltStorage],
     context: Context,
 ) -> tuple[LineItem, ...]:
     """What owned machines need built, and its first year: the servers themselves are yours already.
@@ -156,7 +150,7 @@ def _bill(
     return tuple(items)
 
 
-def _unpriced(found: Sequence[Entry], built: Sequence[BuiltNetwork]) -> list[str]:
+def _unpriced(found: Sequence[Entry], built: Sequence[premises.BuiltNetwork]) -> list[str]:
     """Parts of owned machines' networks that no table prices: what the bill leaves out."""
     owned = {entry.name for entry in found if entry.owned}
     told = []
@@ -168,7 +162,7 @@ def _unpriced(found: Sequence[Entry], built: Sequence[BuiltNetwork]) -> list[str
     return told
 
 
-def _racks_line(group: RackGroup, context: Context) -> LineItem:
+def _racks_line(group: premises.RackGroup, context: Context) -> LineItem:
     usd = figure(context.catalog, "rack", "rack with power strips").value
     what = f"{group.name}: racks with power strips"
     return line_item(
@@ -177,7 +171,7 @@ def _racks_line(group: RackGroup, context: Context) -> LineItem:
 
 
 def _facility_line(
-    entry: Entry, kind: CoolingKind, built: Sequence[BuiltNetwork], context: Context
+    entry: Entry, kind: CoolingKind, built: Sequence[premises.BuiltNetwork], context: Context
 ) -> LineItem:
     """Shell, power and cooling, with the tier's redundancy: once, for as long as the building stands."""
     kw = it_power_w(entry, built, context) / 1e3
@@ -190,8 +184,8 @@ def _facility_line(
 def check_power_cap(
     found: Sequence[Entry],
     racks: Placed,
-    built: Sequence[BuiltNetwork],
-    delivered: BuiltPower,
+    built: Sequence[premises.BuiltNetwork],
+    delivered: premises.BuiltPower,
     context: Context,
 ) -> tuple[str, ...]:
     """What to know where no one hall exceeds `facility.power_cap` but all of the plan's together do.
@@ -247,7 +241,7 @@ def _servers(count: int) -> str:
 def _fitting(
     found: Sequence[Entry],
     racks: Placed,
-    built: Sequence[BuiltNetwork],
+    built: Sequence[premises.BuiltNetwork],
     meter_w: float,
     cap_w: float,
     context: Context,
@@ -270,7 +264,7 @@ def _possible(racks: Placed) -> list[CoolingKind]:
 
 
 def _meter_w(
-    found: Sequence[Entry], built: Sequence[BuiltNetwork], kind: CoolingKind, context: Context
+    found: Sequence[Entry], built: Sequence[premises.BuiltNetwork], kind: CoolingKind, context: Context
 ) -> float:
     return sum(
         it_power_w(entry, built, context) * pue(context.catalog, kind, climate(entry, context))

@@ -8,7 +8,7 @@ from math import ceil
 from types import MappingProxyType
 
 from twofold.catalog import Catalog, NetworkPart, figure
-from twofold.contracts.results import BuiltPart
+from twofold.contracts.results import premises
 from twofold.core import UnknownNameError
 from twofold.perf import FabricParts
 
@@ -42,7 +42,7 @@ class CableRun:
 class FabricBill:
     """A network's parts, priced, with the cables' lengths."""
 
-    items: tuple[BuiltPart, ...]
+    items: tuple[premises.BuiltPart, ...]
     runs: tuple[CableRun, ...]
     cable_count: int
     length_m: float  # all cables together
@@ -221,13 +221,13 @@ def _reach_m(part: NetworkPart) -> float:
     return REACH_M[said[1]] if said else 0.0
 
 
-def _item(part: NetworkPart, count: int) -> BuiltPart:
+def _item(part: NetworkPart, count: int) -> premises.BuiltPart:
     kind = "switch" if part.kind.startswith("switch") else part.kind
-    return BuiltPart(part.name, kind, count, part.usd)
+    return premises.BuiltPart(part.name, kind, count, part.usd)
 
 
-def _fibre(catalog: Catalog, count: int, price_share: float) -> BuiltPart:
+def _fibre(catalog: Catalog, count: int, price_share: float) -> premises.BuiltPart:
     """Fibre at its mean price: by length, the catalogue's is of a 30 m trunk."""
     part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith("MPO-12 fibre trunk"))
     usd = None if part.usd is None else part.usd * price_share
-    return BuiltPart(part.name, "cable", count, usd)
+    return premises.BuiltPart(part.name, "cable", count, usd)

@@ -31,12 +31,11 @@ from twofold.catalog import (
 from twofold.contracts.results import (
     Compliance,
     Machine,
-    Permitted,
     Plan,
     PriceUsed,
-    Refusal,
     ServicePlan,
     TrainingPlan,
+    compliance,
 )
 from twofold.contracts.spec import ComplianceSpec, Spec
 from twofold.core import DAY_S, YEAR_H
@@ -105,25 +104,29 @@ def _notes(system: RuledSystem) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def permitted_places(prices: Iterable[Price], catalog: Catalog, regime: Regime) -> tuple[Permitted, ...]:
+def permitted_places(
+    prices: Iterable[Price], catalog: Catalog, regime: Regime
+) -> tuple[compliance.Permitted, ...]:
     """The authorised places that have prices, most prices first."""
     may = permits(catalog, regime)
     counts = Counter((price.provider.lower(), price.region.lower()) for price in prices if may(price))
     rows = {(row.provider.lower(), row.region.lower()): row for row in catalog.authorisations(regime.name)}
     return tuple(
-        Permitted(f"{place[0]}:{place[1]}", count, row.since, row.conditions, row.confidence)
+        compliance.Permitted(f"{place[0]}:{place[1]}", count, row.since, row.conditions, row.confidence)
         for place, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if (row := rows[place])
     )
 
 
-def refused_places(prices: Iterable[Price], catalog: Catalog, regime: Regime) -> tuple[Refusal, ...]:
+def refused_places(
+    prices: Iterable[Price], catalog: Catalog, regime: Regime
+) -> tuple[compliance.Refusal, ...]:
     """The places that a regime forbids, with the reason, most prices first."""
     may = permits(catalog, regime)
     counts = Counter((price.provider.lower(), price.region.lower()) for price in prices if not may(price))
     rows = catalog.authorisations(regime.name)
     return tuple(
-        Refusal(f"{provider}:{region}", count, refusal_reason(provider, region, regime, rows))
+        compliance.Refusal(f"{provider}:{region}", count, refusal_reason(provider, region, regime, rows))
         for (provider, region), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
 

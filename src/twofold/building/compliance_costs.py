@@ -7,17 +7,7 @@ from math import hypot
 from twofold.building.compliance_records import clusters_of, keys_of, logs_of
 from twofold.building.compliance_system import STAGING, RuledSystem, administrators, enclaves_of, spare_nodes
 from twofold.catalog import Catalog, CostItem, HardwarePrice, asks, figure_of
-from twofold.contracts.results import (
-    ComplianceItem,
-    Enclave,
-    KeyPlan,
-    LogPlan,
-    UnitCost,
-    Uplift,
-    cents,
-    line_item,
-    total_usd,
-)
+from twofold.contracts.results import UnitCost, cents, compliance, line_item, total_usd
 from twofold.contracts.spec import ComplianceSpec
 from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact
 
@@ -66,13 +56,13 @@ class Quantities:
 
 def bill_of(
     system: RuledSystem,
-    enclaves: Sequence[Enclave],
-    keys: KeyPlan,
-    logs: LogPlan,
+    enclaves: Sequence[compliance.Enclave],
+    keys: compliance.KeyPlan,
+    logs: compliance.LogPlan,
     rents: Sequence[Rent],
     catalog: Catalog,
     tax_fraction: float = 0.0,
-) -> tuple[ComplianceItem, ...]:
+) -> tuple[compliance.ComplianceItem, ...]:
     """Every line of the first year: dearer rent first, then the table's items that apply.
 
     On the terms of the plan's bill: with support, discount and tax. Staff are paid wages, on which no tax
@@ -116,7 +106,11 @@ def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
 
 
 def quantities_of(
-    system: RuledSystem, enclaves: Sequence[Enclave], keys: KeyPlan, logs: LogPlan, catalog: Catalog
+    system: RuledSystem,
+    enclaves: Sequence[compliance.Enclave],
+    keys: compliance.KeyPlan,
+    logs: compliance.LogPlan,
+    catalog: Catalog,
 ) -> Quantities:
     """Each driver for machines that are rented, owned, or any."""
     clusters = clusters_of(system, enclaves)
@@ -147,7 +141,7 @@ def quantities_of(
     return Quantities(found)
 
 
-def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, float, Estimate]:
+def totals_of(items: Sequence[compliance.ComplianceItem]) -> tuple[Estimate, float, Estimate]:
     """USD of the first year, what of it is dearer rent, and USD of each later year.
 
     The middles are the sums of the lines, to the cent.
@@ -157,8 +151,8 @@ def totals_of(items: Sequence[ComplianceItem]) -> tuple[Estimate, float, Estimat
 
 
 def uplift_of(
-    accelerators: int, base_usd: float, items: Sequence[ComplianceItem], catalog: Catalog
-) -> Uplift:
+    accelerators: int, base_usd: float, items: Sequence[compliance.ComplianceItem], catalog: Catalog
+) -> compliance.Uplift:
     """A year of the items over a year of the machines, and where that stands against the claim.
 
     Formula  (yearly items + items paid once / years) / machines
@@ -173,10 +167,12 @@ def uplift_of(
     )
     low, high = CLAIM
     claim = "below" if fraction.value < low else "above" if fraction.value > high else "within"
-    return Uplift(accelerators, base_usd, total, fraction, claim)
+    return compliance.Uplift(accelerators, base_usd, total, fraction, claim)
 
 
-def uplift_at(size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, catalog: Catalog) -> Uplift:
+def uplift_at(
+    size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, catalog: Catalog
+) -> compliance.Uplift:
     """The same system with so many accelerators in use all year: nodes and requests grow, people do not."""
     grown = _grown(system, size)
     enclaves = enclaves_of(grown)
@@ -220,7 +216,7 @@ def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
     )
 
 
-def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> ComplianceItem:
+def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> compliance.ComplianceItem:
     tax = 0.0 if item.category == STAFF else tax_fraction
     line = line_item(
         item.name,
@@ -231,7 +227,7 @@ def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> Compliance
         tax_fraction=tax,
     )
     low, high = ((1.0 + tax) * quantity.low * item.usd_low, (1.0 + tax) * quantity.high * item.usd_high)
-    return ComplianceItem(
+    return compliance.ComplianceItem(
         item.name,
         item.category,
         item.recurs,
@@ -242,7 +238,7 @@ def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> Compliance
     )
 
 
-def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ...]:
+def _rent_lines(rent: Rent) -> tuple[compliance.ComplianceItem, ...]:
     """What the same machines cost more: at an authorised provider, then in its authorised region.
 
     Each with the support that is paid on it.
@@ -264,7 +260,9 @@ def _rent_lines(rent: Rent) -> tuple[ComplianceItem, ...]:
     )
 
 
-def _rent_line(rent: Rent, category: str, kind: str, usd_per_h: float, source: str) -> ComplianceItem:
+def _rent_line(
+    rent: Rent, category: str, kind: str, usd_per_h: float, source: str
+) -> compliance.ComplianceItem:
     line = line_item(
         f"authorised {category}: {kind}{rent.name}",
         "compliance",
@@ -275,10 +273,10 @@ def _rent_line(rent: Rent, category: str, kind: str, usd_per_h: float, source: s
         tax_fraction=rent.tax_fraction,
     )
     name = f"{category} of {kind}{rent.name}"
-    return ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
+    return compliance.ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
 
 
-def _sum(items: Sequence[ComplianceItem]) -> Estimate:
+def _sum(items: Sequence[compliance.ComplianceItem]) -> Estimate:
     """The lines' sum; half of each line's spread is common to all of them, half is its own."""
     middle = total_usd(item.line for item in items)
     below = [item.line.total_usd - item.low_usd for item in items]
@@ -287,6 +285,6 @@ def _sum(items: Sequence[ComplianceItem]) -> Estimate:
     return Estimate(middle, middle - low, middle + high, "USD", Source.ASSUMED)
 
 
-def _spread(item: ComplianceItem, years: float) -> ComplianceItem:
+def _spread(item: compliance.ComplianceItem, years: float) -> compliance.ComplianceItem:
     line = replace(item.line, total_usd=cents(item.line.total_usd / years))
     return replace(item, line=line, low_usd=item.low_usd / years, high_usd=item.high_usd / years)

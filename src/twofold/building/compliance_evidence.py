@@ -1,20 +1,20 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
 from twofold.catalog import Catalog, ControlRow, MandateRow, Regime, canonical
-from twofold.contracts.results import Control, FamilyCount, Mandate
+from twofold.contracts.results import compliance
 from twofold.core import UnknownNameError
 
 IN_FORCE, REVOKED, FLAGGED = "in force", "revoked", "flagged"
 LACKING = frozenset({"partial", "gap"})
 
 
-def controls_of(catalog: Catalog, regime: Regime, is_rented: bool) -> tuple[Control, ...]:
+def controls_of(catalog: Catalog, regime: Regime, is_rented: bool) -> tuple[compliance.Control, ...]:
     """The controls of a regime's baseline. On a site of your own nothing is inherited: that part is yours."""
     rows = [
         row for row in catalog.rows(ControlRow) if regime.baseline == "high" or row.baseline == "moderate"
     ]
     return tuple(
-        Control(
+        compliance.Control(
             row.id,
             row.family,
             row.title,
@@ -27,7 +27,7 @@ def controls_of(catalog: Catalog, regime: Regime, is_rented: bool) -> tuple[Cont
     )
 
 
-def families_of(controls: tuple[Control, ...]) -> tuple[FamilyCount, ...]:
+def families_of(controls: tuple[compliance.Control, ...]) -> tuple[compliance.FamilyCount, ...]:
     """Controls by family and by who does them; gaps are what the product lacks."""
     names = dict.fromkeys(control.family for control in controls)
     counted = []
@@ -35,17 +35,19 @@ def families_of(controls: tuple[Control, ...]) -> tuple[FamilyCount, ...]:
         own = [control for control in controls if control.family == name]
         by = {who: sum(c.implementer == who for c in own) for who in ("product", "platform", "organisation")}
         gaps = tuple(control.id for control in own if control.status in LACKING)
-        counted.append(FamilyCount(name, len(own), by["product"], by["platform"], by["organisation"], gaps))
+        counted.append(
+            compliance.FamilyCount(name, len(own), by["product"], by["platform"], by["organisation"], gaps)
+        )
     return tuple(counted)
 
 
-def register_of(catalog: Catalog, today: str | None) -> tuple[Mandate, ...]:
+def register_of(catalog: Catalog, today: str | None) -> tuple[compliance.Mandate, ...]:
     """Every mandate with its standing: revoked, flagged because it rests on what was revoked, or in force."""
     rows = catalog.named(MandateRow)
     return tuple(_mandate(row, rows, today) for row in rows.values())
 
 
-def cited_notes(register: tuple[Mandate, ...], cites: tuple[str, ...]) -> tuple[str, ...]:
+def cited_notes(register: tuple[compliance.Mandate, ...], cites: tuple[str, ...]) -> tuple[str, ...]:
     """What to know about the mandates that a spec's papers cite. Raises UnknownNameError for one unknown."""
     by_name = {canonical(mandate.name): mandate for mandate in register}
     notes = []
@@ -62,7 +64,7 @@ def cited_notes(register: tuple[Mandate, ...], cites: tuple[str, ...]) -> tuple[
     return tuple(notes)
 
 
-def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> Mandate:
+def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> compliance.Mandate:
     below = _revoked_below(row, rows, today)
     on = f"rests on {below.name}, revoked {below.revoked_on}" if below else ""
     if _is_revoked(row, today):
@@ -70,7 +72,7 @@ def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: str | None) ->
         status, because = REVOKED, "; ".join(part for part in (f"{row.revoked_on}{by}", on) if part)
     else:
         status, because = (FLAGGED, on) if below else (IN_FORCE, "")
-    return Mandate(
+    return compliance.Mandate(
         row.name,
         row.title,
         row.kind,

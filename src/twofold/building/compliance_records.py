@@ -5,14 +5,16 @@ from math import ceil
 
 from twofold.building.compliance_system import STAGING, RuledSystem
 from twofold.catalog import Catalog, KeyPoint, asks, figure_of
-from twofold.contracts.results import Enclave, KeyPlan, KeyUse, LogPlan
+from twofold.contracts.results import compliance
 from twofold.core import DAY_S, YEAR_S, Estimate, Source
 
 RELEASES_A_YEAR = 52.0
 OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
 
 
-def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> KeyPlan:
+def keys_of(
+    system: RuledSystem, enclaves: Sequence[compliance.Enclave], catalog: Catalog
+) -> compliance.KeyPlan:
     """The points of table `key_uses` that a regime asks for, and the modules for them.
 
     Formula  modules = clusters × max(least, ⌈rate / clusters / rate of one⌉ + 1)
@@ -22,7 +24,9 @@ def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) 
     """
     halves = {"any", *(fleet.half for fleet in system.fleets)}
     points = tuple(
-        KeyUse(row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog))
+        compliance.KeyUse(
+            row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog)
+        )
         for row in catalog.rows(KeyPoint)
         if row.half in halves and asks(system.regime) & set(row.regimes.split())
     )
@@ -37,10 +41,10 @@ def keys_of(system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) 
     plural = "s" if clusters > 1 else ""
     peak = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
     reason = f"{each} in each of {clusters} {kind}{plural}, peak {peak}/s"
-    return KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
+    return compliance.KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
 
 
-def clusters_of(system: RuledSystem, enclaves: Sequence[Enclave]) -> tuple[str, ...]:
+def clusters_of(system: RuledSystem, enclaves: Sequence[compliance.Enclave]) -> tuple[str, ...]:
     """The place, rented or owned, of each cluster of modules: by site, or by enclave."""
     inside = [enclave for enclave in enclaves if enclave.name != STAGING]
     if system.regime.hsm_per == "site":
@@ -48,7 +52,9 @@ def clusters_of(system: RuledSystem, enclaves: Sequence[Enclave]) -> tuple[str, 
     return tuple(enclave.place for enclave in inside)
 
 
-def _rate(point: KeyPoint, system: RuledSystem, enclaves: Sequence[Enclave], catalog: Catalog) -> float:
+def _rate(
+    point: KeyPoint, system: RuledSystem, enclaves: Sequence[compliance.Enclave], catalog: Catalog
+) -> float:
     """Operations a second of a point at the peak."""
     start_s = figure_of(catalog, "hsm", "window of a fleet's start").value
     update_s = figure_of(catalog, "transfer", "days between updates").value * DAY_S
@@ -72,7 +78,9 @@ MONTH_DAYS = YEAR_DAYS / 12
 AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
 
 
-def logs_of(system: RuledSystem, recorded: str, retention_days: float | None, catalog: Catalog) -> LogPlan:
+def logs_of(
+    system: RuledSystem, recorded: str, retention_days: float | None, catalog: Catalog
+) -> compliance.LogPlan:
     """The room that logs take, and the latency budget of writing them.
 
     Formula  bytes a year = requests × record + nodes × bytes a day of their own logs
@@ -98,7 +106,7 @@ def logs_of(system: RuledSystem, recorded: str, retention_days: float | None, ca
     a_day = Estimate(middle, low, high, "B", Source.ASSUMED)
     waits = _synchronous_s(record, catalog) if serves else None
     budget_s = _budget_s(system, catalog)
-    return LogPlan(
+    return compliance.LogPlan(
         recorded=recorded,
         bytes_per_request=record.value if serves else None,
         requests_per_s=system.requests_per_s,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from twofold.catalog import Catalog, Regime, figure_of
-from twofold.contracts.results import DoneOtherwise, Enclave, TransferPlan
+from twofold.contracts.results import compliance
 
 MANAGEMENT, STAGING = "management", "staging"
 ADMINISTRATORS_MIN = 5  # a rota around the clock, and the two-person rule
@@ -48,13 +48,13 @@ class RuledSystem:
         )
 
 
-def enclaves_of(system: RuledSystem) -> tuple[Enclave, ...]:
+def enclaves_of(system: RuledSystem) -> tuple[compliance.Enclave, ...]:
     """One boundary for each half, for each region that serves, for management, and below a one-way link.
 
     Why  Training holds raw data and writes weights; serving meets users. Neither may reach into the other:
     weights go from training to serving by the registry alone.
     """
-    parts: list[Enclave] = []
+    parts: list[compliance.Enclave] = []
     for half, holds in (
         ("training", "training data, checkpoints"),
         ("serving", "weights, prompts and answers"),
@@ -68,14 +68,14 @@ def enclaves_of(system: RuledSystem) -> tuple[Enclave, ...]:
         for number in range(count):
             name = half if count == 1 else f"{half} {number + 1}"
             share = nodes // count + (number < nodes % count)
-            parts.append(Enclave(name, holds, place, share, (MANAGEMENT,)))
+            parts.append(compliance.Enclave(name, holds, place, share, (MANAGEMENT,)))
     place = "rented" if any(part.place == "rented" for part in parts) else "owned"
     inner = tuple(part.name for part in parts)
     kept = "keys, mirrored registry, logs, sign-in, time"
-    parts.append(Enclave(MANAGEMENT, kept, place, 0, inner))
+    parts.append(compliance.Enclave(MANAGEMENT, kept, place, 0, inner))
     if system.regime.closed:
         below = "what is fetched, scanned and signed outside"
-        parts.append(Enclave(STAGING, below, "owned", 0, (MANAGEMENT,)))
+        parts.append(compliance.Enclave(STAGING, below, "owned", 0, (MANAGEMENT,)))
     return tuple(parts)
 
 
@@ -91,7 +91,7 @@ def administrators(system: RuledSystem, catalog: Catalog) -> int:
     return min(system.users_count, max(ADMINISTRATORS_MIN, ceil(share * system.users_count)))
 
 
-def transfer_of(system: RuledSystem, catalog: Catalog) -> TransferPlan | None:
+def transfer_of(system: RuledSystem, catalog: Catalog) -> compliance.TransferPlan | None:
     """What crosses the one-way link into a closed system: weights and data once, updates again and again."""
     if not system.regime.closed:
         return None
@@ -99,35 +99,45 @@ def transfer_of(system: RuledSystem, catalog: Catalog) -> TransferPlan | None:
     update = figure_of(catalog, "transfer", "images and packages of an update").value
     first = system.weights_bytes + system.data_bytes + update
     every = figure_of(catalog, "transfer", "days between updates").value
-    return TransferPlan(
+    return compliance.TransferPlan(
         system.weights_bytes, system.data_bytes, update, link, first / link, update / link, every
     )
 
 
 def differences_of(
-    system: RuledSystem, transfer: TransferPlan | None, catalog: Catalog
-) -> tuple[DoneOtherwise, ...]:
+    system: RuledSystem, transfer: compliance.TransferPlan | None, catalog: Catalog
+) -> tuple[compliance.DoneOtherwise, ...]:
     """What is done otherwise than on an open system."""
     regime = system.regime
     found = [
-        DoneOtherwise("packages, images, models", "from public registries", "from a mirror inside, signed"),
-        DoneOtherwise("keys", "in the provider's key service", f"in modules of each {regime.hsm_per}"),
-        DoneOtherwise("sign-in", "passwords and tokens of the service", "hardware tokens, one directory"),
+        compliance.DoneOtherwise(
+            "packages, images, models", "from public registries", "from a mirror inside, signed"
+        ),
+        compliance.DoneOtherwise(
+            "keys", "in the provider's key service", f"in modules of each {regime.hsm_per}"
+        ),
+        compliance.DoneOtherwise(
+            "sign-in", "passwords and tokens of the service", "hardware tokens, one directory"
+        ),
     ]
     if regime.dedicated:
-        found.append(DoneOtherwise("tenants", "share hosts", "dedicated hosts or instances"))
+        found.append(compliance.DoneOtherwise("tenants", "share hosts", "dedicated hosts or instances"))
     if transfer is not None:
         spares = spare_nodes(system, catalog)
         found += [
-            DoneOtherwise(
+            compliance.DoneOtherwise(
                 "updates",
                 "fetched when they appear",
                 f"carried in every {transfer.update_every_days:.0f} days, scanned and tried inside",
             ),
-            DoneOtherwise("telemetry", "to a service outside", "stays inside; none leaves by a one-way link"),
-            DoneOtherwise("spare parts", "exchanged by the vendor", f"{spares} nodes kept in the room"),
-            DoneOtherwise("failed drives", "returned", "destroyed inside"),
-            DoneOtherwise("time, names, certificates", "public services", "sources of its own"),
-            DoneOtherwise("remote work", "by VPN", "none: people come in"),
+            compliance.DoneOtherwise(
+                "telemetry", "to a service outside", "stays inside; none leaves by a one-way link"
+            ),
+            compliance.DoneOtherwise(
+                "spare parts", "exchanged by the vendor", f"{spares} nodes kept in the room"
+            ),
+            compliance.DoneOtherwise("failed drives", "returned", "destroyed inside"),
+            compliance.DoneOtherwise("time, names, certificates", "public services", "sources of its own"),
+            compliance.DoneOtherwise("remote work", "by VPN", "none: people come in"),
         ]
     return tuple(found)

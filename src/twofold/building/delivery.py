@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog import Catalog, figure
-from twofold.contracts.results import Feed, Swing
+from twofold.contracts.results import premises
 from twofold.core import YEAR_H, Estimate
 
 BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
@@ -62,7 +62,7 @@ class Redundancy:
         return (1 - self.availability_fraction) * YEAR_H
 
 
-def rack_feed(catalog: Catalog, name: str, rack_w: float) -> Feed:
+def rack_feed(catalog: Catalog, name: str, rack_w: float) -> premises.Feed:
     """Strips of a named rack such that either side alone stays within the continuous share of its rating.
 
     Formula  side = √3·V·A·pf·strips; rack / side ≤ 0.8
@@ -81,10 +81,10 @@ def rack_feed(catalog: Catalog, name: str, rack_w: float) -> Feed:
             side_w = sqrt(3.0) * volts * amps * factor * strip_count
             if rack_w <= continuous * side_w:
                 alone = rack_w / side_w
-                return Feed(name, rack_w, amps, strip_count, alone / 2, alone)
+                return premises.Feed(name, rack_w, amps, strip_count, alone / 2, alone)
 
 
-def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchronous: bool) -> Swing:
+def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchronous: bool) -> premises.Swing:
     """The jump of a run or service between rest and work, and the storage that makes it a ramp.
 
     Formula  swing = busy − rest; buffer = swing² / (2·ramp)
@@ -98,7 +98,7 @@ def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchro
     limit = busy_w * figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
     ramp_s = swing / limit if limit > 0 else 0.0
     phase = share * busy_w if synchronous else 0.0
-    return Swing(name, swing, phase, ramp_s, swing * ramp_s / 2)
+    return premises.Swing(name, swing, phase, ramp_s, swing * ramp_s / 2)
 
 
 def provision(catalog: Catalog, training_it_w: float, serving_it_w: float, pue_ratio: float) -> Provision:

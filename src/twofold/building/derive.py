@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from twofold.answer import derived, path_input
 from twofold.catalog import Catalog, ComplianceFigure
-from twofold.contracts.results import Building, Compliance, ComplianceItem, Derivation, Input, Uplift
+from twofold.contracts.results import Compliance, Derivation, Input, compliance, premises
 from twofold.core import Source, format_si, format_usd
 
 AT = "building"
 
 
-def building_derivations(building: Building) -> Iterator[Derivation]:
+def building_derivations(building: premises.Building) -> Iterator[Derivation]:
     """One derivation for each estimate of the building."""
     uses = {group.node: group.use for group in building.racks}
     for index, node in enumerate(building.nodes):
@@ -40,7 +40,7 @@ def building_derivations(building: Building) -> Iterator[Derivation]:
     yield from _year(building)
 
 
-def _year(building: Building) -> Iterator[Derivation]:
+def _year(building: premises.Building) -> Iterator[Derivation]:
     year, power = building.year, building.power
     meter = path_input("at the meter", year.meter_j, f"{AT}.year.meter_j")
     yield derived(
@@ -94,7 +94,9 @@ def compliance_derivations(rules: Compliance, catalog: Catalog) -> Iterator[Deri
     yield from _logs(rules, catalog)
 
 
-def _uplift(uplift: Uplift, path: str, rules: Compliance, catalog: Catalog) -> Iterator[Derivation]:
+def _uplift(
+    uplift: compliance.Uplift, path: str, rules: Compliance, catalog: Catalog
+) -> Iterator[Derivation]:
     years = _figure("spread", "years that what is paid once serves", catalog)
     yield derived(
         f"{path}.items_usd",
@@ -142,7 +144,7 @@ def _logs(rules: Compliance, catalog: Catalog) -> Iterator[Derivation]:
         )
 
 
-def _line(item: ComplianceItem) -> Input:
+def _line(item: compliance.ComplianceItem) -> Input:
     line = item.line
     text = f"{format_usd(line.total_usd)} = {line.quantity:,.6g} {line.unit} × {line.unit_usd:,.6g} $"
     letter = Source.VENDOR if item.confidence == "high" else Source.ASSUMED

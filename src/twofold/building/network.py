@@ -18,7 +18,7 @@ from twofold.building.storage import (
     training_need,
 )
 from twofold.catalog import figure_of
-from twofold.contracts.results import BuiltNetwork, BuiltStorage, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, premises
 from twofold.core import DAY_S, UnknownNameError
 from twofold.perf import FabricParts, fabric_parts, rail_parts
 
@@ -28,7 +28,9 @@ BYTES_OF_FORMAT = MappingProxyType({"fp32": 4.0, "fp8": 1.0, "int8": 1.0, "int4"
 NO_SWITCH = ("ici", "none")  # fabrics without switches of ours
 
 
-def networks(found: Sequence[Entry], racks: Sequence[Rack], context: Context) -> tuple[BuiltNetwork, ...]:
+def networks(
+    found: Sequence[Entry], racks: Sequence[Rack], context: Context
+) -> tuple[premises.BuiltNetwork, ...]:
     """Dense fabrics for runs and for replicas that span servers; pairs of leaves for every service."""
     built = []
     for entry in found:
@@ -39,7 +41,7 @@ def networks(found: Sequence[Entry], racks: Sequence[Rack], context: Context) ->
     return tuple(each for each in built if each is not None)
 
 
-def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[BuiltStorage, ...]:
+def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[premises.BuiltStorage, ...]:
     """A file system for each run, a store of weights for each service, and one archive for all runs."""
     needs: list[tuple[Entry, StorageNeed]] = []
     for entry in found:
@@ -60,7 +62,7 @@ def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[Built
     return (*(choice for choice in chosen if choice), *local)
 
 
-def _local(entry: Entry, context: Context) -> BuiltStorage | None:
+def _local(entry: Entry, context: Context) -> premises.BuiltStorage | None:
     """Drives beside the accelerators for a copy of the weights that a service loads."""
     if not isinstance(entry.part, ServicePlan):
         return None
@@ -95,7 +97,7 @@ def _spans(entry: Entry) -> bool:
     return part.replica.accelerator_count > entry.machine.accelerators_per_node
 
 
-def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> BuiltNetwork | None:
+def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> premises.BuiltNetwork | None:
     """The fabric between a run's servers, with cables as long as its rows make them."""
     node, count = entry.servers.node, entry.servers.count
     cards, rate = network_cards(node)
@@ -142,13 +144,13 @@ def _built(
     oversubscription_ratio: float,
     survives: str,
     note: str,
-) -> BuiltNetwork:
+) -> premises.BuiltNetwork:
     """A network with its bill; unbuilt where no optic of the catalogue reaches."""
     try:
         bill = fabric_bill(context.catalog, parts, link_bytes_per_s, runs)
     except UnknownNameError:
         return _unbuilt(entry, link_bytes_per_s)
-    return BuiltNetwork(
+    return premises.BuiltNetwork(
         entry.name,
         shape,
         parts.switch.name,
@@ -168,7 +170,9 @@ def _built(
     )
 
 
-def _thin(entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Context) -> BuiltNetwork | None:
+def _thin(
+    entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Context
+) -> premises.BuiltNetwork | None:
     """The network of requests: two leaves over every server, so that either may fail."""
     read_s = _reading_s(part)
     flows = serving_flows(
@@ -199,9 +203,9 @@ def _thin(entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Conte
     )
 
 
-def _unbuilt(entry: Entry, rate: float) -> BuiltNetwork:
+def _unbuilt(entry: Entry, rate: float) -> premises.BuiltNetwork:
     note = f"no switch or optic of the catalogue has {rate * 8 / 1e9:.0f} Gb/s for {entry.machine.fabric}"
-    return BuiltNetwork(
+    return premises.BuiltNetwork(
         entry.name, "not known", "", (), 0, rate, 0, 0, 0.0, 0.0, 1.0, "", None, 0.0, (), note
     )
 

@@ -12,7 +12,7 @@ from twofold.answer import Context
 from twofold.building.cooling import CoolingKind
 from twofold.building.entries import COLLECTED, Entry, electricity, entries
 from twofold.building.power import MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
-from twofold.contracts.results import BuiltNetwork, LineItem, Plan, UnitCost, line_item
+from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, premises
 from twofold.core import J_PER_KWH, YEAR_S
 
 DEMAND_SOURCE = "facility.csv demand charge"
@@ -49,7 +49,10 @@ def own_years(plan: Plan, context: Context) -> dict[str, OwnYear]:
 
 
 def years_of(
-    own: Sequence[Entry], built: Sequence[BuiltNetwork], kinds: dict[str, CoolingKind], context: Context
+    own: Sequence[Entry],
+    built: Sequence[premises.BuiltNetwork],
+    kinds: dict[str, CoolingKind],
+    context: Context,
 ) -> dict[str, OwnYear]:
     """The year of every entry and of its guests: together they are the building's year of these entries.
 

@@ -21,16 +21,7 @@ from twofold.building.entries import NOWHERE, Entry, grid_gco2_per_kwh, usd_per_
 from twofold.building.node_power import idle_w, planned_w, resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
 from twofold.catalog import figure
-from twofold.contracts.results import (
-    BuildingYear,
-    BuiltNetwork,
-    BuiltPower,
-    CapTrade,
-    RackGroup,
-    ServicePlan,
-    Swing,
-    TrainingPlan,
-)
+from twofold.contracts.results import ServicePlan, TrainingPlan, premises
 from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source
 from twofold.twin.serving import Profile, hourly_weights
 
@@ -66,11 +57,11 @@ def efficiency(entry: Entry, kind: CoolingKind, context: Context) -> Efficiency:
 
 def power(
     found: Sequence[Entry],
-    groups: Sequence[RackGroup],
-    built: Sequence[BuiltNetwork],
+    groups: Sequence[premises.RackGroup],
+    built: Sequence[premises.BuiltNetwork],
     kinds: dict[str, CoolingKind],
     context: Context,
-) -> BuiltPower:
+) -> premises.BuiltPower:
     """What the building delivers: breakers by the vendors' maximum, the meter by what cooling adds."""
     halves = {"training": 0.0, "serving": 0.0}
     meter_w = 0.0
@@ -84,7 +75,7 @@ def power(
     swings = tuple(_swing(entry, context) for entry in found)
     per_minute = figure(context.catalog, "power", "utility ramp limit (of the site's load per minute)").value
     largest = max(found, key=lambda entry: it_power_w(entry, built, context))
-    return BuiltPower(
+    return premises.BuiltPower(
         it_w,
         need.expected_peak_w,
         _summed([in_use_w(entry, context).times(entry.servers.count) for entry in found], "W"),
@@ -106,8 +97,11 @@ def power(
 
 
 def year(
-    found: Sequence[Entry], built: Sequence[BuiltNetwork], kinds: dict[str, CoolingKind], context: Context
-) -> BuildingYear:
+    found: Sequence[Entry],
+    built: Sequence[premises.BuiltNetwork],
+    kinds: dict[str, CoolingKind],
+    context: Context,
+) -> premises.BuildingYear:
     """Energy, water and carbon of a year, each run and service by its own region and cooling."""
     parts = []
     for entry in found:
@@ -130,7 +124,7 @@ def year(
     region = largest.region
     grid = grid_gco2_per_kwh(region, context)
     it_kwh = sum(told.it_kwh for _, told, _ in parts)
-    return BuildingYear(
+    return premises.BuildingYear(
         it_kwh * J_PER_KWH,
         _year_sum([(told.meter_kwh * J_PER_KWH, spread) for _, told, spread in parts], "J"),
         usd_per_kwh(region, context),
@@ -146,7 +140,7 @@ def year(
     )
 
 
-def monthly_peak_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:
+def monthly_peak_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> float:
     """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
     peak_w = it_power_w(entry, built, context)
     if not isinstance(entry.part, TrainingPlan) or entry.guests:
@@ -157,7 +151,7 @@ def monthly_peak_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context
     return (months * peak_w + (MONTHS - months) * rest_w(entry, built, context).value) / MONTHS
 
 
-def it_power_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> float:
+def it_power_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> float:
     """Servers at their maximum with network and storage.
 
     Networks count as built; where that is less than what bills of materials show, their share is taken.
@@ -166,7 +160,7 @@ def it_power_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) ->
     return servers_w + _beside_w(entry, servers_w, built, context)
 
 
-def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> Estimate:
+def mean_it_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> Estimate:
     """The mean of a year: rented machines draw while they are yours, your own rest besides and all year."""
     if entry.owned:
         works = [work_w(each, context) for each in (entry, *entry.guests)]
@@ -176,7 +170,7 @@ def mean_it_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> 
     return _plus(in_use_w(entry, context).times(entry.servers.count * share), beside_w * share)
 
 
-def rest_w(entry: Entry, built: Sequence[BuiltNetwork], context: Context) -> Estimate:
+def rest_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> Estimate:
     """What machines of one's own draw where nothing works on them, with their network and storage."""
     count = entry.servers.count
     beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
@@ -196,13 +190,15 @@ def work_w(entry: Entry, context: Context) -> Estimate:
     return Estimate(middle, low, high, "W", works.source).times(servers * share)
 
 
-def _beside_w(entry: Entry, servers_w: float, built: Sequence[BuiltNetwork], context: Context) -> float:
+def _beside_w(
+    entry: Entry, servers_w: float, built: Sequence[premises.BuiltNetwork], context: Context
+) -> float:
     share = figure(context.catalog, "power_fraction", "network and storage share of IT power").low
     networks_w = sum(each.power_w for each in built if each.name == entry.name)
     return max(networks_w, servers_w * share / (1 - share))
 
 
-def _swing(entry: Entry, context: Context) -> Swing:
+def _swing(entry: Entry, context: Context) -> premises.Swing:
     """A run steps between its peak and rest, a service between its busiest and its quietest hour."""
     count, training = entry.servers.count, entry.servers.use == "training"
     if training:
@@ -214,7 +210,7 @@ def _swing(entry: Entry, context: Context) -> Swing:
     return step_load(context.catalog, entry.name, count * busy, count * rest, training)
 
 
-def _cap(entry: Entry, context: Context) -> CapTrade | None:
+def _cap(entry: Entry, context: Context) -> premises.CapTrade | None:
     """What a cap on the accelerators costs here: only the part that computes waits for the clock."""
     told = context.spec.facility.accelerator_cap_fraction
     item = "GPU, LLM training steady (of TDP)"
@@ -229,7 +225,7 @@ def _cap(entry: Entry, context: Context) -> CapTrade | None:
     other = in_use_w(entry, context).value / entry.power.accelerators_w - draw
     trade = capped(cap, draw, idle, min(1.0, gain / BOUND_STEP), max(other, 0.0))
     saved_w = max(draw - cap, 0.0) * entry.power.accelerators_w / entry.power.supply_efficiency_fraction
-    return CapTrade(
+    return premises.CapTrade(
         entry.name,
         cap,
         saved_w * entry.servers.count,

@@ -23,7 +23,7 @@ from twofold.building.filling import (
 )
 from twofold.building.node_power import idle_w, node_power, planned_w, serving_w, training_w
 from twofold.catalog import Catalog, Node, figure
-from twofold.contracts.results import CoolingChoice, CoolingWay, NodeDraw, RackGroup, RackHeat, RackLimit
+from twofold.contracts.results import premises
 from twofold.core import YEAR_H, Estimate
 
 
@@ -31,10 +31,10 @@ from twofold.core import YEAR_H, Estimate
 class Placed:
     """Everything about racks that the rest of a building is computed from."""
 
-    groups: tuple[RackGroup, ...]
-    heat: tuple[RackHeat, ...]
+    groups: tuple[premises.RackGroup, ...]
+    heat: tuple[premises.RackHeat, ...]
     racks: tuple[Rack, ...]
-    cooling: tuple[CoolingChoice, ...]
+    cooling: tuple[premises.CoolingChoice, ...]
     kinds: dict[str, CoolingKind]  # chosen, by entry
     training_imbalance_ratio: float | None
     serving_imbalance_ratio: float | None
@@ -68,7 +68,7 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
     return Placed(
         tuple(_group(entry, racks, limits[kinds[entry.name]], context) for entry in found),
         tuple(
-            RackHeat(
+            premises.RackHeat(
                 rack.index,
                 dict(rack.holds),
                 rack.load.planned_w,
@@ -79,7 +79,7 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
             for rack in racks
         ),
         racks,
-        tuple(CoolingChoice(name, options) for name, options in ways.items()),
+        tuple(premises.CoolingChoice(name, options) for name, options in ways.items()),
         kinds,
         training if of_runs else None,
         services.imbalance_ratio if of_services else None,
@@ -102,11 +102,11 @@ def in_use_w(entry: Entry, context: Context) -> Estimate:
     return serving_w(context.catalog, entry.power, entry.busy_fraction)
 
 
-def node_draws(found: Sequence[Entry], context: Context) -> tuple[NodeDraw, ...]:
+def node_draws(found: Sequence[Entry], context: Context) -> tuple[premises.NodeDraw, ...]:
     """Each server type once."""
     by_node = {entry.servers.node.name: entry for entry in reversed(found)}
     return tuple(
-        NodeDraw(
+        premises.NodeDraw(
             name,
             entry.power.stated_w,
             entry.power.nameplate_w,
@@ -118,7 +118,7 @@ def node_draws(found: Sequence[Entry], context: Context) -> tuple[NodeDraw, ...]
     )
 
 
-def _ways(entry: Entry, context: Context) -> tuple[CoolingWay, ...]:
+def _ways(entry: Entry, context: Context) -> tuple[premises.CoolingWay, ...]:
     return cooling_options(
         context.catalog,
         entry.servers.node,
@@ -142,13 +142,13 @@ def _limits(kind: CoolingKind, context: Context) -> RackLimits:
     )
 
 
-def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Context) -> RackGroup:
+def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Context) -> premises.RackGroup:
     own = [rack for rack in racks if entry.name in dict(rack.holds)]
     fill = nodes_per_rack(context.catalog, entry.servers.node, limits)
     use = entry.servers.use
     fullest_w = max((rack.load.planned_w for rack in own), default=0.0)
     low_w, high_w = band(context.catalog, use)
-    return RackGroup(
+    return premises.RackGroup(
         entry.name,
         use,
         entry.servers.node.name,
@@ -157,7 +157,7 @@ def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Con
         len(own),
         max((dict(rack.holds)[entry.name] for rack in own), default=0),
         fill.binding,
-        tuple(RackLimit(limit, nodes) for limit, nodes in fill.by_limit),
+        tuple(premises.RackLimit(limit, nodes) for limit, nodes in fill.by_limit),
         fullest_w,
         band_verdict(context.catalog, use, fullest_w),
         low_w,
@@ -170,7 +170,7 @@ def _group(entry: Entry, racks: Sequence[Rack], limits: RackLimits, context: Con
 
 def _misfits(
     found: Sequence[Entry],
-    ways: dict[str, tuple[CoolingWay, ...]],
+    ways: dict[str, tuple[premises.CoolingWay, ...]],
     kinds: dict[str, CoolingKind],
 ) -> list[str]:
     """Servers that no rack holds as it is cooled, with what would hold them."""
@@ -201,7 +201,7 @@ def cooling_options(
     rack_power_w: float | None = None,
     rack_units: int | None = None,
     ports: int | None = None,
-) -> tuple[CoolingWay, ...]:
+) -> tuple[premises.CoolingWay, ...]:
     """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
     Of years that differ by less than 3 % the simplest way comes first.
@@ -226,7 +226,7 @@ def cooling_options(
     usual = [each.usd_per_year for each in options if each.feasible and each.kind not in ON_REQUEST]
     best_usd = min(usual, default=0.0)
 
-    def order(option: CoolingWay) -> tuple[bool, bool, bool, float]:
+    def order(option: premises.CoolingWay) -> tuple[bool, bool, bool, float]:
         ties = option.usd_per_year <= TIE_RATIO * best_usd
         return (
             not option.feasible,
@@ -245,7 +245,7 @@ def _option(
     usd_per_kwh: float,
     climate: Climate,
     limits: RackLimits,
-) -> CoolingWay:
+) -> premises.CoolingWay:
     kind = limits.cooling
     fill = nodes_per_rack(catalog, node, limits)
     node_w, per_rack = planned_w(node_power(catalog, node)), fill.nodes_per_rack
@@ -257,7 +257,7 @@ def _option(
     years = figure(catalog, "depreciation", "facility useful life").value
     year_usd = energy_usd + (built_usd + racks_usd) / years
     why = _why(node, node_w, kind, limits.cooling_w, fill)
-    return CoolingWay(kind, per_rack > 0, per_rack, racks, ratio, year_usd, why)
+    return premises.CoolingWay(kind, per_rack > 0, per_rack, racks, ratio, year_usd, why)
 
 
 def _why(node: Node, node_w: float, kind: CoolingKind, limit_w: float, fill: RackFill) -> str:

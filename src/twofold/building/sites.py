@@ -9,7 +9,7 @@ from twofold.building.cooling import Climate, CoolingKind, climate_of, cooling_l
 from twofold.building.entries import Entry, usd_per_kwh
 from twofold.building.power import it_power_w, mean_it_w
 from twofold.catalog import Catalog, Region, figure, find_regime
-from twofold.contracts.results import BuiltNetwork, Plan, RackGroup, RankedSite, UserRoundTrip
+from twofold.contracts.results import Plan, premises
 from twofold.core import YEAR_H, InputError
 
 SHOWN = 6  # sites besides those that the plan uses
@@ -71,7 +71,7 @@ def rank_sites(
     dataset_bytes: float = 0.0,
     carbon_usd_per_t: float = 0.0,
     used: Container[str] = (),
-) -> tuple[RankedSite, ...]:
+) -> tuple[premises.RankedSite, ...]:
     """Sites for a steady load, cheapest year of energy and carbon first; those that lack something last.
 
     Formula  year = IT·8760·PUE·price + carbon·carbon price; feasible: peak·PUE ≤ cap, rack ≤ its limit
@@ -81,7 +81,7 @@ def rank_sites(
     """
     ranks = [_rank(catalog, site, mean_it_w, peak_it_w, rack_w, dataset_bytes, used) for site in sites]
 
-    def order(rank: RankedSite) -> tuple[bool, float, str]:
+    def order(rank: premises.RankedSite) -> tuple[bool, float, str]:
         carbon_usd = rank.carbon_gco2_per_year / G_PER_T * carbon_usd_per_t
         return not rank.feasible, rank.energy_usd_per_year + carbon_usd, rank.name
 
@@ -96,7 +96,7 @@ def transfer_s(catalog: Catalog, size_bytes: float, link_bytes_per_s: float) -> 
 
 def user_latencies(
     catalog: Catalog, sites: Sequence[str], users: Sequence[str], ttft_s: float | None
-) -> tuple[UserRoundTrip, ...]:
+) -> tuple[premises.UserRoundTrip, ...]:
     """For each region of users every site, nearest first: the round trip added to the time to first token.
 
     Formula  TTFT at the user = TTFT at the site + RTT
@@ -104,7 +104,7 @@ def user_latencies(
     Source   catalogue: `rtt`, measured pairs, else distance through fibre.
     """
     return tuple(
-        UserRoundTrip(user, site, rtt, None if ttft_s is None else ttft_s + rtt)
+        premises.UserRoundTrip(user, site, rtt, None if ttft_s is None else ttft_s + rtt)
         for user in users
         for rtt, site in sorted((catalog.rtt_s(user, site), site) for site in sites)
     )
@@ -138,7 +138,7 @@ def _rank(
     rack_w: float,
     dataset_bytes: float,
     used: Container[str],
-) -> RankedSite:
+) -> premises.RankedSite:
     meter_w = peak_it_w * site.pue_ratio
     it_kwh = mean_it_w / W_PER_KW * YEAR_H
     meter_kwh = it_kwh * site.pue_ratio
@@ -147,7 +147,7 @@ def _rank(
         lacks.append(f"{meter_w / 1e6:.3g} MW wanted, {site.power_cap_w / 1e6:.3g} MW there")
     if site.rack_limit_w is not None and rack_w > site.rack_limit_w:
         lacks.append(f"racks of {rack_w / 1e3:.3g} kW, cooled to {site.rack_limit_w / 1e3:.3g} kW")
-    return RankedSite(
+    return premises.RankedSite(
         site.name,
         site.region,
         not lacks,
@@ -165,12 +165,12 @@ def _rank(
 
 def ranked(
     found: Sequence[Entry],
-    groups: Sequence[RackGroup],
-    built: Sequence[BuiltNetwork],
+    groups: Sequence[premises.RackGroup],
+    built: Sequence[premises.BuiltNetwork],
     kinds: dict[str, CoolingKind],
     dataset_bytes: float,
     context: Context,
-) -> tuple[RankedSite, ...]:
+) -> tuple[premises.RankedSite, ...]:
     """Places for what trains, for all where nothing does: the spec's sites, or its providers' regions."""
     steady = [entry for entry in found if entry.servers.use == "training"] or list(found)
     used = {f"{each.region.provider}:{each.region.name}" for each in steady if each.region}
@@ -191,7 +191,7 @@ def ranked(
     )
 
 
-def round_trips(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[UserRoundTrip, ...]:
+def round_trips(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[premises.UserRoundTrip, ...]:
     """From every region of users to every region that serves: the round trip, and the first token with it."""
     users, sites = _user_regions(plan, context), _serving_regions(plan, found, context)
     return user_latencies(context.catalog, sites, users, _tightest_ttft_s(plan))

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Literal
 
 from twofold.catalog import Catalog, Storage, figure
-from twofold.contracts.results import BuiltStorage
+from twofold.contracts.results import premises
 
 TB, TIB = 1e12, 2.0**40
 DRIVE, DRIVE_BYTES = "Local NVMe PCIe4", 3.84e12
@@ -104,7 +104,7 @@ def local_choice(
     within_s: float,
     node_count: int,
     node_nvme_bytes: float,
-) -> BuiltStorage | None:
+) -> premises.BuiltStorage | None:
     """Drives in each server that hold a copy of the weights: its own where they suffice, else more of them.
 
     Formula  drives = max(⌈2·weights / drive⌉, ⌈weights / time / drive's rate⌉) in each server
@@ -123,7 +123,7 @@ def local_choice(
     usd = to_buy * node_count * DRIVE_BYTES / TB * (row.usd_per_tb_month or 0.0)
     total = count * node_count
     rate = weights_bytes / within_s * node_count
-    return BuiltStorage(
+    return premises.BuiltStorage(
         name,
         "nvme",
         row.name if to_buy else "drives of the servers",
@@ -142,7 +142,7 @@ def local_choice(
 
 def choose_storage(
     catalog: Catalog, name: str, need: StorageNeed, provider: str = "", client_count: int = 1
-) -> BuiltStorage | None:
+) -> premises.BuiltStorage | None:
     """The cheapest product of the class that is fast and large enough; None where no row has a price.
 
     Formula  units = max(read/unit's, write/unit's, capacity/unit's); cost = TB bought · $/TB-month
@@ -175,7 +175,7 @@ def choose_storage(
 
 def _sized(
     row: Storage, name: str, need: StorageNeed, client_count: int, appliance_bytes: float
-) -> BuiltStorage:
+) -> premises.BuiltStorage:
     """So many units that they are as fast and as large as is needed."""
     read, write = row.read_bytes_per_s_per_unit or 1.0, row.write_bytes_per_s_per_unit or 1.0
     by_client = any(word in row.unit for word in PER_CLIENT)
@@ -192,7 +192,7 @@ def _sized(
     units = max(client_count if by_client else 1, *counts.values())
     held = need.capacity_bytes if by_client else units * unit_bytes
     usd = held / TB * (row.usd_per_tb_month or 0.0)
-    return BuiltStorage(
+    return premises.BuiltStorage(
         name,
         need.kind,
         row.name,

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from twofold.core import MissingExtraError, TwofoldError
+from twofold.core import TwofoldError, errors
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayConfig, read_gateway_config
 from twofold.live.gateway_driver import GateDriver
@@ -35,7 +35,7 @@ def run_gateway(config: GatewayConfig) -> None:
         import uvicorn  # noqa: F401
         import uvloop
     except ImportError as error:
-        raise MissingExtraError(
+        raise errors.MissingExtraError(
             f"the gateway needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
         ) from error
     need_free_port(config.port, config.host)

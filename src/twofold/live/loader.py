@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twofold.contracts.results import LoadPoint
-from twofold.core import FileError, MissingExtraError, ValueRefusedError
+from twofold.contracts.results import loop
+from twofold.core import FileError, ValueRefusedError, errors
 from twofold.live.corpus import source_texts
 from twofold.live.loads import Answer, Held, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
 from twofold.live.sse import SseTally
@@ -52,7 +52,7 @@ def closed_loop(
     request_count: int | None = None,
     warmup_count: int = 0,
     model: str = "default",
-) -> LoadPoint:
+) -> loop.LoadPoint:
     """What `concurrency` clients get who ask again as soon as they are answered.
 
     They begin no request after `duration_s`, or after `request_count` of them; what is in flight then is
@@ -84,7 +84,7 @@ def open_loop(
     seed: int,
     warmup_count: int = 0,
     model: str = "default",
-) -> LoadPoint:
+) -> loop.LoadPoint:
     """What requests get that come at `rate_per_s` (Poisson, from the seed), whatever became of earlier ones.
 
     Arrivals end after `duration_s`; what is in flight then is waited for. Latencies count from when a request
@@ -194,7 +194,7 @@ def _run(
         import aiohttp
         import uvloop
     except ImportError as error:
-        raise MissingExtraError(
+        raise errors.MissingExtraError(
             f"the load generator needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
         ) from error
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from twofold.contracts.results import LoadPoint, Quantiles
+from twofold.contracts.results import loop
 from twofold.core import ValueRefusedError
 
 ARRIVAL_LIMIT_COUNT = 100_000
@@ -129,7 +129,7 @@ class Held:
 
 def load_point(
     name: str, load: Load, *, concurrency: int | None = None, rate_per_s: float | None = None
-) -> LoadPoint:
+) -> loop.LoadPoint:
     """The figures of a finished load.
 
     Rates    over the time that the load was whole: an answer that ended later counts by the part of its time
@@ -144,7 +144,7 @@ def load_point(
     inside_requests = sum(_inside_fraction(answer, ends_s) for answer in finished)
     inside_tokens = sum(answer.output_tokens * answer.inside_events / answer.events for answer in finished)
     several = [answer for answer in finished if answer.output_tokens > 1]
-    return LoadPoint(
+    return loop.LoadPoint(
         name=name,
         concurrency=concurrency,
         rate_per_s=rate_per_s,
@@ -163,12 +163,12 @@ def load_point(
     )
 
 
-def quantiles(latencies_s: Sequence[float]) -> Quantiles | None:
+def quantiles(latencies_s: Sequence[float]) -> loop.Quantiles | None:
     """Mean and quantiles of latencies; None of none."""
     if not latencies_s:
         return None
     p50, p95, p99 = (float(each) for each in np.quantile(latencies_s, (0.5, 0.95, 0.99)))
-    return Quantiles(_mean(latencies_s), p50, p95, p99)
+    return loop.Quantiles(_mean(latencies_s), p50, p95, p99)
 
 
 def _inside_fraction(answer: Answer, ends_s: float) -> float:

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import TrainingMeasured, read_training_measured, write_training_measured
-from twofold.core import BusyError, FileError, RunError, ValueRefusedError
+from twofold.contracts.results import loop
+from twofold.core import FileError, RunError, ValueRefusedError, errors
 from twofold.live.artefact import publish, verify, write_whole
 from twofold.live.corpus import prepare_corpus
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop
@@ -70,7 +70,7 @@ class TrainJob:
     gradient_norm_limit: float = 1.0
 
 
-def run_training(job: TrainJob, state: Path, on_progress: Progress) -> TrainingMeasured:
+def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
     """Train, publish and measure; returns at once when that was done before.
 
     Raises ValueRefusedError for a job that cannot be run, BusyError when another process runs it, RunError
@@ -83,7 +83,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> TrainingM
         order = _prepare(job, model, on_progress)
         done = job.folder / MEASURED
         if done.exists():
-            measured = read_training_measured(done)
+            measured = loop.read_training_measured(done)
             _publish(job, state)
             return measured
         if not (job.folder / EXPORT).exists():
@@ -93,7 +93,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> TrainingM
         append_event(job.folder, "published", artefact=artefact.name)
         tokens_per_step = job.global_batch_sequences * job.sequence_tokens
         measured = summarise(job.folder, job.rank_count, tokens_per_step)
-        write_whole(done, write_training_measured(measured))
+        write_whole(done, loop.write_training_measured(measured))
         return measured
 
 
@@ -153,7 +153,7 @@ def _only_one(job: TrainJob) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BusyError(
+            raise errors.BusyError(
                 f"`{job.name}` is being trained by another process", hint="wait for it, or stop it"
             ) from error
         yield

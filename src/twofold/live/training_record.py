@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import Recovery, StepParts, TrainingMeasured
+from twofold.contracts.results import loop
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
 
@@ -98,7 +98,7 @@ def read_steps(run: Path, rank: int = 0) -> list[StepLine]:
     return [StepLine(**data) for data in read_lines(steps_path(run, rank)) if set(data) == names]
 
 
-def summarise(run: Path, rank_count: int, tokens_per_step: int) -> TrainingMeasured:
+def summarise(run: Path, rank_count: int, tokens_per_step: int) -> loop.TrainingMeasured:
     """The record of a finished run, from its lines alone."""
     by_rank = [read_steps(run, rank) for rank in range(rank_count)]
     lines, events = by_rank[0], read_events(run)
@@ -106,7 +106,7 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> TrainingMeasu
     typical_s = [line.step_s for line in _after_warm_up(lines)]
     saves = [event for event in events if event["event"] == "checkpoint"]
     built = [event for event in events if event["event"] == "built"]
-    return TrainingMeasured(
+    return loop.TrainingMeasured(
         rank_count=rank_count,
         parameter_count=built[-1]["parameter_count"],
         steps=len(latest),
@@ -127,7 +127,7 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> TrainingMeasu
     )
 
 
-def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> StepParts:
+def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> loop.StepParts:
     """Where the time of a typical step goes on the rank that the others wait for.
 
     All ranks end a step together, so the slowest one is the one that waits least in collectives. Its parts
@@ -147,10 +147,10 @@ def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> StepParts:
         return factor * statistics.fmean(getattr(line, name) for line in middle)
 
     names = ("data_s", "forward_s", "backward_s", "communication_s", "optimiser_s", "other_s")
-    return StepParts(checkpoint_s=checkpoint_s, **{name: part(name) for name in names})
+    return loop.StepParts(checkpoint_s=checkpoint_s, **{name: part(name) for name in names})
 
 
-def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) -> Recovery | None:
+def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) -> loop.Recovery | None:
     """What the kill that we ordered cost; None when there was none, or when we died before seeing it heal."""
     kills = [event for event in events if event["event"] == "killed"]
     if not kills:
@@ -161,7 +161,7 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
     if not after:
         return None
     before = {line.step for line in lines[: lines.index(after[0])]}
-    return Recovery(
+    return loop.Recovery(
         killed_rank=kill["rank"],
         killed_after_step=kill["after_step"],
         resumed_from_step=after[0].step - 1,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from twofold.catalog import Catalog
-from twofold.core import ConstantsError, Estimate, Source
+from twofold.core import Estimate, Source, errors
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, text
@@ -166,7 +166,9 @@ def read_blind(path: Path) -> Mapping[tuple[str, str], tuple[BlindRow, ...]]:
             row = BlindRow(cells["half"], cells["hidden"], cells["name"], cells["scope"], estimate)
             key = (row.half, row.hidden, row.name, row.scope)
             if key in seen:
-                raise ConstantsError(f"'{path.name}' has two rows of '{row.name}' without {row.hidden}")
+                raise errors.ConstantsError(
+                    f"'{path.name}' has two rows of '{row.name}' without {row.hidden}"
+                )
             seen.add(key)
             found.setdefault((row.half, row.hidden), []).append(row)
     return MappingProxyType({key: tuple(rows) for key, rows in found.items()})

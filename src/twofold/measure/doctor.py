@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from twofold.contracts.results import Finding, LoadPoint, ServingMeasured, StepParts, TrainingMeasured
+from twofold.contracts.results import loop
 
 INPUT_LIMIT_FRACTION = 0.05  # of a step spent waiting for data; above it the accelerators starve
 COMMUNICATION_LIMIT_FRACTION = 0.30  # of a step exposed in collectives; well-placed dense runs stay below
@@ -16,25 +16,27 @@ TAIL_MARGIN_RATIO = 1.1  # p95 over some dozens of requests moves by as much fro
 KV_LIMIT_FRACTION = 0.80  # of the cache held at once; engines begin to preempt shortly above it
 
 
-def diagnose(training: Sequence[TrainingMeasured], serving: Sequence[ServingMeasured]) -> tuple[Finding, ...]:
+def diagnose(
+    training: Sequence[loop.TrainingMeasured], serving: Sequence[loop.ServingMeasured]
+) -> tuple[loop.Finding, ...]:
     """Every rule on every run and service, in a fixed order."""
     findings = [rule(run) for run in training for rule in (input_bound, communication_bound)]
     findings += [rule(service) for service in serving for rule in (tail_grows, kv_pressure)]
     return tuple(findings)
 
 
-def input_bound(run: TrainingMeasured) -> Finding:
+def input_bound(run: loop.TrainingMeasured) -> loop.Finding:
     """Warns when a step waits for data for more than INPUT_LIMIT_FRACTION of its time."""
     total_s = _total_s(run.parts)
     share = run.parts.data_s / total_s
     saw = f"{_ms(run.parts.data_s)} of a step's {_ms(total_s)} wait for data: {share:.1%}"
     if share <= INPUT_LIMIT_FRACTION:
-        return Finding("input-bound", "ok", saw, "")
+        return loop.Finding("input-bound", "ok", saw, "")
     advice = "read ahead: more loader processes, a staging cache, tokens prepared once"
-    return Finding("input-bound", "warn", f"{saw}, above {INPUT_LIMIT_FRACTION:.0%}", advice)
+    return loop.Finding("input-bound", "warn", f"{saw}, above {INPUT_LIMIT_FRACTION:.0%}", advice)
 
 
-def communication_bound(run: TrainingMeasured) -> Finding:
+def communication_bound(run: loop.TrainingMeasured) -> loop.Finding:
     """Warns when collectives that nothing hides take more than COMMUNICATION_LIMIT_FRACTION of a step."""
     total_s = _total_s(run.parts)
     share = run.parts.communication_s / total_s
@@ -43,12 +45,14 @@ def communication_bound(run: TrainingMeasured) -> Finding:
         f" of {run.rank_count} ranks: {share:.1%}"
     )
     if share <= COMMUNICATION_LIMIT_FRACTION:
-        return Finding("communication-bound", "ok", saw, "")
+        return loop.Finding("communication-bound", "ok", saw, "")
     advice = "shard less, raise the batch per rank, or use a faster fabric"
-    return Finding("communication-bound", "warn", f"{saw}, above {COMMUNICATION_LIMIT_FRACTION:.0%}", advice)
+    return loop.Finding(
+        "communication-bound", "warn", f"{saw}, above {COMMUNICATION_LIMIT_FRACTION:.0%}", advice
+    )
 
 
-def tail_grows(service: ServingMeasured) -> Finding:
+def tail_grows(service: loop.ServingMeasured) -> loop.Finding:
     """Warns from the first closed load on at which p95 grew by a larger share than throughput did.
 
     This is the knee of the plan's load curves, by the same definition but for TAIL_MARGIN_RATIO.
@@ -56,16 +60,16 @@ def tail_grows(service: ServingMeasured) -> Finding:
     closed = [load for load in service.loads if load.concurrency and load.e2e]
     closed.sort(key=lambda load: load.concurrency or 0)
     if len(closed) < 2:
-        return Finding("tail-grows", "ok", f"{len(closed)} closed load measured: nothing to compare", "")
+        return loop.Finding("tail-grows", "ok", f"{len(closed)} closed load measured: nothing to compare", "")
     for less, more in pairwise(closed):
         gained = _growth(less.requests_per_s, more.requests_per_s) + math.log(TAIL_MARGIN_RATIO)
         if _growth(_p95_s(less), _p95_s(more)) > gained:
             advice = f"admit {less.concurrency} at once, or add replicas: more load only waits"
-            return Finding("tail-grows", "warn", _grew(less, more), advice)
-    return Finding("tail-grows", "ok", _grew(closed[0], closed[-1]), "")
+            return loop.Finding("tail-grows", "warn", _grew(less, more), advice)
+    return loop.Finding("tail-grows", "ok", _grew(closed[0], closed[-1]), "")
 
 
-def kv_pressure(service: ServingMeasured) -> Finding:
+def kv_pressure(service: loop.ServingMeasured) -> loop.Finding:
     """Warns when requests held more than KV_LIMIT_FRACTION of the cache at once."""
     held = max((load.peak_held_tokens for load in service.loads), default=0.0)
     share = held / service.kv_capacity_tokens
@@ -74,12 +78,12 @@ def kv_pressure(service: ServingMeasured) -> Finding:
         f" of {service.replica_count} replicas held at once: {share:.1%}"
     )
     if share <= KV_LIMIT_FRACTION:
-        return Finding("kv-pressure", "ok", saw, "")
+        return loop.Finding("kv-pressure", "ok", saw, "")
     advice = "give the cache more blocks, quantise it, admit fewer at once, or add replicas"
-    return Finding("kv-pressure", "warn", f"{saw}, above {KV_LIMIT_FRACTION:.0%}", advice)
+    return loop.Finding("kv-pressure", "warn", f"{saw}, above {KV_LIMIT_FRACTION:.0%}", advice)
 
 
-def _total_s(parts: StepParts) -> float:
+def _total_s(parts: loop.StepParts) -> float:
     return (
         parts.data_s
         + parts.forward_s
@@ -91,7 +95,7 @@ def _total_s(parts: StepParts) -> float:
     )
 
 
-def _p95_s(load: LoadPoint) -> float:
+def _p95_s(load: loop.LoadPoint) -> float:
     return load.e2e.p95_s if load.e2e else math.inf
 
 
@@ -100,7 +104,7 @@ def _growth(before: float, after: float) -> float:
     return math.log(max(after, 1e-12) / max(before, 1e-12))
 
 
-def _grew(less: LoadPoint, more: LoadPoint) -> str:
+def _grew(less: loop.LoadPoint, more: loop.LoadPoint) -> str:
     return (
         f"from {less.concurrency} to {more.concurrency} clients: p95"
         f" ×{_p95_s(more) / _p95_s(less):.2f}, throughput"

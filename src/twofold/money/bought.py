@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from twofold.contracts.results import CashStep, LineItem, UnitCost, line_item, total_usd
+from twofold.contracts.results import LineItem, UnitCost, ledger, line_item, total_usd
 from twofold.core import J_PER_KWH, YEAR_H
 
 W_PER_KW = 1e3
@@ -206,7 +206,7 @@ def cash_flow(
     rented_later: Sequence[LineItem] | None = None,
     *,
     owned_once_usd: float = 0.0,
-) -> tuple[CashStep, ...]:
+) -> tuple[ledger.CashStep, ...]:
     """The same plan as cash, year by year: the years add up to both totals to the cent (R-136).
 
     Formula  a loan over the years: each pays annuity = repayment + interest on what is left of it
@@ -235,7 +235,7 @@ def cash_flow(
         )
         owned_cents = repaid_cents + interest_of + opex_of - back
         rows.append(
-            CashStep(
+            ledger.CashStep(
                 year=index + 1,
                 capex_usd=repaid_cents / 100,
                 financing_usd=interest_of / 100,

@@ -6,16 +6,7 @@ from math import ceil, inf
 
 from twofold.answer import Context, ServingChoice, TrainingChoice, choose_serving, own_offers, trial_of_size
 from twofold.building import is_owned
-from twofold.contracts.results import (
-    LeverRow,
-    Money,
-    MoneyDetail,
-    Plan,
-    ServicePlan,
-    Shape,
-    TrainingPlan,
-    total_usd,
-)
+from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger, total_usd
 from twofold.core import InputError, format_seconds
 from twofold.money.draws import PricedHalves, measuring, monte_carlo, priced_parts, residuals, swings
 from twofold.money.first_year import FOLLOWS_RENT
@@ -39,12 +30,12 @@ def detailed_money(
     given = shapes(plan, runs, services, context)
     if not priced.runs and not priced.services:
         # Nothing is rented: no lever saves money and no price is drawn; machines may still be too many.
-        nothing = MoneyDetail((), given, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
+        nothing = ledger.MoneyDetail((), given, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
         return replace(plan, money=replace(plan.money, detail=nothing))
     left, terms = residuals(priced, context), _terms(plan.money, priced)
     budget = context.spec.supply.budget_usd
     found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
-    detail = MoneyDetail(
+    detail = ledger.MoneyDetail(
         levers=ranked(_levers(priced, context)),
         shapes=given,
         swings=tuple(
@@ -88,7 +79,7 @@ class Billed:
         return left_usd / self.rent_factor
 
 
-def _terms(money: Money, priced: PricedHalves) -> Billed:
+def _terms(money: ledger.Money, priced: PricedHalves) -> Billed:
     """Draws are of rent at list price; the total of the plan is the bill's.
 
     Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
@@ -102,7 +93,7 @@ def _terms(money: Money, priced: PricedHalves) -> Billed:
     return Billed(follows / listed if listed else 0.0, money.total_usd - follows)
 
 
-def _levers(priced: PricedHalves, context: Context) -> Iterable[LeverRow]:
+def _levers(priced: PricedHalves, context: Context) -> Iterable[ledger.LeverRow]:
     spec = context.spec
     runs = {each.name: each for each in spec.training}
     services = {each.name: each for each in spec.services}
@@ -132,9 +123,9 @@ def shapes(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> tuple[Shape, ...]:
+) -> tuple[ledger.Shape, ...]:
     """Every given machine that is more than enough: named for a run or a service, or owned."""
-    found: list[Shape] = []
+    found: list[ledger.Shape] = []
     for run in plan.training:
         if run.name in runs:
             found += _run_shape(run, runs[run.name], context)
@@ -144,7 +135,7 @@ def shapes(
     return (*found, *_owned_shapes(plan, context))
 
 
-def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> Iterator[Shape]:
+def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> Iterator[ledger.Shape]:
     """The fewest nodes of the same kind that keep the deadline, where the spec names more."""
     chosen, entry = choice.chosen, choice.entry
     limit_s = entry.time_limit_s
@@ -159,7 +150,7 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
         saved = None
         if tried.cost_usd is not None and chosen.cost_usd is not None:
             saved = (chosen.cost_usd - tried.cost_usd) * entry.runs_per_year
-        yield Shape(
+        yield ledger.Shape(
             name=run.name,
             given=chosen.text,
             enough=tried.text,
@@ -175,7 +166,7 @@ def ceil_log2(value: float) -> int:
     return max(0, ceil(value) - 1).bit_length()
 
 
-def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context) -> Iterator[Shape]:
+def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context) -> Iterator[ledger.Shape]:
     """The same accelerators in replicas and nodes of the search's own choice, where the spec names them."""
     spec = context.spec
     shop = spec.supply.shop.model_copy(update={"accelerators": (service.machine.accelerator,)})
@@ -202,7 +193,7 @@ def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context
     main = max(other.fleet.pools, key=lambda pool: pool.accelerators)
     count = sum(pool.count.total for pool in other.fleet.pools)
     size = round(float(main.replica.accelerator_count))
-    yield Shape(
+    yield ledger.Shape(
         name=service.name,
         given=f"{service.replica_count} × {service.replica.accelerator_count} {service.machine.accelerator}",
         enough=f"{count} replicas on {other.fleet.accelerators} × {service.machine.accelerator}, {size} each",
@@ -212,7 +203,7 @@ def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context
     )
 
 
-def _owned_shapes(plan: Plan, context: Context) -> Iterator[Shape]:
+def _owned_shapes(plan: Plan, context: Context) -> Iterator[ledger.Shape]:
     """Machines that the spec owns and the plan leaves idle."""
     halves: list[TrainingPlan | ServicePlan] = [*plan.training, *plan.serving]
     halves = [half for half in halves if is_owned(half.machine, context)]
@@ -224,7 +215,7 @@ def _owned_shapes(plan: Plan, context: Context) -> Iterator[Shape]:
         taken = most + sum(half.machine.accelerator_count for half in plan.serving if half in used)
         if not used or taken >= held:
             continue
-        yield Shape(
+        yield ledger.Shape(
             name="own",
             given=f"{held} × {name}",
             enough=f"{taken} × {name} for {', '.join(half.name for half in used)}",

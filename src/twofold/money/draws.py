@@ -21,7 +21,7 @@ from twofold.answer import (
     runs_under,
     step_samples,
 )
-from twofold.contracts.results import MeasuringRow, Plan, ServicePlan, SwingRow, TrainingPlan
+from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger
 from twofold.core import Estimate
 from twofold.training import run_work
 
@@ -196,7 +196,7 @@ def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Sam
     return need
 
 
-def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[SwingRow, ...]:
+def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[ledger.SwingRow, ...]:
     """The ten inputs that move the first year most, each alone at both ends of its 80 % range."""
     ends = {name: factor_ends(context.constants, name) for name in FACTORS}
     for name, sigma in left.by_name.items():
@@ -209,7 +209,7 @@ def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[Swi
 
 def tornado(
     figure: Callable[[str, float], float], ranges: Mapping[str, tuple[float, float]], most: int = 10
-) -> tuple[SwingRow, ...]:
+) -> tuple[ledger.SwingRow, ...]:
     """The inputs that move a figure most, longest bar first.
 
     Formula  bar = figure(input at its low end), figure(at its high end), the others at 1 or their middle
@@ -217,7 +217,7 @@ def tornado(
     Units    those of the figure, which takes the input that differs from its middle, and its value.
     """
     bars = [
-        SwingRow(name, low, high, figure(name, low), figure(name, high))
+        ledger.SwingRow(name, low, high, figure(name, low), figure(name, high))
         for name, (low, high) in ranges.items()
     ]
     bars.sort(key=lambda bar: (-abs(bar.at_high_usd - bar.at_low_usd), bar.name))
@@ -273,7 +273,7 @@ def monte_carlo(
     return distribution(samples, budget_usd), len(samples)
 
 
-def measuring(priced: PricedHalves, left: Residuals, context: Context) -> tuple[MeasuringRow, ...]:
+def measuring(priced: PricedHalves, left: Residuals, context: Context) -> tuple[ledger.MeasuringRow, ...]:
     """Which measurement narrows the first year most; those that pin nothing of this plan are left out."""
     asked = dict(MEASUREMENTS)
     if not priced.runs:
@@ -292,7 +292,7 @@ def distribution(samples: Samples, limit: float | None = None) -> Distribution:
 
 def value_of_measuring(
     figure: Callable[[frozenset[str]], Samples], measurements: Mapping[str, tuple[str, tuple[str, ...]]]
-) -> tuple[MeasuringRow, ...]:
+) -> tuple[ledger.MeasuringRow, ...]:
     """Which measurement narrows a figure most, the best first.
 
     `figure` gives the samples with the named inputs held at their middle and the others as drawn.
@@ -305,7 +305,9 @@ def value_of_measuring(
     """
     before = distribution(figure(frozenset())).width
     rows = [
-        MeasuringRow(name, command, pins, before, min(before, distribution(figure(frozenset(pins))).width))
+        ledger.MeasuringRow(
+            name, command, pins, before, min(before, distribution(figure(frozenset(pins))).width)
+        )
         for name, (command, pins) in measurements.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-(row.before_usd - row.after_usd), row.name)))

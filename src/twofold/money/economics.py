@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, lgamma, log, log1p
 
-from twofold.contracts.results import LifetimeStep, NineStep, RatioRow, SpareStep
+from twofold.contracts.results import ledger
 from twofold.core import J_PER_KWH, YEAR_H
 
 
@@ -82,10 +82,10 @@ def crossing_days(
 
 def lifetime_curve(
     run_usd: float, usd_per_request: float, rates_per_day: Sequence[float], least_usd_per_day: float = 0.0
-) -> tuple[LifetimeStep, ...]:
+) -> tuple[ledger.LifetimeStep, ...]:
     """Spend on serving over requests a day, beside a run that was paid once (R-132)."""
     return tuple(
-        LifetimeStep(
+        ledger.LifetimeStep(
             rate,
             365.0 * max(least_usd_per_day, usd_per_request * rate),
             crossing_days(run_usd, rate, usd_per_request, least_usd_per_day),
@@ -117,7 +117,7 @@ def energy_usd(energy_j: float, usd_per_kwh: float) -> float:
 
 def cost_ratio(
     name: str, training_usd: float, serving_usd: float, claimed: tuple[float, float], inputs: str
-) -> RatioRow:
+) -> ledger.RatioRow:
     """How many times the one is of the other, and whether that is within what is claimed (R-130).
 
     >>> cost_ratio("per GPU", 6.0, 2.0, (3.0, 5.0), "").verdict
@@ -126,7 +126,7 @@ def cost_ratio(
     ratio = training_usd / serving_usd if serving_usd > 0 else float("inf")
     low, high = claimed
     verdict = "below" if ratio < low else "above" if ratio > high else "within"
-    return RatioRow(name, training_usd, serving_usd, ratio, low, high, verdict, inputs)
+    return ledger.RatioRow(name, training_usd, serving_usd, ratio, low, high, verdict, inputs)
 
 
 WORTH_LOOKING = 8  # spares beyond the fewest that could be best
@@ -180,7 +180,7 @@ def available_fraction(needed: int, total: int, failing: Failing) -> float:
 
 def redundancy_steps(
     needed: int, usd_per_replica_year: float, outage_usd_per_h: float, failing: Failing, spares: Sequence[int]
-) -> tuple[SpareStep, ...]:
+) -> tuple[ledger.SpareStep, ...]:
     """Every number of spares with both of its costs (R-134).
 
     Formula  fleet = (needed + k)·price; outage = (1 − availability)·8760·(cost of an hour)
@@ -193,14 +193,16 @@ def redundancy_steps(
         hours = (1.0 - available) * YEAR_H
         fleet, outage = (needed + spare) * usd_per_replica_year, hours * outage_usd_per_h
         rows.append(
-            SpareStep(spare, available, hours, fleet, outage, fleet + outage, planned=False, best=False)
+            ledger.SpareStep(
+                spare, available, hours, fleet, outage, fleet + outage, planned=False, best=False
+            )
         )
     return tuple(rows)
 
 
 def cheapest_redundancy(
     needed: int, usd_per_replica_year: float, outage_usd_per_h: float, failing: Failing
-) -> SpareStep:
+) -> ledger.SpareStep:
     """The spares at which machines and outages together cost least; of equals the fewest.
 
     Limits   looks from none to past the point at which one more zone could be lost.
@@ -211,7 +213,7 @@ def cheapest_redundancy(
     return min(steps, key=lambda step: (step.total_usd_per_year, step.spare_count))
 
 
-def nines(outage_usd_per_h: float, most: int = 5) -> tuple[NineStep, ...]:
+def nines(outage_usd_per_h: float, most: int = 5) -> tuple[ledger.NineStep, ...]:
     """What each further nine is worth: 99 % to 99.9 %, to 99.99 %, …
 
     Formula  (a₂ − a₁)·8760·(cost of an hour)
@@ -223,5 +225,5 @@ def nines(outage_usd_per_h: float, most: int = 5) -> tuple[NineStep, ...]:
     rows = []
     for low, high in pairwise(levels):
         saved = (high - low) * YEAR_H
-        rows.append(NineStep(low, high, saved, saved * outage_usd_per_h))
+        rows.append(ledger.NineStep(low, high, saved, saved * outage_usd_per_h))
     return tuple(rows)

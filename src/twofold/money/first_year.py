@@ -11,11 +11,11 @@ from twofold.contracts.results import (
     Derivation,
     Input,
     LineItem,
-    Money,
     Plan,
     ServicePlan,
     TrainingPlan,
     cents,
+    ledger,
     total_usd,
 )
 from twofold.contracts.spec import Spec
@@ -183,7 +183,7 @@ def with_money(plan: Plan, context: Context) -> Plan:
         spent, rows = run_money(run, entry, plan.serving, context)
         runs.append(spent)
         derivations += rows
-    money = Money(
+    money = ledger.Money(
         currency=keys.currency,
         exchange_ratio=keys.exchange_ratio,
         discount_fraction=keys.discount_fraction,

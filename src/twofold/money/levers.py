@@ -9,7 +9,7 @@ import numpy as np
 
 from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, priced, search_fleet
 from twofold.catalog import HYPERSCALERS, Model
-from twofold.contracts.results import LeverRow, ServicePlan
+from twofold.contracts.results import ServicePlan, ledger
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import Fleet, ModelVariant, PoolChoice, rate_limit, regimes
@@ -22,7 +22,9 @@ OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
 SMALLER = 0.6  # of the parameters: what a distilled model is at most
 
 
-def service_levers(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
+def service_levers(
+    choice: ServingChoice, service: ServicePlan, context: Context
+) -> Iterator[ledger.LeverRow]:
     """Every lever of one service that has a price."""
     if service.cost_usd_per_year is None or not choice.fleet.usd_per_h:
         return
@@ -66,7 +68,7 @@ def _lever(
     choice: ServingChoice,
     other: Fleet | None,
     how: str,
-) -> Iterator[LeverRow]:
+) -> Iterator[ledger.LeverRow]:
     """The other fleet's cost against the plan's: in use, it is what the plan saves; open, what it would."""
     if other is None or not other.usd_per_h or not choice.fleet.usd_per_h:
         return
@@ -77,7 +79,7 @@ def _lever(
     yield lever(name, service.name, pulled, without - with_it, without, text)
 
 
-def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
+def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """Fewer bits: what they save against 16, and what the next fewer would."""
     main = main_pool(choice.fleet, choice.loads)
     used = main.replica.weights_format
@@ -91,7 +93,7 @@ def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> 
         yield from _lever("quantise", service, Pulled.OPEN, choice, other, f"{' or '.join(asked)} weights")
 
 
-def _batch(choice: ServingChoice, service: ServicePlan) -> LeverRow:
+def _batch(choice: ServingChoice, service: ServicePlan) -> ledger.LeverRow:
     """Continuous batching against batches that start and end together, at the same size.
 
     Formula  static rate = B / (prefill of B + (longest of B − 1) · step); the longest of B log-normal answers
@@ -124,7 +126,7 @@ def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
     return max(1.0, carried / one(static.requests_per_s))
 
 
-def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
+def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """Prefixes that the cache holds: what they save, or what a third of the input would."""
     shared = max(load.traffic.shared_prefix_fraction for load in choice.loads)
     other_share = 0.0 if shared else OTHER_PREFIX
@@ -138,7 +140,7 @@ def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Ite
     yield from _lever("cache", service, pulled, choice, other, how)
 
 
-def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
+def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """Drafts of three tokens: the rate within the goals with and without, the draft's own time counted.
 
     Formula  saving = 1 − Σ accelerators · (limit / limit with drafts · (1 + γ·c)) / Σ accelerators
@@ -169,7 +171,7 @@ def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) ->
     yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
 
 
-def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[LeverRow]:
+def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """The next smaller model of the family in its place; what it loses, no table says."""
     model = _next_smaller(choice.model, context)
     if model is None:
@@ -192,7 +194,7 @@ def _next_smaller(model: Model, context: Context) -> Model | None:
     return max(smaller, key=lambda each: (each.parameters_active, each.name), default=None)
 
 
-def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[LeverRow]:
+def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.LeverRow]:
     """Replicas that follow the day instead of standing for its peak, where machines go back by the hour.
 
     Formula  saving = cost of the needed replicas · (1 − mean / peak) of the pools that somebody waits for
@@ -218,7 +220,7 @@ def sourcing(
     paid_usd_per_h: float,
     yearly_usd: float,
     context: Context,
-) -> Iterator[LeverRow]:
+) -> Iterator[ledger.LeverRow]:
     """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term.
 
     Only what the spec's shop allows counts, in its providers and near its regions.

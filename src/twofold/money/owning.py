@@ -23,16 +23,14 @@ from twofold.building import (
 )
 from twofold.catalog import HardwarePrice, Node, Region, Storage
 from twofold.contracts.results import (
-    Crossing,
     LineItem,
     Machine,
-    Owning,
     Plan,
-    RatioRow,
     ServicePlan,
     TrainingPlan,
     UnitCost,
     cents,
+    ledger,
     total_usd,
 )
 from twofold.core import YEAR_H, YEAR_S
@@ -83,7 +81,7 @@ class Fleet:
 
 def owning(
     plan: Plan, rented: Sequence[LineItem], rented_later: Sequence[LineItem], context: Context
-) -> Owning | None:
+) -> ledger.Owning | None:
     """The same plan on bought machines beside its rent in the first year and in each later one.
 
     None where none of the machines has a price to buy.
@@ -97,7 +95,7 @@ def owning(
     lines = owned_lines(bought, terms)
     cash = cash_flow(lines, rented, terms, rented_later, owned_once_usd=once_usd(bought, terms))
     capital = terms.cost_of_capital_fraction
-    return Owning(
+    return ledger.Owning(
         years=terms.years,
         lines=lines,
         owned_usd=total_usd(lines),
@@ -121,12 +119,12 @@ def owned_usd_per_year(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms
     return total_usd(owned_lines([fleet.bought], alone)) / terms.years
 
 
-def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> Crossing:
+def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> ledger.Crossing:
     owned = owned_usd_per_year(fleet, fleets, terms)
     count, keys = fleet.bought.accelerator_count, context.spec.supply.economics
     listed = fleet.rent.usd if fleet.rent else 0.0
     rented = listed * (1.0 - keys.discount_fraction) * (1.0 + keys.tax_fraction)
-    return Crossing(
+    return ledger.Crossing(
         name=fleet.bought.what,
         accelerator_count=count,
         owned_usd_per_accelerator_h=owned / count / YEAR_H,
@@ -286,7 +284,7 @@ def _cited(row: HardwarePrice, usd: float) -> UnitCost:
     return UnitCost(usd, f"hardware_prices.csv {row.name}", row.date)
 
 
-def ratios(plan: Plan, context: Context) -> tuple[RatioRow, ...]:
+def ratios(plan: Plan, context: Context) -> tuple[ledger.RatioRow, ...]:
     """Training over serving per accelerator, per build and over the years, beside what is claimed (R-130)."""
     fleets, _ = fleets_of(plan, context)
     halves = {half: [each for each in fleets if each.half == half] for half in ("training", "serving")}

@@ -9,11 +9,11 @@ from twofold.contracts.results import (
     LineItem,
     Plan,
     Portfolio,
-    PortfolioBill,
     ServicePlan,
     TrainingPlan,
     UnitCost,
     cents,
+    ledger,
     line_item,
     total_usd,
 )
@@ -26,7 +26,7 @@ BY_REQUEST = "million requests"  # the unit of lines that follow the traffic
 ON_TIME, MET = ("on time", "–"), ("met", "–")
 
 
-def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> PortfolioBill | None:
+def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> ledger.PortfolioBill | None:
     """The portfolio's own lines, and what it leaves out of those of the plan; None without a portfolio.
 
     Formula  its rent, support, egress and storage with tax + file systems of its runs + energy of own
@@ -38,7 +38,7 @@ def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> P
     if portfolio is None or not lines:
         return None
     own = (*_whole_year(portfolio), *_beside(plan, portfolio, lines, context))
-    return PortfolioBill(
+    return ledger.PortfolioBill(
         lines=own,
         total_usd=total_usd(own),
         difference=_difference(own, lines),

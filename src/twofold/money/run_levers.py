@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 
 from twofold.answer import Context, TrainingChoice, trial
-from twofold.contracts.results import LeverRow, TrainingPlan
+from twofold.contracts.results import TrainingPlan, ledger
 from twofold.core import ValueRefusedError
 from twofold.training import load_stack, price_layouts
 
@@ -18,7 +18,7 @@ ONE_POINT = 0.01  # of MFU
 
 def run_levers(
     choice: TrainingChoice, run: TrainingPlan, times: float, context: Context
-) -> Iterator[LeverRow]:
+) -> Iterator[ledger.LeverRow]:
     """Every lever of one run that has a price; `times` a year."""
     if run.cost_usd is None:
         return
@@ -30,7 +30,7 @@ def run_levers(
     yield from _precision(choice, run, yearly, context)
 
 
-def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
+def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
     """The chosen layout against the middle one of those that fit the same machines."""
     chosen = choice.chosen
     assert chosen.found.best
@@ -44,7 +44,7 @@ def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Ite
     yield lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
 
 
-def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
+def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
     """The best interval between checkpoints against one every four hours."""
     count = run.run.interruptions.value
     if count <= 0:
@@ -59,14 +59,14 @@ def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
     yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly_usd + saved, how)
 
 
-def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
+def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
     """What waiting for data takes of a step, which a better input pipeline gives back."""
     share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
     how = f"steps wait for data {100 * share:.2g} % of the time"
     yield lever("input", run.name, Pulled.OPEN, yearly_usd * share, yearly_usd, how)
 
 
-def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
+def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
     """One point of MFU more: a run costs as its inverse."""
     if run.mfu_fraction is None:
         return
@@ -78,7 +78,7 @@ def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[LeverRow]:
 
 def _precision(
     choice: TrainingChoice, run: TrainingPlan, yearly_usd: float, context: Context
-) -> Iterator[LeverRow]:
+) -> Iterator[ledger.LeverRow]:
     """The same run in fp8 where the part multiplies in it; where it runs in fp8, what bf16 would cost."""
     chosen, job = choice.chosen, choice.job
     used = job.precision == "fp8"
@@ -111,13 +111,13 @@ class Pulled(Enum):
 
 def lever(
     name: str, of: str, pulled: Pulled, saving_usd_per_year: float, base_usd_per_year: float, how: str
-) -> LeverRow:
+) -> ledger.LeverRow:
     """One optimisation of a run or service, with what it saves of what the same costs without it."""
     share = saving_usd_per_year / base_usd_per_year if base_usd_per_year else 0.0
-    return LeverRow(name, of, pulled.value, saving_usd_per_year, share, how)
+    return ledger.LeverRow(name, of, pulled.value, saving_usd_per_year, share, how)
 
 
-def ranked(levers: Iterable[LeverRow]) -> tuple[LeverRow, ...]:
+def ranked(levers: Iterable[ledger.LeverRow]) -> tuple[ledger.LeverRow, ...]:
     """The largest saving first; of equals by name."""
     return tuple(sorted(levers, key=lambda each: (-each.saves_usd_per_year, each.of, each.name)))
 

@@ -7,17 +7,7 @@ from datetime import timedelta
 from twofold.answer import Context, may_host
 from twofold.building import electricity, place_of
 from twofold.catalog import Model
-from twofold.contracts.results import (
-    ApiComparison,
-    Derivation,
-    LineItem,
-    Plan,
-    Pool,
-    ServiceMoney,
-    ServicePlan,
-    SpareStep,
-    total_usd,
-)
+from twofold.contracts.results import Derivation, LineItem, Plan, ServicePlan, ledger, serving, total_usd
 from twofold.core import YEAR_H, YEAR_S, InputError
 from twofold.money.economics import (
     Failing,
@@ -39,13 +29,13 @@ MTOK, MONTHS_PER_YEAR = 1e6, 12.0
 
 def service_money(
     service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
-) -> tuple[ServiceMoney, list[Derivation]]:
+) -> tuple[ledger.ServiceMoney, list[Derivation]]:
     """Everything about one service's money, with the derivations of what has a range."""
     found = [class_money(service, one) for one in service.classes]
     per_w, power_rows = tokens_per_w(service)
     hour = downtime(context)
     tariff = electricity([place_of(service.machine, context)], context)
-    money = ServiceMoney(
+    money = ledger.ServiceMoney(
         name=service.name,
         classes=tuple(one for one, _ in found if one),
         output_tokens_per_s_per_w=per_w,
@@ -70,7 +60,7 @@ def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], usd_per_kwh: flo
 
 def _api(
     service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
-) -> ApiComparison | None:
+) -> ledger.ApiComparison | None:
     """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109).
 
     Both with tax; the own side with every line of its bill: rent, support, egress.
@@ -94,7 +84,7 @@ def _api(
     day = ""
     if months is not None and context.today is not None and months < 1200:
         day = (context.today + timedelta(days=months * 365 / 12)).isoformat()
-    return ApiComparison(
+    return ledger.ApiComparison(
         provider=price.provider,
         model=best.model,
         same_model=best.same_model,
@@ -155,7 +145,7 @@ def _billed(name: str, bill: Sequence[LineItem]) -> float:
     return total_usd(line for line in bill if line.what.startswith(f"{name}:"))
 
 
-def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[SpareStep, ...]:
+def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[ledger.SpareStep, ...]:
     """Spares of the largest pool that somebody waits for, beside what its outages cost (R-134)."""
     price, pool = service.machine.price, _waited_pool(service)
     if price is None or pool is None:
@@ -182,7 +172,7 @@ def _spares_of(service: ServicePlan) -> str:
     return " and ".join(pool.classes) if pool and len(service.pools) > 1 else ""
 
 
-def _waited_pool(service: ServicePlan) -> Pool | None:
+def _waited_pool(service: ServicePlan) -> serving.Pool | None:
     """The largest pool that answers somebody who waits; work of a day has no outage of an hour."""
     batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
     waited = [pool for pool in service.pools if not set(pool.classes) <= batch]

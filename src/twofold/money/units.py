@@ -5,16 +5,7 @@ from datetime import date, timedelta
 
 from twofold.answer import Context, derived, path_input
 from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    ClassMoney,
-    ClassPlan,
-    Derivation,
-    Input,
-    LifetimeStep,
-    RunMoney,
-    ServicePlan,
-    TrainingPlan,
-)
+from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan, TrainingPlan, ledger
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_S, Estimate, format_seconds
 from twofold.money.economics import lifetime_curve
@@ -24,7 +15,7 @@ from twofold.portfolio import first_day
 CURVE_RATIOS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the plan's own requests a day
 
 
-def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None, list[Derivation]]:
+def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ledger.ClassMoney | None, list[Derivation]]:
     """A class per query and per token; None without a price.
 
     Formula  per query = per 1k output tokens · output tokens / 1000; of measured rows, which count no
@@ -46,7 +37,7 @@ def class_money(service: ServicePlan, one: ClassPlan) -> tuple[ClassMoney | None
             found.append(derived(f"{at}.{name}", f"over {tokens:,.0f} tokens in and out of a query", query))
     promise = " · ".join(f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" for slo in one.slos)
     return (
-        ClassMoney(
+        ledger.ClassMoney(
             name=one.name,
             slo=promise,
             usd_per_query=per_query,
@@ -88,7 +79,7 @@ def tokens_per_w(service: ServicePlan) -> tuple[Estimate | None, list[Derivation
 
 def run_money(
     run: TrainingPlan, entry: TrainingRun, services: Sequence[ServicePlan], context: Context
-) -> tuple[RunMoney, list[Derivation]]:
+) -> tuple[ledger.RunMoney, list[Derivation]]:
     """A run per token and joule, and the days of serving that cost as much (R-132)."""
     at, found = f"money.runs.{run.name}", []
     per_mtok = per_w = None
@@ -109,7 +100,7 @@ def run_money(
     if crossing is not None and begins is not None and crossing < 36500:
         day = (begins + timedelta(seconds=run.run.total_s.value, days=crossing)).isoformat()
     return (
-        RunMoney(
+        ledger.RunMoney(
             name=run.name,
             usd_per_mtok=per_mtok,
             tokens_per_s_per_w=per_w,
@@ -141,7 +132,7 @@ def _served_by(run: TrainingPlan, services: Sequence[ServicePlan]) -> ServicePla
 
 def _lifetime(
     run: TrainingPlan, service: ServicePlan | None
-) -> tuple[tuple[LifetimeStep, ...], float | None]:
+) -> tuple[tuple[ledger.LifetimeStep, ...], float | None]:
     if service is None or service.cost_usd_per_year is None or run.cost_usd is None:
         return (), None
     daily = sum(one.rate_per_s for one in service.classes) * DAY_S

@@ -14,7 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Self
 
-from twofold.core import ConstantsError, Estimate, Source
+from twofold.core import Estimate, Source, errors
 
 Scope = tuple[tuple[str, str], ...]  # sorted pairs
 COLUMNS = ("name", "scope", "value", "low", "high", "unit", "source", "rows", "fitted_by", "note")
@@ -32,7 +32,7 @@ class ConstantRow(Estimate):
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:
-            raise ConstantsError(f"constant '{self.name}' ({self.scope}) lies outside its own range")
+            raise errors.ConstantsError(f"constant '{self.name}' ({self.scope}) lies outside its own range")
 
     @property
     def pairs(self) -> Scope:
@@ -58,7 +58,7 @@ class Constants:
         for row in rows:
             same_name, pairs = index.setdefault(row.name, {}), row.pairs
             if pairs in same_name:
-                raise ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
+                raise errors.ConstantsError(f"constant '{row.name}' has two rows with scope '{row.scope}'")
             same_name[pairs] = row
         return cls(version, rows, {name: tuple(found.items()) for name, found in index.items()})
 
@@ -68,7 +68,7 @@ class Constants:
         first, _, table = text.partition("\n")
         version = first.removeprefix("# version ")
         if not version.isdigit():
-            raise ConstantsError("the first line of the constants is not '# version N'")
+            raise errors.ConstantsError("the first line of the constants is not '# version N'")
         return cls.of(int(version), map(_parse_row, csv.DictReader(StringIO(table))))
 
     @property
@@ -119,12 +119,14 @@ class Constants:
         fitting = [(len(pairs), row) for pairs, row in self.by_name.get(name, ()) if set(pairs) <= asked]
         where = ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
         if not fitting:
-            raise ConstantsError(f"no constant '{name}' for '{where}'")
+            raise errors.ConstantsError(f"no constant '{name}' for '{where}'")
         narrowest = max(size for size, _ in fitting)
         best = [row for size, row in fitting if size == narrowest]
         if len(best) > 1:
             scopes = " and ".join(f"'{row.scope}'" for row in best)
-            raise ConstantsError(f"constant '{name}' is ambiguous for '{where}': {scopes} fit equally well")
+            raise errors.ConstantsError(
+                f"constant '{name}' is ambiguous for '{where}': {scopes} fit equally well"
+            )
         return best[0]
 
 
@@ -170,4 +172,4 @@ def _parse_row(cells: dict[str, str]) -> ConstantRow:
             note=cells["note"],
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise ConstantsError(f"constants row '{cells.get('name')}' cannot be read: {error}") from error
+        raise errors.ConstantsError(f"constants row '{cells.get('name')}' cannot be read: {error}") from error

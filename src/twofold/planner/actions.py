@@ -9,9 +9,9 @@ from twofold.contracts.results import (
     LineItem,
     Plan,
     Portfolio,
-    PortfolioBill,
     ServicePlan,
     TrainingPlan,
+    ledger,
     total_usd,
 )
 from twofold.core import format_seconds, format_usd
@@ -37,7 +37,7 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     return (*parts, *_risks(plan, bill), Action("next", f"twofold {_next(plan)}", "", None))
 
 
-def _recommended(plan: Plan) -> PortfolioBill | None:
+def _recommended(plan: Plan) -> ledger.PortfolioBill | None:
     """The portfolio's bill where the portfolio is what to buy."""
     money = plan.money
     if money is None or money.portfolio is None or plan.portfolio is None or not money.portfolio.answers:
@@ -46,7 +46,7 @@ def _recommended(plan: Plan) -> PortfolioBill | None:
     return money.portfolio if saved_usd > rounding_usd(money.lines, money.portfolio.lines) else None
 
 
-def _of_portfolio(plan: Plan, bill: PortfolioBill) -> Iterator[Action]:
+def _of_portfolio(plan: Plan, bill: ledger.PortfolioBill) -> Iterator[Action]:
     portfolio = plan.portfolio
     assert portfolio is not None and plan.money is not None
     machines = [lease for lease in portfolio.leases if lease.accelerators_per_unit]
@@ -94,7 +94,7 @@ def _halves(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
     return (*plan.training, *plan.serving)
 
 
-def _saved(plan: Plan, bill: PortfolioBill) -> str:
+def _saved(plan: Plan, bill: ledger.PortfolioBill) -> str:
     """The first year, and what is saved on each other way to get the machines (of rent, for those)."""
     assert plan.portfolio is not None and plan.money is not None
     saved = [f"fleets below {format_usd(plan.money.total_usd - bill.total_usd)}"]
@@ -180,7 +180,7 @@ def _half_texts(halves: Sequence[TrainingPlan | ServicePlan], plan: Plan) -> Ite
         yield f"{count} {machine.accelerator}{whose} for {half.name}"
 
 
-def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
+def _risks(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[Action]:
     """The largest thing that may go wrong, and whether anything was tried on the twin."""
     found = next(_dangers(plan, bill), "")
     portfolio = plan.portfolio if bill else None
@@ -198,7 +198,7 @@ def _risks(plan: Plan, bill: PortfolioBill | None) -> Iterator[Action]:
         yield Action("risk", text, "", None)
 
 
-def _dangers(plan: Plan, bill: PortfolioBill | None) -> Iterator[str]:
+def _dangers(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[str]:
     """Largest first: what cannot be met, years that are too much, goals the range crosses, close calls."""
     if plan.portfolio and plan.portfolio.conflict and not bill:
         yield f"the portfolio cannot meet all of: {', '.join(plan.portfolio.conflict)}"

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from twofold.contracts.results import FleetOption, MonthDemand, Restriction, YearScenario
+from twofold.contracts.results import holdings
 from twofold.portfolio.alternatives import Fleet, break_even_ratio, one_cluster, two_fleets
 from twofold.portfolio.problem import CapacityOffer, PortfolioAnswer, PortfolioProblem, is_hourly
 from twofold.portfolio.prune import part_of, pruned
@@ -21,7 +21,9 @@ SHOWN_RUNS = 2  # names in a cell of the table
 PEAK_FACTOR, LULL_FACTOR, PRICE_FACTOR = 1.3, 0.7, 1.25
 
 
-def fleet_options(solved: SolvedPortfolio, what: str, discount_fraction: float) -> tuple[FleetOption, ...]:
+def fleet_options(
+    solved: SolvedPortfolio, what: str, discount_fraction: float
+) -> tuple[holdings.FleetOption, ...]:
     """The portfolio, one cluster for both halves, and a fleet for each: cost, promises, deadlines, crossing.
 
     The spec's discount comes off list prices whoever rents, so off the fleets' too.
@@ -31,7 +33,7 @@ def fleet_options(solved: SolvedPortfolio, what: str, discount_fraction: float) 
     less = f" less {100 * discount_fraction:.4g} %" if discount_fraction else ""
     ends = _kept(late_runs(problem, solved.answer), solved)
     rows = [
-        FleetOption("portfolio", what, paid, _slo(solved), ends, 0.0, None),
+        holdings.FleetOption("portfolio", what, paid, _slo(solved), ends, 0.0, None),
     ]
     for name, fleet in (("one cluster", one_cluster(problem)), ("dedicated fleets", apart)):
         if fleet is None:
@@ -39,7 +41,7 @@ def fleet_options(solved: SolvedPortfolio, what: str, discount_fraction: float) 
         usd = fleet.usd * (1.0 - discount_fraction)
         crossing = break_even_ratio(fleet, apart) if apart and fleet is not apart else None
         rows.append(
-            FleetOption(
+            holdings.FleetOption(
                 name,
                 f"{fleet.what}, all year at list price{less}",
                 usd,
@@ -111,7 +113,7 @@ def _missed(fleet: Fleet, problem: PortfolioProblem) -> str:
     return f"misses in {weeks} of training" if fleet.short_weeks else "met"
 
 
-def restrictions(solved: SolvedPortfolio) -> tuple[Restriction, ...]:
+def restrictions(solved: SolvedPortfolio) -> tuple[holdings.Restriction, ...]:
     """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway.
 
     Held against the same portfolio without the rule, both in fractions of units.
@@ -155,10 +157,10 @@ def _unlimited(solved: SolvedPortfolio, bound: float | None) -> float | None:
     return free / bound - 1.0 if bound and free is not None else None
 
 
-def _restriction(rule: str, extra_fraction: float | None, solved: SolvedPortfolio) -> Restriction:
+def _restriction(rule: str, extra_fraction: float | None, solved: SolvedPortfolio) -> holdings.Restriction:
     if extra_fraction is None:
-        return Restriction(rule, None, None)
-    return Restriction(rule, solved.answer.usd * (1.0 + extra_fraction), extra_fraction)
+        return holdings.Restriction(rule, None, None)
+    return holdings.Restriction(rule, solved.answer.usd * (1.0 + extra_fraction), extra_fraction)
 
 
 def _used(solved: SolvedPortfolio) -> list[CapacityOffer]:
@@ -174,7 +176,7 @@ def _used(solved: SolvedPortfolio) -> list[CapacityOffer]:
     ]
 
 
-def year_scenarios(solved: SolvedPortfolio) -> tuple[YearScenario, ...]:
+def year_scenarios(solved: SolvedPortfolio) -> tuple[holdings.YearScenario, ...]:
     """A busier year, a quieter one, dearer hours, late runs: this portfolio's leases against foresight."""
     leased = _leased(solved)
     problem = replace(pruned(solved.problem, leased), budget_usd=None, shortage_usd_per_request=None)
@@ -190,7 +192,7 @@ def year_scenarios(solved: SolvedPortfolio) -> tuple[YearScenario, ...]:
 
 def _in_year(
     name: str, year: PortfolioProblem, leased: Mapping[str, Leased], solved: SolvedPortfolio
-) -> YearScenario:
+) -> holdings.YearScenario:
     """Commitments are made before the year is known, hours are rented when it is; both in whole units.
 
     What one who knew would have leased is never dearer than what was leased: the cheaper of the two stands.
@@ -198,10 +200,12 @@ def _in_year(
     best = _priced(year, None, solved)
     kept = best if best is not None and _is_held(best, year, leased) else _priced(year, leased, solved)
     if kept is None:
-        return YearScenario(name, None, best.usd if best else None, None, _shortage(year, leased, solved))
+        return holdings.YearScenario(
+            name, None, best.usd if best else None, None, _shortage(year, leased, solved)
+        )
     low = kept if best is None else min(best, kept, key=lambda each: each.usd)
     gap = (low.usd - min(each.bound_usd for each in (best, low) if each)) / max(low.usd, 1e-9)
-    return YearScenario(name, kept.usd, low.usd, kept.usd - low.usd, "", max(0.0, gap))
+    return holdings.YearScenario(name, kept.usd, low.usd, kept.usd - low.usd, "", max(0.0, gap))
 
 
 def _priced(
@@ -239,7 +243,7 @@ def _shortage(year: PortfolioProblem, leased: Mapping[str, Leased], solved: Solv
     answer = solve(elastic, limit_s=LIMIT_S, effort=Effort.QUICK, leased=leased)
     if answer is None:
         return "a run finds no machines: widen its window, or allow other terms"
-    months: tuple[MonthDemand, ...] = calendar(
+    months: tuple[holdings.MonthDemand, ...] = calendar(
         replace(solved, case=replace(solved.case, problem=elastic), answer=answer)
     )
     short = [

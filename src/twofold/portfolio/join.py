@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from twofold.answer import Context, ServingChoice, TrainingChoice
-from twofold.contracts.results import Portfolio, RehearsedMachine
+from twofold.contracts.results import Portfolio, holdings
 from twofold.contracts.spec import Supply
 from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
@@ -56,7 +56,7 @@ def portfolio(
         return None
     problem = case.problem if not conflicting else relaxed(case.problem)
     lines: tuple[str, ...] = ()
-    machines: tuple[RehearsedMachine, ...] = ()
+    machines: tuple[holdings.RehearsedMachine, ...] = ()
     if rehearsing is not None and not conflicting:
         found, machines = rehearsed(
             problem, answer, case.classes, services, context, rehearsing, partial(_solved, known=known)

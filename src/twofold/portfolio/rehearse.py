@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from twofold import rehearse
 from twofold.answer import Context, ServingChoice, with_fleet
 from twofold.contracts import metric_text
-from twofold.contracts.results import Rehearsal, RehearsedMachine, ServicePlan
+from twofold.contracts.results import Rehearsal, ServicePlan, holdings
 from twofold.core import format_seconds, format_usd
 from twofold.inference import PoolChoice, ReplicaCount
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
@@ -104,7 +104,7 @@ def rehearsed(
     context: Context,
     rehearsing: Rehearsing,
     solve: Solve,
-) -> tuple[Rounds, tuple[RehearsedMachine, ...]]:
+) -> tuple[Rounds, tuple[holdings.RehearsedMachine, ...]]:
     """The portfolio after its rounds on the twin, and what these saw."""
     machines: dict[tuple[str, str], Machine] = {}
     for each in asked:
@@ -176,9 +176,9 @@ def rounds(
     return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
 
 
-def _row(machine: Machine, looked: CheckedMachine) -> RehearsedMachine:
+def _row(machine: Machine, looked: CheckedMachine) -> holdings.RehearsedMachine:
     seen = looked.seen
-    return RehearsedMachine(
+    return holdings.RehearsedMachine(
         service=machine.service,
         classes=machine.pooled.pool.classes,
         accelerator=machine.pooled.accelerator,

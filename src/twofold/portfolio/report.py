@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twofold.answer import Context, wider_notes
-from twofold.contracts.results import Lease, LineItem, Portfolio, UnitCost, YearScenario, cents, line_item
+from twofold.contracts.results import Lease, LineItem, Portfolio, UnitCost, cents, holdings, line_item
 from twofold.core import TwofoldError, format_usd
 from twofold.portfolio.check import paid_usd, violations
 from twofold.portfolio.compare import considered, fleet_options, restrictions, year_scenarios
@@ -136,7 +136,7 @@ def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
     )
 
 
-def _year_note(scenarios: tuple[YearScenario, ...]) -> tuple[str, ...]:
+def _year_note(scenarios: tuple[holdings.YearScenario, ...]) -> tuple[str, ...]:
     """How sure a regret is: other years are searched less than this one."""
     gap = max((each.gap_fraction for each in scenarios), default=0.0)
     if gap < LEAST_GAP:

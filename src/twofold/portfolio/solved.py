@@ -6,7 +6,7 @@ from datetime import date, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.contracts.results import Portfolio, RehearsedMachine
+from twofold.contracts.results import Portfolio, holdings
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.offers import NodeOffer
 from twofold.portfolio.problem import CapacityOffer, PortfolioAnswer, PortfolioProblem, ServingRate
@@ -38,7 +38,7 @@ class SolvedPortfolio:
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
     known: Known = field(default_factory=dict)  # weeks that were solved, for other years
     rounds: tuple[str, ...] = ()  # what the twin said of it
-    rehearsed: tuple[RehearsedMachine, ...] = ()  # machine by machine
+    rehearsed: tuple[holdings.RehearsedMachine, ...] = ()  # machine by machine
 
     @property
     def problem(self) -> PortfolioProblem:
@@ -104,7 +104,7 @@ def weeks_of(used: Floats) -> tuple[int, int]:
 NOT_PROMISED = "not promised"
 
 
-def uncorrected(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+def uncorrected(portfolio: Portfolio) -> tuple[holdings.RehearsedMachine, ...]:
     """Machines that still serve and miss what is promised, at every rate that there is a portfolio for.
 
     A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again.
@@ -112,7 +112,7 @@ def uncorrected(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
     return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "misses")
 
 
-def unseen(portfolio: Portfolio) -> tuple[RehearsedMachine, ...]:
+def unseen(portfolio: Portfolio) -> tuple[holdings.RehearsedMachine, ...]:
     """Machines that serve since the last correction, which no round was left to look at."""
     return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "unseen")
 

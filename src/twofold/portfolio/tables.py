@@ -7,16 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from twofold.answer import Context
-from twofold.contracts.results import (
-    Lease,
-    MaterialRow,
-    MonthDemand,
-    OfferRank,
-    ServedShare,
-    TermSplit,
-    TrainedShare,
-    WindowCost,
-)
+from twofold.contracts.results import Lease, holdings
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
 from twofold.portfolio.problem import CapacityOffer, Placement, is_hourly, unit_usd_per_h
@@ -224,7 +215,7 @@ def _without_numbers(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(NUMBER.sub("", name) for name in names))
 
 
-def trained_shares(solved: SolvedPortfolio) -> tuple[TrainedShare, ...]:
+def trained_shares(solved: SolvedPortfolio) -> tuple[holdings.TrainedShare, ...]:
     """Which part of each run every offer does.
 
     Formula  Σ over the times of the run of what the offer does of it / the times that are in the problem
@@ -236,13 +227,13 @@ def trained_shares(solved: SolvedPortfolio) -> tuple[TrainedShare, ...]:
     for part in solved.answer.portions:
         done[NUMBER.sub("", part.campaign), part.option.offer] += part.done_fraction
     return tuple(
-        TrainedShare(run, offer, amount / times[run])
+        holdings.TrainedShare(run, offer, amount / times[run])
         for (run, offer), amount in done.items()
         if amount / times[run] >= LEAST_SHARE
     )
 
 
-def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[ServedShare, ...]:
+def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[holdings.ServedShare, ...]:
     """Which offers answer each class, and how late."""
     rows = []
     for number, work in enumerate(solved.problem.work_names):
@@ -256,7 +247,7 @@ def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[ServedShar
                 continue
             usd = rate.usd_per_request + unit_usd_per_h(offer) / HOUR_S / rate.rate_per_unit_per_s
             rows.append(
-                ServedShare(
+                holdings.ServedShare(
                     work,
                     offer.name,
                     rate.variant,
@@ -269,7 +260,7 @@ def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[ServedShar
     return tuple(rows)
 
 
-def calendar(solved: SolvedPortfolio) -> tuple[MonthDemand, ...]:
+def calendar(solved: SolvedPortfolio) -> tuple[holdings.MonthDemand, ...]:
     """Accelerators that every month needs, by what was decided; what is missing is marked."""
     problem = solved.problem
     counts = np.array([offer.accelerator_count for offer in problem.offers], float)
@@ -289,7 +280,7 @@ def calendar(solved: SolvedPortfolio) -> tuple[MonthDemand, ...]:
         missing = int(np.ceil(short[weeks].max(initial=0.0) - 1e-6))
         texts = [", ".join(runs)] if runs else []
         rows.append(
-            MonthDemand(
+            holdings.MonthDemand(
                 label,
                 int(np.ceil(training[weeks].max(initial=0.0) - 1e-6)),
                 int(np.ceil(serving[weeks].max(initial=0.0) - 1e-6)),
@@ -351,10 +342,10 @@ def _available(solved: SolvedPortfolio) -> int | None:
     return sum((offer.unit_limit or 0) * offer.accelerator_count for offer in offers)
 
 
-def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[MaterialRow, ...]:
+def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdings.MaterialRow, ...]:
     """Two bills from one roadmap: what trains, and what serves; machines in turn stand on both."""
     nodes = {each.offer.name: each.node for each in solved.case.offers}
-    rows: dict[tuple[str, str], MaterialRow] = {}
+    rows: dict[tuple[str, str], holdings.MaterialRow] = {}
     for lease in found:
         if lease.accelerators_per_unit == 0:
             continue
@@ -369,13 +360,13 @@ def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[Materi
                 units += before.units
             hours = lease.unit_h + (before.unit_h if before else 0.0)
             count = units * lease.accelerators_per_unit
-            rows[half, node.name] = MaterialRow(
+            rows[half, node.name] = holdings.MaterialRow(
                 half, node.name, lease.accelerator, units, count, hours, fabric
             )
     return tuple(sorted(rows.values(), key=lambda row: (row.half != "training", -row.accelerator_count)))
 
 
-def ranking(solved: SolvedPortfolio, context: Context) -> tuple[OfferRank, ...]:
+def ranking(solved: SolvedPortfolio, context: Context) -> tuple[holdings.OfferRank, ...]:
     """Offers by USD/h of a TB/s of memory, with what tokens of the first class cost on them."""
     waited = next((each for each in solved.case.classes if not each.load.is_batch), None)
     used = {lease.offer for lease in leases(solved)}
@@ -391,12 +382,14 @@ def ranking(solved: SolvedPortfolio, context: Context) -> tuple[OfferRank, ...]:
             tokens = float(np.max(np.asarray(waited.load.traffic.lengths.output_tokens, float)))
             usd = rate.usd_per_request + unit_usd_per_h(offer) / HOUR_S / rate.rate_per_unit_per_s
             per_million = usd / tokens * 1e6
-        rows.append(OfferRank(offer.name, unit_usd_per_h(offer) / bandwidth, per_million, offer.name in used))
+        rows.append(
+            holdings.OfferRank(offer.name, unit_usd_per_h(offer) / bandwidth, per_million, offer.name in used)
+        )
     rows.sort(key=lambda row: (row.usd_per_h_per_tb_s, row.offer))
     return tuple(rows[:RANKED_MAX])
 
 
-def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
+def window_costs(solved: SolvedPortfolio) -> tuple[holdings.WindowCost, ...]:
     """Each dense run's machines for its window, against the same held all year."""
     offers: Mapping[str, CapacityOffer] = {offer.name: offer for offer in solved.problem.offers}
     rows = []
@@ -407,7 +400,7 @@ def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
         price = unit_usd_per_h(offer)
         year_h = WEEK_H * solved.problem.week_count
         rows.append(
-            WindowCost(
+            holdings.WindowCost(
                 each.campaign,
                 each.option.units,
                 offer.name,
@@ -420,7 +413,7 @@ def window_costs(solved: SolvedPortfolio) -> tuple[WindowCost, ...]:
     return tuple(rows)
 
 
-def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[TermSplit, ...]:
+def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdings.TermSplit, ...]:
     """Reserved and hourly hours by accelerator, and the use above which a reservation is the cheaper one.
 
     Formula  break-even = reserved price / hourly price, each the lowest per accelerator-hour on offer
@@ -433,7 +426,7 @@ def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[Term
         own = [lease for lease in found if lease.accelerator == name and lease.term != "owned"]
         by_hour = {offer.name for offer in listed if is_hourly(offer)}
         rows.append(
-            TermSplit(
+            holdings.TermSplit(
                 name,
                 sum(lease.unit_h for lease in own if lease.offer not in by_hour),
                 sum(lease.unit_h for lease in own if lease.offer in by_hour),

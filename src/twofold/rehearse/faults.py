@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from twofold.contracts.results import Pool
+from twofold.contracts.results import serving
 from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scenario
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
 from twofold.policy.cluster import events
@@ -36,7 +36,7 @@ class WorldPool:
 
 
 def replica_groups(
-    pool: Pool, planned_zones: int, change: FleetChange, name: str = ""
+    pool: serving.Pool, planned_zones: int, change: FleetChange, name: str = ""
 ) -> tuple[ReplicaGroup, ...]:
     """The replicas of a pool, spread over its zones as evenly as whole numbers allow, fullest first.
 

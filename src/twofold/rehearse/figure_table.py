@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import ClassFigures, FleetFigures, Simulation, TenantFigures, TrainingFigures
+from twofold.contracts.results import ClassFigures, simulated
 
 UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 Value = float | Mapping[str, float] | None
@@ -25,7 +25,7 @@ class Figure:
     heading: str = ""  # of its column in a sweep; "": its name in words
     compared: Literal["always", "differs", ""] = ""  # shown by `--compare`: in any case, beyond chance
     sweep_rank: int = 0  # of the columns of a sweep, the lowest first; 0: where a key asks for it
-    of_fleet: Callable[[FleetFigures], float] | None = None  # what `text` shows of one fleet
+    of_fleet: Callable[[simulated.FleetFigures], float] | None = None  # what `text` shows of one fleet
     text: str = ""  # on the line of a fleet's use, with `{}` for its value
 
 
@@ -37,7 +37,7 @@ def _quantile(metric: str, part: str) -> Callable[[ClassFigures], Value]:
     return value
 
 
-def _unanswered(each: ClassFigures | TenantFigures) -> float:
+def _unanswered(each: ClassFigures | simulated.TenantFigures) -> float:
     return 1.0 - each.finished_count / max(1, each.arrived_count)
 
 
@@ -65,7 +65,7 @@ OF_TENANT = (
     Figure("unanswered_fraction", _unanswered, compared="differs"),
 )
 
-Fleets = Sequence[FleetFigures]
+Fleets = Sequence[simulated.FleetFigures]
 
 
 def _sum(name: str) -> Callable[[Fleets], Value]:
@@ -165,17 +165,17 @@ OF_FLEETS = (
 )
 
 
-def _work_fraction(training: TrainingFigures) -> float:
+def _work_fraction(training: simulated.TrainingFigures) -> float:
     paid_h = sum(training.accelerator_h.values())
     return training.accelerator_h["busy"] / paid_h if paid_h else 0.0
 
 
-def _of_step(name: str) -> Callable[[TrainingFigures], Value]:
+def _of_step(name: str) -> Callable[[simulated.TrainingFigures], Value]:
     """None where no run has a step."""
     return lambda training: getattr(training.step, name) if training.step else None
 
 
-def _of_part(part: str) -> Callable[[TrainingFigures], Value]:
+def _of_part(part: str) -> Callable[[simulated.TrainingFigures], Value]:
     return lambda training: training.step.parts_s[part] if training.step else None
 
 
@@ -209,7 +209,7 @@ OF_TRAINING = (
 )
 
 
-def flat_figures(simulation: Simulation) -> dict[str, float]:
+def flat_figures(simulation: simulated.Simulation) -> dict[str, float]:
     """Every figure of a run that another run can be held against; absent where nothing was measured.
 
     Names are `CLASS.figure` for a class, plain for the whole fleet, `training.figure` for a cluster.

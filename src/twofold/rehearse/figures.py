@@ -6,15 +6,7 @@ from itertools import pairwise
 from math import sqrt
 
 from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    AfterFault,
-    BrokeFirst,
-    ClassFigures,
-    ClassPlan,
-    FleetFigures,
-    ServicePlan,
-    SloKept,
-)
+from twofold.contracts.results import ClassFigures, ClassPlan, ServicePlan, simulated
 from twofold.core import format_seconds
 from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
 from twofold.rehearse.pools import PoolWorld
@@ -45,7 +37,7 @@ def class_figures(
         if not arrived or (metric == "tpot" and latency is None and counted.finished_count):
             met = None  # nobody asked, or answers came whole: no token follows another
         expected_s = slo.predicted.value if slo.predicted else None
-        kept.append(SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
+        kept.append(simulated.SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
     return replace(counted, service=service, pool=pool, slos=tuple(kept))
 
 
@@ -73,7 +65,7 @@ def fleet_figures(
     result: FleetResult,
     world: FleetWorld,
     classes: Sequence[ClassFigures],
-) -> FleetFigures:
+) -> simulated.FleetFigures:
     """One pool over the whole run; if no limit was seen to break, a missed goal broke first."""
     watts = power_w(result, pool.model)
     own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
@@ -91,7 +83,7 @@ def fleet_figures(
     )
 
 
-def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirst | None:
+def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> simulated.BrokeFirst | None:
     """The first goal of a pool's classes that was missed, for a run in which no limit was seen to break.
 
     Why      limits are judged over spans with enough requests, goals over the whole run: few requests, and
@@ -102,11 +94,11 @@ def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> BrokeFirs
             metric = slo.metric.rpartition("_")[0]
             text, value, limit = _missed(each, slo)
             name = slo.metric if slo.metric == "finish_within" else metric
-            return BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
+            return simulated.BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
     return None
 
 
-def _missed(each: ClassFigures, slo: SloKept) -> tuple[str, float, float]:
+def _missed(each: ClassFigures, slo: simulated.SloKept) -> tuple[str, float, float]:
     """A missed goal in words, what was seen, and what it should have been."""
     goal = f"{metric_text(slo.metric)} of {each.name}"
     if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
@@ -130,7 +122,7 @@ def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
     return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]
 
 
-def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
+def after_fault(result: FleetResult, world: FleetWorld) -> simulated.AfterFault | None:
     """What the gate did from the first fault on; None where there was none, or it came by chance."""
     starts = [
         fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, fault_types.RandomCrashes)
@@ -142,7 +134,7 @@ def after_fault(result: FleetResult, world: FleetWorld) -> AfterFault | None:
     decided = {"PromoteRelease", "RollBackRelease"} & set(result.first_effects_s)
     sent = sum(result.sent_counts.values())
     tried = sum(count for version, count in result.sent_counts.items() if version in _releases(world))
-    return AfterFault(
+    return simulated.AfterFault(
         at_s=at_s,
         first_effects_s={name: when_s - at_s for name, when_s in result.first_effects_s.items()},
         missent_count=result.missent_count,

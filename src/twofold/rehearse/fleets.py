@@ -6,15 +6,7 @@ from functools import partial
 
 from twofold.answer import Context, ServingChoice, model_of, with_fleet
 from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    ClassFigures,
-    ClassPlan,
-    LatencyFigures,
-    Rehearsal,
-    RehearsedClass,
-    RehearsedFigure,
-    ServicePlan,
-)
+from twofold.contracts.results import ClassFigures, ClassPlan, Rehearsal, ServicePlan, serving, simulated
 from twofold.contracts.spec import Scenario
 from twofold.inference import Fleet, PoolChoice, ReplicaCount
 from twofold.perf import one
@@ -179,16 +171,16 @@ def _decided(each: ClassFigures) -> bool:
     )
 
 
-def _figures(each: ClassFigures) -> tuple[RehearsedFigure, ...]:
+def _figures(each: ClassFigures) -> tuple[serving.RehearsedFigure, ...]:
     """Each goal of a class with its interval."""
     made = []
     for slo in each.slos:
         metric, _, which = slo.metric.rpartition("_")
-        latency: LatencyFigures | None = getattr(each, f"{metric}_s", None)
+        latency: simulated.LatencyFigures | None = getattr(each, f"{metric}_s", None)
         bounds = getattr(latency.interval, which) if latency else None
         low_s, high_s = bounds or (None, None)
         resolved = latency.resolved if latency else slo.simulated_s is not None
-        made.append(RehearsedFigure(slo.metric, slo.simulated_s, low_s, high_s, resolved, slo.met))
+        made.append(serving.RehearsedFigure(slo.metric, slo.simulated_s, low_s, high_s, resolved, slo.met))
     return tuple(made)
 
 
@@ -218,7 +210,7 @@ def _rehearsal(trial: Trial, chosen: bool) -> Rehearsal:
         chosen=chosen,
         holds=not trial.missed,
         classes=tuple(
-            RehearsedClass(each.name, each.finished_count, _figures(each)) for each in trial.classes
+            serving.RehearsedClass(each.name, each.finished_count, _figures(each)) for each in trial.classes
         ),
     )
 

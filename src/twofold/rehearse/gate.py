@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from twofold.contracts import QUANTILES
-from twofold.contracts.results import ClassPlan, Pool, ServicePlan
+from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.contracts.spec import FleetChange, Policies, Scenario
 from twofold.core import ValueRefusedError
 from twofold.policy.gate import settings
@@ -22,7 +22,7 @@ AS_PLANNED = "leave `pools` out of `fleet`: then each pool of the plan is rehear
 class PoolGroup:
     """Pools that one gate serves from, and by which rules it chooses between two."""
 
-    pools: tuple[Pool, ...]
+    pools: tuple[serving.Pool, ...]
     rules: settings.PoolRules | None = None
 
     @property
@@ -31,7 +31,9 @@ class PoolGroup:
         return tuple(name for pool in self.pools for name in pool.classes)
 
 
-def pool_groups(service: ServicePlan, pools: Sequence[Pool], change: FleetChange) -> tuple[PoolGroup, ...]:
+def pool_groups(
+    service: ServicePlan, pools: Sequence[serving.Pool], change: FleetChange
+) -> tuple[PoolGroup, ...]:
     """The plan's pools, put together as a scenario wants them.
 
     `shared` and `priority` make one pool of all replicas; its replicas are those of the first pool that
@@ -57,12 +59,12 @@ def pool_groups(service: ServicePlan, pools: Sequence[Pool], change: FleetChange
     return (PoolGroup((_one([*waited, *bulk], service),)),)
 
 
-def _one(pools: Sequence[Pool], service: ServicePlan) -> Pool:
+def _one(pools: Sequence[serving.Pool], service: ServicePlan) -> serving.Pool:
     """Pools of equal replicas as one; the rate of a replica is what keeps all of them within their goals."""
     return reduce(lambda first, other: _joined(first, other, service), pools)
 
 
-def _joined(first: Pool, other: Pool, service: ServicePlan) -> Pool:
+def _joined(first: serving.Pool, other: serving.Pool, service: ServicePlan) -> serving.Pool:
     if not _alike(first, other):
         raise _different(service)
     needed = [pool.replica_count - pool.spare_count for pool in (first, other)]
@@ -79,7 +81,7 @@ def _joined(first: Pool, other: Pool, service: ServicePlan) -> Pool:
     )
 
 
-def _alike(first: Pool, other: Pool) -> bool:
+def _alike(first: serving.Pool, other: serving.Pool) -> bool:
     """Whether replicas of one could serve the other's classes: equal but for how many sequences they take."""
     bare = [replace(pool.replica, max_batch=0, chunk_tokens=None, text="") for pool in (first, other)]
     return first.model == other.model and bare[0] == bare[1]

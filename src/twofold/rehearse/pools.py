@@ -11,7 +11,7 @@ from operator import mul
 
 from twofold.answer import Offer, node_of_size, read_rate_bytes_per_s, serving_stack
 from twofold.catalog import Catalog, Model, Node, figure
-from twofold.contracts.results import Machine, Pool, ServicePlan
+from twofold.contracts.results import Machine, ServicePlan, serving
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service, Supply
 from twofold.core import InputError, ValueRefusedError
@@ -57,7 +57,7 @@ class RehearsalTables:
 class PoolWorld:
     """One pool of a service, ready for the twin."""
 
-    pool: Pool  # its replicas as the scenario makes them of planned ones
+    pool: serving.Pool  # its replicas as the scenario makes them of planned ones
     model: ReplicaModel
     beliefs: Beliefs  # true ones
     context_tokens: float  # the longest request with its answer that a replica can hold
@@ -74,7 +74,7 @@ class PoolWorld:
 
 
 def pool_world(
-    service: ServicePlan, pool: Pool, tables: RehearsalTables, change: EngineChange = AS_PLANNED
+    service: ServicePlan, pool: serving.Pool, tables: RehearsalTables, change: EngineChange = AS_PLANNED
 ) -> PoolWorld:
     """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
     replica = planned_replica(service, pool, tables)
@@ -121,7 +121,7 @@ def pool_world(
     )
 
 
-def grouped(pool: Pool, change: EngineChange) -> Pool:
+def grouped(pool: serving.Pool, change: EngineChange) -> serving.Pool:
     """The pool in replicas that are made of several planned ones: as many whole groups as there are.
 
     Where fewer are needed than make a group there is one all the same.
@@ -133,7 +133,7 @@ def grouped(pool: Pool, change: EngineChange) -> Pool:
     return replace(pool, replica_count=count, spare_count=count - needed, rate_per_replica_per_s=rate_per_s)
 
 
-def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
+def in_flight_limit(service: ServicePlan, pool: serving.Pool, max_batch: float) -> int:
     """Requests that one replica may have at once, so that what it has keeps its goals.
 
     Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
@@ -170,7 +170,7 @@ def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
     )
 
 
-def planned_replica(service: ServicePlan, pool: Pool, tables: RehearsalTables) -> Replica:
+def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalTables) -> Replica:
     """The replica that a pool of a plan is made of, on the same hardware and software."""
     planned = pool.replica
     assert planned.tp and planned.weights_format and planned.engine, "measured rows have their own world"
@@ -231,12 +231,12 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
     return found, tuple(notes)
 
 
-def is_measured_pool(pool: Pool) -> bool:
+def is_measured_pool(pool: serving.Pool) -> bool:
     """Whether its replicas are measured rows: a plan then knows no layout of theirs."""
     return pool.replica.tp is None
 
 
-def measured_pools(service: ServicePlan) -> tuple[Pool, ...]:
+def measured_pools(service: ServicePlan) -> tuple[serving.Pool, ...]:
     """A pool for each class, as the plan counts them; spares are shared out by what classes need."""
     needed = [each.replica_count for each in service.classes]
     left, spares = service.spare_count, []
@@ -244,7 +244,7 @@ def measured_pools(service: ServicePlan) -> tuple[Pool, ...]:
         spares.append(min(left, ceil(left * count / max(1, sum(needed[index:])))))
         left -= spares[-1]
     return tuple(
-        Pool(
+        serving.Pool(
             each.name,
             (each.name,),
             service.model,
@@ -259,7 +259,7 @@ def measured_pools(service: ServicePlan) -> tuple[Pool, ...]:
 
 
 def measured_world(
-    service: ServicePlan, pool: Pool, tables: RehearsalTables, change: EngineChange
+    service: ServicePlan, pool: serving.Pool, tables: RehearsalTables, change: EngineChange
 ) -> PoolWorld:
     """A pool whose replicas answer in batches. Raises ValueRefusedError where there are no rows to go by."""
     rows = tables.measured.get(service.name)
@@ -291,7 +291,7 @@ def measured_world(
     return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
 
 
-def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) -> Beliefs:
+def measured_beliefs(service: ServicePlan, pool: serving.Pool, rows: MeasuredService) -> Beliefs:
     """What a request adds to a busy replica, put on its input, and what it takes at the peak to be answered.
 
     Formula  input token: service time of the largest batch / its requests / input tokens of a request

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import ServicePlan, Simulation, TrainingFigures, TrainingPlan
+from twofold.contracts.results import ServicePlan, TrainingPlan, simulated
 from twofold.contracts.spec import Scenario
 from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.pools import RehearsalTables
@@ -65,7 +65,7 @@ class RehearsalRuns:
 class RehearsalOutcome:
     """What came of a rehearsal."""
 
-    simulation: Simulation
+    simulation: simulated.Simulation
     results: tuple[FleetResult, ...]  # with perfect beliefs, by task
 
 
@@ -169,7 +169,7 @@ def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
     return RehearsalOutcome(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
 
 
-def _of_training(one: RehearsalRuns, figures: TrainingFigures) -> Simulation:
+def _of_training(one: RehearsalRuns, figures: simulated.TrainingFigures) -> simulated.Simulation:
     made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
     return replace(
         made,

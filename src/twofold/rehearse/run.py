@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from twofold.contracts.results import ClassPlan, Pool, ServicePlan
+from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.contracts.spec import Scenario
 from twofold.core import Estimate
 from twofold.policy.gate import PoolRules
@@ -108,7 +108,7 @@ def pool_tasks(
     return tuple(tasks)
 
 
-def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
+def pools_of(service: ServicePlan) -> tuple[serving.Pool, ...]:
     """The pools of a plan; one that was written before plans had pools has one for all its classes.
 
     Measured services have one for each class.
@@ -120,7 +120,7 @@ def pools_of(service: ServicePlan) -> tuple[Pool, ...]:
     names = tuple(each.name for each in service.classes)
     rate = sum(each.rate_per_replica_per_s.value for each in service.classes)
     return (
-        Pool(
+        serving.Pool(
             names[0],
             names,
             service.model,

@@ -5,14 +5,7 @@ from math import isclose, sqrt
 from statistics import fmean, stdev
 
 from twofold.contracts import METRICS
-from twofold.contracts.results import SIMULATION_SCHEMA as SCHEMA
-from twofold.contracts.results import (
-    BeliefRun,
-    ClassFigures,
-    Comparison,
-    Difference,
-    Simulation,
-)
+from twofold.contracts.results import ClassFigures, simulated
 from twofold.contracts.spec import Scenario
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures
@@ -29,7 +22,7 @@ def simulation_of(
     seed: int,
     tasks: Sequence[PoolTask],
     runs: Mapping[float, Results],
-) -> Simulation:
+) -> simulated.Simulation:
     """The figures of runs by belief factor; those with perfect beliefs are the ones in front."""
     results = runs[1.0]
     classes = _classes(tasks, results)
@@ -38,8 +31,8 @@ def simulation_of(
         for task, result in zip(tasks, results, strict=True)
     )
     broken = [fleet.broke_first for fleet in fleets if fleet.broke_first is not None]
-    return Simulation(
-        schema=SCHEMA,
+    return simulated.Simulation(
+        schema=simulated.SIMULATION_SCHEMA,
         name=name,
         twofold="",
         plan_digest="",
@@ -99,7 +92,7 @@ def _open_notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
     return (f"not resolved to 10 %: p95 of {', '.join(open_ones)}; a longer `horizon` narrows it",)
 
 
-def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> BeliefRun:
+def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> simulated.BeliefRun:
     classes = _classes(tasks, results)
     arrived = sum(each.arrived_count for each in classes)
     within = sum(each.goodput_fraction * each.arrived_count for each in classes)
@@ -108,7 +101,7 @@ def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> B
         found = {each.name: getattr(each, f"{metric}_s") for each in classes}
         return {name: figures.p95 if figures else None for name, figures in found.items()}
 
-    return BeliefRun(
+    return simulated.BeliefRun(
         factor,
         within / arrived if arrived else 0.0,
         p95_s("ttft"),
@@ -135,7 +128,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return middle, middle - half, middle + half
 
 
-def compared(first: Sequence[Simulation], second: Sequence[Simulation]) -> Comparison:
+def compared(
+    first: Sequence[simulated.Simulation], second: Sequence[simulated.Simulation]
+) -> simulated.Comparison:
     """Figures of two scenarios over the same seeds, with intervals of the paired differences B − A.
 
     Why      Both see the same requests and the same chance, so that what they share cancels.
@@ -147,6 +142,8 @@ def compared(first: Sequence[Simulation], second: Sequence[Simulation]) -> Compa
         if len(known) < min(2, len(a)):
             continue
         gaps = mean_interval([0.0 if isclose(x, y, rel_tol=ROUNDING) else y - x for x, y in known])
-        differences.append(Difference(name, fmean(x for x, _ in known), fmean(y for _, y in known), *gaps))
+        differences.append(
+            simulated.Difference(name, fmean(x for x, _ in known), fmean(y for _, y in known), *gaps)
+        )
     seeds = tuple(each.seed for each in first)
-    return Comparison(first[0].scenario, second[0].scenario, seeds, tuple(differences))
+    return simulated.Comparison(first[0].scenario, second[0].scenario, seeds, tuple(differences))

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log, sqrt
 
-from twofold.contracts.results import SWEEP_SCHEMA as SCHEMA
-from twofold.contracts.results import Simulation, Sweep, SweepFinding, SweepPoint, Swept
+from twofold.contracts.results import simulated, sweeps
 from twofold.core import format_seconds, format_si
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.simulation import mean_interval
@@ -20,7 +19,7 @@ CAUSES = {
 }
 
 
-def training_findings(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
+def training_findings(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """Of each key what it is swept for; of any other the smallest value beyond which nothing is gained."""
     match key:
         case "cluster.jitter":
@@ -33,38 +32,38 @@ def training_findings(key: str, points: Sequence[SweepPoint]) -> list[SweepFindi
             return [_enough(key, points)]
 
 
-def _mean(point: SweepPoint, name: str) -> float:
+def _mean(point: sweeps.SweepPoint, name: str) -> float:
     return point.figures[f"training.{name}"].mean
 
 
-def _jitter(points: Sequence[SweepPoint]) -> SweepFinding:
+def _jitter(points: Sequence[sweeps.SweepPoint]) -> sweeps.SweepFinding:
     """The least jitter whose p99 step is too long."""
     if "training.step_p99_s" not in points[0].figures:
-        return SweepFinding("alarm", "the plan has no run whose steps could jitter")
+        return sweeps.SweepFinding("alarm", "the plan has no run whose steps could jitter")
     beyond = [one for one in points if _mean(one, "step_inflation_fraction") > ALARM_INFLATION_FRACTION]
     limit = f"{100 * ALARM_INFLATION_FRACTION:.0f} %"
     if not beyond:
-        return SweepFinding("alarm", f"none: p99 steps stay within {limit} of the undisturbed one")
+        return sweeps.SweepFinding("alarm", f"none: p99 steps stay within {limit} of the undisturbed one")
     first = min(beyond, key=lambda one: _mean(one, "step_inflation_fraction"))
     over = _mean(first, "step_inflation_fraction")
     text = (
         f"from a jitter of {first.value} the p99 step is {100 * over:.0f} % over the undisturbed one, beyond "
         f"{limit}"
     )
-    return SweepFinding("alarm", text, over)
+    return sweeps.SweepFinding("alarm", text, over)
 
 
-def _metadata(points: Sequence[SweepPoint]) -> SweepFinding:
+def _metadata(points: Sequence[sweeps.SweepPoint]) -> sweeps.SweepFinding:
     """The fewest files that throttle a checkpoint."""
 
-    def fraction(one: SweepPoint) -> float:
+    def fraction(one: sweeps.SweepPoint) -> float:
         metadata_s, data_s = _mean(one, "checkpoint_metadata_s"), _mean(one, "checkpoint_data_s")
         return metadata_s / (metadata_s + data_s) if metadata_s else 0.0
 
     limit = f"{100 * METADATA_ALARM_FRACTION:.0f} %"
     beyond = [one for one in points if fraction(one) > METADATA_ALARM_FRACTION]
     if not beyond:
-        return SweepFinding(
+        return sweeps.SweepFinding(
             "small files", f"none are too many: metadata takes less than {limit} of a checkpoint"
         )
     first = min(beyond, key=fraction)
@@ -73,13 +72,13 @@ def _metadata(points: Sequence[SweepPoint]) -> SweepFinding:
         f"{format_seconds(_mean(first, 'checkpoint_metadata_s'))}: {100 * fraction(first):.0f} % of a "
         f"checkpoint, {limit} at most; write fewer, larger ones"
     )
-    return SweepFinding("small files", text, fraction(first))
+    return sweeps.SweepFinding("small files", text, fraction(first))
 
 
-def _imbalance(points: Sequence[SweepPoint]) -> list[SweepFinding]:
+def _imbalance(points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """Parts of the step whose share rises with the run, and what that comes from."""
     if "training.step_compute_s" not in points[0].figures:
-        return [SweepFinding("imbalance", "the plan has no run that could grow")]
+        return [sweeps.SweepFinding("imbalance", "the plan has no run that could grow")]
     names = ("compute", "communication", "input", "sync")
     rows = sorted(
         (
@@ -92,9 +91,11 @@ def _imbalance(points: Sequence[SweepPoint]) -> list[SweepFinding]:
     )
     found = rising_shares(rows)
     if not found:
-        return [SweepFinding("imbalance", "none: no part of the step rises by more than 5 points of it")]
+        return [
+            sweeps.SweepFinding("imbalance", "none: no part of the step rises by more than 5 points of it")
+        ]
     return [
-        SweepFinding(
+        sweeps.SweepFinding(
             "imbalance",
             f"{one.part} rises from {100 * one.first_share:.0f} % to {100 * one.share:.0f} % of a step at "
             f"{one.accelerator_count:,} accelerators: look at {CAUSES[one.part]}",
@@ -104,7 +105,7 @@ def _imbalance(points: Sequence[SweepPoint]) -> list[SweepFinding]:
     ]
 
 
-def _enough(key: str, points: Sequence[SweepPoint]) -> SweepFinding:
+def _enough(key: str, points: Sequence[sweeps.SweepPoint]) -> sweeps.SweepFinding:
     """The smallest value beyond which nothing is gained for each hour that is paid for."""
     worth = [_mean(one, "work_fraction") for one in points]
     best = max(worth)
@@ -113,7 +114,7 @@ def _enough(key: str, points: Sequence[SweepPoint]) -> SweepFinding:
         f"{key} {enough.value}: more gains less than {100 * ENOUGH:g} % of work kept per hour paid for "
         f"(back after a failure in {format_seconds(_mean(enough, 'recovery_s_mean'))})"
     )
-    return SweepFinding("enough", text)
+    return sweeps.SweepFinding("enough", text)
 
 
 GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
@@ -122,28 +123,30 @@ BUSY_FRACTION = 0.9
 RATE_KEYS = ("traffic.scale",)
 SPARES_KEY = "fleet.spares"
 Flat = Mapping[str, float]
-Runs = Sequence[Sequence[Simulation]]  # by value, then by seed
+Runs = Sequence[Sequence[simulated.Simulation]]  # by value, then by seed
 
 
-def swept(key: str, values: Sequence[str], runs: Runs) -> Sweep:
+def swept(key: str, values: Sequence[str], runs: Runs) -> sweeps.Sweep:
     """Every value's figures over its seeds, and the findings. `runs[i][j]`: value i under seed j."""
     flat = [[flat_figures(run) for run in of_value] for of_value in runs]
     points = []
     for value, figures, of_value in zip(values, flat, runs, strict=True):
         names = [name for name in figures[0] if all(name in each for each in figures)]
-        over_seeds = {name: Swept(*mean_interval([each[name] for each in figures])) for name in names}
-        points.append(SweepPoint(value, over_seeds, all(run.slos_met for run in of_value)))
+        over_seeds = {name: sweeps.Swept(*mean_interval([each[name] for each in figures])) for name in names}
+        points.append(sweeps.SweepPoint(value, over_seeds, all(run.slos_met for run in of_value)))
     first = runs[0][0]
     findings = (
         training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
     )
     seeds = tuple(run.seed for run in runs[0])
-    return Sweep(SCHEMA, first.name, "", "", first.scenario, key, seeds, tuple(points), tuple(findings))
+    return sweeps.Sweep(
+        sweeps.SWEEP_SCHEMA, first.name, "", "", first.scenario, key, seeds, tuple(points), tuple(findings)
+    )
 
 
 def _serving_findings(
-    key: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]], runs: Runs
-) -> list[SweepFinding]:
+    key: str, points: Sequence[sweeps.SweepPoint], flat: Sequence[Sequence[Flat]], runs: Runs
+) -> list[sweeps.SweepFinding]:
     findings = []
     if key in RATE_KEYS:
         for each in runs[0][0].classes:
@@ -152,7 +155,9 @@ def _serving_findings(
     return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(key, points)]
 
 
-def _knee(name: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]]) -> list[SweepFinding]:
+def _knee(
+    name: str, points: Sequence[sweeps.SweepPoint], flat: Sequence[Sequence[Flat]]
+) -> list[sweeps.SweepFinding]:
     """The rate from which a class's p95 grows faster than what the fleet puts out, and what would move it.
 
     Formula  between neighbouring rates, Δ ln p95 > Δ ln output, p95 of the first token or of the answer; the
@@ -166,12 +171,12 @@ def _knee(name: str, points: Sequence[SweepPoint], flat: Sequence[Sequence[Flat]
             knees.append(found)
     if len(knees) < len(flat[0]):
         text = f"{name}: p95 grows no faster than throughput up to here"
-        return [SweepFinding("knee", text)]
+        return [sweeps.SweepFinding("knee", text)]
     knee, low, high = mean_interval(knees)
     low = max(low, 0.0)
     rate, span = format_si(knee, "1/s"), f"{format_si(low, '1/s')} to {format_si(high, '1/s')}"
     text = f"{name}: from {rate} [{span}] p95 grows faster than throughput"
-    return [SweepFinding("knee", text, knee, low, high), _remedy(name, points, knee)]
+    return [sweeps.SweepFinding("knee", text, knee, low, high), _remedy(name, points, knee)]
 
 
 def _knee_of(name: str, ordered: Sequence[Flat]) -> float | None:
@@ -187,7 +192,7 @@ def _knee_of(name: str, ordered: Sequence[Flat]) -> float | None:
     return None
 
 
-def _remedy(name: str, points: Sequence[SweepPoint], knee_per_s: float) -> SweepFinding:
+def _remedy(name: str, points: Sequence[sweeps.SweepPoint], knee_per_s: float) -> sweeps.SweepFinding:
     """What is short beyond the knee, and what gives more of it."""
     beyond = next((one for one in points if one.figures[f"{name}.rate_per_s"].mean > knee_per_s), points[-1])
     kv, used = beyond.figures["kv_fraction"].mean, beyond.figures["used_fraction"].mean
@@ -200,28 +205,28 @@ def _remedy(name: str, points: Sequence[SweepPoint], knee_per_s: float) -> Sweep
             f"replicas compute {100 * used:.0f} % of the time and their caches are {100 * kv:.0f} % full: "
             "bursts queue; spread them, hold them at the gate, or add replicas"
         )
-    return SweepFinding("remedy", f"{name}: beyond its knee {why}")
+    return sweeps.SweepFinding("remedy", f"{name}: beyond its knee {why}")
 
 
-def _target_utilisation(points: Sequence[SweepPoint]) -> list[SweepFinding]:
+def _target_utilisation(points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """The highest utilisation before the p99 of any class takes off: read from the curve, not a constant."""
     names = [name for name in points[0].figures if name.endswith(".e2e_p99_s")]
-    held: SweepPoint | None = points[0] if points[0].slos_met else None
+    held: sweeps.SweepPoint | None = points[0] if points[0].slos_met else None
     for before, after in pairwise(points):
         if not after.slos_met or any(_takes_off(before, after, name) for name in names):
             break
         held = after
     if held is None:
-        return [SweepFinding("target", "no swept load meets every goal")]
+        return [sweeps.SweepFinding("target", "no swept load meets every goal")]
     most = max(one.figures["output_tokens_per_s"].mean for one in points)
     part = held.figures["output_tokens_per_s"]
     value, low, high = (figure / max(most, 1e-12) for figure in (part.mean, part.low, part.high))
     why = "the highest load swept" if held is points[-1] else "beyond it p99 takes off or a goal is missed"
     text = f"aim for {100 * value:.0f} % of the most output that was reached (at {held.value}): {why}"
-    return [SweepFinding("target", text, value, low, high)]
+    return [sweeps.SweepFinding("target", text, value, low, high)]
 
 
-def _takes_off(before: SweepPoint, after: SweepPoint, name: str) -> bool:
+def _takes_off(before: sweeps.SweepPoint, after: sweeps.SweepPoint, name: str) -> bool:
     rate = f"{name.split('.')[0]}.rate_per_s"
     if name not in before.figures or name not in after.figures:
         return False
@@ -230,20 +235,20 @@ def _takes_off(before: SweepPoint, after: SweepPoint, name: str) -> bool:
     return more > 1 and log(max(slower, 1e-12)) > GROWTH * log(more)
 
 
-def _cheapest(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
+def _cheapest(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """The cheapest value that meets every goal under every seed, or that none does."""
     measure = "cost_usd" if all("cost_usd" in one.figures for one in points) else "accelerator_h"
     kept = [one for one in points if one.slos_met]
     if not kept:
-        return [SweepFinding("cheapest", f"no value of {key} meets every goal")]
+        return [sweeps.SweepFinding("cheapest", f"no value of {key} meets every goal")]
     best = min(kept, key=lambda one: one.figures[measure].mean)
     missed = [one.value for one in points if not one.slos_met]
     others = f"; missed at {', '.join(missed)}" if missed else ""
     text = f"cheapest that meets every goal: {key} {best.value}{others}"
-    return [SweepFinding("cheapest", text)]
+    return [sweeps.SweepFinding("cheapest", text)]
 
 
-def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFinding]:
+def _buffer(key: str, points: Sequence[sweeps.SweepPoint], runs: Runs) -> list[sweeps.SweepFinding]:
     """Replicas beyond those that serve without spares, of all: what the scenario's faults and bursts ask for.
 
     Formula  (replicas with the fewest spares that meet every goal − replicas with none) / the former
@@ -256,16 +261,16 @@ def _buffer(key: str, points: Sequence[SweepPoint], runs: Runs) -> list[SweepFin
     bare = min(count - int(one.value) for count, one in zip(counts, points, strict=True))
     part = (held - bare) / held
     text = f"hold {held - bare} of {held} replicas back, {100 * part:.0f} %, for what happens here"
-    return [SweepFinding("buffer", text, part)]
+    return [sweeps.SweepFinding("buffer", text, part)]
 
 
-def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
+def _pareto(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """Values that no other beats in both output and the slowest class's e2e p95, and the one to choose."""
     names = [name for name in points[0].figures if name.endswith(".e2e_p95_s")]
     if key in RATE_KEYS or not names:
         return []
 
-    def worth(one: SweepPoint) -> tuple[float, float]:
+    def worth(one: sweeps.SweepPoint) -> tuple[float, float]:
         known = [one.figures[name].mean for name in names if name in one.figures]
         slowest = max(known, default=float("inf"))  # nothing finished
         return one.figures["output_tokens_per_s"].mean, -slowest
@@ -285,4 +290,4 @@ def _pareto(key: str, points: Sequence[SweepPoint]) -> list[SweepFinding]:
         f"no other beats {', '.join(one.value for one in front)}; chosen {chosen.value}: "
         f"{output:,.0f} output tok/s, e2e p95 {format_seconds(-slowest)}"
     )
-    return [SweepFinding("pareto", text)]
+    return [sweeps.SweepFinding("pareto", text)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
-from twofold.contracts.results import TenantFigures
+from twofold.contracts.results import simulated
 from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord, fault_types
 
 FINISHED = "finished"
@@ -30,7 +30,7 @@ class TenantTally:
         for name, seen in other._seen.items():
             self._seen.setdefault(name, []).extend(seen)
 
-    def figures(self) -> tuple[TenantFigures, ...]:
+    def figures(self) -> tuple[simulated.TenantFigures, ...]:
         """By name; what each was served stands against its fair share of what all were.
 
         Who was not answered has asked for as much as its answered requests did, in the mean.
@@ -51,7 +51,7 @@ class TenantTally:
             asked[name] = served[name] * len(seen) / own_count if own_count else common_tokens * len(seen)
         fair_tokens = fair_shares(asked, float(sum(served.values())))
         return tuple(
-            TenantFigures(
+            simulated.TenantFigures(
                 name,
                 len(seen),
                 len(answered[name]),

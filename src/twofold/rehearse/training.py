@@ -6,7 +6,7 @@ from functools import partial
 from math import ceil
 
 from twofold.catalog import Catalog
-from twofold.contracts.results import SplitFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
 from twofold.perf import Constants
@@ -38,7 +38,7 @@ def rehearse_training(
     catalog: Catalog,
     constants: Constants,
     on_job: OnJob | None = None,
-) -> TrainingFigures:
+) -> simulated.TrainingFigures:
     """The plan's first run among other jobs on its cluster, or on the scenario's.
 
     `on_job` is told of every job at its end, and of what is left when the run is over. Raises EmptyError
@@ -134,7 +134,7 @@ def compare_pool(
     world: ClusterWorld,
     jobs: Callable[[], Iterable[JobArrival]],
     on_job: OnJob | None = None,
-) -> tuple[SplitFigures, tuple[ClusterResult, ClusterResult, ClusterResult]]:
+) -> tuple[simulated.SplitFigures, tuple[ClusterResult, ClusterResult, ClusterResult]]:
     """One pool against two fleets of its size, training's and serving's (R-091): figures, then its runs.
 
     Serving is coarse here: steps say how many accelerators it needs to hold its SLO, and what is missing of
@@ -151,7 +151,7 @@ def compare_pool(
     serving = simulate_cluster(replace(world, nodes=for_serving), ())
     assert shared.serving is not None and serving.serving is not None
     kept = [one.figures for one in (shared, training)]
-    figures = SplitFigures(
+    figures = simulated.SplitFigures(
         shared_utilisation_fraction=_worked_h(shared) / shared.capacity_h,
         split_utilisation_fraction=(_worked_h(training) + _worked_h(serving)) / shared.capacity_h,
         shared_shortfall_s=shared.serving.shortfall_s,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.contracts.results import RunFigures, SplitFigures, StepFigures, TrainingFigures, TrainingPlan
+from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
 from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
@@ -52,7 +52,7 @@ ALARM_INFLATION_FRACTION = 0.05  # of the p99 step over the undisturbed one (R-0
 PARTS = ("compute_s", "communication_s", "input_s", "sync_s")
 
 
-def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepFigures | None:
+def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> simulated.StepFigures | None:
     """What its step waits for and how its tail grows under jitter; None where it has no known step.
 
     Formula  a ring of equal links whose undisturbed all-reduce takes, at the planned number of nodes, the
@@ -73,7 +73,7 @@ def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> StepF
     jitter, repeat_count = change.jitter_fraction, REPEATS_COUNT if change.jitter_fraction else 1
     parts = step_parts(ring, jitter, reading_s, seed, repeat_count)
     row = jittered_step(ring, jitter, seed, repeat_count)
-    return StepFigures(
+    return simulated.StepFigures(
         accelerator_count=count * run.machine.accelerators_per_node,
         parts_s={name.removesuffix("_s"): _seconds(getattr(parts, name)) for name in PARTS},
         step_s_p50=row.step_s_p50 + parts.input_s,
@@ -91,7 +91,7 @@ KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most 
 
 
 def missed_goals(
-    result: TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
+    result: simulated.TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
 ) -> tuple[str, ...]:
     """A run of the plan that ended badly, waits, or is late by its deadline; serving without its share."""
     found = [_of_run(record, run, result.duration_s) for record in own if run and record.job_id == run.name]
@@ -129,7 +129,7 @@ def _of_deadline(record: JobRecord, deadline_s: float | None, done: float, now_s
     return f"{takes}, {due}" if takes_s > deadline_s else ""
 
 
-def _of_serving(result: TrainingFigures) -> tuple[str, ...]:
+def _of_serving(result: simulated.TrainingFigures) -> tuple[str, ...]:
     """That serving lacked more of its accelerator-hours than a promise at p95 leaves over."""
     needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
     if shortfall_h <= UNANSWERED_FRACTION_MAX * needed_h:
@@ -138,7 +138,7 @@ def _of_serving(result: TrainingFigures) -> tuple[str, ...]:
     return (f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least",)
 
 
-def job_alarms(result: TrainingFigures) -> list[str]:
+def job_alarms(result: simulated.TrainingFigures) -> list[str]:
     """One line each: jobs that were turned away or gave up, none that ran, work that was not kept."""
     found, total = [], sum(result.outcomes.values())
     refused_count, gave_up_count = result.outcomes.get("refused", 0), result.outcomes.get("gave-up", 0)
@@ -195,10 +195,10 @@ def training_figures(
     result: ClusterResult,
     watch: Watch,
     run: TrainingPlan | None,
-    step: StepFigures | None,
+    step: simulated.StepFigures | None,
     files: CheckpointFiles,
-    split: SplitFigures | None,
-) -> TrainingFigures:
+    split: simulated.SplitFigures | None,
+) -> simulated.TrainingFigures:
     """The schema's figures. `run`: the plan's, where it is among the jobs; `files`: of the largest job."""
     return replace(
         result.figures,
@@ -217,9 +217,9 @@ def training_figures(
     )
 
 
-def _run(record: JobRecord) -> RunFigures:
+def _run(record: JobRecord) -> simulated.RunFigures:
     ended = record.ended_s is not None and record.started_s is not None
-    return RunFigures(
+    return simulated.RunFigures(
         name=record.job_id,
         state=record.state,
         waited_s=record.waited_s,
@@ -230,7 +230,7 @@ def _run(record: JobRecord) -> RunFigures:
     )
 
 
-def _alarms(result: ClusterResult, step: StepFigures | None, files: CheckpointFiles) -> list[str]:
+def _alarms(result: ClusterResult, step: simulated.StepFigures | None, files: CheckpointFiles) -> list[str]:
     """One line each: a node that holds the others up, a long tail of steps, a throttled checkpoint."""
     found = []
     for node_id, waited_h in list(result.figures.pace_setters.items())[:1]:

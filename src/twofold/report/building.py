@@ -1,6 +1,6 @@
 """The block BUILDING of a plan's screen: racks, networks, storage, power, a year, sites."""
 
-from twofold.contracts.results import Building, BuiltNetwork, BuiltStorage, RankedSite
+from twofold.contracts.results import premises
 from twofold.core import Estimate, format_count, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, table
@@ -12,7 +12,7 @@ G_PER_T = 1e6
 L_PER_M3 = 1e3
 
 
-def building_block(building: Building) -> list[str]:
+def building_block(building: premises.Building) -> list[str]:
     """The building on about eight lines, for the fleets as planned."""
     power, servers = building.power, sum(group.node_count for group in building.racks)
     racks = len(building.heat)
@@ -32,7 +32,7 @@ def building_block(building: Building) -> list[str]:
     ]
 
 
-def more_building_lines(building: Building) -> list[str]:
+def more_building_lines(building: premises.Building) -> list[str]:
     """What `--details` says first: heat, networks, storage, feeds and steps, water and carbon."""
     return [
         "MORE BUILDING",
@@ -44,7 +44,7 @@ def more_building_lines(building: Building) -> list[str]:
     ]
 
 
-def heat_pieces(building: Building) -> list[str]:
+def heat_pieces(building: premises.Building) -> list[str]:
     """A bar for every rack, as hot as it is in use, and how uneven they are."""
     heat = [rack.heat_w for rack in building.heat]
     if not heat:
@@ -62,7 +62,7 @@ def heat_pieces(building: Building) -> list[str]:
     return pieces
 
 
-def year_pieces(building: Building) -> list[str]:
+def year_pieces(building: premises.Building) -> list[str]:
     """Energy, its price, water and carbon of a year."""
     year = building.year
     low, middle, high = (part / 3600 for part in (year.meter_j.low, year.meter_j.value, year.meter_j.high))
@@ -77,7 +77,7 @@ def year_pieces(building: Building) -> list[str]:
     ]
 
 
-def site_text(number: int, site: RankedSite) -> str:
+def site_text(number: int, site: premises.RankedSite) -> str:
     """One place: its rank and what the load costs there, or what it lacks."""
     mark = " (chosen)" if site.chosen else ""
     if not site.feasible:
@@ -89,7 +89,7 @@ def site_text(number: int, site: RankedSite) -> str:
     )
 
 
-def _racks(building: Building) -> list[str]:
+def _racks(building: premises.Building) -> list[str]:
     rows = [
         [
             group.name,
@@ -107,7 +107,7 @@ def _racks(building: Building) -> list[str]:
     return table(headings, rows, numbers=[2, 3, 5])
 
 
-def _network(network: BuiltNetwork) -> str:
+def _network(network: premises.BuiltNetwork) -> str:
     if not network.switch:
         return f"{network.name}: {network.note}"
     switches = " + ".join(f"{count:,}" for count in network.switches)
@@ -119,7 +119,7 @@ def _network(network: BuiltNetwork) -> str:
     )
 
 
-def _storage(store: BuiltStorage) -> str:
+def _storage(store: premises.BuiltStorage) -> str:
     asked = (store.read_bytes_per_s, store.read_term), (store.write_bytes_per_s, store.write_term)
     rate, term = max(asked)
     return (
@@ -128,7 +128,7 @@ def _storage(store: BuiltStorage) -> str:
     )
 
 
-def _power(building: Building) -> list[str]:
+def _power(building: premises.Building) -> list[str]:
     power = building.power
     pieces = []
     for feed in sorted(power.feeds, key=lambda feed: -feed.rack_w)[:1]:
@@ -144,7 +144,7 @@ def _power(building: Building) -> list[str]:
     return pieces
 
 
-def _sites(building: Building) -> list[str]:
+def _sites(building: premises.Building) -> list[str]:
     """The best place and those in use: for what trains, where anything does; serving goes to its users."""
     shown = [*building.sites[:SHOWN_SITES], *(each for each in building.sites[SHOWN_SITES:] if each.chosen)]
     texts = [site_text(number, each) for number, each in enumerate(building.sites, 1) if each in shown]

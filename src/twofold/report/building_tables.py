@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from twofold.contracts.results import Building
+from twofold.contracts.results import premises
 from twofold.core import format_si, format_usd
 from twofold.report.building import heat_pieces, more_building_lines, site_text
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import heading, table
 
 
-def building_tables(building: Building) -> list[list[str]]:
+def building_tables(building: premises.Building) -> list[list[str]]:
     """One table for each question about the building; those without rows are left out."""
     made = [
         more_building_lines(building),
@@ -33,7 +33,7 @@ def building_tables(building: Building) -> list[list[str]]:
     return [block for block in made if len(block) > 2 or (block and block[0].startswith("CARBON"))]
 
 
-def _limits(building: Building) -> list[str]:
+def _limits(building: premises.Building) -> list[str]:
     limits = list(dict.fromkeys(limit.limit for group in building.racks for limit in group.limits))
     rows = []
     for group in building.racks:
@@ -47,7 +47,7 @@ def _limits(building: Building) -> list[str]:
     ]
 
 
-def _heat(building: Building) -> list[str]:
+def _heat(building: premises.Building) -> list[str]:
     """Runs of equal racks on one line each."""
     lines: list[list[str]] = []
     first = 0
@@ -64,7 +64,7 @@ def _heat(building: Building) -> list[str]:
     return [*heading("HEAT", heat_pieces(building)), *table(headings, lines, numbers=(2, 3))]
 
 
-def _cooling(building: Building) -> Iterator[list[str]]:
+def _cooling(building: premises.Building) -> Iterator[list[str]]:
     for choice in building.cooling:
         rows = [
             [
@@ -81,7 +81,7 @@ def _cooling(building: Building) -> Iterator[list[str]]:
         yield [f"COOLING      {choice.name}", *table(headings, rows, numbers=(1, 2, 3))]
 
 
-def _nodes(building: Building) -> list[str]:
+def _nodes(building: premises.Building) -> list[str]:
     rows = []
     for node in building.nodes:
         largest = sorted(node.parts.items(), key=lambda part: -part[1])[:5]
@@ -95,7 +95,7 @@ def _nodes(building: Building) -> list[str]:
     return ["SERVERS", *table(headings, rows, numbers=(1, 2, 4))]
 
 
-def _parts(building: Building) -> Iterator[list[str]]:
+def _parts(building: premises.Building) -> Iterator[list[str]]:
     for network in building.networks:
         rows = [
             [
@@ -116,7 +116,7 @@ def _parts(building: Building) -> Iterator[list[str]]:
         yield [*heading("NETWORK", pieces), *table(headings, rows, numbers=(2, 3, 4))]
 
 
-def _storage(building: Building) -> list[str]:
+def _storage(building: premises.Building) -> list[str]:
     rows = [
         [
             store.name,
@@ -133,7 +133,7 @@ def _storage(building: Building) -> list[str]:
     return ["STORAGE", *table(headings, rows, numbers=(6,))]
 
 
-def _power(building: Building) -> list[str]:
+def _power(building: premises.Building) -> list[str]:
     power = building.power
     steps = {swing.name: swing for swing in power.swings}
     rows = []
@@ -162,7 +162,7 @@ def _power(building: Building) -> list[str]:
     return [*heading("POWER", pieces), *table(headings, rows)]
 
 
-def _caps(building: Building) -> list[str]:
+def _caps(building: premises.Building) -> list[str]:
     rows = [
         [
             cap.name,
@@ -177,14 +177,14 @@ def _caps(building: Building) -> list[str]:
     return ["CAPPING", *table(headings, rows, numbers=(1, 2, 3, 4))]
 
 
-def _hours(building: Building) -> list[str]:
+def _hours(building: premises.Building) -> list[str]:
     kilograms = [f"{grams / 1e3:,.0f}" for grams in building.year.carbon_by_hour_gco2]
     hours = ", ".join(str(hour) for hour in building.year.cleanest_hours)
     first, *rest = (f"{hour} h {kilogram}" for hour, kilogram in enumerate(kilograms))
     return heading("CARBON", [f"kg of a mean day: {first}", *rest, f"cleanest {hours} h"])
 
 
-def _sites(building: Building) -> list[str]:
+def _sites(building: premises.Building) -> list[str]:
     pieces = [site_text(number, each) for number, each in enumerate(building.sites, 1)]
     return [
         *heading("SITES", [f"data set {format_si(building.dataset_bytes, 'B')}"]),
@@ -192,7 +192,7 @@ def _sites(building: Building) -> list[str]:
     ]
 
 
-def _users(building: Building) -> list[str]:
+def _users(building: premises.Building) -> list[str]:
     rows = [
         [
             each.users,
@@ -210,7 +210,7 @@ def _users(building: Building) -> list[str]:
     return [*heading("USERS", pieces), *table(headings, rows, numbers=(2, 3))]
 
 
-def _bill(building: Building) -> list[str]:
+def _bill(building: premises.Building) -> list[str]:
     rows = [
         [
             item.what,

@@ -2,13 +2,7 @@
 
 from collections.abc import Sequence
 
-from twofold.contracts.results import (
-    Compliance,
-    ComplianceItem,
-    LogPlan,
-    Mandate,
-    Uplift,
-)
+from twofold.contracts.results import Compliance, compliance
 from twofold.core import format_bytes, format_seconds, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, table
@@ -67,7 +61,7 @@ def _supply(rules: Compliance) -> list[str]:
     return [f"{count} of {rules.offers_in_all} offers authorised{where}"]
 
 
-def _categories(items: Sequence[ComplianceItem]) -> list[str]:
+def _categories(items: Sequence[compliance.ComplianceItem]) -> list[str]:
     """The bill by category, dearest first; the small ones together."""
     sums: dict[str, float] = {}
     for item in items:
@@ -85,13 +79,13 @@ def _uplifts(rules: Compliance) -> list[str]:
     return [*own, *map(_size, rules.sizes), "claimed: 20–40 %"]
 
 
-def _size(uplift: Uplift) -> str:
+def _size(uplift: compliance.Uplift) -> str:
     fraction = uplift.uplift_fraction
     spread = f"[{100 * fraction.low:.0f}–{100 * fraction.high:.0f}]"
     return f"{uplift.accelerator_count:,} accelerators {100 * fraction.value:.0f} % {spread}"
 
 
-def _logs(logs: LogPlan) -> list[str]:
+def _logs(logs: compliance.LogPlan) -> list[str]:
     volume = f"{format_bytes(logs.bytes_per_year.value)} a year, kept {logs.retention_days:.0f} d"
     if logs.bytes_per_request is None or logs.synchronous_s is None:
         return [volume]
@@ -116,7 +110,7 @@ def _controls(rules: Compliance) -> list[str]:
     ]
 
 
-def _mandates(register: Sequence[Mandate]) -> list[str]:
+def _mandates(register: Sequence[compliance.Mandate]) -> list[str]:
     """The order that most papers still cite, and what rests on it."""
     revoked = [each for each in register if each.status == "revoked"]
     first = next((each for each in revoked if each.name == "EO 14110"), None)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from twofold.contracts.results import LoopPage, Recovery, Row
+from twofold.contracts.results import loop
 from twofold.core import format_range, format_si
 from twofold.report.lines import both_ends, heading, table
 
 ABSENT = "–"
 
 
-def loop_lines(page: LoopPage) -> list[str]:
+def loop_lines(page: loop.LoopPage) -> list[str]:
     """The whole page, at most 100 columns wide."""
     lines = [*both_ends(f"{page.name} · planned, then real", page.machine), ""]
     for half in ("training", "serving"):
@@ -38,7 +38,7 @@ def loop_lines(page: LoopPage) -> list[str]:
     return lines
 
 
-def _half(rows: Iterable[Row]) -> list[str]:
+def _half(rows: Iterable[loop.Row]) -> list[str]:
     shown = [
         [row.name, _planned(row), _measured(row), _verdict(row)]
         for row in rows
@@ -47,7 +47,7 @@ def _half(rows: Iterable[Row]) -> list[str]:
     return table(["", "planned, 80 % range", "measured", ""], shown)
 
 
-def _planned(row: Row) -> str:
+def _planned(row: loop.Row) -> str:
     planned = row.planned
     if planned is None:
         return ABSENT
@@ -56,11 +56,11 @@ def _planned(row: Row) -> str:
     return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
 
 
-def _measured(row: Row) -> str:
+def _measured(row: loop.Row) -> str:
     return ABSENT if row.measured is None else f"{format_si(row.measured, row.unit)} m"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: loop.Row) -> str:
     """How far off the plan was: nothing to say without both."""
     if row.planned is None or row.measured is None or not row.planned.value:
         return ""
@@ -68,7 +68,7 @@ def _verdict(row: Row) -> str:
     return f"×{ratio:.2f} outside" if row.inside is False else f"×{ratio:.2f}"
 
 
-def _recovered(recovery: Recovery) -> list[str]:
+def _recovered(recovery: loop.Recovery) -> list[str]:
     same = "the same losses, bit for bit" if recovery.equal_losses else "OTHER LOSSES"
     return [
         f"rank {recovery.killed_rank} killed after step {recovery.killed_after_step}",

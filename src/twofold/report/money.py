@@ -1,18 +1,6 @@
 """The block MONEY of a plan's screen; what `--money` adds stands in `report/money_details.py`."""
 
-from twofold.contracts.results import (
-    ApiComparison,
-    ClassMoney,
-    Crossing,
-    LineItem,
-    Money,
-    Owning,
-    RatioRow,
-    ServiceMoney,
-    SpareStep,
-    cents,
-    total_usd,
-)
+from twofold.contracts.results import LineItem, cents, ledger, total_usd
 from twofold.core import DAY_S, Estimate, format_seconds, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field
@@ -20,7 +8,7 @@ from twofold.report.lines import both_ends, field
 HOUR_S = 3600.0
 
 
-def money_lines(money: Money) -> list[str]:
+def money_lines(money: ledger.Money) -> list[str]:
     """The bill by kind, hosted against own, owning against renting, outages; `more_money` has the rest."""
     lines = both_ends(
         "MONEY        first year of the fleets above",
@@ -37,7 +25,7 @@ def money_lines(money: Money) -> list[str]:
     return lines
 
 
-def more_money_lines(money: Money) -> list[str]:
+def more_money_lines(money: ledger.Money) -> list[str]:
     """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
     lines = field("adds up", [money.difference] if money.difference else [])
     queries = [
@@ -64,14 +52,14 @@ def dollars(usd: float) -> str:
     return f"{cents(usd):,.2f} $"
 
 
-def _other(money: Money) -> str:
+def _other(money: ledger.Money) -> str:
     """The same in the spec's currency."""
     if money.currency == "USD":
         return ""
     return f" = {money.total_usd * money.exchange_ratio:,.2f} {money.currency} at {money.exchange_ratio:g}"
 
 
-def _kinds(money: Money) -> list[str]:
+def _kinds(money: ledger.Money) -> list[str]:
     """The sum of each kind of line; discount and tax as they are in it."""
     kinds: dict[str, list[LineItem]] = {}
     for line in money.lines:
@@ -83,7 +71,7 @@ def _kinds(money: Money) -> list[str]:
     )
 
 
-def thousand_queries(one: ClassMoney) -> str:
+def thousand_queries(one: ledger.ClassMoney) -> str:
     """What a thousand queries cost: a single one is a fraction of a cent."""
     low, value, high = (
         1e3 * part for part in (one.usd_per_query.low, one.usd_per_query.value, one.usd_per_query.high)
@@ -91,13 +79,13 @@ def thousand_queries(one: ClassMoney) -> str:
     return ranged(Estimate(value, low, high, "USD", one.usd_per_query.source))
 
 
-def _per_watt(money: Money) -> list[str]:
+def _per_watt(money: ledger.Money) -> list[str]:
     rates = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
     rates += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
     return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate]
 
 
-def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
+def _hosted(service: ledger.ServiceMoney, api: ledger.ApiComparison) -> list[str]:
     """The cheapest API for this mix, and the volume from which the own fleet costs less."""
     like = "" if api.same_model else " (as large)"
     volume = api.break_even_mtok_per_month
@@ -121,7 +109,7 @@ def _hosted(service: ServiceMoney, api: ApiComparison) -> list[str]:
     ]
 
 
-def _lifetime(money: Money) -> list[str]:
+def _lifetime(money: ledger.Money) -> list[str]:
     lines: list[str] = []
     for run in money.runs:
         if run.crossing_days is not None:
@@ -132,7 +120,7 @@ def _lifetime(money: Money) -> list[str]:
     return lines
 
 
-def _own(owning: Owning) -> list[str]:
+def _own(owning: ledger.Owning) -> list[str]:
     """Both totals over the years, and for each machine the use from which owning is cheaper."""
     totals = f"{format_usd(owning.owned_usd)} owned, {format_usd(owning.rented_usd)} rented"
     return [
@@ -142,7 +130,7 @@ def _own(owning: Owning) -> list[str]:
     ]
 
 
-def _crossing(row: Crossing) -> str:
+def _crossing(row: ledger.Crossing) -> str:
     used = f"used {percent(row.used_fraction)}"
     if not row.rented_usd_per_accelerator_h:
         return f"{row.name}: {used}, no rent to compare"
@@ -151,7 +139,7 @@ def _crossing(row: Crossing) -> str:
     return f"{row.name}: {used}, owning pays above {percent(row.utilisation_fraction)} of the year"
 
 
-def _outages(service: ServiceMoney) -> list[str]:
+def _outages(service: ledger.ServiceMoney) -> list[str]:
     """What an hour costs, the spares that make the sum least, and what the next nine is worth."""
     planned, best = (
         next(step for step in service.spares if getattr(step, key)) for key in ("planned", "best")
@@ -167,7 +155,7 @@ def _outages(service: ServiceMoney) -> list[str]:
     return [hour, choice, f"{service.name}: {worth} {format_usd(nine.worth_usd_per_year)}/y"]
 
 
-def _down(step: SpareStep) -> str:
+def _down(step: ledger.SpareStep) -> str:
     down = format_seconds(step.outage_h_per_year * HOUR_S)
     return f"{format_usd(step.total_usd_per_year)}/y, {down} down"
 
@@ -177,7 +165,7 @@ def share_text(fraction: float) -> str:
     return f"{100 * fraction:.6g} %"
 
 
-def _ratio(row: RatioRow) -> str:
+def _ratio(row: ledger.RatioRow) -> str:
     what = row.name if row.name != "lifetime" else "serving over training in all years"
     return (
         f"{what} {number_text(row.ratio)}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"

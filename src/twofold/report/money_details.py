@@ -1,13 +1,13 @@
 """What `twofold plan SPEC --money` adds: every line, cash, outages, levers, how sure the first year is."""
 
-from twofold.contracts.results import LineItem, Money, MoneyDetail
+from twofold.contracts.results import LineItem, ledger
 from twofold.core import DAY_S, format_seconds, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import field, stacked, table
 from twofold.report.money import HOUR_S, dollars, more_money_lines, number_text, share_text, thousand_queries
 
 
-def detail_money_lines(money: Money) -> list[str]:
+def detail_money_lines(money: ledger.Money) -> list[str]:
     """What `--money` prints below the screen: every line, both cash flows, spares, levers, how sure."""
     blocks = [
         more_money_lines(money),
@@ -23,7 +23,7 @@ def detail_money_lines(money: Money) -> list[str]:
     return stacked([*blocks, notes])
 
 
-def _bill(money: Money) -> list[str]:
+def _bill(money: ledger.Money) -> list[str]:
     rows = [_bill_row(line) for line in money.lines]
     rows.append(("total", "", "", "", dollars(money.total_usd), ""))
     return table(("BILL", "amount", "each", "discount, tax", "USD", "offer and date"), rows, numbers=(4,))
@@ -36,7 +36,7 @@ def _bill_row(line: LineItem) -> tuple[str, ...]:
     return line.what, amount, number_text(line.unit_usd), terms, dollars(line.total_usd), cited
 
 
-def _promises(money: Money) -> list[str]:
+def _promises(money: ledger.Money) -> list[str]:
     """What a query and a thousand tokens cost, with the promise that they are sold with (R-131)."""
     rows = [
         (
@@ -53,7 +53,7 @@ def _promises(money: Money) -> list[str]:
     )
 
 
-def _curves(money: Money) -> list[list[str]]:
+def _curves(money: ledger.Money) -> list[list[str]]:
     blocks = []
     for run in money.runs:
         rows = [
@@ -70,7 +70,7 @@ def _curves(money: Money) -> list[list[str]]:
     return blocks
 
 
-def _owning_tables(money: Money) -> list[list[str]]:
+def _owning_tables(money: ledger.Money) -> list[list[str]]:
     owning = money.owning
     if owning is None:
         return []
@@ -109,7 +109,7 @@ def _owning_tables(money: Money) -> list[list[str]]:
     ]
 
 
-def _spare_tables(money: Money) -> list[list[str]]:
+def _spare_tables(money: ledger.Money) -> list[list[str]]:
     blocks = []
     for service in money.services:
         rows = [
@@ -136,7 +136,7 @@ def _spare_tables(money: Money) -> list[list[str]]:
     return blocks
 
 
-def _detail_tables(detail: MoneyDetail) -> list[list[str]]:
+def _detail_tables(detail: ledger.MoneyDetail) -> list[list[str]]:
     """Levers, shapes, tornado, Monte-Carlo, and what measuring is worth."""
     levers = [
         (

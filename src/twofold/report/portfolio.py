@@ -2,15 +2,7 @@
 
 import re
 
-from twofold.contracts.results import (
-    FleetOption,
-    Lease,
-    MonthDemand,
-    Portfolio,
-    PortfolioBill,
-    ServedShare,
-    YearScenario,
-)
+from twofold.contracts.results import Lease, Portfolio, holdings, ledger
 from twofold.core import format_seconds, format_usd
 from twofold.report.figures import percent
 from twofold.report.lines import DOT, both_ends, field, table
@@ -27,7 +19,7 @@ NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
-def portfolio_lines(portfolio: Portfolio, bill: PortfolioBill | None = None) -> list[str]:
+def portfolio_lines(portfolio: Portfolio, bill: ledger.PortfolioBill | None = None) -> list[str]:
     """The block PORTFOLIO: leases, their bill against the fleets', what goes back, what would be too little.
 
     `portfolio_tables` has the rest. Amounts of leases and options are rent and support before tax; the
@@ -88,7 +80,7 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     return [[*lines, *field("note", portfolio.notes)]]
 
 
-def _instead(options: tuple[FleetOption, ...]) -> list[str]:
+def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
     """What people do instead, by rent and support alone."""
     if not options:
         return []
@@ -154,7 +146,7 @@ def _when(lease: Lease, weeks: int) -> str:
     return "all weeks" if lease.weeks == weeks else some
 
 
-def _options(options: tuple[FleetOption, ...]) -> list[str]:
+def _options(options: tuple[holdings.FleetOption, ...]) -> list[str]:
     """One table of cost, promises, deadlines and the load at which the choice turns."""
     rows = [
         (
@@ -182,7 +174,7 @@ def _released(portfolio: Portfolio) -> list[str]:
     return [*rows, *([f"{more} more windows"] if more > 0 else [])]
 
 
-def _calendar(months: tuple[MonthDemand, ...]) -> list[str]:
+def _calendar(months: tuple[holdings.MonthDemand, ...]) -> list[str]:
     """Accelerators by month, equal months together: `Jan 64 + 88`; what is missing is marked."""
     pieces: list[tuple[str, str, str]] = []  # first, last, figures
     for month in months:
@@ -199,7 +191,7 @@ def _calendar(months: tuple[MonthDemand, ...]) -> list[str]:
     return ["accelerators to train + serve", *texts]
 
 
-def _served(row: ServedShare) -> str:
+def _served(row: holdings.ServedShare) -> str:
     late = "" if row.p95_s is None else f", p95 {format_seconds(row.p95_s)}"
     way = "" if row.rtt_s is None else f" of them {format_seconds(row.rtt_s)} on the way"
     cost = f"{row.usd_per_million:,.3g} $ per M requests"
@@ -237,7 +229,7 @@ def _rule(rule: str, usd: float | None, extra: float | None) -> str:
     return f"{rule}: {format_usd(usd)} ({100 * extra:+.1f} %)"
 
 
-def _year(row: YearScenario) -> str:
+def _year(row: holdings.YearScenario) -> str:
     """Another year with these leases: too little and what would help, or what it costs to have them."""
     if row.usd is None or row.regret_usd is None:
         return f"{row.name}: too little, {row.short}"

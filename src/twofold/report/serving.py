@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from twofold.answer import SHARED_POOL
 from twofold.contracts import metric_text
-from twofold.contracts.results import ClassPlan, ServicePlan, SloOutcome
+from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.core import format_seconds, format_si
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import DOT, both_ends, field, table
@@ -44,7 +44,7 @@ def _class_table(service: ServicePlan) -> list[str]:
     return table((*HEADINGS[:4], "rehearsed", *HEADINGS[4:]), beside, numbers=(1, 5))
 
 
-def _rehearsed(slo: SloOutcome) -> str:
+def _rehearsed(slo: serving.SloOutcome) -> str:
     """`326 ms ±4 % ✓`: the twin's figure and half of its interval."""
     seen = slo.rehearsed
     if seen is None or seen.value_s is None or seen.met is None:
@@ -115,7 +115,7 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
         own = ("", ""), ("", "")
 
 
-def _predicted(slo: SloOutcome) -> str:
+def _predicted(slo: serving.SloOutcome) -> str:
     """`410 ms [360–460] f ✓`; measured rows may hold no such time."""
     if slo.predicted is None or slo.met is None:
         return "not measured"

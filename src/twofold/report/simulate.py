@@ -4,18 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.answer import paths
 from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    AfterFault,
-    BeliefRun,
-    ClassFigures,
-    Comparison,
-    FleetFigures,
-    LatencyFigures,
-    Simulation,
-    SloKept,
-    Sweep,
-    TenantFigures,
-)
+from twofold.contracts.results import ClassFigures, simulated, sweeps
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.rehearse import OF_FLEETS, figure_of
 from twofold.report.figures import percent, share
@@ -33,12 +22,12 @@ TIMED_EFFECTS = (
 )
 
 
-def simulation_lines(made: Simulation | Sweep) -> list[str]:
+def simulation_lines(made: simulated.Simulation | sweeps.Sweep) -> list[str]:
     """The screen of a rehearsal, or of a sweep of them, at most 100 columns wide."""
-    return sweep_lines(made) if isinstance(made, Sweep) else _rehearsal_lines(made)
+    return sweep_lines(made) if isinstance(made, sweeps.Sweep) else _rehearsal_lines(made)
 
 
-def _rehearsal_lines(simulation: Simulation) -> list[str]:
+def _rehearsal_lines(simulation: simulated.Simulation) -> list[str]:
     training = simulation.training
     span = format_seconds(training.duration_s if training else simulation.horizon_s)
     lines = [
@@ -62,7 +51,9 @@ def _rehearsal_lines(simulation: Simulation) -> list[str]:
     return lines
 
 
-def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulation: Simulation) -> list[str]:
+def _fleet_lines(
+    fleet: simulated.FleetFigures, classes: Sequence[ClassFigures], simulation: simulated.Simulation
+) -> list[str]:
     name = fleet.service if fleet.pool in ("", fleet.service) else f"{fleet.service}/{fleet.pool}"
     count = f"{fleet.replica_count} replicas" if fleet.replica_count != 1 else "1 replica"
     most = f", {fleet.replica_count_max} at most" if fleet.replica_count_max > fleet.replica_count else ""
@@ -81,7 +72,7 @@ def _fleet_lines(fleet: FleetFigures, classes: Sequence[ClassFigures], simulatio
     ]
 
 
-def _class_rows(each: ClassFigures, simulation: Simulation) -> Iterator[tuple[str, ...]]:
+def _class_rows(each: ClassFigures, simulation: simulated.Simulation) -> Iterator[tuple[str, ...]]:
     """A row for each goal; the first one carries what belongs to the class."""
     name, asked = each.name, format_si(each.rate_per_s, "1/s")
     for slo in each.slos or (None,):
@@ -92,9 +83,9 @@ def _class_rows(each: ClassFigures, simulation: Simulation) -> Iterator[tuple[st
         yield "", "", f"from {origin}", "", "", "", "", ""
 
 
-def _goal_cells(each: ClassFigures, slo: SloKept | None) -> tuple[str, ...]:
+def _goal_cells(each: ClassFigures, slo: simulated.SloKept | None) -> tuple[str, ...]:
     metric = slo.metric.split("_")[0] if slo else "e2e"
-    figures: LatencyFigures | None = getattr(each, f"{metric}_s", None)
+    figures: simulated.LatencyFigures | None = getattr(each, f"{metric}_s", None)
     goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" if slo else "no goal"
     planned = format_seconds(slo.planned_s) if slo and slo.planned_s is not None else "–"
     mark = MARKS[slo.met] if slo else ""
@@ -113,7 +104,7 @@ def _goal_cells(each: ClassFigures, slo: SloKept | None) -> tuple[str, ...]:
     )
 
 
-def _with_interval(figures: LatencyFigures) -> str:
+def _with_interval(figures: simulated.LatencyFigures) -> str:
     """`380 ms ±4 %`; without an interval where there are too few requests for one."""
     found = figures.interval.p95
     if found is None:
@@ -122,7 +113,7 @@ def _with_interval(figures: LatencyFigures) -> str:
     return f"{format_seconds(figures.p95)} ±{100 * half:.0f} %"
 
 
-def _outcome_pieces(fleet: FleetFigures) -> list[str]:
+def _outcome_pieces(fleet: simulated.FleetFigures) -> list[str]:
     """Every way in which requests ended, the most frequent first."""
     total = max(1, sum(fleet.outcomes.values()))
     ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
@@ -131,7 +122,7 @@ def _outcome_pieces(fleet: FleetFigures) -> list[str]:
     return [f"{fleet.arrived_count:,} requests", *pieces, *retried]
 
 
-def _token_pieces(fleet: FleetFigures) -> list[str]:
+def _token_pieces(fleet: simulated.FleetFigures) -> list[str]:
     rate = fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0
     pieces = [format_si(rate, "tok/s")]
     if fleet.usd_per_1k_output_tokens is not None:
@@ -145,7 +136,7 @@ def _token_pieces(fleet: FleetFigures) -> list[str]:
     return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh"), power]
 
 
-def _use_pieces(fleet: FleetFigures) -> list[str]:
+def _use_pieces(fleet: simulated.FleetFigures) -> list[str]:
     pieces = [each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet]
     if fleet.saved_s:
         pieces.append(
@@ -163,7 +154,7 @@ def _use_pieces(fleet: FleetFigures) -> list[str]:
     return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
 
 
-def _fault_pieces(after: AfterFault) -> list[str]:
+def _fault_pieces(after: simulated.AfterFault) -> list[str]:
     """What the gate did, by when, and what was lost on the way."""
     pieces = [f"at {format_seconds(after.at_s)}"]
     for name in TIMED_EFFECTS:
@@ -184,7 +175,7 @@ def _fault_pieces(after: AfterFault) -> list[str]:
     return [*pieces, back]
 
 
-def _tenant_lines(tenants: Sequence[TenantFigures]) -> list[str]:
+def _tenant_lines(tenants: Sequence[simulated.TenantFigures]) -> list[str]:
     rows = [
         (
             tenant.name or "others",
@@ -200,7 +191,7 @@ def _tenant_lines(tenants: Sequence[TenantFigures]) -> list[str]:
     return table(titles, rows, numbers=(1, 2, 3, 4, 5))
 
 
-def _belief_lines(simulation: Simulation) -> list[str]:
+def _belief_lines(simulation: simulated.Simulation) -> list[str]:
     """The same run with beliefs put off, side by side."""
     runs = sorted(simulation.beliefs, key=lambda run: abs(run.belief_factor - 1.0))
     rows = [
@@ -214,18 +205,18 @@ def _belief_lines(simulation: Simulation) -> list[str]:
     return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
 
 
-def _belief_cell(run: BeliefRun, each: ClassFigures, slo: SloKept) -> str:
+def _belief_cell(run: simulated.BeliefRun, each: ClassFigures, slo: simulated.SloKept) -> str:
     by_metric = {"ttft": run.ttft_p95_s, "tpot": run.tpot_p95_s, "e2e": run.e2e_p95_s}
     value = by_metric[slo.metric.removesuffix("_p95")].get(each.name)
     return "–" if value is None else format_seconds(value)
 
 
-def _belief_text(run: BeliefRun) -> str:
+def _belief_text(run: simulated.BeliefRun) -> str:
     off = run.belief_factor - 1.0
     return "perfect" if abs(off) < 1e-9 else f"{100 * off:+.0f} % off"
 
 
-def _comparison_lines(comparison: Comparison) -> list[str]:
+def _comparison_lines(comparison: simulated.Comparison) -> list[str]:
     """What people ask for in any case; how much else differs beyond chance is counted.
 
     Where every seed gives the same, as a trace under faults at fixed times does, nothing speaks of chance.
@@ -266,7 +257,7 @@ def _is_unanswered(one: ClassFigures) -> bool:
     return any(slo.simulated_s is not None and slo.simulated_s <= slo.limit_s for slo in one.missed)
 
 
-def _verdict_lines(simulation: Simulation) -> list[str]:
+def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
     missed = [f"{each.name} {metric_text(slo.metric)}" for each in simulation.classes for slo in each.missed]
     stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
     if simulation.training and simulation.training.waits_for:

@@ -1,6 +1,6 @@
 """The training part of a rehearsal's screen: jobs, hours, queues, failures, and what the plan's run got."""
 
-from twofold.contracts.results import RunFigures, SplitFigures, TeamFigures, TrainingFigures
+from twofold.contracts.results import simulated
 from twofold.core import format_seconds, format_si
 from twofold.report.figures import percent, share
 from twofold.report.lines import both_ends, field, table
@@ -9,7 +9,7 @@ NOTABLE_FACTOR = 1.001  # of times: less is not shown
 TEAM_HEADINGS = ("TEAM", "accelerator-h", "promised", "had", "queue p95")
 
 
-def training_lines(training: TrainingFigures) -> list[str]:
+def training_lines(training: simulated.TrainingFigures) -> list[str]:
     """All of it, at most 100 columns wide."""
     nodes, accelerators = training.node_count, training.accelerator_count
     span = format_seconds(training.duration_s)
@@ -53,7 +53,7 @@ def training_lines(training: TrainingFigures) -> list[str]:
     return lines
 
 
-def _run_pieces(run: RunFigures) -> list[str]:
+def _run_pieces(run: simulated.RunFigures) -> list[str]:
     """Time to train and to completion, and the rates over it."""
     pieces = [f"{run.name} {run.state}"]
     if run.train_s is not None and run.completion_s is not None:
@@ -66,7 +66,7 @@ def _run_pieces(run: RunFigures) -> list[str]:
     return pieces
 
 
-def _step_pieces(training: TrainingFigures) -> list[str]:
+def _step_pieces(training: simulated.TrainingFigures) -> list[str]:
     pieces = [f"{training.slowdown_factor:.3g} times as long as on sound nodes alone"]
     step = training.step
     if step:
@@ -79,14 +79,14 @@ def _step_pieces(training: TrainingFigures) -> list[str]:
     return pieces
 
 
-def _hour_pieces(training: TrainingFigures) -> list[str]:
+def _hour_pieces(training: simulated.TrainingFigures) -> list[str]:
     used = [(use, hours) for use, hours in training.accelerator_h.items() if hours > 0]
     total = sum(hours for _, hours in used)
     shares = [f"{use} {percent(hours / max(total, 1e-9))}" for use, hours in used]
     return [f"{total:,.0f} accelerator-h", *shares]
 
 
-def _placement_pieces(training: TrainingFigures) -> list[str]:
+def _placement_pieces(training: simulated.TrainingFigures) -> list[str]:
     return [
         f"largest free block {training.largest_free_count_mean:,.0f} accelerators in the mean",
         f"{percent(training.fragmentation_fraction)} of free ones fragmented",
@@ -95,7 +95,7 @@ def _placement_pieces(training: TrainingFigures) -> list[str]:
     ]
 
 
-def _failure_pieces(training: TrainingFigures) -> list[str]:
+def _failure_pieces(training: simulated.TrainingFigures) -> list[str]:
     back = f", back after {format_seconds(training.recovery_s_mean)}" if training.failure_count else ""
     pieces = [f"{training.failure_count} hit a job{back}", f"{training.restart_count:,} restarts"]
     lost = training.preempted_lost_s_max
@@ -105,7 +105,7 @@ def _failure_pieces(training: TrainingFigures) -> list[str]:
     return [*pieces, f"{training.preempted_count:,} preempted{undone}", *struck]
 
 
-def _checkpoint_pieces(training: TrainingFigures) -> list[str]:
+def _checkpoint_pieces(training: simulated.TrainingFigures) -> list[str]:
     pieces = [f"{training.checkpoint_count:,} checkpoints of {format_seconds(training.checkpoint_s_mean)}"]
     if training.checkpoint_interval_s_mean is not None:
         pieces.append(f"one each {format_seconds(training.checkpoint_interval_s_mean)} of work")
@@ -115,7 +115,7 @@ def _checkpoint_pieces(training: TrainingFigures) -> list[str]:
     return pieces
 
 
-def _serving_pieces(training: TrainingFigures) -> list[str]:
+def _serving_pieces(training: simulated.TrainingFigures) -> list[str]:
     short = training.serving_shortfall_h / training.serving_needed_h
     pieces = [
         f"{training.serving_needed_h:,.0f} accelerator-h needed",
@@ -126,7 +126,7 @@ def _serving_pieces(training: TrainingFigures) -> list[str]:
     return pieces
 
 
-def _split_pieces(split: SplitFigures) -> list[str]:
+def _split_pieces(split: simulated.SplitFigures) -> list[str]:
     """The same nodes as two fleets."""
     pieces = [
         f"one pool {percent(split.shared_utilisation_fraction)} used, "
@@ -143,7 +143,7 @@ def _split_pieces(split: SplitFigures) -> list[str]:
     return pieces
 
 
-def _team_row(team: TeamFigures) -> tuple[str, ...]:
+def _team_row(team: simulated.TeamFigures) -> tuple[str, ...]:
     return (
         team.name or "–",
         f"{team.accelerator_h:,.0f}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from twofold.contracts.results import Sweep, SweepPoint, Swept
+from twofold.contracts.results import sweeps
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.rehearse import figure_of
 from twofold.report.lines import both_ends, heading, table
@@ -28,7 +28,7 @@ ASKED_FOR = {  # by key: what it is swept for, before the rest
 TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
 
 
-def sweep_lines(sweep: Sweep) -> list[str]:
+def sweep_lines(sweep: sweeps.Sweep) -> list[str]:
     """The whole screen, at most 100 columns wide."""
     seeds = f"{len(sweep.seeds)} seeds" if len(sweep.seeds) > 1 else f"seed {sweep.seeds[0]}"
     names = _columns(sweep.key, sweep.points)
@@ -53,7 +53,7 @@ def sweep_lines(sweep: Sweep) -> list[str]:
     return lines
 
 
-def _columns(key: str, points: Sequence[SweepPoint]) -> list[str]:
+def _columns(key: str, points: Sequence[sweeps.SweepPoint]) -> list[str]:
     """The figures to show: those of the first class and of the whole that differ between the values."""
     known = list(points[0].figures)
     asked_for = ASKED_FOR.get(key, ())
@@ -74,7 +74,7 @@ def _ranked(names: Sequence[str]) -> list[str]:
     return sorted(ranks, key=ranks.__getitem__)
 
 
-def _differs(name: str, points: Sequence[SweepPoint]) -> bool:
+def _differs(name: str, points: Sequence[sweeps.SweepPoint]) -> bool:
     values = [point.figures[name].mean for point in points if name in point.figures]
     return max(values) - min(values) > 0.005 * max(abs(max(values)), 1e-12)
 
@@ -89,7 +89,7 @@ def _short(name: str) -> str:
     return " ".join(word.upper() if word in ("ttft", "tpot") else word for word in words)
 
 
-def _cell(name: str, figure: Swept | None) -> str:
+def _cell(name: str, figure: sweeps.Swept | None) -> str:
     if figure is None:
         return "–"
     value = figure.mean

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.contracts.results import Bound, Checkpoints, Machine, Part, PriceUsed, Run, TrainingPlan
+from twofold.contracts.results import Bound, Machine, Part, PriceUsed, TrainingPlan, training
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
 from twofold.report.figures import apportioned, hours_unit, percent, ranged, shares, summed
 from twofold.report.lines import DOT, both_ends, field, heading
@@ -113,7 +113,7 @@ def _reservation(run: TrainingPlan) -> str:
     return f"reserve {machines} for {format_seconds(run.release_after_s)}, then release"
 
 
-def _run_pieces(run: Run, accelerator: str) -> list[str]:
+def _run_pieces(run: training.Run, accelerator: str) -> list[str]:
     """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
     base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
     base.append(("failures", run.failure_s.value))
@@ -125,7 +125,7 @@ def _run_pieces(run: Run, accelerator: str) -> list[str]:
     ]
 
 
-def _failure_pieces(run: Run) -> list[str]:
+def _failure_pieces(run: training.Run) -> list[str]:
     saved, rare = run.checkpoints, run.interruptions.high < RARE_COUNT
     return [
         "none expected" if rare else ranged(run.interruptions, "interruptions"),
@@ -134,7 +134,7 @@ def _failure_pieces(run: Run) -> list[str]:
     ]
 
 
-def _checkpoint_pieces(saved: Checkpoints) -> list[str]:
+def _checkpoint_pieces(saved: training.Checkpoints) -> list[str]:
     """Size and cadence; what was not measured is not said."""
     every, pause = f"every {ranged(saved.interval_s)}", f"written in {format_seconds(saved.write_s)}"
     if saved.size_bytes is None or saved.write_bytes_per_s is None:
@@ -145,7 +145,7 @@ def _checkpoint_pieces(saved: Checkpoints) -> list[str]:
     return pieces
 
 
-def storage_text(saved: Checkpoints) -> str:
+def storage_text(saved: training.Checkpoints) -> str:
     """The rate that a run asks of its file system; empty where it is not known."""
     if saved.storage_bytes_per_s is None:
         return ""

@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.contracts.results import Bounds, LatencyFigures
+from twofold.contracts.results import simulated
 
 ERROR_FRACTION = 0.005
 _GROWTH = log((1.0 + ERROR_FRACTION) / (1.0 - ERROR_FRACTION))
@@ -165,21 +165,21 @@ class Stream:
         whole.merge(self._open)
         return whole
 
-    def latency(self) -> LatencyFigures | None:
+    def latency(self) -> simulated.LatencyFigures | None:
         """Mean and percentiles with their intervals; None of nothing."""
         whole = self.histogram()
         if not whole.count:
             return None
         p50, p90, p95, p99 = (self._quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
         mean = self._mean(whole)
-        return LatencyFigures(
+        return simulated.LatencyFigures(
             p50=p50.value,
             p90=p90.value,
             p95=p95.value,
             p99=p99.value,
             mean=mean.value,
             count=whole.count,
-            interval=Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
+            interval=simulated.Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
             resolved=p95.half_width_fraction <= RESOLVED_FRACTION,
         )
 

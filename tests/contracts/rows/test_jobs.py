@@ -6,7 +6,7 @@ import pytest
 
 from twofold.contracts.rows import read_jobs
 from twofold.contracts.rows.jobs import JobRow
-from twofold.core import TraceError
+from twofold.core.errors import TraceError
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "traces"
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from twofold.contracts.rows import ordered_arrivals
 from twofold.contracts.rows.trace import read_arrivals
 from twofold.contracts.rows.trace_rows import Arrival
-from twofold.core import FileError, TraceError
+from twofold.core import FileError
+from twofold.core.errors import TraceError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 

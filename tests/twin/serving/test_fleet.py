@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.core import TraceError, ValueRefusedError
+from twofold.core import ValueRefusedError
+from twofold.core.errors import TraceError
 from twofold.policy.gate import Beliefs, GateSettings
 from twofold.twin.serving import (
     Arrival,

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results.building import Building
 from twofold.contracts.results.compliance import Compliance
-from twofold.contracts.results.money import Money
-from twofold.contracts.results.portfolio import Portfolio
+from twofold.contracts.results.holdings import Portfolio
+from twofold.contracts.results.ledger import Money
+from twofold.contracts.results.premises import Building
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core import Estimate, InputError, to_json

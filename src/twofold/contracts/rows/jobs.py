@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twofold.contracts.rows.trace import in_order
 from twofold.contracts.rows.trace_rows import csv_table, opened_lines, seconds
-from twofold.core import Place, TraceError
+from twofold.core import Place, errors
 
 ACCELERATORS_MAX = 1_000_000
 # The spellings that published traces use, ours first; those behind `gpus` may be left out.
@@ -47,7 +47,7 @@ def read_jobs(path: Path) -> Iterator[JobRow]:
                 first_s = job.submit_s if first_s is None else first_s
                 yield replace(job, submit_s=job.submit_s - first_s)
     if first_s is None:
-        raise TraceError(f"`{file}` holds no job with accelerators", place=Place(file, 1, 1))
+        raise errors.TraceError(f"`{file}` holds no job with accelerators", place=Place(file, 1, 1))
 
 
 def _numbered(lines: Iterator[str], file: str) -> Iterator[tuple[int, JobRow]]:
@@ -60,13 +60,13 @@ def _numbered(lines: Iterator[str], file: str) -> Iterator[tuple[int, JobRow]]:
     }
     for field in NEEDED:
         if field not in columns:
-            raise TraceError(f"no column `{field}`", place=Place(file, 1, 1), hint=hint)
+            raise errors.TraceError(f"no column `{field}`", place=Place(file, 1, 1), hint=hint)
     for line, cells in rows:
         place = Place(file, line, 1)
         texts = {field: cells[columns[field]].strip() for field in NAMES if field in columns}
         duration_s = seconds(texts["duration_s"], place)
         if duration_s < 0:
-            raise TraceError(f"a job ran {duration_s:g} s", place=place, hint="write seconds from 0")
+            raise errors.TraceError(f"a job ran {duration_s:g} s", place=place, hint="write seconds from 0")
         yield (
             line,
             JobRow(
@@ -87,5 +87,5 @@ def _accelerators(text: str, place: Place) -> float:
         count = -1.0
     if not 0 <= count <= ACCELERATORS_MAX:
         what = f"`{text[:40]}` is not a count of accelerators"
-        raise TraceError(what, place=place, hint="write a number from 0")
+        raise errors.TraceError(what, place=place, hint="write a number from 0")
     return count

@@ -19,7 +19,7 @@ from twofold.contracts.rows.trace_rows import (
     seconds,
     tokens,
 )
-from twofold.core import DAY_S, InferenceSourceError, Place, TraceError
+from twofold.core import DAY_S, Place, errors
 
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
 GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one
@@ -108,16 +108,16 @@ class TraceStatistics:
         """Raises TraceError when the arrivals give no rate."""
         count = self.minutes.total()
         if not count:
-            raise TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
+            raise errors.TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
         duration_s = self.last_s - self.first_s
         if duration_s < 1e-6:
-            raise TraceError(
+            raise errors.TraceError(
                 f"all {count} requests of `{file}` arrive at once, so there is no rate",
                 place=Place(file, 2, 1),
             )
         for column, lengths in (("input", self.input), ("output", self.output)):
             if not lengths.summary().mean_tokens:
-                raise TraceError(
+                raise errors.TraceError(
                     f"no request of `{file}` has {column} tokens",
                     place=Place(file, 2, 1),
                     hint="write how long prompts and answers are; zeros alone give no plan",
@@ -134,7 +134,7 @@ def read_trace(path: Path) -> Trace:
     for line, arrival in numbered_arrivals(path):
         statistics.add(arrival)
         if len(statistics.minutes) > MINUTE_LIMIT:
-            raise TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
+            raise errors.TraceError("the trace spans more than four years", place=Place(str(path), line, 1))
     return statistics.summary(str(path))
 
 
@@ -150,7 +150,7 @@ def read_log(lines: Iterable[str], file: str) -> tuple[Trace, str]:
             try:
                 record = flat_record(line)
             except ValueError as error:
-                raise InferenceSourceError(str(error), place=place) from error
+                raise errors.InferenceSourceError(str(error), place=place) from error
             arrival, sent, answered = (
                 _value(record, spellings, place) for spellings in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)
             )
@@ -165,7 +165,7 @@ def _value(record: dict[str, Any], spellings: tuple[str, ...], place: Place) -> 
         if record.get(name) is not None:
             return str(record[name])
     hint = f"spellings: {', '.join(spellings)}"
-    raise InferenceSourceError(f"the request has no `{spellings[0]}`", place=place, hint=hint)
+    raise errors.InferenceSourceError(f"the request has no `{spellings[0]}`", place=place, hint=hint)
 
 
 def read_arrivals(path: Path) -> Iterator[Arrival]:
@@ -191,20 +191,20 @@ def ordered_arrivals(
     rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
     for line, arrival in rows:
         if classes and arrival.class_name and arrival.class_name not in classes:
-            raise TraceError(
+            raise errors.TraceError(
                 f"`{arrival.class_name}` is not a class of the service",
                 place=Place(str(path), line, 1),
                 hint=did_you_mean(arrival.class_name, classes, f"classes: {', '.join(sorted(classes))}"),
             )
         needed = arrival.input_tokens + arrival.output_tokens
         if context_tokens is not None and needed > context_tokens:
-            raise TraceError(
+            raise errors.TraceError(
                 f"{needed:,.0f} tokens of request and answer exceed the context of {context_tokens:,.0f}",
                 place=Place(str(path), line, 1),
                 hint="leave such rows out, or serve a model with a longer context",
             )
         if arrival.arrival_s - last_s > GAP_S_MAX:
-            raise TraceError(
+            raise errors.TraceError(
                 f"this request comes {(arrival.arrival_s - last_s) / DAY_S:,.0f} d after the one before it",
                 place=Place(str(path), line, 1),
                 hint="write all times of one kind: seconds from one begin, or dates",
@@ -213,7 +213,7 @@ def ordered_arrivals(
         first_s = arrival.arrival_s if first_s is None else first_s
         yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
     if first_s is None:
-        raise TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
+        raise errors.TraceError(f"`{path}` holds no request", place=Place(str(path), 1, 1))
 
 
 def in_order(
@@ -230,7 +230,7 @@ def in_order(
     for line, row in rows:
         at_s = time_of(row)
         if at_s < last_s:
-            raise TraceError(
+            raise errors.TraceError(
                 f"not sorted: {at_s:g} s comes {last_s - at_s:g} s before what line {last_line} holds",
                 place=Place(file, line, 1),
                 hint=f"sort the file by time; only neighbours within {REORDER_LIMIT:,} rows are put right",

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
-from twofold.core import FileError, Place, TraceError
+from twofold.core import FileError, Place, errors
 
 # The spellings that published traces and common logs use, ours first.
 ARRIVAL_NAMES: tuple[str, ...] = (
@@ -106,13 +106,13 @@ def csv_table(
     reader = csv.reader(lines, strict=True)
     header = [name.strip().lower() for name in next(reader, [])]
     if not any(header):
-        raise TraceError(f"`{file}` is empty", place=Place(file, 1, 1), hint=hint)
+        raise errors.TraceError(f"`{file}` is empty", place=Place(file, 1, 1), hint=hint)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         for row in reader:
             if row and len(row) != len(header):
                 where = Place(file, reader.line_num, 1)
-                raise TraceError(f"{len(row)} cells where the header has {len(header)}", place=where)
+                raise errors.TraceError(f"{len(row)} cells where the header has {len(header)}", place=where)
             if row:
                 yield reader.line_num, row
 
@@ -126,7 +126,7 @@ def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
         try:
             record = flat_record(text)
         except ValueError as error:
-            raise TraceError(str(error), place=Place(file, line, 1)) from error
+            raise errors.TraceError(str(error), place=Place(file, line, 1)) from error
         named = {key: str(value) for key, value in record.items() if not isinstance(value, (list, dict))}
         lists = {key: " ".join(map(str, value)) for key, value in record.items() if isinstance(value, list)}
         cells = {**lists, **{key: value for key, value in named.items() if record[key] is not None}}
@@ -181,7 +181,7 @@ def _columns(header: Mapping[str, int], file: str, line: int = 1) -> dict[str, i
         if name is not None:
             found[field] = header[name]
         elif field in needed:
-            raise TraceError(f"no column `{field}`", place=Place(file, line, 1), hint=_columns_hint())
+            raise errors.TraceError(f"no column `{field}`", place=Place(file, line, 1), hint=_columns_hint())
     return found
 
 
@@ -192,7 +192,7 @@ def _columns_hint() -> str:
 def _name(text: str, field: str, place: Place) -> str:
     name = text.strip()
     if len(name) > NAME_LIMIT:
-        raise TraceError(f"a `{field}` of more than {NAME_LIMIT} characters", place=place)
+        raise errors.TraceError(f"a `{field}` of more than {NAME_LIMIT} characters", place=place)
     return name
 
 
@@ -213,12 +213,12 @@ def seconds(text: str, place: Place) -> float:
         try:
             moment = datetime.fromisoformat(_six_decimals(text.strip()))
         except ValueError as error:
-            raise TraceError(
+            raise errors.TraceError(
                 f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601"
             ) from error
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not isfinite(number) or abs(number) > 1e16:
-        raise TraceError(f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601")
+        raise errors.TraceError(f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601")
     return number / 1000 if abs(number) >= _EPOCH_MS_FROM else number
 
 
@@ -229,7 +229,9 @@ def tokens(text: str, place: Place) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 1e9:
-        raise TraceError(f"`{text[:40]}` is not a count of tokens", place=place, hint="write a number from 0")
+        raise errors.TraceError(
+            f"`{text[:40]}` is not a count of tokens", place=place, hint="write a number from 0"
+        )
     return number
 
 
@@ -247,11 +249,11 @@ def opened_lines(path: Path) -> Iterator[Iterator[str]]:
                 yield reader.lines(text)
     except UnicodeDecodeError as error:
         hint = "a trace is csv or JSON lines, plain or gzip"
-        raise TraceError("not UTF-8 text", place=reader.place(), hint=hint) from error
+        raise errors.TraceError("not UTF-8 text", place=reader.place(), hint=hint) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"broken gzip: {error}", place=reader.place()) from error
+        raise errors.TraceError(f"broken gzip: {error}", place=reader.place()) from error
     except csv.Error as error:
-        raise TraceError(f"not csv: {error}", place=reader.place()) from error
+        raise errors.TraceError(f"not csv: {error}", place=reader.place()) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FileError(f"cannot read `{path}`: {reason}") from error
@@ -267,7 +269,7 @@ class _Bounded:
     def lines(self, text: TextIO) -> Iterator[str]:
         while line := text.readline(LINE_LIMIT):
             if len(line) == LINE_LIMIT:
-                raise TraceError(f"a line of more than {LINE_LIMIT:,} characters", place=self.place())
+                raise errors.TraceError(f"a line of more than {LINE_LIMIT:,} characters", place=self.place())
             yield line
             self.line += 1
 

@@ -24,9 +24,8 @@ from twofold.core import (
     Dimension,
     FileError,
     InputError,
-    QuantityError,
-    UnitError,
     ValueRefusedError,
+    errors,
     natural_quantity,
     parse_quantity,
 )
@@ -81,19 +80,19 @@ class Quantity:
     def read(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise refusal(
-                UnitError,
+                errors.UnitError,
                 f"a {self.dimension.value} is one text with a unit",
                 f"write for example `{self.example()}`",
             )
         try:
             number = parse_quantity(str(value), self.dimension, self.unit)
-        except QuantityError as error:
+        except errors.QuantityError as error:
             raise refusal(type(error), error.message, error.hint) from error
         if number == 0 and self.zero != "allowed":
-            raise refusal(QuantityError, f"`{value}` is zero", self.zero)
+            raise refusal(errors.QuantityError, f"`{value}` is zero", self.zero)
         if not self.lowest <= number <= self.highest:
             bounds = f"between `{self.write(self.lowest)}` and `{self.write(self.highest)}`"
-            raise refusal(QuantityError, f"`{value}` is out of range", f"write a value {bounds}")
+            raise refusal(errors.QuantityError, f"`{value}` is out of range", f"write a value {bounds}")
         return number
 
     def write(self, value: float) -> str:
@@ -107,14 +106,14 @@ def _count(value: object) -> int:
     digits = str(value).replace("_", "").replace(",", "")
     if isinstance(value, (bool, dict, list)) or not re.fullmatch(r"\d{1,12}", digits, re.ASCII):
         what = f"`{_shown(value)}` is not a whole number from 0 on"
-        raise refusal(QuantityError, what, "write for example `8`")
+        raise refusal(errors.QuantityError, what, "write for example `8`")
     return int(digits)
 
 
 def _positive_count(value: object) -> int:
     number = _count(value)
     if number == 0:
-        raise refusal(QuantityError, f"`{value}` is zero", "write a whole number from 1")
+        raise refusal(errors.QuantityError, f"`{value}` is zero", "write a whole number from 1")
     return number
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from twofold.contracts import Names, did_you_mean, fold
-from twofold.core import InferenceSourceError, Place
+from twofold.core import Place, errors
 
 # What the command calls a weight format, and what a spec calls it.
 _FORMATS = {
@@ -112,7 +112,7 @@ def _options(text: str, file: str) -> dict[str, str]:
     try:
         words = shlex.split(text.replace("\\\n", " ").replace("\\\r\n", " "), comments=True)
     except ValueError as error:
-        raise InferenceSourceError(f"the command ends in the middle: {error}", place=place) from error
+        raise errors.InferenceSourceError(f"the command ends in the middle: {error}", place=place) from error
     start = next(i for i, word in enumerate(words) if word.endswith("vllm") or "vllm.entrypoints" in word)
     words = words[start + 1 :]
     if words[:1] == ["serve"]:
@@ -129,7 +129,7 @@ def _options(text: str, file: str) -> dict[str, str]:
             options.setdefault("model", word)
     if not options.get("model"):
         hint = "vllm serve MODEL --tensor-parallel-size 4"
-        raise InferenceSourceError("the command names no model", place=place, hint=hint)
+        raise errors.InferenceSourceError("the command names no model", place=place, hint=hint)
     return options
 
 
@@ -138,7 +138,7 @@ def _whole(options: dict[str, str], key: str, default: int, file: str) -> int:
     match = re.fullmatch(r"(\d{1,9})([km]?)", text)
     if not match:
         place = Place(file, 1, 1) if file else None
-        raise InferenceSourceError(f"`--{key} {options[key][:32]}` is not a whole number", place=place)
+        raise errors.InferenceSourceError(f"`--{key} {options[key][:32]}` is not a whole number", place=place)
     return int(match[1]) * {"": 1, "k": 1000, "m": 1_000_000}[match[2]]
 
 

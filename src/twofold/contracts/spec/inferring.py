@@ -27,7 +27,7 @@ from twofold.contracts.spec.infer_command import (
     yaml_text,
 )
 from twofold.contracts.spec.reader import read_text
-from twofold.core import DAY_S, InferenceSourceError, Place, format_seconds
+from twofold.core import DAY_S, Place, errors, format_seconds
 
 _COMMAND = re.compile(r"(^|\s|/)(vllm\s+serve|vllm\.entrypoints\.\S+)(\s|$)")
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan
@@ -58,7 +58,7 @@ def infer_spec(source: str, names: Names | None = None) -> str:
             return spec_of_requests(chain([first], lines), source, known)
         if "jobid" in first.lower():
             return spec_of_jobs(chain([first], lines), source, known)
-    raise InferenceSourceError(
+    raise errors.InferenceSourceError(
         f"`{source[:64]}` is neither a `vllm serve` command, nor requests.jsonl, nor sacct.csv",
         hint="twofold init --from 'vllm serve MODEL …' | requests.jsonl | sacct.csv",
     )
@@ -114,11 +114,15 @@ def spec_of_jobs(lines: Iterable[str], file: str, names: Names) -> str:
     jobs_by_name: dict[str, list[_Job]] = defaultdict(list)
     for count, job in enumerate(_jobs(lines, file)):
         if count >= JOB_LIMIT:
-            raise InferenceSourceError(f"`{file}` has more than {JOB_LIMIT:,} jobs", hint="export fewer days")
+            raise errors.InferenceSourceError(
+                f"`{file}` has more than {JOB_LIMIT:,} jobs", hint="export fewer days"
+            )
         jobs_by_name[spec_name(job.name)].append(job)
     if not jobs_by_name:
         hint = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
-        raise InferenceSourceError(f"`{file}` holds no job with GPUs", place=Place(file, 1, 1), hint=hint)
+        raise errors.InferenceSourceError(
+            f"`{file}` holds no job with GPUs", place=Place(file, 1, 1), hint=hint
+        )
     ranked = sorted(jobs_by_name.items(), key=lambda item: -sum(job.gpu_h for job in item[1]))
     gpu_h = sum(job.gpu_h for jobs in jobs_by_name.values() for job in jobs)
     job_count = sum(map(len, jobs_by_name.values()))
@@ -177,14 +181,16 @@ def _jobs(lines: Iterable[str], file: str) -> Iterator[_Job]:
     for needed in ("jobid", "elapsed", "alloctres"):
         if needed not in header:
             hint = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
-            raise InferenceSourceError(f"no column `{needed}`", place=Place(file, 1, 1), hint=hint)
+            raise errors.InferenceSourceError(f"no column `{needed}`", place=Place(file, 1, 1), hint=hint)
     rows = csv.reader(iterator, delimiter=separator)
     for row in rows:
         place = Place(file, rows.line_num + 1, 1)
         if not row:
             continue
         if len(row) < len(header):
-            raise InferenceSourceError(f"{len(row)} cells where the header has {len(header)}", place=place)
+            raise errors.InferenceSourceError(
+                f"{len(row)} cells where the header has {len(header)}", place=place
+            )
         cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
         gpus = _GPUS.findall(cells["alloctres"])
         if gpus and "." not in cells["jobid"]:
@@ -195,11 +201,11 @@ def _job(cells: dict[str, str], gpus: list[tuple[str, str]], place: Place) -> _J
     match = _ELAPSED.fullmatch(cells["elapsed"])
     if not match:
         hint = "Slurm writes [days-]hours:minutes:seconds"
-        raise InferenceSourceError(f"`{cells['elapsed'][:32]}` is not a time", place=place, hint=hint)
+        raise errors.InferenceSourceError(f"`{cells['elapsed'][:32]}` is not a time", place=place, hint=hint)
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     nodes = cells.get("nnodes") or "1"
     if not re.fullmatch(r"\d{1,6}", nodes) or int(nodes) == 0:
-        raise InferenceSourceError(f"`{nodes[:32]}` is not a count of nodes", place=place)
+        raise errors.InferenceSourceError(f"`{nodes[:32]}` is not a count of nodes", place=place)
     start = cells.get("start") or ""
     return _Job(
         name=cells.get("jobname") or "job",

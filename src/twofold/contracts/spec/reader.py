@@ -21,16 +21,7 @@ from twofold.contracts.spec.yaml_nodes import (
     plain,
     read_nodes,
 )
-from twofold.core import (
-    EncodingError,
-    FileError,
-    InputError,
-    InputErrors,
-    Place,
-    ShapeError,
-    UnknownKeyError,
-    ValueRefusedError,
-)
+from twofold.core import FileError, InputError, InputErrors, Place, ShapeError, ValueRefusedError, errors
 
 Location = tuple[int | str, ...]  # keys and indices from the top, as pydantic counts them
 ERROR_LIMIT = 50  # a file with more is another kind of file
@@ -163,7 +154,9 @@ def _unknown_key(where: Location, root: Node, part: type[Part], whole: str) -> I
     known = list(keys_of(inner)) if inner else []
     place = owner.node.keys.get(key, owner.key_place) if isinstance(owner.node, Mapping) else owner.key_place
     hint = _switch_hint(key, owner, inner) or did_you_mean(key, known, f"keys: {', '.join(known)}")
-    return UnknownKeyError(f"`{key[:64]}` is not a key of {_owner(owner, whole)}", place=place, hint=hint)
+    return errors.UnknownKeyError(
+        f"`{key[:64]}` is not a key of {_owner(owner, whole)}", place=place, hint=hint
+    )
 
 
 def _switch_hint(key: str, owner: _Found, part: type[Part] | None) -> str:
@@ -266,7 +259,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise EncodingError(
+        raise errors.EncodingError(
             f"byte {error.start} is not UTF-8 text",
             place=Place(str(path), line, column),
             hint="save the file as UTF-8",

@@ -8,15 +8,7 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, fi
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Part, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import (
-    DAY_S,
-    YEAR_S,
-    BatchError,
-    Dimension,
-    QuantityError,
-    ValueRefusedError,
-    parse_quantity,
-)
+from twofold.core import DAY_S, YEAR_S, Dimension, ValueRefusedError, errors, parse_quantity
 from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
@@ -143,7 +135,9 @@ class TrainingRun(Part):
     @classmethod
     def _whole(cls, value: float) -> float:
         if value != int(value):
-            raise refusal(QuantityError, f"a sequence of {value:g} tokens is not a whole number of tokens")
+            raise refusal(
+                errors.QuantityError, f"a sequence of {value:g} tokens is not a whole number of tokens"
+            )
         return value
 
     @model_validator(mode="after")
@@ -221,21 +215,23 @@ def batch_sequences(text: str, sequence_tokens: float) -> int:
     """Sequences per step from `512 seq`, or from tokens that divide by the sequence."""
     try:
         sequences = parse_quantity(text, Dimension.SEQUENCES)
-    except QuantityError as error:
+    except errors.QuantityError as error:
         try:
             tokens = parse_quantity(text, Dimension.TOKENS)
-        except QuantityError:
+        except errors.QuantityError:
             raise refusal(type(error), error.message, error.hint) from error
         sequences = tokens / sequence_tokens
         if sequences != int(sequences):
             near = max(1, round(sequences))
             raise refusal(
-                BatchError,
+                errors.BatchError,
                 f"a batch of `{text}` does not divide by the sequence of {sequence_tokens:,.0f} tokens",
                 f"write `{near} seq`, which is {near * sequence_tokens:,.0f} tokens",
             ) from error
     if sequences != int(sequences) or sequences < 1:
         raise refusal(
-            QuantityError, f"`{text}` is not a whole number of sequences", "write for example `512 seq`"
+            errors.QuantityError,
+            f"`{text}` is not a whole number of sequences",
+            "write for example `512 seq`",
         )
     return int(sequences)

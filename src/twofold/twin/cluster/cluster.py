@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from twofold.contracts.results import TeamFigures, TrainingFigures
+from twofold.contracts.results import simulated
 from twofold.policy import Woke
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import begin, end, save, stop, transferred
@@ -215,7 +215,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
     rows, row_count = figures.rows, max(1, len(figures.rows))
     serving, teams = account.figures(now_s) if account else None, figures.teams.shares(now_s)
     return ClusterResult(
-        figures=TrainingFigures(
+        figures=simulated.TrainingFigures(
             duration_s=now_s,
             node_count=sum(group.count for group in world.nodes),
             accelerator_count=state.nodes.accelerator_count,
@@ -262,7 +262,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
     )
 
 
-def _deviation_fraction(teams: Sequence[TeamFigures]) -> float | None:
+def _deviation_fraction(teams: Sequence[simulated.TeamFigures]) -> float | None:
     """How far the team furthest from its quota is from it, over the quota."""
     shares = [(team.share_fraction, team.quota_fraction) for team in teams]
     return max(

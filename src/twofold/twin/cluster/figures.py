@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twofold.contracts.results import TeamFigures
+from twofold.contracts.results import simulated
 from twofold.policy.cluster import events
 from twofold.twin import Histogram
 from twofold.twin.cluster.job import Job, Phase
@@ -105,7 +105,7 @@ class TeamAccounts:
             self._now_s = now_s
         return self._teams[team]
 
-    def shares(self, now_s: float) -> tuple[TeamFigures, ...]:
+    def shares(self, now_s: float) -> tuple[simulated.TeamFigures, ...]:
         """All teams until now, by name."""
         if self._teams:
             self.of(next(iter(self._teams)), now_s)
@@ -115,7 +115,7 @@ class TeamAccounts:
         for team, one in sorted(self._teams.items()):
             quota = self._quotas[team] / whole if team in self._quotas and whole else None
             share = one.contended_s / total_s if total_s and quota is not None else None
-            rows.append(TeamFigures(team, one.held_s / 3600, quota, share, one.waits.p95))
+            rows.append(simulated.TeamFigures(team, one.held_s / 3600, quota, share, one.waits.p95))
         return tuple(rows)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from math import inf
 
-from twofold.contracts.results import TrainingFigures
+from twofold.contracts.results import simulated
 from twofold.policy import Machine
 from twofold.policy.cluster import events
 from twofold.training import Reliability
@@ -251,7 +251,7 @@ class ServingFigures:
 class ClusterResult:
     """What a run came to; equal inputs give an equal result."""
 
-    figures: TrainingFigures
+    figures: simulated.TrainingFigures
     capacity_h: float  # accelerator-hours: what those by use sum to
     node_failure_count: int
     checkpoint_failed_count: int

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from twofold.core import TraceError, ValueRefusedError
+from twofold.core import ValueRefusedError, errors
 from twofold.policy import Woke
 from twofold.policy.gate import Gate, events
 from twofold.twin import Heap
@@ -216,7 +216,7 @@ class FleetRun:
             return None
         if not now_s <= arrival.arrival_s < inf:
             what = f"request {self.clients.given_count + 1} arrives at {arrival.arrival_s:g} s"
-            raise TraceError(f"{what}, after one at {now_s:g} s", hint="sort the arrivals by time")
+            raise errors.TraceError(f"{what}, after one at {now_s:g} s", hint="sort the arrivals by time")
         return arrival
 
     def _waits_for(self) -> str:

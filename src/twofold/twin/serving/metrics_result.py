@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from twofold.contracts import METRICS
-from twofold.contracts.results import BrokeFirst, ClassFigures, FleetFigures
+from twofold.contracts.results import ClassFigures, simulated
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.types import FleetResult, FleetWorld
@@ -37,7 +37,7 @@ def fleet_result(
     read_tokens = engines.prefill_tokens + engines.hit_tokens
     has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
     return FleetResult(
-        figures=FleetFigures(
+        figures=simulated.FleetFigures(
             replica_count=sum(group.count for group in world.replicas),
             replica_count_max=fleet.max_count,
             duration_s=now_s,
@@ -126,7 +126,7 @@ class _Window:
         return self.count >= JUDGED_MIN_COUNT
 
 
-def broke_first(metrics: Metrics) -> BrokeFirst | None:
+def broke_first(metrics: Metrics) -> simulated.BrokeFirst | None:
     """The first limit that did not hold, and when; of several at once, the likelier cause."""
     width_s = metrics.timeline.width_s
     ends, answers = _Window(), [_Window() for _ in metrics.classes]
@@ -135,7 +135,7 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
         kv = bucket.kv / bucket.samples if bucket.samples else 0.0
         if kv >= KV_FRACTION_MAX and bucket.waiting:
             text = f"KV caches were {kv:.0%} full and requests waited"
-            return _with_cause(BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
+            return _with_cause(simulated.BrokeFirst(at_s, "kv", kv, KV_FRACTION_MAX, text), width_s, metrics)
         unanswered = bucket.turned_away, bucket.failed, bucket.left
         found = _lost(ends) if ends.add(at_s, bucket.ended, unanswered) else None
         for tally, window in zip(metrics.classes, answers, strict=True):
@@ -147,17 +147,17 @@ def broke_first(metrics: Metrics) -> BrokeFirst | None:
     return None
 
 
-def _lost(window: _Window) -> BrokeFirst | None:
+def _lost(window: _Window) -> simulated.BrokeFirst | None:
     """Of requests that ended, too many without an answer; a client's askings of one thing are one request."""
     for (signal, what), count in zip(UNANSWERED, window.bad, strict=True):
         part = count / window.count
         if part > REFUSED_FRACTION_MAX:
             text = f"{count} of {window.count} requests that ended {what}"
-            return BrokeFirst(window.from_s, signal, part, REFUSED_FRACTION_MAX, text)
+            return simulated.BrokeFirst(window.from_s, signal, part, REFUSED_FRACTION_MAX, text)
     return None
 
 
-def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
+def _late(window: _Window, tally: ClassTally) -> simulated.BrokeFirst | None:
     model = tally.model
     allowed = 1.0 - model.attained_fraction
     name = f"{model.name} " if model.name else ""
@@ -166,11 +166,11 @@ def _late(window: _Window, tally: ClassTally) -> BrokeFirst | None:
         late = count / window.count
         if limit_s is not None and late > allowed + 1e-9:
             text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
-            return BrokeFirst(window.from_s, f"slo {name}{metric}", late, allowed, text)
+            return simulated.BrokeFirst(window.from_s, f"slo {name}{metric}", late, allowed, text)
     return None
 
 
-def _with_cause(broke: BrokeFirst, width_s: float, metrics: Metrics) -> BrokeFirst:
+def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -> simulated.BrokeFirst:
     """With when, and with all that befell the world at the last moment before that bucket's end."""
     until_s = broke.at_s + width_s
     before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]

@@ -9,7 +9,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple, Protocol
 
-from twofold.contracts.results import ClassFigures, FleetFigures
+from twofold.contracts.results import ClassFigures, simulated
 from twofold.policy.gate import Beliefs, GateSettings, events
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Output
 from twofold.twin.serving.fault_types import Fault
@@ -243,7 +243,7 @@ class RequestRecord:
 class FleetResult:
     """What a run came to; equal inputs give an equal result."""
 
-    figures: FleetFigures
+    figures: simulated.FleetFigures
     classes: tuple[ClassFigures, ...]
     timeline: tuple[TimelineRow, ...]
     replica_h: float

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from twofold.contracts.results.money import LineItem
+from twofold.contracts.results.ledger import LineItem
 from twofold.core import Estimate
 
 
