@@ -50,6 +50,20 @@ def test_no_file_is_named_after_nothing() -> None:
     assert not [p for p in MODULES if p.stem in {"utils", "util", "helpers", "common", "misc"}]
 
 
+def test_files_that_sources_name_are_there() -> None:
+    there = [path for folder in ("src", "tests", "bench", "fits") for path in (ROOT / folder).rglob("*.py")]
+    known = {path.name for path in there} | {str(path.relative_to(ROOT)) for path in there}
+    named = re.compile(r"(?:(?:tests|bench|fits)/[\w/]*)?\b[a-z_0-9]+\.py\b")
+    found = [
+        f"{path.relative_to(SOURCE)}:{number} {name}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        for name in named.findall(line)
+        if name not in known
+    ]
+    assert not found
+
+
 def test_nothing_is_left_open_or_swallowed() -> None:
     left = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|except:\s*$|from \w[\w.]* import \*")
     found = [

@@ -1,6 +1,6 @@
 """What networks between servers are built of: switches by tier and cables, counted by formula.
 
-tests/facility/test_fabric_graph.py builds the same networks cable by cable; `cabling` gives the cables their
+tests/perf/test_fabric_graph.py builds the same networks cable by cable; `cabling` gives the cables their
 lengths and prices.
 """
 

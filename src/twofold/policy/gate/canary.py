@@ -2,7 +2,7 @@
 
 A trial compares the release with what runs beside it, in the same minutes: time to first token, time per
 output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
-judged. Each is a sequential test (`sequential.py`, `failures.py`): one that finds "worse by the margin" rolls
+judged. Each is a sequential test (`sequential.py`): one that finds "worse by the margin" rolls
 back at once; the last stage promotes when all have refuted it. A stage lasts until the tests of times have
 blocks enough to say something (three, of two answers' times each at least), unless those before have
 told what is to be known.

@@ -5,7 +5,7 @@ Need      requests in flight and held over what a replica takes: `target_fractio
 Ahead     the highest forecast until a replica started now would be ready, as requests in flight by Little's
           law: work per second · time with a full replica per work (beliefs price the work). That time grows
           with what is in flight beside; a line through what was seen tells it for a full replica.
-Beyond    warm replicas for what forecasts miss (`warm.py`), spares for lost zones (`zones.py`).
+Beyond    warm replicas for what forecasts miss (`forecast.py`), spares for lost zones (`outliers.py`).
 Changes   up at once, down only after the need has been lower for `down_pause_s`; within a tolerance nothing;
           steps, pauses and bounds as set. Starts under way count as there. A start that failed, or takes too
           long, is tried again after a pause that doubles.

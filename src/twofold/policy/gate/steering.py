@@ -1,7 +1,7 @@
 """All that changes the fleet by the clock, in one place: outliers, zones, releases, replicas. Mutable.
 
 The gate reports what happens to requests and replicas, and asks `tick` when something is due. Each part is a
-machine of its own (outliers.py, zones.py, canary.py, rollout.py, scaling.py); here their effects are folded
+machine of its own (outliers.py, canary.py, rollout.py, scaling.py); here their effects are folded
 into the view and into what the router knows. A part that is not set is not there.
 """
 
