@@ -14,7 +14,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
-  $(addprefix tests/,report/test_plan.py report/test_estimate_single.py report/test_lines.py app/test_words.py)
+  $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
 .PHONY: demo loop extras fast test test-skipped quick core check doors oracle structure bench golden fit accuracy unseen lock clean
 

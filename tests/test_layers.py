@@ -238,6 +238,7 @@ def test_plan_loads_the_rooms_that_it_uses_and_no_other() -> None:
     loaded = set(done.stderr.split())
     assert not loaded & {"scipy", "multiprocessing", "concurrent.futures", "asyncio", "torch", "pandas"}
     modules = {name.removeprefix("twofold.") for name in loaded if name.startswith("twofold.")}
+    assert not [name for name in modules if name.startswith("contracts.spec.scenario")]
     of_code = {name for name in modules if not (SOURCE / name.replace(".", "/")).is_dir()}
     rooms = {name.rpartition(".")[0] for name in of_code - LIGHT_MODULES_OF_A_PLAN} - {""}
     assert rooms == ROOMS_OF_A_PLAN

@@ -64,6 +64,14 @@ def test_files_that_sources_name_are_there() -> None:
     assert not found
 
 
+def test_tests_that_the_makefile_names_are_there() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    listed = re.findall(r"\$\(addprefix tests/,([^)]*)\)", text)
+    names = [f"tests/{name}" for group in listed for name in group.split()]
+    names += re.findall(r"(?<![\w/])tests/[\w/]+(?:\.py)?", text.replace("addprefix tests/", ""))
+    assert len(names) > 10 and not [name for name in names if not (ROOT / name).exists()]
+
+
 def test_nothing_is_left_open_or_swallowed() -> None:
     left = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b|except:\s*$|from \w[\w.]* import \*")
     found = [

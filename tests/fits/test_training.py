@@ -118,6 +118,7 @@ def test_the_fit_recovers_constants_that_made_the_rows() -> None:
     key = ("training_kernel_factor", "family=hopper")
     slower = next(row for row in constants.rows if (row.name, row.scope) == key)
     made = constants.with_rows([replace(slower, value=1.25, high=max(slower.high, 1.25))])
+    assert len(made.rows) == len(constants.rows), "a constant of another name would change nothing"
     shapes = [("1", "4", "4", "4"), ("4", "16", "1", "1"), ("8", "8", "1", "1"), ("2", "8", "4", "1")]
     rows = []
     for batch in ("128", "256", "512"):

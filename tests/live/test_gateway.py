@@ -20,7 +20,6 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
-from bench.worlds.replay import replay
 from twofold.live.gate_log import read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
@@ -42,6 +41,7 @@ from twofold.policy.gate.events import (
     Send,
     entry_from_line,
 )
+from twofold.policy.gate.replay import replay
 from twofold.policy.gate.settings import ClassSettings, QueueSettings, RetryBudgetSettings
 
 PATH = "/v1/completions"

@@ -72,7 +72,7 @@ def test_ridges_are_the_published_ones(make_device: Callable[[str], Device], par
     assert round(float(make_device(part).ridge_flops_per_byte())) == ridge
 
 
-def test_decode_lies_below_the_ridge_and_prefill_and_training_above(h100: Device) -> None:
+def test_a_small_batch_lies_below_the_ridge_and_a_large_one_above(h100: Device) -> None:
     ridge = h100.ridge_flops_per_byte()
     assert gemm_flops_per_byte(32, 8192, 8192) < ridge < gemm_flops_per_byte(8192, 8192, 8192)
 

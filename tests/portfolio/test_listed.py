@@ -115,6 +115,9 @@ def test_a_hosted_request_costs_its_tokens() -> None:
     assert api_offer(price, "chat").tenure == "api"
     cached = replace(price, input_usd_per_mtok=2.0, cached_input_usd_per_mtok=0.2)
     assert usd_per_request(cached, 1e6, 0.0, 0.5) == pytest.approx(1.1)
+    both = usd_per_request(cached, 2e6, 3e6, 0.5)
+    alone = usd_per_request(cached, 2e6, 0.0, 0.5), usd_per_request(cached, 0.0, 3e6, 0.5)
+    assert both == pytest.approx(sum(alone)), "input and output are billed apart"
     without = replace(cached, cached_input_usd_per_mtok=None)
     assert usd_per_request(without, 1e6, 0.0, 0.5) == pytest.approx(2.0)
 

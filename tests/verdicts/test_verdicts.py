@@ -129,7 +129,9 @@ def test_networks_that_reach_a_fiftieth_make_training_wait_for_them() -> None:
     ]
     assert slower
     assert verdict("S1-02").verdict == Verdict.HOLDS
-    waiting = verdict("S1-02", World(load_catalog(), shipped.with_rows(slower)))
+    changed = shipped.with_rows(slower)
+    assert len(changed.rows) == len(shipped.rows)
+    waiting = verdict("S1-02", World(load_catalog(), changed))
     assert waiting.verdict in (Verdict.CONDITIONAL, Verdict.CONTRADICTED)
 
 

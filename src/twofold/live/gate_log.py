@@ -99,7 +99,7 @@ class GateLog:
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """One run of a gate, from its `started` line. `entries` are lines for `policy.replay`."""
+    """One run of a gate, from its `started` line. `entries` are lines for `policy.gate.replay`."""
 
     settings: GateSettings
     beliefs: Beliefs

@@ -240,7 +240,8 @@ def _alarms(result: ClusterResult, step: simulated.StepFigures | None, files: Ch
             )
     if step and step.inflation_fraction > ALARM_INFLATION_FRACTION:
         p99, over = format_seconds(step.step_s_p99), 100 * step.inflation_fraction
-        found.append(f"jitter: the p99 step of {p99} is {over:.0f} % over the undisturbed one, 5 % at most")
+        most = f"{100 * ALARM_INFLATION_FRACTION:.0f} % at most"
+        found.append(f"jitter: the p99 step of {p99} is {over:.0f} % over the undisturbed one, {most}")
     if files.metadata_fraction > METADATA_ALARM_FRACTION:
         whole = format_seconds(files.metadata_s + files.data_s)
         found.append(

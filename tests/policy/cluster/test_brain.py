@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bench.worlds.replay import first_difference
 from twofold.catalog import load_catalog
 from twofold.policy import Entry, Woke
 from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
@@ -52,6 +51,7 @@ from twofold.policy.cluster.settings import (
     SharingSettings,
 )
 from twofold.policy.cluster.view import ClusterCounts
+from twofold.policy.gate.replay import first_difference
 
 A100 = "A100-SXM4-40GB"
 QUOTAS = {"red": (12, 4), "blue": (8, None)}

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bench.worlds.replay import replay
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Beliefs, Gate, GateSettings
 from twofold.policy.gate.events import (
@@ -36,6 +35,7 @@ from twofold.policy.gate.events import (
     Send,
     to_line,
 )
+from twofold.policy.gate.replay import replay
 
 SETTINGS = GateSettings(failure_limit=2, failure_window_s=5.0, open_s=1.0, open_s_max=4.0, attempt_limit=3)
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from bench.worlds.replay import replay
 from twofold.core import ShapeError
 from twofold.policy.gate import Beliefs, Gate, GateSettings
 from twofold.policy.gate.events import Send
+from twofold.policy.gate.replay import replay
 
 
 def test_a_recorded_day_is_decided_as_it_was(day_gate: Gate, day_lines: list[str]) -> None:  # INV-15

@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bench.worlds.replay import replay
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules
 from twofold.policy.gate.events import (
@@ -36,6 +35,7 @@ from twofold.policy.gate.events import (
     Send,
     to_line,
 )
+from twofold.policy.gate.replay import replay
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     ClassKind,

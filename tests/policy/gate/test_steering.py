@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.worlds.replay import replay
 from twofold.core import from_data
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules, Routing
@@ -46,6 +45,7 @@ from twofold.policy.gate.events import (
     StopReplica,
     to_line,
 )
+from twofold.policy.gate.replay import replay
 from twofold.policy.gate.settings import (
     CanarySettings,
     ClassSettings,

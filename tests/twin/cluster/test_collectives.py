@@ -43,6 +43,7 @@ def test_jitter_raises_the_tail_and_rings_beyond_five_percent() -> None:  # R-01
     assert rows[0].inflation_fraction == pytest.approx(0.0, abs=1e-9)
     tails = [row.step_s_p99 for row in rows]
     assert tails == sorted(tails)
+    assert ALARM_INFLATION_FRACTION == 0.05
     assert rows[1].inflation_fraction < ALARM_INFLATION_FRACTION < rows[-1].inflation_fraction
     assert all(row.collective_s_p99 >= row.collective_s_p50 for row in rows)
 
