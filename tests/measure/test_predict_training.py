@@ -85,6 +85,7 @@ def test_a_stated_row_gets_time_and_memory_with_ranges() -> None:
         ({"zero_stage": ""}, "zero", "stated"),
         ({"gpus": "128", "dp": "8", "interconnect": ""}, "network", "stated"),
         ({"framework": ""}, "framework", "stated"),
+        ({"adapter": "lora"}, "adapter rank", "stated"),
     ],
 )
 def test_what_is_left_open_is_assumed_and_named(changes: dict[str, str], assumption: str, basis: str) -> None:

@@ -73,7 +73,7 @@ def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
 
 
 Values = NDArray[np.float64]
-STATED_ANYWAY = {"zero", "interleaving", "network", "framework", "precision"}
+STATED_ANYWAY = {"zero", "interleaving", "network", "framework", "precision", "adapter rank"}
 """What a reading may fill in without making the layout an assumption."""
 
 

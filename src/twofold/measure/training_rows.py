@@ -73,14 +73,16 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     adapter = text(row, "adapter").lower()
     if adapter not in ADAPTERS:
         raise InputError(f"unknown adapter '{adapter}'", hint="one of " + ", ".join(filter(None, ADAPTERS)))
+    frozen = adapter == "lora"
+    assumed |= {"adapter rank"} if frozen else set()
     job = TrainingJob(
         model,
-        "lora" if adapter == "lora" else "pretrain",
+        "lora" if frozen else "pretrain",
         sequence,
         batch,
         precision,  # type: ignore[arg-type]
         framework,
-        lora_rank=USUAL_ADAPTER_RANK if adapter == "lora" else 0,
+        lora_rank=USUAL_ADAPTER_RANK if frozen else 0,
     )
     work = job.workload
     layouts, missing = _layouts(row, job, machine.node_size)
