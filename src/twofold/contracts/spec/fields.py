@@ -1,10 +1,11 @@
 """The kinds of values a spec is made of: text in the file, SI numbers and frozen data inside."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -30,11 +31,27 @@ from twofold.core import (
     parse_quantity,
 )
 
+_UNITS = "usd_per_kwh|w_per_min|bytes_per_s|per_s|bytes|count|fraction|ratio|s|sequences|tokens|usd|w"
+
 
 class Part(BaseModel):
-    """A part of a spec: frozen, and a key it does not have is an error."""
+    """A part of a spec: frozen, and a key it does not have is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    A field's key in the file is its name without the unit, `at` of `at_s`, unless the field says another.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        alias_generator=lambda name: re.sub(f"_({_UNITS})$", "", name),
+    )
+    text_form: ClassVar[str] = ""  # the key that a text alone stands for
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {cls.text_form: value} if cls.text_form and isinstance(value, str) else value
 
     def idle_fields(self) -> dict[str, str]:
         """Fields that decide nothing here because of what others say, each with the reason."""
@@ -45,15 +62,27 @@ class Part(BaseModel):
         for name, reason in self.idle_fields().items():
             if name in self.model_fields_set:
                 key = type(self).model_fields[name].alias or name
-                raise refusal(ValueRefusedError, f"`{key}` {reason}", f"remove `{key}`")
+                raise refusal(f"`{key}` {reason}", f"remove `{key}`")
         return self
 
 
-def refusal(kind: type[InputError], message: str, hint: str = "") -> PydanticCustomError:
+def refusal(message: str, hint: str = "", kind: type[InputError] = ValueRefusedError) -> PydanticCustomError:
     """One of our errors on its way through pydantic; the reader takes it out again and adds the place."""
-    return PydanticCustomError(
-        "twofold", "{message}", {"message": message, "error": kind(message, hint=hint)}
-    )
+    error = kind(message, hint=hint)
+    return PydanticCustomError("twofold", "{message}", {"message": message, "error": error})
+
+
+def need_one(whose: str, values: Mapping[str, object]) -> None:
+    """Refuse an amount that is said in none of these ways, or in several."""
+    given = [f"`{key}`" for key, value in values.items() if value is not None]
+    if len(given) != 1:
+        what = f"gives {' and '.join(given)}" if given else "says no amount"
+        raise refusal(f"{whose} {what}", f"write one of {', '.join(f'`{key}`' for key in values)}")
+
+
+def first_twice(names: Sequence[str]) -> str | None:
+    """The first name that stands more than once."""
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,65 +108,58 @@ class Quantity:
 
     def read(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise refusal(
-                errors.UnitError,
-                f"a {self.dimension.value} is one text with a unit",
-                f"write for example `{self.example()}`",
-            )
+            what = f"a {self.dimension.value} is one text with a unit"
+            raise refusal(what, f"write for example `{self.example()}`", kind=errors.UnitError)
         try:
             number = parse_quantity(str(value), self.dimension, self.unit)
         except errors.QuantityError as error:
-            raise refusal(type(error), error.message, error.hint) from error
+            raise refusal(error.message, error.hint, kind=type(error)) from error
         if number == 0 and self.zero != "allowed":
-            raise refusal(errors.QuantityError, f"`{value}` is zero", self.zero)
+            raise refusal(f"`{value}` is zero", self.zero, kind=errors.QuantityError)
         if not self.lowest <= number <= self.highest:
-            bounds = f"between `{self.write(self.lowest)}` and `{self.write(self.highest)}`"
-            raise refusal(errors.QuantityError, f"`{value}` is out of range", f"write a value {bounds}")
+            hint = f"write a value between `{self.write(self.lowest)}` and `{self.write(self.highest)}`"
+            raise refusal(f"`{value}` is out of range", hint, kind=errors.QuantityError)
         return number
 
     def write(self, value: float) -> str:
         return natural_quantity(value, self.dimension)
 
     def example(self) -> str:
-        return f"10{'' if self.unit in ('x',) else ' '}{self.unit}"
+        return f"10{'' if self.unit == 'x' else ' '}{self.unit}"
 
 
 def _count(value: object) -> int:
     digits = str(value).replace("_", "").replace(",", "")
     if isinstance(value, (bool, dict, list)) or not re.fullmatch(r"\d{1,12}", digits, re.ASCII):
         what = f"`{_shown(value)}` is not a whole number from 0 on"
-        raise refusal(errors.QuantityError, what, "write for example `8`")
+        raise refusal(what, "write for example `8`", kind=errors.QuantityError)
     return int(digits)
 
 
 def _positive_count(value: object) -> int:
     number = _count(value)
     if number == 0:
-        raise refusal(errors.QuantityError, f"`{value}` is zero", "write a whole number from 1")
+        raise refusal(f"`{value}` is zero", "write a whole number from 1", kind=errors.QuantityError)
     return number
 
 
 def _name(value: object) -> str:
     """A name appears in paths such as `training.pretrain.step_s`, so dots and spaces are out."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", value):
-        raise refusal(
-            ValueRefusedError, f"`{_shown(value)}` is not a name", "letters, digits, `-` and `_`, at most 64"
-        )
+        raise refusal(f"`{_shown(value)}` is not a name", "letters, digits, `-` and `_`, at most 64")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 1024:
-        raise refusal(ValueRefusedError, "one line of text is needed here")
+        raise refusal("one line of text is needed here")
     return value.strip()
 
 
 def _flag(value: object) -> bool:
     text = str(value).strip().lower()
     if text not in ("true", "false", "yes", "no"):
-        raise refusal(
-            ValueRefusedError, f"`{_shown(value)}` is neither yes nor no", "write `true` or `false`"
-        )
+        raise refusal(f"`{_shown(value)}` is neither yes nor no", "write `true` or `false`")
     return text in ("true", "yes")
 
 
@@ -145,9 +167,7 @@ def _day(value: object) -> date:
     try:
         return value if isinstance(value, date) else date.fromisoformat(str(value).strip())
     except ValueError as error:
-        raise refusal(
-            ValueRefusedError, f"`{_shown(value)}` is not a day", "write for example `2026-03-01`"
-        ) from error
+        raise refusal(f"`{_shown(value)}` is not a day", "write for example `2026-03-01`") from error
 
 
 def _every(value: object) -> object:
@@ -166,7 +186,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
     except (OSError, ValueError):  # too long, or holding a NUL
         is_file = False
     if not is_file:
-        raise refusal(FileError, f"`{_shown(value)}` is not a file", f"it is looked for in `{folder}`")
+        raise refusal(f"`{_shown(value)}` is not a file", f"it is looked for in `{folder}`", kind=FileError)
     return Path(folder / path)
 
 
@@ -178,7 +198,7 @@ def _known(*tables: str) -> BeforeValidator:
         names = info.context.get("names") if isinstance(info.context, dict) else None
         error = unknown_name(text, tables, names) if names else None
         if error is not None:
-            raise refusal(type(error), error.message, error.hint)
+            raise refusal(error.message, error.hint, kind=type(error))
         return text
 
     return BeforeValidator(check)
@@ -190,7 +210,6 @@ def _shown(value: object) -> str:
 
 
 MORE_THAN_ZERO = "write more than zero"
-DOLLARS_MAX = 1e12  # more than anybody's infrastructure: a slip of the prefix
 Seconds = Annotated[float, Quantity(Dimension.TIME, "s", zero=MORE_THAN_ZERO)]
 Latency = Annotated[float, Quantity(Dimension.TIME, "ms", zero="no answer takes no time")]
 Span = Annotated[float, Quantity(Dimension.TIME, "d", zero=MORE_THAN_ZERO)]
@@ -199,15 +218,8 @@ Tokens = Annotated[float, Quantity(Dimension.TOKENS, "tok", zero=MORE_THAN_ZERO)
 ManyTokens = Annotated[float, Quantity(Dimension.TOKENS, "Gtok", zero=MORE_THAN_ZERO)]
 Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", zero=MORE_THAN_ZERO)]
 Rate = Annotated[float, Quantity(Dimension.RATE, "/s", zero=MORE_THAN_ZERO)]
-Dollars = Annotated[
-    float,
-    Quantity(
-        Dimension.MONEY,
-        "$",
-        highest=DOLLARS_MAX,
-        zero="no plan costs nothing: leave `budget` out to plan without one",
-    ),
-]
+NO_BUDGET = "no plan costs nothing: leave `budget` out to plan without one"
+Dollars = Annotated[float, Quantity(Dimension.MONEY, "$", highest=1e12, zero=NO_BUDGET)]  # more: a slip
 Fraction = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=1.0)]
 Headroom = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=10.0)]
 Availability = Annotated[float, Quantity(Dimension.FRACTION, "%", lowest=0.5, highest=0.9999999)]

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable
+from math import prod
 
 from twofold.contracts import Names, did_you_mean, fold
 from twofold.core import Place, errors
@@ -34,21 +35,19 @@ ASSUMED_TPOT_S = 0.040
 ASSUMED_TTFT_S = 0.5
 ASSUMED_INPUT_TOKENS, ASSUMED_INPUT_P95 = 1155, 4083
 ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_P95 = 211, 451
-_CONTROL = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]"
-)  # not in a YAML text
+# What no YAML text holds.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 COMMENT = "\0"  # between a value and what is said about it
 ASSUMED_SLO = f"      slo: {{ttft_p95: 500 ms, tpot_p95: 40 ms}}{COMMENT}assumed"
 
 
 def spec_of_command(text: str, names: Names, file: str = "") -> str:
     """A service with the command's model, formats and GPUs per replica; traffic and promises are assumed."""
-    options = _options(text, file)
+    place = Place(file, 1, 1) if file else None
+    options = _options(text, place)
     model, model_note = catalog_model(options["model"], names)
-    gpu_count = 1
-    for key in ("tensor-parallel-size", "pipeline-parallel-size"):
-        gpu_count *= _whole(options, key, 1, file)
-    longest = _whole(options, "max-model-len", 0, file)
+    sizes = ("tensor-parallel-size", "pipeline-parallel-size")
+    gpu_count = prod(_whole(options, key, 1, place) for key in sizes)
     served = options.get("served-model-name", "").split(" ")[0] or model.rsplit("/", 1)[-1]
     lines = [
         f"# Inferred from: {' '.join(text.split())[:160]}",
@@ -62,7 +61,7 @@ def spec_of_command(text: str, names: Names, file: str = "") -> str:
         *_formats(options),
         "  classes:",
         "    chat:",
-        *_traffic(options, longest, file),
+        *_traffic(options, place),
         ASSUMED_SLO,
     ]
     return written(lines)
@@ -106,17 +105,14 @@ def spec_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:64] or "inferred"
 
 
-def _options(text: str, file: str) -> dict[str, str]:
+def _options(text: str, place: Place | None) -> dict[str, str]:
     """Options by their long names; the model too, wherever it stands."""
-    place = Place(file, 1, 1) if file else None
     try:
         words = shlex.split(text.replace("\\\n", " ").replace("\\\r\n", " "), comments=True)
     except ValueError as error:
         raise errors.InferenceSourceError(f"the command ends in the middle: {error}", place=place) from error
     start = next(i for i, word in enumerate(words) if word.endswith("vllm") or "vllm.entrypoints" in word)
-    words = words[start + 1 :]
-    if words[:1] == ["serve"]:
-        words = words[1:]
+    words = words[start + 2 :] if words[start + 1 : start + 2] == ["serve"] else words[start + 1 :]
     options: dict[str, str] = {}
     while words:
         word = words.pop(0)
@@ -133,11 +129,10 @@ def _options(text: str, file: str) -> dict[str, str]:
     return options
 
 
-def _whole(options: dict[str, str], key: str, default: int, file: str) -> int:
+def _whole(options: dict[str, str], key: str, default: int, place: Place | None) -> int:
     text = options.get(key, str(default)).lower().replace("_", "")
     match = re.fullmatch(r"(\d{1,9})([km]?)", text)
     if not match:
-        place = Place(file, 1, 1) if file else None
         raise errors.InferenceSourceError(f"`--{key} {options[key][:32]}` is not a whole number", place=place)
     return int(match[1]) * {"": 1, "k": 1000, "m": 1_000_000}[match[2]]
 
@@ -156,12 +151,13 @@ def _formats(options: dict[str, str]) -> list[str]:
     ]
 
 
-def _traffic(options: dict[str, str], longest: int, file: str) -> list[str]:
+def _traffic(options: dict[str, str], place: Place | None) -> list[str]:
     """Lengths that fit the context; the rate that keeps the permitted sequences in flight (Little's law)."""
+    longest = _whole(options, "max-model-len", 0, place)
     fit = min(1.0, longest / (ASSUMED_INPUT_P95 + ASSUMED_OUTPUT_P95)) if longest else 1.0
     input_tokens, input_p95 = (max(1, int(n * fit)) for n in (ASSUMED_INPUT_TOKENS, ASSUMED_INPUT_P95))
     output_tokens, output_p95 = (max(1, int(n * fit)) for n in (ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_P95))
-    sequences = _whole(options, "max-num-seqs", 256, file)
+    sequences = _whole(options, "max-num-seqs", 256, place)
     rate_per_s = sequences / (ASSUMED_TTFT_S + output_tokens * ASSUMED_TPOT_S) / 2
     why = f"{sequences} sequences in flight at the peak, {ASSUMED_TPOT_S * 1e3:g} ms per token"
     within = f"; within --max-model-len {longest}" if longest else ""

@@ -32,6 +32,7 @@ from twofold.core import DAY_S, Place, errors, format_seconds
 _COMMAND = re.compile(r"(^|\s|/)(vllm\s+serve|vllm\.entrypoints\.\S+)(\s|$)")
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan
 JOB_LIMIT = 5_000_000
+SACCT_HINT = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
 ASSUMED_PARAMETERS = 8.03e9  # of the assumed model
 ASSUMED_FLOPS_PER_S = 400e12  # per GPU, while it trains
 _ELAPSED = re.compile(r"(?:(\d{1,4})-)?(\d{1,3}):(\d{2}):(\d{2})(?:\.\d+)?")
@@ -114,15 +115,12 @@ def spec_of_jobs(lines: Iterable[str], file: str, names: Names) -> str:
     jobs_by_name: dict[str, list[_Job]] = defaultdict(list)
     for count, job in enumerate(_jobs(lines, file)):
         if count >= JOB_LIMIT:
-            raise errors.InferenceSourceError(
-                f"`{file}` has more than {JOB_LIMIT:,} jobs", hint="export fewer days"
-            )
+            what = f"`{file}` has more than {JOB_LIMIT:,} jobs"
+            raise errors.InferenceSourceError(what, hint="export fewer days")
         jobs_by_name[spec_name(job.name)].append(job)
     if not jobs_by_name:
-        hint = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
-        raise errors.InferenceSourceError(
-            f"`{file}` holds no job with GPUs", place=Place(file, 1, 1), hint=hint
-        )
+        what, place = f"`{file}` holds no job with GPUs", Place(file, 1, 1)
+        raise errors.InferenceSourceError(what, place=place, hint=SACCT_HINT)
     ranked = sorted(jobs_by_name.items(), key=lambda item: -sum(job.gpu_h for job in item[1]))
     gpu_h = sum(job.gpu_h for jobs in jobs_by_name.values() for job in jobs)
     job_count = sum(map(len, jobs_by_name.values()))
@@ -174,23 +172,22 @@ def _machines(job: _Job, names: Names) -> str:
 
 def _jobs(lines: Iterable[str], file: str) -> Iterator[_Job]:
     """Jobs with GPUs; steps such as 17.batch are parts of theirs."""
-    iterator = iter(lines)
-    first = next(iterator, "")
+    lines = iter(lines)
+    first = next(lines, "")
     separator = "|" if "|" in first else ","
     header = [name.strip().lower() for name in next(csv.reader([first], delimiter=separator), [])]
     for needed in ("jobid", "elapsed", "alloctres"):
         if needed not in header:
-            hint = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
-            raise errors.InferenceSourceError(f"no column `{needed}`", place=Place(file, 1, 1), hint=hint)
-    rows = csv.reader(iterator, delimiter=separator)
+            place = Place(file, 1, 1)
+            raise errors.InferenceSourceError(f"no column `{needed}`", place=place, hint=SACCT_HINT)
+    rows = csv.reader(lines, delimiter=separator)
     for row in rows:
         place = Place(file, rows.line_num + 1, 1)
         if not row:
             continue
         if len(row) < len(header):
-            raise errors.InferenceSourceError(
-                f"{len(row)} cells where the header has {len(header)}", place=place
-            )
+            what = f"{len(row)} cells where the header has {len(header)}"
+            raise errors.InferenceSourceError(what, place=place)
         cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
         gpus = _GPUS.findall(cells["alloctres"])
         if gpus and "." not in cells["jobid"]:

@@ -15,7 +15,6 @@ from twofold.contracts.spec.fields import (
     PositiveCount,
     refusal,
 )
-from twofold.core import ValueRefusedError
 
 _CLUSTER = re.compile(
     r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"
@@ -41,12 +40,8 @@ class ModelReference(Part):
 
     @model_validator(mode="after")
     def _one_of(self) -> "ModelReference":
-        if sum(part is not None for part in (self.name, self.config, self.measured)) != 1:
-            raise refusal(
-                ValueRefusedError,
-                "a model is one thing",
-                "write a catalog name, a path, or {measured: rows.csv}",
-            )
+        if (self.name, self.config, self.measured).count(None) != 2:
+            raise refusal("a model is one thing", "write a catalog name, a path, or {measured: rows.csv}")
         return self
 
     @model_serializer
@@ -56,8 +51,7 @@ class ModelReference(Part):
     @property
     def label(self) -> str:
         """How a screen names it."""
-        path = self.config or self.measured
-        return self.name or (Path(path).stem if path else "")
+        return self.name or Path(self.config or self.measured or "").stem
 
 
 class FixedCluster(Part):
@@ -76,9 +70,7 @@ class FixedCluster(Part):
     @model_validator(mode="after")
     def _one_of(self) -> "FixedCluster":
         if (self.node is None) == (self.accelerator is None):
-            raise refusal(
-                ValueRefusedError, "give a `node` or an `accelerator`", "write for example `8x8xH100-SXM`"
-            )
+            raise refusal("give a `node` or an `accelerator`", "write for example `8x8xH100-SXM`")
         return self
 
 
@@ -88,11 +80,7 @@ def parse_cluster(text: str) -> dict[str, str]:
     if not match:
         if re.fullmatch(r"[A-Za-z].{0,60}", text.strip()):
             return {"accelerator": text.strip(), "accelerators_per_node": "1"}
-        raise refusal(
-            ValueRefusedError,
-            f"`{text[:64]}` is not a cluster",
-            "write for example `64x8xH100-SXM` or `4xH200`",
-        )
+        raise refusal(f"`{text[:64]}` is not a cluster", "write for example `64x8xH100-SXM` or `4xH200`")
     return {
         "accelerator": match["accelerator"].strip(),
         "accelerators_per_node": match["count"],

@@ -88,27 +88,21 @@ def problems(error: ValidationError, root: Node, part: type[Part], whole: str = 
     found: dict[tuple[Place, str], InputError] = {}
     told = error.errors(include_url=False)
     for details in told:
-        if details["type"] == "default_factory_not_called" or _is_left_empty(details, told):
+        where, kind = details["loc"], details["type"]
+        # A list is too short only because what stands in it is wrong.
+        is_left_empty = kind == "too_short" and any(
+            len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in told
+        )
+        if kind == "default_factory_not_called" or is_left_empty:
             continue  # follows from another error
         problem = _problem(details, root, part, whole)
         assert problem.place is not None
         found.setdefault((problem.place, problem.message), problem)
     ordered = sorted(found.values(), key=lambda one: one.place or Place("", 0, 0))
-    left_over = len(ordered) - ERROR_LIMIT
-    if left_over <= 0:
-        return ordered
-    return [
-        *ordered[:ERROR_LIMIT],
-        InputError(f"{left_over} more mistakes", place=ordered[ERROR_LIMIT].place),
-    ]
-
-
-def _is_left_empty(details: ErrorDetails, told: list[ErrorDetails]) -> bool:
-    """Whether a list is too short only because what stands in it is wrong."""
-    where = details["loc"]
-    return details["type"] == "too_short" and any(
-        len(other["loc"]) > len(where) and other["loc"][: len(where)] == where for other in told
-    )
+    if len(ordered) > ERROR_LIMIT:
+        more = InputError(f"{len(ordered) - ERROR_LIMIT} more mistakes", place=ordered[ERROR_LIMIT].place)
+        return [*ordered[:ERROR_LIMIT], more]
+    return ordered
 
 
 def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) -> InputError:
@@ -120,7 +114,10 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) ->
         message = f"{_owner(owner, whole)} needs `{where[-1]}`"
         return MissingKeyError(message, place=owner.key_place, hint=hint)
     found = _found(where, root)
-    place, key, shown = _place(where, found), found.key, _shown(found.node)
+    # The value's place; the key's where the value is more than a text.
+    is_value = isinstance(found.node, Scalar) and where[-1:] != ("[key]",)
+    place = found.node.place if is_value else found.key_place
+    key, shown = found.key, _shown(found.node)
     carried = details.get("ctx", {}).get("error")
     if isinstance(found.node, Scalar) and not found.node.text and key:
         return ShapeError(f"`{key}` has no value", place=place, hint=getattr(carried, "hint", ""))
@@ -140,9 +137,8 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) ->
         hint = f"keys: {', '.join(keys_of(inner))}" if inner else "write a name and its keys below"
         return ShapeError(f"`{key or whole}` needs keys, not {_kind(found.node)}", place=place, hint=hint)
     if kind in _NEEDS_LIST:
-        return ShapeError(
-            f"`{key}` needs a list, not {_kind(found.node)}", place=place, hint="write `[a, b]`"
-        )
+        message = f"`{key}` needs a list, not {_kind(found.node)}"
+        return ShapeError(message, place=place, hint="write `[a, b]`")
     if kind == "too_short":
         return ShapeError(f"`{key}` is empty", place=place, hint="write at least one, or leave the key out")
     return ShapeError(f"`{key}`: {details['msg']}", place=place)
@@ -154,9 +150,8 @@ def _unknown_key(where: Location, root: Node, part: type[Part], whole: str) -> I
     known = list(keys_of(inner)) if inner else []
     place = owner.node.keys.get(key, owner.key_place) if isinstance(owner.node, Mapping) else owner.key_place
     hint = _switch_hint(key, owner, inner) or did_you_mean(key, known, f"keys: {', '.join(known)}")
-    return errors.UnknownKeyError(
-        f"`{key[:64]}` is not a key of {_owner(owner, whole)}", place=place, hint=hint
-    )
+    message = f"`{key[:64]}` is not a key of {_owner(owner, whole)}"
+    return errors.UnknownKeyError(message, place=place, hint=hint)
 
 
 def _switch_hint(key: str, owner: _Found, part: type[Part] | None) -> str:
@@ -201,12 +196,6 @@ def _found(where: Location, root: Node) -> _Found:
     return found
 
 
-def _place(where: Location, found: _Found) -> Place:
-    """The value's place; the key's where the value is more than a text."""
-    is_value = isinstance(found.node, Scalar) and where[-1:] != ("[key]",)
-    return found.node.place if is_value else found.key_place
-
-
 def _shown(node: Node) -> str:
     if not isinstance(node, Scalar):
         return ""
@@ -232,8 +221,8 @@ def parse_spec(text: str, file: str, names: Names | None = None, folder: Path | 
     root = read_nodes(text, file)
     if not isinstance(root, Mapping):
         what = f"the text `{root.text[:32]}`" if isinstance(root, Scalar) else "a list"
-        keys = ", ".join(field.alias or name for name, field in Spec.model_fields.items())
-        raise ShapeError(f"a spec needs keys, not {what}", place=root.place, hint=f"keys: {keys}")
+        hint = f"keys: {', '.join(keys_of(Spec))}"
+        raise ShapeError(f"a spec needs keys, not {what}", place=root.place, hint=hint)
     context = {"names": names or Names(), "folder": folder}
     try:
         return Spec.model_validate(plain(root), context=context)
@@ -258,9 +247,6 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise errors.EncodingError(
-            f"byte {error.start} is not UTF-8 text",
-            place=Place(str(path), line, column),
-            hint="save the file as UTF-8",
-        ) from error
+        place = Place(str(path), before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        what = f"byte {error.start} is not UTF-8 text"
+        raise errors.EncodingError(what, place=place, hint="save the file as UTF-8") from error

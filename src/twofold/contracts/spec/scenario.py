@@ -15,13 +15,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from twofold.contracts import did_you_mean
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
-from twofold.contracts.spec.reader import problems, read_text
+from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
+from twofold.contracts.spec.reader import keys_of, problems, read_text
 from twofold.contracts.spec.scenario_fleet import ClusterChange, EngineChange
 from twofold.contracts.spec.scenario_parts import Clients, FaultEvent, FleetChange, TrafficChange
 from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.yaml_nodes import Mapping, Node, Scalar, plain, read_nodes
-from twofold.core import Dimension, InputErrors, Place, ShapeError, UnknownNameError, ValueRefusedError
+from twofold.core import Dimension, InputErrors, Place, ShapeError, UnknownNameError
 
 VARIANTS = "variants"
 OVERRIDE = "--sweep"  # what errors call the place of a value that the command line gave
@@ -37,7 +37,6 @@ class BeliefChange(Part):
 
     error_fraction: Error | None = Field(
         default=None,
-        alias="error",
         description="a run is repeated with beliefs so much too low and too high; else by 30 %, or at both "
         "ends of the range of the plan's own times where that is wider",
     )
@@ -46,12 +45,8 @@ class BeliefChange(Part):
 class Metrics(Part):
     """How late the gate knows what replicas report."""
 
-    every_s: fields.Seconds = Field(
-        default=5.0, alias="every", description="between two scrapes of a replica"
-    )
-    delay_s: fields.Seconds = Field(
-        default=1.0, alias="delay", description="from a scrape until the gate knows it"
-    )
+    every_s: fields.Seconds = Field(default=5.0, description="between two scrapes of a replica")
+    delay_s: fields.Seconds = Field(default=1.0, description="from a scrape until the gate knows it")
 
 
 class Scenario(Part):
@@ -62,10 +57,10 @@ class Scenario(Part):
         default="the plan's day, with what this scenario changes", description="in a line"
     )
     horizon_s: fields.Span | None = Field(
-        default=None, alias="horizon", description="until when requests arrive; else as long as figures need"
+        default=None, description="until when requests arrive; else as long as figures need"
     )
     warm_up_s: fields.Seconds | None = Field(
-        default=None, alias="warm_up", description="from the start, left out of all figures"
+        default=None, description="from the start, left out of all figures"
     )
     traffic: TrafficChange = Field(default=TrafficChange(), description="how requests arrive")
     clients: Clients = Field(default=Clients(), description="what clients do")
@@ -84,33 +79,30 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _befalls_what_is_there(self) -> "Scenario":
+        versions = [BASE_VERSION, *(fault.version for fault in self.faults if fault.kind == "release")]
         for fault in self.faults:
             if self.cluster is None and fault.kind == NODE_FAULT:
                 raise refusal(
-                    ValueRefusedError,
                     f"a `{NODE_FAULT}` befalls a training cluster, and this scenario has none",
                     "write `cluster:`, or another `kind`, such as `replica-crash`",
                 )
             if self.cluster is not None and fault.kind != NODE_FAULT:
                 raise refusal(
-                    ValueRefusedError,
                     f"a `{fault.kind}` befalls serving, not a training cluster",
                     f"write `kind: {NODE_FAULT}`, or `slow` and `failures` under `cluster`",
                 )
+        twice = first_twice(versions)
+        if twice is not None:
+            what = "is what runs" if twice == BASE_VERSION else "is released twice"
+            raise refusal(f"the version `{twice}` {what}", "write another `version`")
         return self
 
     @model_validator(mode="after")
-    def _can_happen(self) -> "Scenario":
-        versions = [BASE_VERSION, *(fault.version for fault in self.faults if fault.kind == "release")]
-        twice = next((name for name in versions if versions.count(name) > 1), None)
-        if twice is not None:
-            what = "is what runs" if twice == BASE_VERSION else "is released twice"
-            raise refusal(ValueRefusedError, f"the version `{twice}` {what}", "write another `version`")
+    def _begins_before_the_end(self) -> "Scenario":
         if self.horizon_s is None:
             return self
         if self.warm_up_s is not None and self.warm_up_s >= self.horizon_s:
             raise refusal(
-                ValueRefusedError,
                 "the warm-up is as long as the horizon: nothing is measured",
                 "write a shorter `warm_up`, or a longer `horizon`",
             )
@@ -119,9 +111,7 @@ class Scenario(Part):
         late = next((kind for kind, at_s in events if at_s >= self.horizon_s), None)
         if late is not None:
             raise refusal(
-                ValueRefusedError,
-                f"the {late} begins after the horizon",
-                "write an earlier `at`, or a longer `horizon`",
+                f"the {late} begins after the horizon", "write an earlier `at`, or a longer `horizon`"
             )
         return self
 
@@ -148,10 +138,9 @@ def parse_scenario(text: str, file: str, reading: Reading = Reading()) -> Scenar
     """The scenario in a text; `file` is what errors call it."""
     root = read_nodes(text, file)
     if not isinstance(root, Mapping):
-        keys = ", ".join(field.alias or name for name, field in Scenario.model_fields.items())
-        raise ShapeError("a scenario needs keys", place=root.place, hint=f"keys: {keys}")
-    name = root.entries.get("name")
-    root = chosen(root, reading.variant, name.text if isinstance(name, Scalar) else Path(file).stem)
+        hint = f"keys: {', '.join(keys_of(Scenario))}"
+        raise ShapeError("a scenario needs keys", place=root.place, hint=hint)
+    root = chosen(root, reading.variant, file)
     for key, value in reading.overrides:
         root = merged(root, override(key, value))
     context = {"classes": reading.classes, "folder": reading.folder}
@@ -160,24 +149,6 @@ def parse_scenario(text: str, file: str, reading: Reading = Reading()) -> Scenar
     except ValidationError as error:
         raise InputErrors(problems(error, root, Scenario, "a scenario")) from error
     return read.model_copy(update={"name": f"{read.name}:{reading.variant}"}) if reading.variant else read
-
-
-def split_variants(root: Mapping) -> tuple[Mapping, dict[str, Mapping]]:
-    """The scenario without its variants, and what each of them changes."""
-    held = root.entries.get(VARIANTS)
-    base = Mapping(root.place, dict(root.entries), dict(root.keys))
-    if held is None:
-        return base, {}
-    del base.entries[VARIANTS], base.keys[VARIANTS]
-    if not isinstance(held, Mapping):
-        hint = "write a name for each, and below it the keys that are other"
-        raise ShapeError(f"`{VARIANTS}` needs keys", place=root.keys[VARIANTS], hint=hint)
-    changes: dict[str, Mapping] = {}
-    for name, change in held.entries.items():
-        if not isinstance(change, Mapping):
-            raise ShapeError(f"the variant `{name}` needs keys", place=held.keys[name], hint="what is other?")
-        changes[name] = change
-    return base, changes
 
 
 def merged(base: Mapping, change: Mapping) -> Mapping:
@@ -191,18 +162,24 @@ def merged(base: Mapping, change: Mapping) -> Mapping:
     return Mapping(base.place, entries, keys)
 
 
-def chosen(root: Mapping, variant: str, scenario: str) -> Mapping:
-    """The scenario, or the variant of it. Raises UnknownNameError where it has no such variant."""
-    base, changes = split_variants(root)
-    if not variant:
-        return base
-    if variant not in changes:
-        known = ", ".join(changes) or "it has none"
-        raise UnknownNameError(
-            f"`{variant[:64]}` is not a variant of `{scenario}`",
-            hint=did_you_mean(variant, changes, f"variants: {known}"),
-        )
-    return merged(base, changes[variant])
+def chosen(root: Mapping, variant: str, file: str) -> Mapping:
+    """The scenario without its variants, or one of them. Raises UnknownNameError where it has no such one."""
+    base = Mapping(root.place, dict(root.entries), dict(root.keys))
+    place, held = base.keys.pop(VARIANTS, root.place), base.entries.pop(VARIANTS, Mapping(root.place))
+    if not isinstance(held, Mapping):
+        hint = "write a name for each, and below it the keys that are other"
+        raise ShapeError(f"`{VARIANTS}` needs keys", place=place, hint=hint)
+    changes: dict[str, Mapping] = {}
+    for name, change in held.entries.items():
+        if not isinstance(change, Mapping):
+            raise ShapeError(f"the variant `{name}` needs keys", place=held.keys[name], hint="what is other?")
+        changes[name] = change
+    if variant and variant not in changes:
+        own = root.entries.get("name")
+        scenario = own.text if isinstance(own, Scalar) else Path(file).stem
+        hint = did_you_mean(variant, changes, f"variants: {', '.join(changes) or 'it has none'}")
+        raise UnknownNameError(f"`{variant[:64]}` is not a variant of `{scenario}`", hint=hint)
+    return merged(base, changes[variant]) if variant else base
 
 
 def override(path: str, value: str) -> Mapping:

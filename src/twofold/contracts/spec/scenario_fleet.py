@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Listed, Part, refusal
+from twofold.contracts.spec.fields import Listed, Part, first_twice, refusal
 from twofold.contracts.spec.scenario_parts import Bandwidth, Moment, Slowdown
-from twofold.core import DAY_S, ValueRefusedError
+from twofold.core import DAY_S
 
 CHUNK_TOKENS_MIN = 16  # a block of the cache
 
@@ -16,7 +16,7 @@ class ClusterJobs(Part):
     """Which jobs are submitted: those of a trace, or drawn at a rate like published ones."""
 
     trace: fields.FilePath | None = Field(default=None, description="a csv or csv.gz of jobs")
-    rate_per_s: fields.Rate | None = Field(default=None, alias="rate", description="jobs drawn, in the mean")
+    rate_per_s: fields.Rate | None = Field(default=None, description="jobs drawn, in the mean")
     like: Annotated[str, fields.Name] = Field(
         default="seren", description="the published cluster that they are like: seren kalos philly helios pai"
     )
@@ -25,14 +25,14 @@ class ClusterJobs(Part):
     @model_validator(mode="after")
     def _one_of(self) -> "ClusterJobs":
         if self.trace is not None and self.rate_per_s is not None:
-            raise refusal(ValueRefusedError, "jobs come from a `trace` or at a `rate`", "write one of them")
+            raise refusal("jobs come from a `trace` or at a `rate`", "write one of them")
         return self
 
 
 class Demand(Part):
     """Accelerators that serving needs from a time of the day on."""
 
-    at_s: Moment = Field(alias="at", description="since the day began")
+    at_s: Moment = Field(description="since the day began")
     accelerators: fields.Count = Field(description="that it needs from then on")
 
 
@@ -40,18 +40,18 @@ class SlowPart(Part):
     """One node whose links or devices are slow for a while."""
 
     node: fields.Count = Field(description="its number, from 0")
-    link_ratio: Slowdown = Field(default=1.0, alias="link", description="times as long; 2x: half the speed")
-    device_ratio: Slowdown = Field(default=1.0, alias="device", description="times as long")
-    at_s: Moment = Field(default=0.0, alias="at", description="when it begins")
-    for_s: fields.Seconds | None = Field(default=None, alias="for", description="else to the end")
+    link_ratio: Slowdown = Field(default=1.0, description="times as long; 2x: half the speed")
+    device_ratio: Slowdown = Field(default=1.0, description="times as long")
+    at_s: Moment = Field(default=0.0, description="when it begins")
+    for_s: fields.Seconds | None = Field(default=None, description="else to the end")
 
 
 class GivenJob(Part):
     """One job of others, or many alike."""
 
-    at_s: Moment = Field(default=0.0, alias="at", description="when it is submitted")
+    at_s: Moment = Field(default=0.0, description="when it is submitted")
     accelerators: fields.PositiveCount = Field(description="that it needs, all of them at once")
-    for_s: fields.Seconds = Field(alias="for", description="its work on them")
+    for_s: fields.Seconds = Field(description="its work on them")
     team: Annotated[str, fields.Name] = Field(default="others", description="whose it is")
     copies: fields.PositiveCount = Field(default=1, description="as many alike")
     priority: fields.Count = Field(default=0, description="the plan's own run has 1")
@@ -61,7 +61,7 @@ class Quota(Part):
     """What a team is promised of the cluster."""
 
     team: Annotated[str, fields.Name] = Field(description="its name")
-    share_fraction: fields.Fraction = Field(alias="share", description="of all accelerators")
+    share_fraction: fields.Fraction = Field(description="of all accelerators")
 
 
 class ClusterChange(Part):
@@ -71,7 +71,6 @@ class ClusterChange(Part):
         default=None,
         description="that the plan's run is spread over, its work per node kept; else as planned",
     )
-
     nodes: fields.PositiveCount | None = Field(
         default=None, description="else those of the plan's run, and a quarter more for the jobs of others"
     )
@@ -81,34 +80,32 @@ class ClusterChange(Part):
         default=None, alias="failures", description="of one node; else the fitted rate"
     )
     repair_s: fields.Seconds = Field(
-        default=2 * 3600.0, alias="repair", description="until a failed node is back, in the mean"
+        default=2 * 3600.0, description="until a failed node is back, in the mean"
     )
     storage_bytes_per_s: Bandwidth | None = Field(
-        default=None, alias="storage", description="what all checkpoints share; else what the plan asks for"
+        default=None, description="what all checkpoints share; else what the plan asks for"
     )
     checkpoint_every_s: fields.Seconds | None = Field(
-        default=None, alias="checkpoint_every", description="else as failures and writes suggest"
+        default=None, description="else as failures and writes suggest"
     )
     files_per_accelerator: fields.Multiplier = Field(
         default=1.0, alias="files", description="that a checkpoint has, of one accelerator"
     )
     metadata_per_s: fields.Rate | None = Field(
-        default=None, alias="metadata", description="files that storage creates; else as fast as need be"
+        default=None, description="files that storage creates; else as fast as need be"
     )
     jitter_fraction: fields.Fraction = Field(
-        default=0.0, alias="jitter", description="of step times, their spread over their mean"
+        default=0.0, description="of step times, their spread over their mean"
     )
     input_fraction: fields.Headroom = Field(
-        default=0.0,
-        alias="input",
-        description="of a planned step, that its input takes to read; nodes share it",
+        default=0.0, description="of a planned step, that its input takes to read; nodes share it"
     )
     slow: Annotated[tuple[SlowPart, ...], Listed] = Field(default=(), description="nodes that are slow")
     training_interference_fraction: fields.Headroom = Field(
-        default=0.0, alias="training_interference", description="longer communication beside serving"
+        default=0.0, description="longer communication beside serving"
     )
     serving_interference_fraction: fields.Headroom = Field(
-        default=0.0, alias="serving_interference", description="longer service times beside training"
+        default=0.0, description="longer service times beside training"
     )
     against_split: fields.Flag = Field(
         default=False, description="also rehearse the same nodes as two fleets, one for each half"
@@ -126,24 +123,20 @@ class ClusterChange(Part):
     def _agree(self) -> "ClusterChange":
         if self.nodes is not None and self.spares >= self.nodes:
             raise refusal(
-                ValueRefusedError,
                 f"{self.spares} spares of {self.nodes} nodes leave none to train on",
                 "write fewer spares, or more nodes",
             )
         moments = [demand.at_s for demand in self.serving]
         if moments != sorted(set(moments)) or (moments and moments[-1] >= DAY_S):
-            raise refusal(ValueRefusedError, "the times of `serving` rise within one day")
+            raise refusal("the times of `serving` rise within one day")
         if self.against_split and not any(demand.accelerators for demand in self.serving):
-            raise refusal(ValueRefusedError, "nothing serves, so there is one fleet alone", "write `serving`")
-        teams = [quota.team for quota in self.quotas]
-        twice = next((team for team in teams if teams.count(team) > 1), None)
+            raise refusal("nothing serves, so there is one fleet alone", "write `serving`")
+        twice = first_twice([quota.team for quota in self.quotas])
         if twice is not None:
-            raise refusal(
-                ValueRefusedError, f"the team `{twice}` is promised twice", "write one `share` of it"
-            )
+            raise refusal(f"the team `{twice}` is promised twice", "write one `share` of it")
         shares = sum(quota.share_fraction for quota in self.quotas)
         if shares > 1 + 1e-9:
-            raise refusal(ValueRefusedError, f"teams are promised {100 * shares:g} % of the cluster together")
+            raise refusal(f"teams are promised {100 * shares:g} % of the cluster together")
         return self
 
 
@@ -153,13 +146,9 @@ class EngineChange(Part):
     batching: Literal["continuous", "static"] = Field(
         default="continuous", description="sequences come and go step by step, or a batch runs to its end"
     )
-    wait_s: fields.Seconds = Field(
-        default=1.0, alias="wait", description="static: how long a batch waits to be full"
-    )
+    wait_s: fields.Seconds = Field(default=1.0, description="static: how long a batch waits to be full")
     max_batch: fields.PositiveCount | None = Field(default=None, description="sequences that run at once")
-    chunk_tokens: fields.Tokens | None = Field(
-        default=None, alias="chunk", description="tokens that one step may compute"
-    )
+    chunk_tokens: fields.Tokens | None = Field(default=None, description="tokens that one step may compute")
     prefill: Literal["mixed", "exclusive", "separate"] = Field(
         default="mixed",
         description="prompts beside decoding sequences, alone and first, or on workers of their own, each "
@@ -191,10 +180,9 @@ class EngineChange(Part):
     def _agree(self) -> "EngineChange":
         if self.chunk_tokens is not None and self.chunk_tokens < CHUNK_TOKENS_MIN:
             what = f"a step of {self.chunk_tokens:g} tokens computes less than one block of the cache"
-            raise refusal(ValueRefusedError, what, f"write `chunk: {CHUNK_TOKENS_MIN} tok` or more")
+            raise refusal(what, f"write `chunk: {CHUNK_TOKENS_MIN} tok` or more")
         if self.batching == "static" and self.prefill == "separate":
             raise refusal(
-                ValueRefusedError,
                 "a static batch runs to its end where it began: `prefill: separate` contradicts it",
                 "write `batching: continuous`, or another `prefill`",
             )

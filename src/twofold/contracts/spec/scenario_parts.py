@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from twofold.contracts import did_you_mean
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
-from twofold.core import DAY_S, Dimension, UnknownNameError, ValueRefusedError
+from twofold.core import DAY_S, Dimension, UnknownNameError
 
 ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment
 Moment = Annotated[float, Quantity(Dimension.TIME, "min")]  # since the run began; may be 0
@@ -18,7 +18,6 @@ Slowdown = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, high
 Bandwidth = Annotated[
     float, Quantity(Dimension.BANDWIDTH, "GB/s", zero="nothing would ever be read: write more than zero")
 ]
-
 
 Power = Annotated[
     float, Quantity(Dimension.POWER, "kW", zero="nothing could ever change: write more than zero")
@@ -31,8 +30,7 @@ def _known_class(value: object, info: ValidationInfo) -> str:
     known = info.context.get("classes") if isinstance(info.context, dict) else None
     if known and name not in known:
         hint = did_you_mean(name, known, f"classes: {', '.join(sorted(known))}")
-        error = UnknownNameError(f"`{name[:64]}` is not a class of the service", hint=hint)
-        raise refusal(type(error), error.message, error.hint)
+        raise refusal(f"`{name[:64]}` is not a class of the service", hint, kind=UnknownNameError)
     return name
 
 
@@ -42,9 +40,9 @@ ClassName = Annotated[str, BeforeValidator(_known_class)]
 class Burst(Part):
     """More requests for a while, or fewer."""
 
-    at_s: Moment = Field(alias="at", description="when it begins")
-    for_s: fields.Seconds = Field(alias="for", description="how long it lasts")
-    rate_ratio: fields.Multiplier = Field(alias="rate", description="factor on the rate meanwhile")
+    at_s: Moment = Field(description="when it begins")
+    for_s: fields.Seconds = Field(description="how long it lasts")
+    rate_ratio: fields.Multiplier = Field(description="factor on the rate meanwhile")
     class_name: ClassName | None = Field(
         default=None, alias="class", description="of one class; none: of all"
     )
@@ -55,7 +53,7 @@ class Tenant(Part):
     """Who sends a share of the requests."""
 
     name: fields.Text = Field(description="as limits and fair queues know it")
-    share_fraction: fields.Fraction = Field(alias="share", description="of all requests")
+    share_fraction: fields.Fraction = Field(description="of all requests")
 
 
 class TrafficChange(Part):
@@ -65,16 +63,12 @@ class TrafficChange(Part):
         default="poisson", description="independent, in clumps, by the profile of a day, or turn after turn"
     )
     level: Literal["peak", "mean"] = Field(default="peak", description="which rate of the plan")
-    scale_ratio: fields.Multiplier = Field(default=1.0, alias="scale", description="factor on every rate")
-    burstiness_ratio: Spread = Field(
-        default=1.0, alias="burstiness", description="gamma: deviation of gaps over their mean"
-    )
-    day_s: fields.Seconds = Field(
-        default=DAY_S, alias="day", description="diurnal: how long a day of the profile takes"
-    )
+    scale_ratio: fields.Multiplier = Field(default=1.0, description="factor on every rate")
+    burstiness_ratio: Spread = Field(default=1.0, description="gamma: deviation of gaps over their mean")
+    day_s: fields.Seconds = Field(default=DAY_S, description="diurnal: how long a day of the profile takes")
     turns: fields.PositiveCount = Field(default=5, description="sessions: requests of one, in the mean")
     think_s: Moment = Field(
-        default=20.0, alias="think", description="sessions: from an answer to the next request, in the mean"
+        default=20.0, description="sessions: from an answer to the next request, in the mean"
     )
     bursts: Annotated[tuple[Burst, ...], Listed] = Field(default=(), description="more for a while")
     tenants: Annotated[tuple[Tenant, ...], Listed] = Field(
@@ -94,14 +88,14 @@ class TrafficChange(Part):
     def _shares(self) -> "TrafficChange":
         total = sum(tenant.share_fraction for tenant in self.tenants)
         if total > 1 + 1e-9:
-            raise refusal(ValueRefusedError, f"tenants send {100 * total:g} % of the requests together")
+            raise refusal(f"tenants send {100 * total:g} % of the requests together")
         known = {tenant.name for tenant in self.tenants}
         if len(known) < len(self.tenants):
-            raise refusal(ValueRefusedError, "two tenants have the same name", "write their shares as one")
+            raise refusal("two tenants have the same name", "write their shares as one")
         for burst in self.bursts:
             if burst.tenant is not None and burst.tenant not in known:
                 hint = "name it under `tenants`, with its share"
-                raise refusal(ValueRefusedError, f"the burst of `{burst.tenant}` is of no tenant", hint)
+                raise refusal(f"the burst of `{burst.tenant}` is of no tenant", hint)
         return self
 
 
@@ -115,26 +109,22 @@ class Clients(Part):
         default_factory=lambda data: 1 if data.get("retry") == "never" else 4,
         description="requests of one intent, the first one counted",
     )
-    backoff_s: fields.Seconds = Field(
-        default=0.5, alias="backoff", description="before the second request; doubles"
-    )
+    backoff_s: fields.Seconds = Field(default=0.5, description="before the second request; doubles")
     timeout_s: fields.Seconds | None = Field(
-        default=None,
-        alias="timeout",
-        description="breaks off one request without its whole answer by then: it failed",
+        default=None, description="breaks off one request without its whole answer by then: it failed"
     )
     patience_s: fields.Seconds | None = Field(
-        default=None, alias="patience", description="leaves without a first token by then"
+        default=None, description="leaves without a first token by then"
     )
     answer_patience_s: fields.Seconds | None = Field(
-        default=None, alias="answer_patience", description="leaves without the whole answer by then"
+        default=None, description="leaves without the whole answer by then"
     )
 
     @model_validator(mode="after")
     def _bounded(self) -> "Clients":
         if self.attempts > ATTEMPTS_MAX:
             what = f"nobody asks {self.attempts:,} times for one thing"
-            raise refusal(ValueRefusedError, what, f"write {ATTEMPTS_MAX:,} `attempts` or fewer")
+            raise refusal(what, f"write {ATTEMPTS_MAX:,} `attempts` or fewer")
         return self
 
     def idle_fields(self) -> dict[str, str]:
@@ -163,18 +153,16 @@ class FleetChange(Part):
     )
     borrow_fraction: fields.Fraction = Field(
         default=0.0,
-        alias="borrow",
         description="pools split: bulk work goes to the other pool too while that is at most so full",
     )
     ramp_w_per_min: Power | None = Field(
         default=None,
-        alias="ramp",
         description="by which the site's power may change in a minute; else what utilities usually allow of "
         "its load",
     )
     start: Literal["ready", "cold"] = Field(default="ready", description="how the run finds its replicas")
     storage_bytes_per_s: Bandwidth | None = Field(
-        default=None, alias="storage", description="what the store of weights gives to all starts together"
+        default=None, description="what the store of weights gives to all starts together"
     )
     peer_bytes_per_s: Bandwidth | None = Field(
         default=None, alias="peers", description="what a ready replica gives to others that start"
@@ -186,15 +174,9 @@ class FleetChange(Part):
     @model_validator(mode="after")
     def _some(self) -> "FleetChange":
         if self.replicas == 0:
-            raise refusal(
-                ValueRefusedError, "`replicas: 0` serves nobody", "write 1 or more, or leave it as planned"
-            )
+            raise refusal("`replicas: 0` serves nobody", "write 1 or more, or leave it as planned")
         if self.replicas is not None and self.spares is not None:
-            raise refusal(
-                ValueRefusedError,
-                "`replicas` counts the spares in: `spares` contradicts it",
-                "write one of them",
-            )
+            raise refusal("`replicas` counts the spares in: `spares` contradicts it", "write one of them")
         return self
 
 
@@ -231,34 +213,28 @@ class FaultEvent(Part):
     """Something that goes wrong, or a release that may be."""
 
     kind: FaultKind = Field(description="what happens")
-    at_s: Moment = Field(default=0.0, alias="at", description="when")
-    for_s: fields.Seconds | None = Field(default=None, alias="for", description="how long; else to the end")
+    at_s: Moment = Field(default=0.0, description="when")
+    for_s: fields.Seconds | None = Field(default=None, description="how long; else to the end")
     back_after_s: fields.Seconds | None = Field(
-        default=None, alias="back_after", description="when what was lost starts again; else never"
+        default=None, description="when what was lost starts again; else never"
     )
     replicas: fields.PositiveCount = Field(default=1, description="how many replicas, the first ones")
     nodes: fields.PositiveCount = Field(
         default=1, description="how many nodes of the cluster, the first ones"
     )
     zone: fields.PositiveCount = Field(default=1, description="which zone, counted from 1")
-    slowdown_ratio: Slowdown = Field(
-        default=1.0, alias="slowdown", description="times as long for every step"
-    )
+    slowdown_ratio: Slowdown = Field(default=1.0, description="times as long for every step")
     bandwidth_fraction: fields.Fraction = Field(
-        default=1.0, alias="bandwidth", description="what the store of weights still gives"
+        default=1.0, description="what the store of weights still gives"
     )
     pool: ClassName | None = Field(
         default=None, description="of the pool that serves this class; else of every pool"
     )
-    rate_per_s: fields.Rate = Field(default=1.0, alias="rate", description="crashes of one replica")
+    rate_per_s: fields.Rate = Field(default=1.0, description="crashes of one replica")
     cause: fields.Text = Field(default="process", description="in words; of a node, a known one, else host")
     version: fields.Name = Field(default="next", description="of the release")
-    errors_fraction: fields.Fraction = Field(
-        default=0.0, alias="errors", description="of the release's requests that fail"
-    )
-    quality_drop_fraction: fields.Fraction = Field(
-        default=0.0, alias="quality_drop", description="that its answers lose"
-    )
+    errors_fraction: fields.Fraction = Field(default=0.0, description="of the release's requests that fail")
+    quality_drop_fraction: fields.Fraction = Field(default=0.0, description="that its answers lose")
 
     @property
     def may_say(self) -> frozenset[str]:
@@ -277,7 +253,7 @@ class FaultEvent(Part):
         kind = str(value.get("kind")) if isinstance(value, dict) else ""
         for key in FAULT_KEYS[kind][0] if kind in FAULT_KEYS else ():
             if key not in value:
-                raise refusal(ValueRefusedError, f"a `{kind}` needs `{key}`", f"write `{key}:` beside it")
+                raise refusal(f"a `{kind}` needs `{key}`", f"write `{key}:` beside it")
         return value
 
     @property

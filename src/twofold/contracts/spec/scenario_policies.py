@@ -1,13 +1,13 @@
 """Which policies of the gate a scenario turns on, and with what settings."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
+from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
 from twofold.contracts.spec.scenario_parts import ClassName
-from twofold.core import Dimension, ValueRefusedError
+from twofold.core import Dimension
 
 Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
 Switch = Literal["on", "off"]
@@ -16,12 +16,8 @@ Switch = Literal["on", "off"]
 class Switched(Part):
     """A policy with settings: `on` and `off` alone will do, and what is set is on."""
 
+    text_form = "switch"
     switch: Switch = Field(default="on", description="`on` or `off`; the text form says it")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"switch": value} if isinstance(value, str) else value
 
     @property
     def is_on(self) -> bool:
@@ -40,16 +36,14 @@ class ClassLimit(Part):
     """What all tenants together may ask of one class."""
 
     class_name: ClassName = Field(alias="class", description="of the service")
-    requests_per_s: fields.Rate | None = Field(default=None, alias="requests", description="of all tenants")
-    tokens_per_s: TokenRate | None = Field(
-        default=None, alias="tokens", description="of all tenants, prompts and answers"
-    )
+    requests_per_s: fields.Rate | None = Field(default=None, description="of all tenants")
+    tokens_per_s: TokenRate | None = Field(default=None, description="of all tenants, prompts and answers")
 
     @model_validator(mode="after")
     def _some(self) -> "ClassLimit":
         if self.requests_per_s is None and self.tokens_per_s is None:
             what = f"the limit of class `{self.class_name}` limits nothing"
-            raise refusal(ValueRefusedError, what, "write `requests`, `tokens`, or both")
+            raise refusal(what, "write `requests`, `tokens`, or both")
         return self
 
 
@@ -57,24 +51,19 @@ class Limits(Switched):
     """Rate limits, of each tenant and of classes."""
 
     requests_per_s: fields.Rate | None = Field(
-        default=None,
-        alias="requests",
-        description="of one tenant; where nothing is limited, twice its share of the peak",
+        default=None, description="of one tenant; where nothing is limited, twice its share of the peak"
     )
-    tokens_per_s: TokenRate | None = Field(
-        default=None, alias="tokens", description="of one tenant, prompts and answers"
-    )
+    tokens_per_s: TokenRate | None = Field(default=None, description="of one tenant, prompts and answers")
     classes: Annotated[tuple[ClassLimit, ...], Listed] = Field(
         default=(), description="of all tenants together"
     )
 
     @model_validator(mode="after")
     def _once(self) -> "Limits":
-        names = [each.class_name for each in self.classes]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = first_twice([each.class_name for each in self.classes])
         if twice is not None:
-            what = f"class `{twice}` has two limits"
-            raise refusal(ValueRefusedError, what, "write `requests` and `tokens` of a class as one")
+            hint = "write `requests` and `tokens` of a class as one"
+            raise refusal(f"class `{twice}` has two limits", hint)
         return self
 
 
@@ -82,15 +71,13 @@ class Queue(Switched):
     """Fair queues by class and tenant, where no replica has room."""
 
     depth: fields.PositiveCount = Field(default=1000, description="requests of a class that may wait")
-    wait_s: fields.Seconds = Field(default=30.0, alias="wait", description="that a request waits at most")
+    wait_s: fields.Seconds = Field(default=30.0, description="that a request waits at most")
 
 
 class Degradation(Switched):
     """Under overload bulk classes are shed first, then answers are made shorter."""
 
-    shortest_fraction: fields.Fraction = Field(
-        default=0.5, alias="shortest", description="of its limit that an answer keeps"
-    )
+    shortest_fraction: fields.Fraction = Field(default=0.5, description="of its limit that an answer keeps")
 
 
 class RetryBudget(Switched):
@@ -113,7 +100,7 @@ class Scaling(Switched):
     @model_validator(mode="after")
     def _ordered(self) -> "Scaling":
         if self.most is not None and self.most < self.least:
-            raise refusal(ValueRefusedError, f"`most: {self.most}` is below `least: {self.least}`")
+            raise refusal(f"`most: {self.most}` is below `least: {self.least}`")
         return self
 
 
@@ -147,8 +134,6 @@ class Policies(Part):
     def _agree(self) -> "Policies":
         if self.warm.is_on and not self.scaling.is_on:
             raise refusal(
-                ValueRefusedError,
-                "`warm` is on, but nothing would start from it: `scaling` is off",
-                "write `scaling: on`",
+                "`warm` is on, but nothing would start from it: `scaling` is off", "write `scaling: on`"
             )
         return self

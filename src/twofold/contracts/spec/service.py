@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Listed, Part, refusal
+from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import DAY_S, ValueRefusedError
+from twofold.core import DAY_S
 from twofold.perf import DEFAULT_ENGINE, SPEC_ENGINES
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
@@ -25,54 +25,36 @@ Preset = Literal["conversational", "documents", "batch"]
 class Lengths(Part):
     """Tokens of one request's input or output: a mean, and how long the long ones are."""
 
-    mean_tokens: fields.Tokens = Field(alias="mean", description="mean of all requests")
+    text_form = "mean"
+    mean_tokens: fields.Tokens = Field(description="mean of all requests")
     p95_tokens: fields.Tokens = Field(
         default_factory=lambda data: 3 * data.get("mean_tokens", 1.0),
-        alias="p95",
         description="95th percentile; three times the mean where it is not given",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"mean": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _ordered(self) -> "Lengths":
         if self.p95_tokens < self.mean_tokens * 0.5:
-            raise refusal(
-                ValueRefusedError,
-                f"p95 of {self.p95_tokens:g} tokens is far below the mean of {self.mean_tokens:g}",
-            )
+            raise refusal(f"p95 of {self.p95_tokens:g} tokens is far below the mean of {self.mean_tokens:g}")
         return self
 
 
-def _azure_input() -> Lengths:
-    return Lengths.model_validate({"mean": "1155 tok", "p95": "4083 tok"})
-
-
-def _azure_output() -> Lengths:
-    return Lengths.model_validate({"mean": "211 tok", "p95": "451 tok"})
+AZURE_INPUT = Lengths.model_validate({"mean": "1155 tok", "p95": "4083 tok"})
+AZURE_OUTPUT = Lengths.model_validate({"mean": "211 tok", "p95": "451 tok"})
 
 
 class Traffic(Part):
     """How requests arrive. One of `rate`, `trace`, `tokens_per_day`. Default lengths are Azure's of 2023."""
 
-    rate_per_s: fields.Rate | None = Field(
-        default=None, alias="rate", description="requests, mean over the week"
-    )
-    peak_ratio: fields.PeakRatio = Field(
-        default=2.0, alias="peak", description="busiest minutes over the mean"
-    )
+    rate_per_s: fields.Rate | None = Field(default=None, description="requests, mean over the week")
+    peak_ratio: fields.PeakRatio = Field(default=2.0, description="busiest minutes over the mean")
     profile: Profile = Field(default="consumer", description="shape of the week")
-    input: Lengths = Field(default_factory=_azure_input, description="tokens that a request sends")
-    output: Lengths = Field(default_factory=_azure_output, description="tokens that it gets")
+    input: Lengths = Field(default_factory=lambda: AZURE_INPUT, description="tokens that a request sends")
+    output: Lengths = Field(default_factory=lambda: AZURE_OUTPUT, description="tokens that it gets")
     trace: fields.FilePath | None = Field(default=None, description="a csv or csv.gz of arrivals and lengths")
-    scale_ratio: fields.Multiplier = Field(
-        default=1.0, alias="scale", description="factor on the trace's rate"
-    )
+    scale_ratio: fields.Multiplier = Field(default=1.0, description="factor on the trace's rate")
     shared_prefix_fraction: fields.Fraction = Field(
-        default=0.0, alias="shared_prefix", description="part of the input tokens that the prefix cache holds"
+        default=0.0, description="part of the input tokens that the prefix cache holds"
     )
     tokens_per_day: fields.ManyTokens | None = Field(
         default=None, description="input and output tokens, any time of day"
@@ -80,13 +62,8 @@ class Traffic(Part):
 
     @model_validator(mode="after")
     def _one_source(self) -> "Traffic":
-        keys = {"rate": self.rate_per_s, "trace": self.trace, "tokens_per_day": self.tokens_per_day}
-        given = [key for key, value in keys.items() if value is not None]
-        if len(given) != 1:
-            what = f"gives {' and '.join(f'`{key}`' for key in given)}" if given else "says no amount"
-            raise refusal(
-                ValueRefusedError, f"traffic {what}", "write one of `rate`, `trace`, `tokens_per_day`"
-            )
+        ways = {"rate": self.rate_per_s, "trace": self.trace, "tokens_per_day": self.tokens_per_day}
+        need_one("traffic", ways)
         return self
 
     def idle_fields(self) -> dict[str, str]:
@@ -109,32 +86,16 @@ class Traffic(Part):
 class SloTargets(Part):
     """What a class promises. Absent: not promised."""
 
-    ttft_p50_s: fields.Latency | None = Field(
-        default=None, alias="ttft_p50", description="time to the first token, median"
-    )
-    ttft_p95_s: fields.Latency | None = Field(
-        default=None, alias="ttft_p95", description="time to the first token"
-    )
-    ttft_p99_s: fields.Latency | None = Field(
-        default=None, alias="ttft_p99", description="time to the first token"
-    )
-    tpot_p50_s: fields.Latency | None = Field(
-        default=None, alias="tpot_p50", description="time per further token, median"
-    )
-    tpot_p95_s: fields.Latency | None = Field(
-        default=None, alias="tpot_p95", description="time per further token"
-    )
-    tpot_p99_s: fields.Latency | None = Field(
-        default=None, alias="tpot_p99", description="time per further token"
-    )
-    e2e_p50_s: fields.Latency | None = Field(
-        default=None, alias="e2e_p50", description="whole answer, median"
-    )
-    e2e_p95_s: fields.Latency | None = Field(default=None, alias="e2e_p95", description="whole answer")
-    e2e_p99_s: fields.Latency | None = Field(default=None, alias="e2e_p99", description="whole answer")
-    finish_within_s: fields.Span | None = Field(
-        default=None, alias="finish_within", description="a day's work is done by then"
-    )
+    ttft_p50_s: fields.Latency | None = Field(default=None, description="time to the first token, median")
+    ttft_p95_s: fields.Latency | None = Field(default=None, description="time to the first token")
+    ttft_p99_s: fields.Latency | None = Field(default=None, description="time to the first token")
+    tpot_p50_s: fields.Latency | None = Field(default=None, description="time per further token, median")
+    tpot_p95_s: fields.Latency | None = Field(default=None, description="time per further token")
+    tpot_p99_s: fields.Latency | None = Field(default=None, description="time per further token")
+    e2e_p50_s: fields.Latency | None = Field(default=None, description="whole answer, median")
+    e2e_p95_s: fields.Latency | None = Field(default=None, description="whole answer")
+    e2e_p99_s: fields.Latency | None = Field(default=None, description="whole answer")
+    finish_within_s: fields.Span | None = Field(default=None, description="a day's work is done by then")
 
     def latencies_s(self) -> dict[str, float]:
         """The promised latencies by goal, `ttft_p95` and its like."""
@@ -184,33 +145,25 @@ class LatencyClass(Part):
     @model_validator(mode="after")
     def _promises(self) -> "LatencyClass":
         if not any(value is not None for _, value in self.slo):
-            raise refusal(
-                ValueRefusedError,
-                "`slo` promises nothing",
-                "write for example `ttft_p95: 500 ms`, or a preset",
-            )
+            raise refusal("`slo` promises nothing", "write for example `ttft_p95: 500 ms`, or a preset")
         return self
 
 
 class Variant(Part):
     """A smaller or sparser model that may serve instead."""
 
+    text_form = "model"
     model: ModelReference = Field(description="a distilled, pruned or smaller model")
     quality_note: fields.Text = Field(
         default="quality not stated", description="what is lost, in the user's words"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"model": value} if isinstance(value, str) else value
 
 
 class Users(Part):
     """People of one region, who send a part of a service's requests."""
 
     region: fields.RegionName = Field(description="where they are")
-    share_fraction: fields.Fraction = Field(alias="share", description="of the requests")
+    share_fraction: fields.Fraction = Field(description="of the requests")
 
 
 class Service(Part):
@@ -221,9 +174,7 @@ class Service(Part):
     variants: Annotated[tuple[Variant, ...], Listed] = Field(
         default=(), description="models that may serve instead"
     )
-    availability_fraction: fields.Availability = Field(
-        default=0.999, alias="availability", description="of the year"
-    )
+    availability_fraction: fields.Availability = Field(default=0.999, description="of the year")
     zones: fields.ZoneCount = Field(
         default=1, description="zones to spread over; the loss of one is survived from 2"
     )
@@ -252,7 +203,5 @@ class Service(Part):
     def _all_users(self) -> "Service":
         shares = sum(each.share_fraction for each in self.users)
         if self.users and abs(shares - 1.0) > 0.005:
-            raise refusal(
-                ValueRefusedError, f"the shares of `users` add up to {100 * shares:.0f} %", "make them 100 %"
-            )
+            raise refusal(f"the shares of `users` add up to {100 * shares:.0f} %", "make them 100 %")
         return self

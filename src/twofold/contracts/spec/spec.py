@@ -11,7 +11,7 @@ from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import ComplianceSpec, FacilityKeys, Supply
 from twofold.contracts.spec.training_run import TrainingRun
-from twofold.core import EmptyError, ValueRefusedError
+from twofold.core import EmptyError
 
 
 class Spec(Part):
@@ -50,13 +50,9 @@ class Spec(Part):
     @model_validator(mode="after")
     def _something_to_plan(self) -> "Spec":
         if not self.training and not self.services:
-            raise refusal(EmptyError, "a spec plans something", "write `training:`, `serving:` or both")
+            raise refusal("a spec plans something", "write `training:`, `serving:` or both", kind=EmptyError)
         for half, entries in (("training", self.training), ("serving", self.services)):
             names = Counter(entry.name for entry in entries)
             for name in (name for name, count in names.items() if count > 1):
-                raise refusal(
-                    ValueRefusedError,
-                    f"two entries of `{half}` are named `{name}`",
-                    "give each its own `name`",
-                )
+                raise refusal(f"two entries of `{half}` are named `{name}`", "give each its own `name`")
         return self

@@ -7,7 +7,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_v
 
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
-from twofold.core import Dimension, ValueRefusedError
+from twofold.core import Dimension
 
 Currency = Literal["USD", "EUR", "GBP", "CHF", "JPY", "CAD", "AUD", "INR"]
 MoneyPerHour = Annotated[float, Quantity(Dimension.MONEY_PER_HOUR, "$/h")]
@@ -31,15 +31,13 @@ Recorded = Literal["audit", "content", "attribution"]
 class Economics(Part):
     """Terms of money. Prices of the catalogue are in USD, before discount and tax."""
 
-    discount_fraction: fields.Fraction = Field(
-        default=0.0, alias="discount", description="off list prices of rented machines"
-    )
+    discount_fraction: fields.Fraction = Field(default=0.0, description="off list prices of rented machines")
     tax_fraction: fields.Fraction = Field(
-        default=0.0, alias="tax", description="on every line of the bill, after discount"
+        default=0.0, description="on every line of the bill, after discount"
     )
     currency: Currency = Field(default="USD", description="that totals are also shown in")
     exchange_ratio: fields.Multiplier = Field(
-        default=1.0, alias="exchange", description="units of the currency for one USD, `0.92x`"
+        default=1.0, description="units of the currency for one USD, `0.92x`"
     )
     downtime_usd_per_h: MoneyPerHour | None = Field(
         default=None, alias="downtime_cost", description="what an hour costs in which the service is down"
@@ -48,20 +46,17 @@ class Economics(Part):
         default=5, description="over which owned machines are paid off, and owned and rented are compared"
     )
     cost_of_capital_fraction: fields.Fraction | None = Field(
-        default=None, alias="cost_of_capital", description="interest of what machines are bought with, a year"
+        default=None, description="interest of what machines are bought with, a year"
     )
     staff_count: fields.Count | None = Field(
-        default=None, alias="staff", description="people who run owned machines; by the megawatt where absent"
+        default=None, description="people who run owned machines; by the megawatt where absent"
     )
-    salary_usd: Money | None = Field(
-        default=None, alias="salary", description="of one of them with everything, a year"
-    )
+    salary_usd: Money | None = Field(default=None, description="of one of them with everything, a year")
 
     @model_validator(mode="after")
     def _exchanged(self) -> "Economics":
         if self.currency != "USD" and "exchange_ratio" not in self.model_fields_set:
             raise refusal(
-                ValueRefusedError,
                 f"currency `{self.currency}` has no rate",
                 f"write `exchange: 0.92x`: how many {self.currency} one USD is",
             )
@@ -88,7 +83,7 @@ class Owned(Part):
     @model_validator(mode="after")
     def _one_of(self) -> "Owned":
         if (self.node is None) == (self.accelerator is None):
-            raise refusal(ValueRefusedError, "give a `node` or an `accelerator`", "write one of them")
+            raise refusal("give a `node` or an `accelerator`", "write one of them")
         return self
 
 
@@ -120,13 +115,13 @@ class Season(Part):
     """Months in which requests come at another rate."""
 
     months: Annotated[tuple[MonthName, ...], Listed] = Field(min_length=1, description="months of the year")
-    factor_ratio: fields.Multiplier = Field(alias="factor", description="on the rate of every waiting class")
+    factor_ratio: fields.Multiplier = Field(description="on the rate of every waiting class")
 
     @field_validator("months", mode="after")
     @classmethod
     def _each_once(cls, months: tuple[MonthName, ...]) -> tuple[MonthName, ...]:
         if twice := _twice(months):
-            raise refusal(ValueRefusedError, f"`months` names {twice} twice", "write each month once")
+            raise refusal(f"`months` names {twice} twice", "write each month once")
         return months
 
 
@@ -136,12 +131,10 @@ class Supply(Part):
     own: Annotated[tuple[Owned, ...], Listed] = Field(default=(), description="machines you have")
     shop: Shop = Field(default=Shop(), description="what may be rented")
     budget_usd: fields.Dollars | None = Field(
-        default=None, alias="budget", description="the most that the first year may cost"
+        default=None, description="the most that the first year may cost"
     )
     virtual_overhead_fraction: fields.Fraction = Field(
-        default=0.03,
-        alias="virtual_overhead",
-        description="time lost on nodes that the catalogue marks as virtualised",
+        default=0.03, description="time lost on nodes that the catalogue marks as virtualised"
     )
     quotes: fields.FilePath | None = Field(
         default=None, description="a csv of offers that were made to you, beside those of the catalogue"
@@ -158,7 +151,7 @@ class Supply(Part):
         default=None, description="different accelerators in the portfolio, at most"
     )
     oversubscription_ratio: fields.PeakRatio = Field(
-        default=1.0, alias="oversubscription", description="of the fabric between nodes, 4x for 4:1"
+        default=1.0, description="of the fabric between nodes, 4x for 4:1"
     )
     economics: Economics = Field(default=Economics(), description="discount, tax, currency, downtime, owning")
 
@@ -167,7 +160,6 @@ class Supply(Part):
     def _apart(cls, seasons: tuple[Season, ...]) -> tuple[Season, ...]:
         if twice := _twice([month for season in seasons for month in season.months]):
             raise refusal(
-                ValueRefusedError,
                 f"seasons overlap: {twice} in more than one",
                 "write each month once, with the product of its factors",
             )
@@ -185,15 +177,11 @@ class SiteKeys(Part):
     name: fields.Name = Field(description="its name on screens")
     region: fields.RegionName = Field(description="the catalogue region that it is nearest to")
     electricity_usd_per_kwh: Electricity | None = Field(
-        default=None, alias="electricity", description="price of energy there; the region's else"
+        default=None, description="price of energy there; the region's else"
     )
-    power_cap_w: SitePower | None = Field(
-        default=None, alias="power_cap", description="the most that the grid connection gives"
-    )
+    power_cap_w: SitePower | None = Field(default=None, description="the most that the grid connection gives")
     cooling: Cooling | None = Field(default=None, description="what is built there; any else")
-    backbone_bytes_per_s: Rate | None = Field(
-        default=None, alias="backbone", description="link over which data sets arrive"
-    )
+    backbone_bytes_per_s: Rate | None = Field(default=None, description="link over which data sets arrive")
 
 
 class FacilityKeys(Part):
@@ -203,28 +191,24 @@ class FacilityKeys(Part):
         default=None, description="how racks are cooled; the cheapest that works else"
     )
     climate: Climate | None = Field(default=None, description="for PUE and water; by latitude else")
-    rack_power_w: Power | None = Field(
-        default=None, alias="rack_power", description="the most that one rack may be fed"
-    )
+    rack_power_w: Power | None = Field(default=None, description="the most that one rack may be fed")
     rack_units: fields.PositiveCount | None = Field(default=None, description="usable units of one rack")
     rack_ports: fields.PositiveCount | None = Field(
         default=None, description="network ports that one rack is wired for"
     )
     power_cap_w: SitePower | None = Field(
-        default=None, alias="power_cap", description="the most that the building may draw at the meter"
+        default=None, description="the most that the building may draw at the meter"
     )
-    pue_ratio: Ratio | None = Field(
-        default=None, alias="pue", description="of the building, where it is known"
-    )
+    pue_ratio: Ratio | None = Field(default=None, description="of the building, where it is known")
     electricity_usd_per_kwh: Electricity | None = Field(
-        default=None, alias="electricity", description="price of energy; the region's else"
+        default=None, description="price of energy; the region's else"
     )
     tier: Tier = Field(default="III", description="redundancy of power and cooling, by Uptime's tiers")
     accelerator_cap_fraction: fields.Fraction | None = Field(
-        default=None, alias="accelerator_cap", description="power limit of accelerators, of the vendor's"
+        default=None, description="power limit of accelerators, of the vendor's"
     )
     dataset_bytes: Data | None = Field(
-        default=None, alias="dataset", description="what a site must receive; by the runs' tokens else"
+        default=None, description="what a site must receive; by the runs' tokens else"
     )
     sites: Annotated[tuple[SiteKeys, ...], Listed] = Field(
         default=(), description="places to rank; the regions that the plan rents in, and the cheapest, else"
@@ -234,9 +218,10 @@ class FacilityKeys(Part):
 class ComplianceSpec(Part):
     """A regime of the catalogue's table `regimes`; `custom` is a row of yours in the folder `catalog/`."""
 
+    text_form = "regime"
     regime: RegimeName = Field(description="which rules; the text form says it")
     users_count: fields.PositiveCount = Field(
-        default=200, alias="users", description="people with an account: they are trained, some investigated"
+        default=200, description="people with an account: they are trained, some investigated"
     )
     recorded: Recorded = Field(
         default="content",
@@ -244,13 +229,8 @@ class ComplianceSpec(Part):
         "(attribution)",
     )
     retention_s: fields.Span | None = Field(
-        default=None, alias="retention", description="how long logs are kept; the regime's when left out"
+        default=None, description="how long logs are kept; the regime's when left out"
     )
     cites: Annotated[tuple[fields.MandateName, ...], Listed] = Field(
         default=(), description="mandates that your papers rest on, as table `mandates` names them"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"regime": value} if isinstance(value, str) else value

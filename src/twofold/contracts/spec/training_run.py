@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, field_validator, model_validator
 
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Part, refusal
+from twofold.contracts.spec.fields import Part, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import DAY_S, YEAR_S, Dimension, ValueRefusedError, errors, parse_quantity
+from twofold.core import DAY_S, YEAR_S, Dimension, errors, parse_quantity
 from twofold.perf import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
@@ -19,15 +19,9 @@ Optimizer = Literal["adam", "adam8bit", "adafactor", "muon", "sgd"]
 class Headroom(Part):
     """Accelerator-hours on top of the run itself, by cause."""
 
-    retries_fraction: fields.Headroom = Field(
-        default=0.05, alias="retries", description="failed and repeated attempts"
-    )
-    validation_fraction: fields.Headroom = Field(
-        default=0.02, alias="validation", description="evaluation passes"
-    )
-    experiments_fraction: fields.Headroom = Field(
-        default=0.15, alias="experiments", description="trials before the run"
-    )
+    retries_fraction: fields.Headroom = Field(default=0.05, description="failed and repeated attempts")
+    validation_fraction: fields.Headroom = Field(default=0.02, description="evaluation passes")
+    experiments_fraction: fields.Headroom = Field(default=0.15, description="trials before the run")
 
     @property
     def total_fraction(self) -> float:
@@ -46,9 +40,7 @@ class Headroom(Part):
 class Checkpoint(Part):
     """How checkpoints are written."""
 
-    write_within_s: fields.Seconds = Field(
-        default=60.0, alias="write_within", description="longest pause for a write"
-    )
+    write_within_s: fields.Seconds = Field(default=60.0, description="longest pause for a write")
 
 
 class Window(Part):
@@ -60,9 +52,7 @@ class Window(Part):
     @model_validator(mode="after")
     def _forward(self) -> "Window":
         if self.end < self.start:
-            raise refusal(
-                ValueRefusedError, f"a window ends on `{self.end}` before it starts on `{self.start}`"
-            )
+            raise refusal(f"a window ends on `{self.end}` before it starts on `{self.start}`")
         return self
 
     @property
@@ -81,16 +71,10 @@ class TrainingRun(Part):
         description="its name in paths of the plan",
     )
     model: ModelReference = Field(description="what is trained")
-    sequence_tokens: fields.Tokens = Field(
-        default=8192.0, alias="sequence", description="tokens of one sequence"
-    )
+    sequence_tokens: fields.Tokens = Field(default=8192.0, description="tokens of one sequence")
     global_batch_sequences: Annotated[
         int, WithJsonSchema({"type": "string", "description": "for example `512 seq` or `4 Mtok`"})
-    ] = Field(
-        default=512,
-        alias="global_batch",
-        description="sequences per step; tokens when they divide by the sequence",
-    )
+    ] = Field(default=512, description="sequences per step; tokens when they divide by the sequence")
     tokens: fields.ManyTokens | None = Field(
         default=None, description="tokens to train on; or `samples`, or `steps`"
     )
@@ -104,9 +88,7 @@ class TrainingRun(Part):
     framework: fields.FrameworkName = Field(
         default=DEFAULT_FRAMEWORK, description="training software; sets overlaps and host costs"
     )
-    deadline_s: fields.Span | None = Field(
-        default=None, alias="deadline", description="longest time from start to end"
-    )
+    deadline_s: fields.Span | None = Field(default=None, description="longest time from start to end")
     window: Window | None = Field(
         default=None, description="calendar days that the run may use, instead of a deadline"
     )
@@ -135,27 +117,16 @@ class TrainingRun(Part):
     @classmethod
     def _whole(cls, value: float) -> float:
         if value != int(value):
-            raise refusal(
-                errors.QuantityError, f"a sequence of {value:g} tokens is not a whole number of tokens"
-            )
+            what = f"a sequence of {value:g} tokens is not a whole number of tokens"
+            raise refusal(what, kind=errors.QuantityError)
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingRun":
-        amounts = [key for key in ("tokens", "samples", "steps") if getattr(self, key) is not None]
-        if len(amounts) != 1:
-            given = f"gives {' and '.join(f'`{key}`' for key in amounts)}" if amounts else "says no amount"
-            raise refusal(
-                ValueRefusedError,
-                f"training `{self.name}` {given}",
-                "write one of `tokens`, `samples`, `steps`",
-            )
+        amounts = {"tokens": self.tokens, "samples": self.samples, "steps": self.steps}
+        need_one(f"training `{self.name}`", amounts)
         if self.deadline_s is not None and self.window is not None:
-            raise refusal(
-                ValueRefusedError,
-                f"training `{self.name}` has a `deadline` and a `window`",
-                "write one of them",
-            )
+            raise refusal(f"training `{self.name}` has a `deadline` and a `window`", "write one of them")
         return self
 
     def idle_fields(self) -> dict[str, str]:
@@ -219,19 +190,14 @@ def batch_sequences(text: str, sequence_tokens: float) -> int:
         try:
             tokens = parse_quantity(text, Dimension.TOKENS)
         except errors.QuantityError:
-            raise refusal(type(error), error.message, error.hint) from error
+            raise refusal(error.message, error.hint, kind=type(error)) from error
         sequences = tokens / sequence_tokens
         if sequences != int(sequences):
             near = max(1, round(sequences))
-            raise refusal(
-                errors.BatchError,
-                f"a batch of `{text}` does not divide by the sequence of {sequence_tokens:,.0f} tokens",
-                f"write `{near} seq`, which is {near * sequence_tokens:,.0f} tokens",
-            ) from error
+            what = f"a batch of `{text}` does not divide by the sequence of {sequence_tokens:,.0f} tokens"
+            hint = f"write `{near} seq`, which is {near * sequence_tokens:,.0f} tokens"
+            raise refusal(what, hint, kind=errors.BatchError) from error
     if sequences != int(sequences) or sequences < 1:
-        raise refusal(
-            errors.QuantityError,
-            f"`{text}` is not a whole number of sequences",
-            "write for example `512 seq`",
-        )
+        what = f"`{text}` is not a whole number of sequences"
+        raise refusal(what, "write for example `512 seq`", kind=errors.QuantityError)
     return int(sequences)

@@ -20,13 +20,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from twofold.core import (
-    EmptyError,
-    FileError,
-    InputError,
-    Place,
-    ShapeError,
-)
+from twofold.core import EmptyError, FileError, InputError, Place, ShapeError
 
 DEPTH_LIMIT = 20
 NODE_LIMIT = 20_000  # texts, lists and mappings; the largest portfolio has a few thousand
@@ -98,9 +92,8 @@ def read_nodes(text: str, file: str) -> Node:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file, 1, 1)
-        raise SyntaxTextError(
-            _first_line(error.problem), place=place, hint=_syntax_hint(error, text)
-        ) from error
+        hint = _syntax_hint(error, text)
+        raise SyntaxTextError(_first_line(error.problem), place=place, hint=hint) from error
     except (YAMLError, ValueError) as error:  # characters that YAML forbids; broken escapes
         raise SyntaxTextError(f"not YAML: {_first_line(error)}", place=Place(file, 1, 1)) from error
     if root is None:
@@ -148,9 +141,8 @@ def _assemble(events: Iterator[Any], file: str) -> Node | None:
 def _node(event: Any, place: Place) -> Node:
     if isinstance(event, AliasEvent) or event.anchor is not None:
         name = f"{'*' if isinstance(event, AliasEvent) else '&'}{str(event.anchor)[:32]}"
-        raise AliasError(
-            f"`{name}`: anchors and aliases are not read", place=place, hint="write the value again"
-        )
+        what = f"`{name}`: anchors and aliases are not read"
+        raise AliasError(what, place=place, hint="write the value again")
     if event.tag is not None and str(event.tag) != "!":
         raise SyntaxTextError(f"the tag `{str(event.tag)[:64]}` is not read", place=place, hint="remove it")
     if isinstance(event, ScalarEvent):
@@ -165,12 +157,8 @@ def _attach(parent: Sequence | Mapping, node: Node) -> None:
         if not isinstance(node, Scalar):
             raise ShapeError("a key is one text", place=node.place, hint="quote braces that belong to a text")
         if node.text in parent.keys:
-            first = parent.keys[node.text]
-            raise DuplicateKeyError(
-                f"`{node.text[:64]}` stands here twice",
-                place=node.place,
-                hint=f"the first is in line {first.line}",
-            )
+            hint = f"the first is in line {parent.keys[node.text].line}"
+            raise DuplicateKeyError(f"`{node.text[:64]}` stands here twice", place=node.place, hint=hint)
         parent.pending = node
         parent.keys[node.text] = node.place
     else:
