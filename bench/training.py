@@ -63,7 +63,10 @@ def _repeat(layouts: Layouts, count: int) -> Layouts:
 
 def price_block(job: TrainingJob, cluster: Cluster, stack: Stack, layouts: Layouts) -> float:
     """Seconds to give a block of layouts their step and their memory."""
-    return _timed(lambda: (step_time(job, layouts, cluster, stack), memory(job, layouts, stack)))[0]
+    work = job.workload
+    return _timed(
+        lambda: (step_time(work, job.precision, layouts, cluster, stack), memory(work, layouts, stack))
+    )[0]
 
 
 def print_search(name: str, limits: Limits) -> None:

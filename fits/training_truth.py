@@ -22,7 +22,7 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, Network
-from twofold.training import Layouts, Stack, Workload, software_family, workload_memory
+from twofold.training import Layouts, Stack, Workload, memory, software_family
 from twofold.training.step import BareStep, bare_step, bare_step_time, step_traffic
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
@@ -173,5 +173,5 @@ def log_errors(truth: Truth, columns: Columns, values: Values) -> Values:
 
 def memory_log_error(truth: Truth, stack: Stack) -> Values:
     """log(predicted / measured) peak memory, both as the row's framework prints it."""
-    held = workload_memory(truth.work, truth.layouts, stack)
+    held = memory(truth.work, truth.layouts, stack)
     return np.asarray(np.log(printed(held, truth.counter)) - truth.log_measured)

@@ -42,7 +42,7 @@ from twofold.perf import (
     load_constants,
     network,
 )
-from twofold.training import TrainingJob, layouts_of, load_stack, workload_step_time
+from twofold.training import TrainingJob, layouts_of, load_stack, step_time
 
 MEMORY_BYTES_PER_S, FLOPS_PER_S, HALF_FLOPS_PER_S = 10e9, 50e9, 20e9
 FLOOR_S, LINK_BYTES_PER_S = 8e-6, 1e9
@@ -174,7 +174,7 @@ def training_samples() -> list[Sample]:
         model = _llama(case.layers, case.hidden, case.vocab)
         job = TrainingJob(model, "pretrain", case.tokens, case.sequences * RANKS, "fp32")
         layout = layouts_of([(1, 1, 1, 1, 1, RANKS, 3, case.sequences, 0, 0)])
-        step = workload_step_time(job.workload, "fp32", layout, true_cluster(), stack)
+        step = step_time(job.workload, "fp32", layout, true_cluster(), stack)
         update_s = float(np.max(step.optimizer_s)) + HOST_STEP_S
         sizes: dict[str, float | int | str] = {name: getattr(case, name) for name in case.__slots__}
         samples.append(_same("train", sizes, float(np.max(step.total_s)) - update_s))

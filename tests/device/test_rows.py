@@ -77,7 +77,9 @@ def test_a_stack_that_no_fit_saw_is_predicted(fitted: FittedDevice, known: Modul
     constants = fitted.constants
     links = network(fitted.accelerator, known.RANKS, 6e7, "ethernet", constants)
     cluster = known.true_cluster().__class__(device(fitted.accelerator, constants), links, known.RANKS)
-    predicted_s = step_time(job, layout, cluster, load_stack(constants, "torchtitan", "fp32", "cpu")).total_s
+    predicted_s = step_time(
+        job.workload, job.precision, layout, cluster, load_stack(constants, "torchtitan", "fp32", "cpu")
+    ).total_s
     true_stack = load_stack(constants, "torchtitan", "fp32", "cpu").__class__
     shipped = load_stack(load_constants(), "torchtitan", "fp32", "cpu")
     values = {name: getattr(shipped, name) for name in shipped.__slots__}
@@ -91,7 +93,9 @@ def test_a_stack_that_no_fit_saw_is_predicted(fitted: FittedDevice, known: Modul
         "attention_factor": 1.0,
         "sharded_dp_factor": 1.5,
     }
-    true_s = step_time(job, layout, known.true_cluster(), true_stack(**values)).total_s
+    true_s = step_time(
+        job.workload, job.precision, layout, known.true_cluster(), true_stack(**values)
+    ).total_s
     assert float(np.max(predicted_s)) == pytest.approx(float(np.max(true_s)), rel=0.1)
 
 

@@ -290,7 +290,9 @@ def test_each_framework_prints_its_own_counter(
 
 def test_a_narrower_counter_or_a_larger_unit_prints_less() -> None:
     job = TrainingJob(load_catalog().model("llama-3.1-8b"), "pretrain", 4096, 64)
-    held = memory(job, layouts_of([(4, 1, 1, 2, 1, 8, 1, 1, 0, 1)]), load_stack(load_constants(), "nemo"))
+    held = memory(
+        job.workload, layouts_of([(4, 1, 1, 2, 1, 8, 1, 1, 0, 1)]), load_stack(load_constants(), "nemo")
+    )
     numbers = [printed(held, Counter(counts, 1e9)) for counts in ("allocated", "reserved", "device")]
     assert np.all(np.diff(np.ravel(numbers)) > 0)
     assert printed(held, Counter("device", 2**30)) == pytest.approx(numbers[-1] * 1e9 / 2**30)

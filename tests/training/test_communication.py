@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from twofold.training import layouts_of
 from twofold.training.communication import (
-    Gradients,
     context_parallel_s,
     data_parallel_s,
     expert_parallel_s,
@@ -15,7 +14,7 @@ from twofold.training.communication import (
     tensor_parallel_s,
 )
 
-GRADIENTS = Gradients(each_bytes=2.0, bucket_bytes=1e8)
+GRADIENTS = (2.0, 1e8)  # bytes per trained parameter, and of one collective
 ALONE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 
 
@@ -23,14 +22,14 @@ def test_one_device_talks_to_nobody(make_job, make_cluster) -> None:
     work, network = make_job("mixtral-8x7b").workload, make_cluster().network
     for exchange in (tensor_parallel_s, context_parallel_s, expert_parallel_s, handoff_s):
         assert np.all(exchange(work, ALONE, network) == 0), exchange.__name__
-    assert data_parallel_s(work, ALONE, network, GRADIENTS) == 0
+    assert data_parallel_s(work, ALONE, network, *GRADIENTS) == 0
 
 
 def test_large_gradients_take_the_ring_time(make_job, make_cluster) -> None:
     # 8 nodes, each rank with its own card: (d−1)/d · S/8 over one card, (a−1)/a · S over the links.
     job, cluster = make_job("llama-3.1-8b"), make_cluster(count=64)
     layouts = layouts_of([(1, 1, 1, 1, 1, 64, 0, 1, 0, 0)])
-    seconds = data_parallel_s(job.workload, layouts, cluster.network, GRADIENTS)
+    seconds = data_parallel_s(job.workload, layouts, cluster.network, *GRADIENTS)
     sent = 2 * job.model.parameters
     outer_s = 2 * 7 / 8 * sent / 8 / cluster.network.nic_bytes_per_s
     inner_s = 2 * 7 / 8 * sent / cluster.network.link_bytes_per_s
@@ -46,15 +45,15 @@ def test_a_faster_fabric_never_slows_an_exchange(make_job, make_cluster, stage: 
     layouts = layouts_of([(2, 2, 8, 2, 1, 8, stage, 1, 0, 1)])
     for exchange in (tensor_parallel_s, context_parallel_s, expert_parallel_s, handoff_s):
         assert exchange(work, layouts, fast) <= exchange(work, layouts, slow)
-    assert data_parallel_s(work, layouts, fast, GRADIENTS) < data_parallel_s(work, layouts, slow, GRADIENTS)
+    assert data_parallel_s(work, layouts, fast, *GRADIENTS) < data_parallel_s(work, layouts, slow, *GRADIENTS)
 
 
 def test_zero_3_pays_per_micro_batch(make_job, make_cluster) -> None:
     work, network = make_job("llama-3.1-8b", batch=512).workload, make_cluster().network
     few = layouts_of([(1, 1, 1, 1, 1, 64, 3, 8, 0, 0)])
     many = layouts_of([(1, 1, 1, 1, 1, 64, 3, 1, 0, 0)])
-    assert data_parallel_s(work, many, network, GRADIENTS) == pytest.approx(
-        8 * data_parallel_s(work, few, network, GRADIENTS)
+    assert data_parallel_s(work, many, network, *GRADIENTS) == pytest.approx(
+        8 * data_parallel_s(work, few, network, *GRADIENTS)
     )
 
 
@@ -77,10 +76,10 @@ def test_experts_beyond_the_domain_cost_the_fabric(make_job, make_cluster) -> No
 def test_small_buckets_cost_more_the_more_nodes_there_are(make_job, make_cluster) -> None:
     network, work = make_cluster().network, make_job().workload
     few, many = (layouts_of([(1, 1, 1, 1, 1, dp, 1, 1, 0, 0)]) for dp in (16, 1024))
-    large, small = Gradients(2.0, 1e9), Gradients(2.0, 1e7)
+    large, small = 1e9, 1e7
 
-    def seconds(layouts, gradients):  # type: ignore[no-untyped-def]
-        return float(data_parallel_s(work, layouts, network, gradients)[0])
+    def seconds(layouts, bucket_bytes):  # type: ignore[no-untyped-def]
+        return float(data_parallel_s(work, layouts, network, 2.0, bucket_bytes)[0])
 
     assert seconds(few, small) > seconds(few, large)
     assert seconds(many, small) - seconds(many, large) > 4 * (seconds(few, small) - seconds(few, large))

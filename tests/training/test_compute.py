@@ -31,7 +31,11 @@ def test_no_layer_beats_the_peak(make_job, make_cluster, stack) -> None:
         work = job.workload
         head = head_s(_alone(job, cluster, WHOLE), stack)
         layer = _parts(job, cluster, stack, WHOLE)
-        busy_s = job.model.layers * (layer.forward_s + layer.backward_s) + head.forward_s + head.backward_s
+        busy_s = (
+            job.model.layers * (layer.whole.forward_s + layer.whole.backward_s)
+            + head.forward_s
+            + head.backward_s
+        )
         flops = float(work.model_flops_per_token) * job.sequence_tokens
         assert flops / float(np.ravel(busy_s)[0]) < cluster.device.peak_flops_per_s["bf16"], name
 

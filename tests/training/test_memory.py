@@ -15,7 +15,7 @@ WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 
 def test_a_7b_model_lists_14_and_14_and_84_gb(make_job, stack) -> None:  # R-003
     job = make_job("llama-2-7b", batch=1, sequence=4096)
-    held = memory(job, WHOLE, stack)
+    held = memory(job.workload, WHOLE, stack)
     billions = job.model.parameters / 1e9
     assert held.weights_bytes[0] / 1e9 == pytest.approx(2 * billions)
     assert held.gradients_bytes[0] / 1e9 == pytest.approx(2 * billions)
@@ -28,7 +28,7 @@ def test_a_7b_model_lists_14_and_14_and_84_gb(make_job, stack) -> None:  # R-003
 
 def test_parts_sum_to_the_total_and_the_range_holds_it(make_job, make_cluster, stack) -> None:
     layouts, _ = enumerate_layouts(make_job("deepseek-v3", sequence=4096), make_cluster(count=256))
-    held = memory(make_job("deepseek-v3", sequence=4096), layouts, stack)
+    held = memory(make_job("deepseek-v3", sequence=4096).workload, layouts, stack)
     names = [f.name for f in fields(held) if f.name.endswith("_bytes")]
     parts = [getattr(held, name) for name in names if name != "reclaimable_bytes"]  # given back when short
     assert np.allclose(sum(parts), held.total_bytes)
@@ -68,15 +68,15 @@ def _one(layouts: Layouts, **changes: int) -> Layouts:
 @given(mode=st.sampled_from([0, 1]))
 def test_more_recomputation_never_holds_more(make_job, stack, mode: int) -> None:  # R-004
     job = make_job("llama-3.1-8b", batch=8)
-    less = memory(job, _one(WHOLE, recompute=mode + 1), stack).activations_bytes
-    assert less < memory(job, _one(WHOLE, recompute=mode), stack).activations_bytes
+    less = memory(job.workload, _one(WHOLE, recompute=mode + 1), stack).activations_bytes
+    assert less < memory(job.workload, _one(WHOLE, recompute=mode), stack).activations_bytes
 
 
 @given(dp=st.sampled_from([2, 8, 64]), stage=st.sampled_from([1, 2, 3]))
 def test_each_zero_stage_divides_one_more_part(make_job, stack, dp: int, stage: int) -> None:
     job = make_job("llama-3.1-8b", batch=64)
-    whole = memory(job, _one(WHOLE, dp=dp), stack)
-    cut = memory(job, _one(WHOLE, dp=dp, zero_stage=stage), stack)
+    whole = memory(job.workload, _one(WHOLE, dp=dp), stack)
+    cut = memory(job.workload, _one(WHOLE, dp=dp, zero_stage=stage), stack)
     for part, since in (("optimizer_bytes", 1), ("gradients_bytes", 2), ("weights_bytes", 3)):
         shares = dp if stage >= since else 1
         assert getattr(cut, part)[0] * shares == pytest.approx(getattr(whole, part)[0])
@@ -86,35 +86,35 @@ def test_each_zero_stage_divides_one_more_part(make_job, stack, dp: int, stage: 
 def test_cutting_the_model_never_holds_more(make_job, stack, tp: int, pp: int, mb: int) -> None:
     job = make_job(batch=64)
     layouts = _one(WHOLE, tp=tp, pp=pp, micro_batch=mb, sequence_parallel=1, zero_stage=1)
-    total = memory(job, layouts, stack).total_bytes
-    assert memory(job, _one(layouts, tp=2 * tp), stack).total_bytes < total
-    assert memory(job, _one(layouts, micro_batch=2 * mb), stack).total_bytes > total
+    total = memory(job.workload, layouts, stack).total_bytes
+    assert memory(job.workload, _one(layouts, tp=2 * tp), stack).total_bytes < total
+    assert memory(job.workload, _one(layouts, micro_batch=2 * mb), stack).total_bytes > total
 
 
 def test_interleaving_holds_korthikantis_share_more(make_job, stack) -> None:
     # L·(1 + (p−1)/(p·m)) layers' activations instead of L: section 4.2.3, with many micro-batches.
     job = make_job(batch=512)
-    plain = memory(job, layouts_of([(8, 1, 1, 8, 1, 1, 1, 1, 0, 1)]), stack).activations_bytes
-    woven = memory(job, layouts_of([(8, 1, 1, 8, 5, 1, 1, 1, 0, 1)]), stack).activations_bytes
+    plain = memory(job.workload, layouts_of([(8, 1, 1, 8, 1, 1, 1, 1, 0, 1)]), stack).activations_bytes
+    woven = memory(job.workload, layouts_of([(8, 1, 1, 8, 5, 1, 1, 1, 0, 1)]), stack).activations_bytes
     assert woven / plain == pytest.approx(1 + 7 / (8 * 5))
 
 
 def test_adapters_hold_weights_but_hardly_any_states(make_job, stack) -> None:
-    full = memory(make_job("llama-3.1-8b", batch=1), WHOLE, stack)
-    lora = memory(make_job("llama-3.1-8b", batch=1, lora_rank=16), WHOLE, stack)
+    full = memory(make_job("llama-3.1-8b", batch=1).workload, WHOLE, stack)
+    lora = memory(make_job("llama-3.1-8b", batch=1, lora_rank=16).workload, WHOLE, stack)
     assert lora.weights_bytes == full.weights_bytes
     assert lora.optimizer_bytes < 0.01 * full.optimizer_bytes
 
 
 def test_states_in_host_memory_leave_the_device(make_job, stack) -> None:
-    held = memory(make_job("llama-3.1-8b", batch=1, optimizer_place="host"), WHOLE, stack)
+    held = memory(make_job("llama-3.1-8b", batch=1, optimizer_place="host").workload, WHOLE, stack)
     assert held.optimizer_bytes == 0
 
 
 def test_spreading_experts_divides_them_and_not_the_rest(make_job, stack) -> None:
     job = make_job("mixtral-8x7b", batch=8, sequence=4096)
     layouts = _one(WHOLE, dp=8, zero_stage=0)
-    whole, spread = memory(job, layouts, stack), memory(job, _one(layouts, ep=8), stack)
+    whole, spread = memory(job.workload, layouts, stack), memory(job.workload, _one(layouts, ep=8), stack)
     experts = 32 * 8 * 3 * 4096 * 14336 * 2
     assert whole.weights_bytes - spread.weights_bytes == pytest.approx(experts * 7 / 8)
 
@@ -122,7 +122,7 @@ def test_spreading_experts_divides_them_and_not_the_rest(make_job, stack) -> Non
 def test_memory_grows_with_every_model_of_the_catalogue(stack) -> None:
     for model in load_catalog().rows(Model):
         if model.arch in ("dense", "moe", "hybrid"):
-            held = memory(TrainingJob(model, "pretrain", 2048, 8), WHOLE, stack)
+            held = memory(TrainingJob(model, "pretrain", 2048, 8).workload, WHOLE, stack)
             assert held.total_bytes[0] > 16 * 0.9 * model.parameters, model.name
 
 
@@ -131,7 +131,7 @@ def test_filling_stage_cost_factor_puts_more_layers_before_the_head(make_job, st
     job, by_cost = make_job(batch=512), replace(stack, stage_cost_factor=1.0)
     for pp, layers in ((2, 41), (16, 6)):
         layouts = layouts_of([(8, 1, 1, pp, 1, 1, 1, 1, 0, 1)])
-        even, filled = (memory(job, layouts, each).activations_bytes for each in (stack, by_cost))
+        even, filled = (memory(job.workload, layouts, each).activations_bytes for each in (stack, by_cost))
         assert filled / even == pytest.approx(layers / np.ceil(80 / pp))
 
 
@@ -139,9 +139,9 @@ def test_sixteen_bit_gradients_are_copied_at_the_step_into_memory_that_can_be_re
     make_job, stack
 ) -> None:
     job = make_job("llama-3.1-8b", batch=8)
-    copied = memory(job, WHOLE, replace(stack, gradient_memory_bytes=2.0))
+    copied = memory(job.workload, WHOLE, replace(stack, gradient_memory_bytes=2.0))
     assert 0 < copied.reclaimable_bytes <= 2 * copied.gradients_bytes
-    accumulated = memory(job, WHOLE, replace(stack, gradient_memory_bytes=4.0))
+    accumulated = memory(job.workload, WHOLE, replace(stack, gradient_memory_bytes=4.0))
     assert accumulated.reclaimable_bytes == 0
     assert accumulated.gradients_bytes == copied.gradients_bytes
     assert accumulated.beside_bytes == pytest.approx(accumulated.gradients_bytes)  # two more bytes a weight
@@ -152,7 +152,7 @@ def test_what_tensors_hold_is_less_than_the_allocator_and_that_less_than_the_dev
 ) -> None:
     job = make_job("mixtral-8x7b", batch=256, sequence=4096)
     layouts, _ = enumerate_layouts(job, make_cluster(count=64))
-    held = memory(job, layouts, stack)
+    held = memory(job.workload, layouts, stack)
     assert np.all(held.allocated_bytes <= held.reserved_bytes)
     assert np.all(held.reserved_bytes <= held.device_bytes)
     assert np.all(held.total_bytes <= held.device_bytes)
@@ -164,7 +164,7 @@ def test_the_loss_and_the_backward_pass_of_a_layer_never_count_together(
 ) -> None:
     job = make_job("llama-3.1-8b", batch=64)
     job = replace(job, model=replace(job.model, vocab=vocab))
-    held = memory(job, _one(WHOLE, micro_batch=mb, recompute=2), stack)
-    small = memory(job, _one(WHOLE, micro_batch=mb, recompute=2), replace(stack, logits_bytes=0.0))
+    held = memory(job.workload, _one(WHOLE, micro_batch=mb, recompute=2), stack)
+    small = memory(job.workload, _one(WHOLE, micro_batch=mb, recompute=2), replace(stack, logits_bytes=0.0))
     assert held.total_bytes >= small.total_bytes
     assert held.logits_bytes == 0 or held.beside_bytes < small.beside_bytes

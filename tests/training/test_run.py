@@ -10,6 +10,7 @@ from twofold.training import (
     layouts_of,
     model_flops_utilisation,
     run_plan,
+    run_work,
     step_time,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
@@ -18,7 +19,7 @@ from twofold.training.run import failing_time_ratio, lost_work_s
 def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:  # R-019
     job = make_job("llama-3.1-405b", batch=2048)
     assert job.workload.checkpoint_bytes / 1e12 == pytest.approx(5.67, rel=0.005)
-    storage = run_plan(job, 5.0, make_cluster(count=16384), 15.6e12).storage
+    storage = run_plan(run_work(job, 15.6e12), 5.0, make_cluster(count=16384)).storage
     assert storage.checkpoint_write_bytes_per_s / 1e9 == pytest.approx(94.5, rel=0.01)
     assert (
         storage.source == "checkpoint write" and storage.needed_bytes_per_s >= storage.ingest_bytes_per_s
@@ -48,7 +49,9 @@ def test_no_other_cadence_loses_less(between: float, stall: float) -> None:
 
 def test_llama_3s_failures_are_those_of_its_54_days(make_job, make_cluster) -> None:
     job, cluster = make_job("llama-3.1-405b", batch=2048), make_cluster(count=16384)
-    plan = run_plan(job, 5.0, cluster, 54 * 86400 / 5.0 * job.tokens_per_step, checkpoint_stall_s=10)
+    plan = run_plan(
+        run_work(job, 54 * 86400 / 5.0 * job.tokens_per_step), 5.0, cluster, checkpoint_stall_s=10
+    )
     assert plan.mean_time_between_failures_s / 3600 == pytest.approx(3.1, rel=0.02)
     assert plan.failures_count / plan.wall_s * 54 * 86400 == pytest.approx(419, rel=0.01)
     assert 0.87 < plan.goodput_fraction < 0.95  # the paper: above 90 % effective time
@@ -56,7 +59,7 @@ def test_llama_3s_failures_are_those_of_its_54_days(make_job, make_cluster) -> N
 
 def test_hours_are_base_times_one_plus_headroom(make_job, make_cluster) -> None:  # R-121
     headroom = {"retries": 0.05, "validation": 0.02, "experiments": 0.15}
-    plan = run_plan(make_job(), 8.6, make_cluster(count=512), 7e11, headroom)
+    plan = run_plan(run_work(make_job(), 7e11), 8.6, make_cluster(count=512), headroom)
     assert plan.total_accelerator_h == pytest.approx(plan.base_accelerator_h * 1.22)
     assert plan.headroom_accelerator_h["retries"] == pytest.approx(0.05 * plan.base_accelerator_h)
     assert plan.wall_s == pytest.approx(plan.compute_s + plan.checkpoint_stall_s + plan.failure_s)
@@ -66,7 +69,9 @@ def test_hours_are_base_times_one_plus_headroom(make_job, make_cluster) -> None:
 @given(factor=st.floats(1.1, 20))
 def test_a_less_reliable_cluster_never_finishes_earlier(make_job, make_cluster, factor: float) -> None:
     good, bad = (
-        run_plan(make_job(), 8.6, make_cluster(count=4096), 7e12, reliability=Reliability(50_700 / f))
+        run_plan(
+            run_work(make_job(), 7e12), 8.6, make_cluster(count=4096), reliability=Reliability(50_700 / f)
+        )
         for f in (1.0, factor)
     )
     assert bad.wall_s > good.wall_s and bad.checkpoint_interval_s < good.checkpoint_interval_s
@@ -77,7 +82,7 @@ def test_100000_accelerators_still_get_ahead_and_twice_the_failures_cost_more_th
 ) -> None:
     """At 100,000 accelerators a failure comes every 30 minutes; goodput falls smoothly, never to a floor."""
     job, counts = make_job("llama-3.1-405b", batch=16_384), (25_000, 100_000, 250_000, 1_000_000, 10_000_000)
-    plans = [run_plan(job, 5.0, make_cluster(count=count), 15.6e12) for count in counts]
+    plans = [run_plan(run_work(job, 15.6e12), 5.0, make_cluster(count=count)) for count in counts]
     assert plans[1].mean_time_between_failures_s / 60 == pytest.approx(30.4, abs=0.1)
     goodputs = [plan.goodput_fraction for plan in plans]
     assert goodputs == sorted(goodputs, reverse=True)
@@ -120,8 +125,8 @@ def test_rare_failures_leave_the_checkpoints_alone() -> None:
 
 def test_an_asynchronous_checkpoint_stops_for_its_snapshot_alone(make_job, make_cluster) -> None:
     job, cluster = make_job(), make_cluster(count=1024)
-    blocking = run_plan(job, 8.6, cluster, 7e11)
-    hidden = run_plan(job, 8.6, cluster, 7e11, checkpoint_stall_s=2.0)
+    blocking = run_plan(run_work(job, 7e11), 8.6, cluster)
+    hidden = run_plan(run_work(job, 7e11), 8.6, cluster, checkpoint_stall_s=2.0)
     assert hidden.checkpoint_stall_s < blocking.checkpoint_stall_s and hidden.wall_s < blocking.wall_s
 
 
@@ -129,7 +134,7 @@ def test_25000_a100s_reach_the_reported_mfu(make_job, make_cluster, stack) -> No
     cluster = make_cluster("A100-80GB", 25_000, nic_gbit_per_s=200)
     job = make_job("gpt3-175b", batch=30_000, sequence=2048)  # 61 M tokens a step
     layouts = layouts_of([(8, 1, 1, 25, 1, 125, 1, 1, 2, 1)])
-    step_s = step_time(job, layouts, cluster, stack).total_s
+    step_s = step_time(job.workload, job.precision, layouts, cluster, stack).total_s
     mfu = float(model_flops_utilisation(job.workload, layouts, cluster, step_s)[0])
     assert 0.3 < mfu < 0.5  # what was reported for that run is 0.32-0.36
 
@@ -141,7 +146,7 @@ def test_deepseek_v3_took_3_3e24_flops(make_job) -> None:
 
 def test_energy_lies_between_idle_and_full_power(make_job, make_cluster) -> None:
     cluster = make_cluster(count=512)
-    plan = run_plan(make_job(), 8.6, cluster, 7e11)
+    plan = run_plan(run_work(make_job(), 7e11), 8.6, cluster)
     watts = plan.energy_j / plan.wall_s / 512
     assert cluster.device.idle_w < watts <= cluster.device.tdp_w
 
@@ -151,4 +156,4 @@ def test_energy_lies_between_idle_and_full_power(make_job, make_cluster) -> None
 )
 def test_nonsense_is_refused(make_job, make_cluster, step_s: float, tokens: float, share: float) -> None:
     with pytest.raises(InputError):
-        run_plan(make_job(), step_s, make_cluster(), tokens, {"retries": share})
+        run_plan(run_work(make_job(), tokens), step_s, make_cluster(), {"retries": share})

@@ -13,7 +13,7 @@ def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  
         job, cluster = make_job(name, batch=32, sequence=4096), make_cluster(count=count)
         layouts, _ = enumerate_layouts(job, cluster)
         each = [layouts.row(i) for i in range(len(layouts))]
-        high_bytes = [float(memory(job, layout, stack).high_bytes[0]) for layout in each]
+        high_bytes = [float(memory(job.workload, layout, stack).high_bytes[0]) for layout in each]
         fits = [size <= cluster.device.memory_bytes for size in high_bytes]
         fitting = [candidate(job, layout, cluster, stack) for layout in compress(each, fits)]
         assert all(c.high_bytes in high_bytes for c in fitting)
@@ -36,8 +36,8 @@ def test_every_candidate_is_counted_once(make_job, make_cluster, stack) -> None:
 def test_none_on_the_front_is_beaten(make_job, make_cluster, stack) -> None:
     job, cluster = make_job(), make_cluster()
     front = search(job, cluster, stack).front
-    times = list(step_time(job, front, cluster, stack).total_s)
-    bytes_ = list(memory(job, front, stack).high_bytes)
+    times = list(step_time(job.workload, job.precision, front, cluster, stack).total_s)
+    bytes_ = list(memory(job.workload, front, stack).high_bytes)
     assert len(times) > 1 and times == sorted(times) and bytes_ == sorted(bytes_, reverse=True)
 
 
@@ -66,9 +66,9 @@ def test_the_nearest_change_makes_the_job_fit(make_job, make_cluster, stack) -> 
 def test_what_fits_does_so_at_the_upper_end(make_job, make_cluster, stack) -> None:  # INV-11
     job, cluster = make_job("llama-3.1-8b", batch=64), make_cluster(count=8)
     best = search(job, cluster, stack).best
-    held = memory(job, best.layouts, stack)
+    held = memory(job.workload, best.layouts, stack)
     assert held.high_bytes[0] <= cluster.device.memory_bytes
-    assert step_time(job, best.layouts, cluster, stack).total_s[0] == best.step_s
+    assert step_time(job.workload, job.precision, best.layouts, cluster, stack).total_s[0] == best.step_s
 
 
 def test_a_job_without_any_layout_says_so(make_job, make_cluster, stack) -> None:

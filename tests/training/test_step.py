@@ -11,6 +11,7 @@ from twofold.training import (
     load_stack,
     model_flops_utilisation,
     run_plan,
+    run_work,
     step_time,
 )
 from twofold.training.layouts import enumerate_layouts
@@ -20,14 +21,14 @@ DP = layouts_of([(1, 1, 1, 1, 1, 64, 1, 1, 0, 0)])
 
 
 def _step_s(job, cluster, stack, layouts=TP8) -> float:  # type: ignore[no-untyped-def]
-    return float(step_time(job, layouts, cluster, stack).total_s[0])
+    return float(step_time(job.workload, job.precision, layouts, cluster, stack).total_s[0])
 
 
 def test_parts_sum_to_the_total_and_none_is_negative(make_job, make_cluster, stack) -> None:
     for name in ("llama-3.1-70b", "deepseek-v3", "nemotron-3-super-120b-a12b"):
         job, cluster = make_job(name, sequence=4096), make_cluster(count=64)
         layouts, _ = enumerate_layouts(job, cluster)
-        step = step_time(job, layouts, cluster, stack)
+        step = step_time(job.workload, job.precision, layouts, cluster, stack)
         parts = [getattr(step, f.name) for f in fields(step)]
         assert np.allclose(sum(parts), step.total_s)
         assert all(np.all(part >= 0) for part in parts)
@@ -40,15 +41,15 @@ def test_narayanans_bubble_is_p_minus_one_over_v_m(make_job, make_cluster, stack
     even = replace(stack, head_exposed_fraction=0.0, handoff_s=0.0, host_layer_s=0.0)
     for pp, vpp in ((8, 1), (8, 2), (4, 4)):
         layouts = layouts_of([(8, 1, 1, pp, vpp, 1, 0, 1, 0, 1)])
-        step = step_time(job, layouts, make_cluster(count=8 * pp), even)
+        step = step_time(job.workload, job.precision, layouts, make_cluster(count=8 * pp), even)
         work_s = step.compute_s + step.recompute_s + step.tp_s + step.pp_s + step.host_s - even.host_step_s
         assert step.bubble_s / work_s == pytest.approx((pp - 1) / (vpp * 64), rel=0.01)
 
 
 def test_full_recomputation_adds_a_third_of_the_flops(make_job, make_cluster, stack) -> None:
     job, cluster = make_job(batch=64), make_cluster(count=64)
-    kept = step_time(job, TP8, cluster, stack)
-    repeated = step_time(job, replace(TP8, recompute=np.array([2])), cluster, stack)
+    kept = step_time(job.workload, job.precision, TP8, cluster, stack)
+    repeated = step_time(job.workload, job.precision, replace(TP8, recompute=np.array([2])), cluster, stack)
     assert kept.recompute_s == 0
     assert 0.30 <= repeated.recompute_s / repeated.compute_s <= 0.35
 
@@ -135,20 +136,20 @@ def test_draws_price_every_candidate_in_one_pass(make_job, make_cluster, stack) 
     draws = np.array([[0.9], [1.0], [1.2]])
     noisy = replace(stack, kernel_factor=stack.kernel_factor * draws, host_layer_s=stack.host_layer_s * draws)
     rated = replace(cluster.network, nic_bytes_per_s=cluster.network.nic_bytes_per_s / draws)
-    total = step_time(job, layouts, replace(cluster, network=rated), noisy).total_s
+    total = step_time(job.workload, job.precision, layouts, replace(cluster, network=rated), noisy).total_s
     assert total.shape == (3, len(layouts))
-    assert np.allclose(total[1], step_time(job, layouts, cluster, stack).total_s)
+    assert np.allclose(total[1], step_time(job.workload, job.precision, layouts, cluster, stack).total_s)
     assert np.all(total[0] < total[2])
 
 
 def test_a_row_does_not_depend_on_its_neighbours(make_job, make_cluster, stack) -> None:
     cluster, job = make_cluster(), make_job("deepseek-v3", sequence=4096)
     layouts, _ = enumerate_layouts(job, cluster)
-    together = step_time(job, layouts, cluster, stack).total_s
+    together = step_time(job.workload, job.precision, layouts, cluster, stack).total_s
     for i in range(0, len(layouts), max(1, len(layouts) // 7)):
-        assert step_time(job, layouts.row(i), cluster, stack).total_s[0] == pytest.approx(
-            together[i], rel=1e-12
-        )
+        assert step_time(job.workload, job.precision, layouts.row(i), cluster, stack).total_s[
+            0
+        ] == pytest.approx(together[i], rel=1e-12)
 
 
 def test_llama_3_405b_took_30_8_million_gpu_hours(make_job, make_cluster, stack) -> None:
@@ -156,7 +157,7 @@ def test_llama_3_405b_took_30_8_million_gpu_hours(make_job, make_cluster, stack)
     job, cluster = make_job("llama-3.1-405b", batch=2048), make_cluster(count=16384, fabric="roce")
     layouts = layouts_of([(8, 1, 1, 16, 8, 128, 1, 1, 0, 1)])
     step_s = _step_s(job, cluster, stack, layouts)
-    plan = run_plan(job, step_s, cluster, 15.6e12)
+    plan = run_plan(run_work(job, 15.6e12), step_s, cluster)
     assert plan.base_accelerator_h == pytest.approx(30.84e6, rel=0.20)
     used = model_flops_utilisation(job.workload, layouts, cluster, np.array([step_s]))
     assert 0.33 < float(used[0]) < 0.48  # the paper reports 38-43 %
@@ -187,5 +188,7 @@ def test_what_launches_costs_on_a_processor_hides_behind_nothing(make_job, make_
 def test_fp32_exchanges_twice_the_bytes_of_16_bits(make_job, make_cluster, stack) -> None:
     cluster, bare = make_cluster(count=64), replace(stack, dp_overlap_fraction=0.0)
     jobs = [make_job("llama-3.1-8b", batch=64, sequence=4096, precision=each) for each in ("bf16", "fp32")]
-    half_s, full_s = (float(step_time(job, DP, cluster, bare).dp_s[0]) for job in jobs)
+    half_s, full_s = (
+        float(step_time(job.workload, job.precision, DP, cluster, bare).dp_s[0]) for job in jobs
+    )
     assert full_s == pytest.approx(2 * half_s, rel=0.1)

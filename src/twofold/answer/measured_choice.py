@@ -36,7 +36,7 @@ from twofold.core import (
     format_memory,
     format_seconds,
 )
-from twofold.training import RunWork, run_of_steps
+from twofold.training import RunWork, run_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _trial(
     count = cluster.accelerator_count
     step, memory = step_at(rows.steps, count), rows.memory_at(count)
     assert step
-    run = run_of_steps(
+    run = run_plan(
         work,
         step.value,
         cluster,

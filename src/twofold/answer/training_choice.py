@@ -30,6 +30,7 @@ from twofold.training import (
     TrainingJob,
     load_stack,
     run_plan,
+    run_work,
     search,
     straggler_loss_fraction,
 )
@@ -186,14 +187,9 @@ def trial(
 
 def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: float) -> RunPlan:
     """The run around a step, with the spec's headroom and checkpoints."""
-    return run_plan(
-        job,
-        step_s,
-        cluster,
-        entry.token_count,
-        entry.headroom.shares,
-        checkpoint_write_s=entry.checkpoint.write_within_s,
-    )
+    work = run_work(job, entry.token_count)
+    write_within_s = entry.checkpoint.write_within_s
+    return run_plan(work, step_s, cluster, entry.headroom.shares, checkpoint_write_s=write_within_s)
 
 
 def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:

@@ -176,7 +176,8 @@ def ranked_layouts(
     taken = site.priced.layouts.take(order[: min(count, int(fits.sum()))])
     if not len(taken):
         return ()
-    held, step = memory(job, taken, stack), step_time(job, taken, cluster, stack)
+    held = memory(job.workload, taken, stack)
+    step = step_time(job.workload, job.precision, taken, cluster, stack)
     under_draws = step_samples(job, taken, cluster, stack, draws)
     spread = step_spread(constants, job, site.machines.accelerator)
     rows = []

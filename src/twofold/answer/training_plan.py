@@ -199,7 +199,9 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
         cluster = bare.virtualised(share)
         best = chosen.found.best
         assert best and chosen.run
-        step_s = float(np.max(step_time(choice.job, best.layouts, cluster, chosen.stack).total_s))
+        job = choice.job
+        timed = step_time(job.workload, job.precision, best.layouts, cluster, chosen.stack)
+        step_s = float(np.max(timed.total_s))
         ratio = step_s / step.middle
         run = planned_run(choice.entry, choice.job, cluster, step_s)
         price = chosen.offer.usd_per_accelerator_h

@@ -17,7 +17,7 @@ from twofold.training import (
     Reliability,
     RunPlan,
     RunWork,
-    run_of_steps,
+    run_plan,
     run_work,
 )
 
@@ -113,7 +113,7 @@ def runs_under(
     def run(step_s: float, failure_factor: float) -> RunPlan:
         between = usual.accelerator_h_between_failures / failure_factor
         reliability = replace(usual, accelerator_h_between_failures=between)
-        return run_of_steps(work, step_s, cluster, headroom, reliability, write_within_s)
+        return run_plan(work, step_s, cluster, headroom, reliability, write_within_s)
 
     failing = np.broadcast_to(np.ravel(draws["failure_rate"]), step.samples.shape)
     runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]

@@ -275,14 +275,15 @@ def step_samples(
     job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack, draws: Draws
 ) -> NDArray[np.float64]:
     """Step seconds of layouts under every draw, (draws, layouts)."""
-    return np.asarray(step_time(job, layouts, *drawn_run(cluster, stack, job, draws)).total_s, float)
+    machine = drawn_run(cluster, stack, job, draws)
+    return np.asarray(step_time(job.workload, job.precision, layouts, *machine).total_s, float)
 
 
 def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, resource: str) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
     factors: dict[str, Floats] = {resource: RELIEF}
     relieved = machines.cluster.scaled(factors), stack.scaled(factors)
-    return 1 - one(step_time(job, chosen.layouts, *relieved).total_s) / chosen.step_s
+    return 1 - one(step_time(job.workload, job.precision, chosen.layouts, *relieved).total_s) / chosen.step_s
 
 
 def layout_of(layouts: Layouts, index: int = 0) -> training.Layout:

@@ -31,7 +31,7 @@ from twofold.training import (
     Workload,
     layouts_of,
     load_stack,
-    workload_step_time,
+    step_time,
 )
 from twofold.training import Stack as Software
 
@@ -174,7 +174,7 @@ def _fit_cases(
 def _step_parts_s(cases: _Cases, cluster: Cluster, software: Software, values: Values) -> Array:
     """Predicted forward with backward of every case, then predicted updates."""
     named: dict[str, Any] = {each.name.removeprefix("training_"): values[each.name] for each in TRAINING}
-    step = workload_step_time(cases.work, "fp32", cases.layouts, cluster, replace(software, **named))
+    step = step_time(cases.work, "fp32", cases.layouts, cluster, replace(software, **named))
     host_s = values["training_host_step_s"] + values[UPDATE_LAYER.name] * np.asarray(cases.work.layers)
     whole_s = np.asarray(step.total_s, float) - np.asarray(step.optimizer_s) - values["training_host_step_s"]
     return np.concatenate([whole_s, np.asarray(step.optimizer_s, float) + host_s])

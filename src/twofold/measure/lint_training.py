@@ -26,7 +26,7 @@ from twofold.measure.lint_units import (
 from twofold.measure.predict_training import group_entries, read_all
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, bytes_per_weight
-from twofold.training import load_stack, workload_memory
+from twofold.training import load_stack, memory
 
 GIB = 2**30
 HIGHEST_MFU = 0.8  # beyond: nobody has published it
@@ -74,13 +74,13 @@ def lint_training(
 def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> TrainingBounds:
     """Bounds of every row that can be read; its open choices are taken as they are kindest."""
     count = len(table.rows)
-    least, most, peak, half, memory, states = np.full((6, count), np.nan)
+    least, most, peak, half, installed, states = np.full((6, count), np.nan)
     entries, _ = read_all(table.rows, catalog)
     for group in group_entries(entries, catalog):
         machine, accelerator = group.machine, catalog.accelerator(group.machine.accelerator)
         rows = np.array([entries[i].row for i in group.index])
         stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
-        held = workload_memory(group.work, group.layouts, stack)
+        held = memory(group.work, group.layouts, stack)
         longer = replace(group.work, sequence_tokens=2 * np.asarray(group.work.sequence_tokens))
         least[rows] = group.work.model_flops_per_token
         table_flops = 6 * np.asarray(group.work.vocab) * group.work.hidden  # 6·N counts the embedding too
@@ -88,13 +88,13 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
         width = bytes_per_weight(machine.precision)
         peak[rows] = fastest_flops_per_s(accelerator, width, TRAINED_IN)
         half[rows] = fastest_flops_per_s(accelerator, 2.0, TRAINED_IN)
-        memory[rows] = max(accelerator.memory_bytes, accelerator.memory_nominal_bytes)
+        installed[rows] = max(accelerator.memory_bytes, accelerator.memory_nominal_bytes)
         kept = np.broadcast_to(held.weights_bytes + held.optimizer_bytes, rows.shape)
         np.fmin.at(states, rows, kept)
     counted = np.array([text(row, "flops_counting") != "model" for row in table.rows])
     tokens = table["global_batch_seqs"] * table["seq_len"]
     return TrainingBounds(
-        tokens, least, most * np.where(counted, RECOMPUTED, 1.0), peak, half, memory, states
+        tokens, least, most * np.where(counted, RECOMPUTED, 1.0), peak, half, installed, states
     )
 
 

@@ -23,9 +23,9 @@ from twofold.training import (
     Workload,
     layouts_of,
     load_stack,
+    memory,
     software_family,
-    workload_memory,
-    workload_step_time,
+    step_time,
 )
 
 GIB = float(2**30)
@@ -167,8 +167,8 @@ def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[
 
 def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, Memory]:
     """One group through the model: step seconds, and what each accelerator holds."""
-    step = workload_step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
-    return step.total_s, workload_memory(group.work, group.layouts, stack)
+    step = step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
+    return step.total_s, memory(group.work, group.layouts, stack)
 
 
 def settled_entries(

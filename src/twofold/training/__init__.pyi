@@ -8,11 +8,9 @@ from .layouts import Recompute as Recompute
 from .layouts import layouts_of as layouts_of
 from .memory import Memory as Memory
 from .memory import memory as memory
-from .memory import workload_memory as workload_memory
 from .run import Reliability as Reliability
 from .run import RunPlan as RunPlan
 from .run import RunWork as RunWork
-from .run import run_of_steps as run_of_steps
 from .run import run_plan as run_plan
 from .run import run_work as run_work
 from .search import Candidate as Candidate
@@ -27,4 +25,3 @@ from .stack import load_stack as load_stack
 from .stack import software_family as software_family
 from .step import model_flops_utilisation as model_flops_utilisation
 from .step import step_time as step_time
-from .step import workload_step_time as workload_step_time

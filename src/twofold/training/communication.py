@@ -1,7 +1,5 @@
 """What one rank exchanges: per layer and micro-batch inside a stage, and per step between replicas."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from twofold.perf import Floats, Network, collectives
@@ -95,15 +93,9 @@ def expert_replicas(work: Workload, layouts: Layouts) -> Dimension:
     return np.maximum(ranks / (layouts.ep * expert_tensor_ranks(work, layouts)), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """How gradients travel between replicas."""
-
-    each_bytes: Floats  # per parameter
-    bucket_bytes: Floats  # of one collective
-
-
-def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradients: "Gradients") -> Floats:
+def data_parallel_s(
+    work: Workload, layouts: Layouts, network: Network, gradient_bytes: Floats, bucket_bytes: Floats
+) -> Floats:
     """Gradients summed and weights spread again: once per step, or per micro-batch under ZeRO-3.
 
     Formula  ZeRO-0: all-reduce of the gradients; 1, 2: scatter them, gather the weights;
@@ -111,41 +103,29 @@ def data_parallel_s(work: Workload, layouts: Layouts, network: Network, gradient
              collectives as there are buckets, under ZeRO-3 one per layer
     Why      Dense weights are copied over data and context ranks; experts over those that do not split them.
              Each bucket pays the way round all nodes again, which is what grows with their number.
-    Units    bytes per trained parameter, and no fewer than a weight has; nothing hidden yet.
+    Units    bytes per trained parameter, and no fewer than a weight has; bytes of one collective; seconds
+             out, nothing hidden yet.
     Source   Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP).
     """
     dense = stage_dense_weights(work, layouts), trained_dense_weights(work, layouts)
-    seconds = _replica_s(work, layouts, network, dense, layouts.dp * layouts.cp, layouts.tp, gradients)
+    kinds: list[tuple[Dimension, ...]] = [(*dense, layouts.dp * layouts.cp, layouts.tp)]
     if np.any(np.asarray(work.moe_layers) > 0):
         experts = stage_expert_weights(work, layouts), trained_expert_weights(work, layouts)
-        stride = layouts.ep * expert_tensor_ranks(work, layouts)
-        seconds = seconds + _replica_s(
-            work, layouts, network, experts, expert_replicas(work, layouts), stride, gradients
-        )
-    return seconds
-
-
-def _replica_s(
-    work: Workload,
-    layouts: Layouts,
-    network: Network,
-    weights: tuple[Dimension, Dimension],
-    replicas: Dimension,
-    stride: Dimension,
-    gradients: "Gradients",
-) -> Floats:
-    """As `data_parallel_s`, for one kind of weights: (all, trained)."""
-    held, trained = weights
+        apart = layouts.ep * expert_tensor_ranks(work, layouts)
+        kinds.append((*experts, expert_replicas(work, layouts), apart))
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     sharded = layouts.zero_stage == 3
-    sent_bytes = trained * np.maximum(gradients.each_bytes, work.weight_bytes)
-    gathered_bytes = np.where(sharded, held, trained) * work.weight_bytes
     layers = np.ceil(work.layers / layouts.pp)
 
-    def in_buckets_s(payload_bytes: Dimension) -> Floats:
-        count = np.where(sharded, layers, np.maximum(payload_bytes / gradients.bucket_bytes, 1.0))
+    def in_buckets_s(payload_bytes: Dimension, replicas: Dimension, stride: Dimension) -> Floats:
+        count = np.where(sharded, layers, np.maximum(payload_bytes / bucket_bytes, 1.0))
         return count * collectives.all_gather_s(network, payload_bytes / count, replicas, stride)
 
-    scatter_s, gather_s = in_buckets_s(sent_bytes), in_buckets_s(gathered_bytes)
-    once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)
-    return np.where(sharded, micro_batches * (2 * gather_s + scatter_s), once_s)
+    seconds: Floats = 0.0
+    for held, trained, replicas, stride in kinds:
+        sent_bytes = trained * np.maximum(gradient_bytes, work.weight_bytes)
+        scatter_s = in_buckets_s(sent_bytes, replicas, stride)
+        gather_s = in_buckets_s(np.where(sharded, held, trained) * work.weight_bytes, replicas, stride)
+        once_s = np.where(layouts.zero_stage == 0, 2 * scatter_s, scatter_s + gather_s)
+        seconds = seconds + np.where(sharded, micro_batches * (2 * gather_s + scatter_s), once_s)
+    return seconds

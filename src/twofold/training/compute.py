@@ -38,9 +38,9 @@ class Pass:
     def __add__(self, other: "Pass") -> "Pass":
         return Pass(self.forward_s + other.forward_s, self.backward_s + other.backward_s)
 
-    def scaled(self, forward: Floats, backward: Floats | None = None) -> "Pass":
-        """The same work done `forward` and `backward` times (both `forward` when one is given)."""
-        return Pass(self.forward_s * forward, self.backward_s * (forward if backward is None else backward))
+    def scaled(self, times: Floats) -> "Pass":
+        """The same work done `times` times."""
+        return Pass(self.forward_s * times, self.backward_s * times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class LayerKernels:
     misaligned: Flag  # 1 where the head size is no multiple of 8
     fused_s: Floats  # passes over the residual stream and the FFN width
     scan_pass_s: Floats  # one pass over the channels of linear mixers
-    head: Pass
+    head: Pass  # logits of one micro-batch, the vocabulary cut over tensor ranks
     loss_s: Floats  # of the logits, both directions
 
 
@@ -105,20 +105,9 @@ class LayerCompute:
     elementwise: Pass
 
     @property
-    def forward_s(self) -> Floats:
-        """The whole forward pass."""
-        return (
-            self.gemm.forward_s
-            + self.attention.forward_s
-            + self.experts.forward_s
-            + self.elementwise.forward_s
-        )
-
-    @property
-    def backward_s(self) -> Floats:
-        """The whole backward pass, without recomputation."""
-        parts = (self.gemm, self.attention, self.experts, self.elementwise)
-        return sum((part.backward_s for part in parts[1:]), parts[0].backward_s)
+    def whole(self) -> Pass:
+        """All of it, without recomputation."""
+        return self.gemm + self.attention + self.experts + self.elementwise
 
 
 def rank_tokens(work: Workload, layouts: Layouts) -> Dimension:
@@ -137,7 +126,8 @@ def layer_kernels(work: Workload, layouts: Layouts, kernels: Kernels) -> LayerKe
     """Time of the average layer's kernels alone, and of the head's."""
     attention_s, score_pass_s = _attention(work, layouts, kernels)
     fused_s, scan_pass_s = _elementwise(work, layouts, kernels)
-    head, loss_s = _head(work, layouts, kernels)
+    tokens, vocab = rank_tokens(work, layouts), work.vocab / layouts.tp
+    plain = replace(kernels, fmt=kernels.half_fmt)  # the head stays in 16 bits
     return LayerKernels(
         dense=_projections(work, layouts, kernels) + _feed_forward(work, layouts, kernels),
         experts=_experts(work, layouts, kernels),
@@ -147,8 +137,8 @@ def layer_kernels(work: Workload, layouts: Layouts, kernels: Kernels) -> LayerKe
         misaligned=np.asarray(np.asarray(work.qk_head_dim) % 8 != 0, float),
         fused_s=fused_s,
         scan_pass_s=scan_pass_s,
-        head=head,
-        loss_s=loss_s,
+        head=linear_s(plain, tokens, work.hidden, vocab).product,
+        loss_s=elementwise_s(kernels.device, LOSS_BYTES * tokens * vocab, 4.0),
     )
 
 
@@ -158,22 +148,20 @@ def layer_compute(alone: LayerKernels, stack: Stack) -> LayerCompute:
     misaligned = np.where(alone.misaligned > 0, stack.misaligned_factor, 1.0)
     attended_s = (alone.attention_s * stack.attention_factor + scores_s) * misaligned * stack.kernel_factor
     capped = np.where(alone.wide > 0, stack.wide_factor, 1.0)
+    imbalanced = stack.routing_imbalance_ratio * stack.expert_factor
     passes_s = alone.fused_s * stack.elementwise_factor + alone.scan_pass_s * stack.scan_passes_factor
     return LayerCompute(
         gemm=alone.dense.under(stack, capped),
         attention=Pass(attended_s, attended_s * ATTENTION_BACKWARD_RATIO),
-        experts=alone.experts.under(stack, capped).scaled(
-            stack.routing_imbalance_ratio * stack.expert_factor
-        ),
+        experts=alone.experts.under(stack, capped).scaled(imbalanced),
         elementwise=Pass(passes_s, passes_s * ELEMENTWISE_BACKWARD_RATIO),
     )
 
 
 def head_s(alone: LayerKernels, stack: Stack) -> Pass:
     """Logits and loss of one micro-batch on the last stage."""
-    return alone.head.scaled(stack.kernel_factor * stack.wide_factor) + Pass(
-        alone.loss_s / 2, alone.loss_s / 2
-    )
+    loss = Pass(alone.loss_s / 2, alone.loss_s / 2)
+    return alone.head.scaled(stack.kernel_factor * stack.wide_factor) + loss
 
 
 def linear_s(kernels: Kernels, tokens: Dimension, inner: Dimension, outer: Dimension) -> Product:
@@ -200,7 +188,13 @@ def _projections(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
     kv_heads = np.maximum(work.full_kv_heads / tp, np.minimum(1, work.full_kv_heads))
     query_width, kv_width = heads * work.qk_head_dim, kv_heads * (work.qk_head_dim + work.v_head_dim)
     if np.any(np.asarray(work.mla_kv_rank) > 0):
-        into = _latent_projections(work, kernels, tokens, heads)
+        # Multi-head latent attention: down to the ranks on every tensor rank, up to this rank's heads.
+        query_rank = np.where(np.asarray(work.mla_q_rank) > 0, work.mla_q_rank, work.hidden)
+        down_width = work.mla_q_rank + work.mla_kv_rank + work.mla_qk_rope
+        up_width = heads * (work.qk_head_dim - work.mla_qk_rope + work.v_head_dim)
+        into = linear_s(kernels, tokens, work.hidden, down_width)
+        into = into + linear_s(kernels, tokens, query_rank, heads * work.qk_head_dim)
+        into = into + linear_s(kernels, tokens, work.mla_kv_rank, up_width)
     else:
         into = linear_s(kernels, tokens, work.hidden, query_width + kv_width)
     out = linear_s(kernels, tokens, heads * work.v_head_dim, work.hidden)
@@ -210,16 +204,6 @@ def _projections(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
     if np.any(worth_it):
         projections = projections + linear_s(kernels, tokens, work.hidden, rest).scaled(worth_it)
     return projections
-
-
-def _latent_projections(work: Workload, kernels: Kernels, tokens: Dimension, heads: Dimension) -> Product:
-    """Multi-head latent attention: down to the ranks on every tensor rank, up to this rank's heads."""
-    query_rank = np.where(np.asarray(work.mla_q_rank) > 0, work.mla_q_rank, work.hidden)
-    down_width = work.mla_q_rank + work.mla_kv_rank + work.mla_qk_rope
-    down = linear_s(kernels, tokens, work.hidden, down_width)
-    query = linear_s(kernels, tokens, query_rank, heads * work.qk_head_dim)
-    key_value_width = heads * (work.qk_head_dim - work.mla_qk_rope + work.v_head_dim)
-    return down + query + linear_s(kernels, tokens, work.mla_kv_rank, key_value_width)
 
 
 def _feed_forward(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
@@ -317,15 +301,5 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Fl
     scanned = work.linear_layers / work.layers * work.linear_hidden / layouts.tp
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
     each_bytes = work.weight_bytes * tokens
-    return elementwise_s(kernels.device, each_bytes * moved, 0.0), elementwise_s(
-        kernels.device, each_bytes * scanned, 0.0
-    )
-
-
-def _head(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Pass, Floats]:
-    """Logits of one micro-batch, the vocabulary cut over tensor ranks, and the loss over them."""
-    tokens = rank_tokens(work, layouts)
-    vocab = work.vocab / layouts.tp
-    plain = replace(kernels, fmt=kernels.half_fmt)  # the head stays in 16 bits
-    loss_s = elementwise_s(kernels.device, LOSS_BYTES * tokens * vocab, 4.0)
-    return linear_s(plain, tokens, work.hidden, vocab).product, loss_s
+    fused_s, scan_pass_s = (elementwise_s(kernels.device, each_bytes * n, 0.0) for n in (moved, scanned))
+    return fused_s, scan_pass_s

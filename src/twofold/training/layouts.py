@@ -109,10 +109,11 @@ def enumerate_layouts(
     grid = _grid(job, cluster, limits)
     valid = np.ones(len(grid), bool)
     counts: dict[str, int] = {}
-    for reason, broken in _violations(job, cluster, grid).items():
-        counts[reason] = int(np.count_nonzero(valid & broken))
+    for reason, broken in zip(REASONS, _violations(job, cluster, grid), strict=True):
+        if count := int(np.count_nonzero(valid & broken)):
+            counts[reason] = count
         valid &= ~broken
-    return grid.take(valid), {reason: count for reason, count in counts.items() if count}
+    return grid.take(valid), counts
 
 
 def zero_stages_of(job: TrainingJob) -> tuple[int, ...]:
@@ -122,7 +123,7 @@ def zero_stages_of(job: TrainingJob) -> tuple[int, ...]:
     return FSDP_STAGES if software_family(job.framework) == "fsdp" else OTHER_STAGES
 
 
-def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> dict[str, NDArray[np.bool_]]:
+def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> Sequence[NDArray[np.bool_]]:
     """For each reason of `REASONS`, which candidates break it."""
     model = job.model
     count = cluster.accelerator_count
@@ -134,9 +135,13 @@ def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> dict[str, 
     uneven_chunks = np.all([(model.layers + extra) % chunks != 0 for extra in (0, 1, 2)], axis=0)
     starved = -(-model.layers // grid.pp) * (grid.pp - 1) >= model.layers  # the last stage would hold nothing
     uneven = np.where(grid.vpp > 1, uneven_chunks, starved)
-    broken = (
+    # Key-value heads divide over the tensor ranks, or whole copies of them do; 0 % tp: a width it lacks.
+    odd = (model.heads % grid.tp != 0) | (model.ffn_hidden % grid.tp != 0)
+    odd |= model.shared_ffn_hidden % grid.tp != 0
+    odd |= (model.kv_heads % grid.tp != 0) & (grid.tp % max(model.kv_heads, 1) != 0)
+    return (
         (grid.dp < 1) | (grid.tp * grid.cp * grid.pp * grid.dp != count),
-        (model.heads % grid.tp != 0) | _odd_kv_heads(model.kv_heads, grid.tp) | _odd_width(job, grid.tp),
+        odd,
         (grid.cp > 1) & (job.sequence_tokens % (2 * grid.cp) != 0),
         (grid.pp > model.layers) | uneven | ((grid.vpp > 1) & (grid.pp == 1)),
         (experts % grid.ep != 0) | (grid.tp * grid.cp * grid.dp % grid.ep != 0),
@@ -144,18 +149,6 @@ def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> dict[str, 
         (grid.vpp > 1) & ((micro_batches < grid.pp) | (micro_batches % grid.pp != 0)),
         (grid.zero_stage == 3) & (grid.pp > 1),
     )
-    return dict(zip(REASONS, broken, strict=True))
-
-
-def _odd_kv_heads(kv_heads: int, tp: Counts) -> NDArray[np.bool_]:
-    """Key-value heads divide over the ranks, or whole copies of them do."""
-    odd: NDArray[np.bool_] = (kv_heads % tp != 0) & (tp % max(kv_heads, 1) != 0)
-    return odd
-
-
-def _odd_width(job: TrainingJob, tp: Counts) -> NDArray[np.bool_]:
-    widths = [width for width in (job.model.ffn_hidden, job.model.shared_ffn_hidden) if width]
-    return np.any([width % tp != 0 for width in widths], axis=0) if widths else np.zeros(len(tp), bool)
 
 
 def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
@@ -168,7 +161,7 @@ def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
     axes = (
         _divisors_up_to(count, min(tp_max, count)),
         _powers_of_two(min(cp_max, count)),
-        _expert_sizes(job.model.experts, count),
+        _divisors_up_to(max(job.model.experts, 1), count),
         _divisors_up_to(count, min(limits.pp_max, job.model.layers)),
         np.arange(1, min(limits.vpp_max, job.model.layers) + 1, dtype=np.int64),
         zero,
@@ -190,9 +183,3 @@ def _divisors_up_to(number: int, largest: int) -> Counts:
 def _powers_of_two(largest: int) -> Counts:
     powers: Counts = 2 ** np.arange(int(np.log2(max(largest, 1))) + 1, dtype=np.int64)
     return powers
-
-
-def _expert_sizes(experts: int, count: int) -> Counts:
-    if experts == 0:
-        return np.array([1], np.int64)
-    return _divisors_up_to(experts, min(experts, count))

@@ -13,7 +13,7 @@ from twofold.training.communication import (
     trained_expert_weights,
 )
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
-from twofold.training.job import Dimension, TrainingJob, Workload
+from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.stack import Stack
 
@@ -78,12 +78,7 @@ class Memory:
         return self.states_bytes + (self.total_bytes - self.states_bytes) * self.spread_factor
 
 
-def memory(job: TrainingJob, layouts: Layouts, stack: Stack) -> Memory:
-    """Bytes of `job` on the fullest device, for every layout."""
-    return workload_memory(job.workload, layouts, stack)
-
-
-def workload_memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
+def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     """Bytes by part on the fullest device.
 
     Formula  first stage: embedding, layers, activations of every micro-batch in flight; last stage: head,
@@ -157,14 +152,16 @@ def _stage_bytes(
     more = (layers - np.ceil(work.layers / layouts.pp)) * work.dense_parameters / layouts.tp
     lora = np.asarray(work.lora_rank) > 0
     whole = stage_dense_weights(work, layouts) + more, stage_expert_weights(work, layouts)
-    trained = (
-        trained_dense_weights(work, layouts) + np.where(lora, 0.0, more),
-        trained_expert_weights(work, layouts),
-    )
+    trained_dense = trained_dense_weights(work, layouts) + np.where(lora, 0.0, more)
+    trained = trained_dense, trained_expert_weights(work, layouts)
     states = _shared(work, layouts, trained, 1)
     beside = np.maximum(stack.gradient_memory_bytes - work.weight_bytes, 0.0)
     narrow = (beside == 0) & (np.asarray(work.weight_bytes) < FP32_BYTES)
     copied = narrow & (work.optimizer_on_host == 0) & (layouts.zero_stage < 3)  # FSDP's shards are fp32
+    # ZeRO-3 holds whole tables, and whole layers while one computes and the next is fetched.
+    expert_ranks = layouts.ep * expert_tensor_ranks(work, layouts)
+    layer = work.dense_parameters / layouts.tp + work.expert_parameters / expert_ranks
+    gathered = (GATHERED_LAYERS * layer + work.embedding_weights / layouts.tp) * work.weight_bytes
     passing = _passing_bytes(work, layouts, stack)
     logits = np.where(loss > passing, loss, 0.0)
     return (
@@ -174,7 +171,7 @@ def _stage_bytes(
         in_flight * kept_activation_bytes(work, layouts, stack),
         logits,
         np.where(logits > 0, 0.0, passing),
-        _gathered(work, layouts) + _shared(work, layouts, trained, 2) * beside,
+        np.where(layouts.zero_stage == 3, gathered, 0.0) + _shared(work, layouts, trained, 2) * beside,
         np.where(copied, states * FP32_BYTES, 0.0),
     )
 
@@ -187,16 +184,6 @@ def _shared(
     replicas = np.where(sharded, layouts.dp * layouts.cp, 1)
     copies = np.where(sharded, expert_replicas(work, layouts), 1)
     return np.asarray(weights[0] / replicas + weights[1] / copies)
-
-
-def _gathered(work: Workload, layouts: Layouts) -> Floats:
-    """Whole layers that ZeRO-3 holds while one computes and the next is fetched, and whole tables."""
-    layer = work.dense_parameters / layouts.tp + work.expert_parameters / (
-        layouts.ep * expert_tensor_ranks(work, layouts)
-    )
-    tables = work.embedding_weights / layouts.tp
-    whole = (GATHERED_LAYERS * layer + tables) * work.weight_bytes
-    return np.where(layouts.zero_stage == 3, whole, 0.0)
 
 
 def _passing_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Floats:

@@ -89,21 +89,6 @@ def run_work(job: TrainingJob, tokens: float) -> RunWork:
 
 
 def run_plan(
-    job: TrainingJob,
-    step_s: float,
-    cluster: Cluster,
-    tokens: float,
-    headroom: Mapping[str, float] | None = None,
-    reliability: Reliability = LLAMA_3,
-    checkpoint_write_s: float = 60.0,
-    checkpoint_stall_s: float | None = None,
-) -> RunPlan:
-    """Everything that `tokens` of training take beyond the step; see `run_of_steps`."""
-    work = run_work(job, tokens)
-    return run_of_steps(work, step_s, cluster, headroom, reliability, checkpoint_write_s, checkpoint_stall_s)
-
-
-def run_of_steps(
     work: RunWork,
     step_s: float,
     cluster: Cluster,
@@ -118,8 +103,12 @@ def run_of_steps(
     Storage is sized to write a checkpoint in `checkpoint_write_s`; training stops for `checkpoint_stall_s` of
     it (all by default; an asynchronous checkpoint stops for its snapshot alone).
     """
+    if not (step_s > 0 and np.isfinite(step_s) and checkpoint_write_s > 0):
+        raise InputError("a run needs a positive step time, token count and checkpoint write time")
     shares = dict(headroom or {})
-    _check(step_s, checkpoint_write_s, shares)
+    for name, share in shares.items():
+        if not 0 <= share < np.inf:
+            raise InputError(f"headroom '{name}' is {share}", hint="write a share of the run, such as 5 %")
     stall_s = checkpoint_write_s if checkpoint_stall_s is None else checkpoint_stall_s
     compute_s = work.steps_count * step_s
     between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
@@ -153,14 +142,6 @@ def run_of_steps(
         energy_j=float(np.max(cluster.device.power_w(COMPUTE_UTILISATION_FRACTION) * wall_s))
         * cluster.accelerator_count,
     )
-
-
-def _check(step_s: float, checkpoint_write_s: float, shares: Mapping[str, float]) -> None:
-    if not (step_s > 0 and np.isfinite(step_s) and checkpoint_write_s > 0):
-        raise InputError("a run needs a positive step time, token count and checkpoint write time")
-    for name, share in shares.items():
-        if not 0 <= share < np.inf:
-            raise InputError(f"headroom '{name}' is {share}", hint="write a share of the run, such as 5 %")
 
 
 def failing_time_ratio(
@@ -206,6 +187,6 @@ def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliabil
     read = None if size is None else size / max(reliability.restart_s / 2, 1.0)
     ingest = None if data is None else data / step_s
     terms = {"checkpoint write": write, "restart read": read, "data ingest": ingest}
-    known = {name: rate for name, rate in terms.items() if rate is not None}
-    source = max(known, key=lambda name: known[name], default=None)
-    return StoragePlan(write, read, ingest, known[source] if source else None, source)
+    known = [(rate, name) for name, rate in terms.items() if rate is not None]
+    needed, source = max(known, key=lambda term: term[0], default=(None, None))
+    return StoragePlan(write, read, ingest, needed, source)

@@ -74,12 +74,13 @@ class Priced:
 def price_layouts(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EVERYTHING) -> Priced:
     """Step time and memory of every valid layout, in blocks that stay in cache."""
     layouts, refused = enumerate_layouts(job, cluster, limits)
+    work = job.workload
     step_s, high_bytes = np.empty(len(layouts)), np.empty(len(layouts))
     for start in range(0, len(layouts), BLOCK):
         block = slice(start, start + BLOCK)
         part = layouts.take(np.arange(len(layouts))[block])
-        step_s[block] = step_time(job, part, cluster, stack).total_s
-        high_bytes[block] = memory(job, part, stack).high_bytes
+        step_s[block] = step_time(work, job.precision, part, cluster, stack).total_s
+        high_bytes[block] = memory(work, part, stack).high_bytes
     return Priced(layouts, step_s, high_bytes, refused)
 
 
@@ -91,8 +92,13 @@ def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EV
     reasons = dict(priced.refused)
     if count > int(fits.sum()):
         reasons["memory"] = count - int(fits.sum())
+    if not count:
+        return SearchResult(None, None, count, reasons, None)
     if not fits.any():
-        return SearchResult(None, None, count, reasons, _nearest_miss(job, cluster, stack, priced))
+        closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), cluster, stack)
+        missing_bytes = closest.high_bytes - cluster.device.memory_bytes
+        miss = NearestMiss(closest, missing_bytes, _nearest_change(job, cluster, stack, closest))
+        return SearchResult(None, None, count, reasons, miss)
     if fits.sum() > 1:
         reasons["slower"] = int(fits.sum()) - 1
     front = pareto_front(priced, fits)
@@ -103,7 +109,9 @@ def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EV
 
 def candidate(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> Candidate:
     """One layout with everything that is known of it."""
-    return Candidate(layouts, step_time(job, layouts, cluster, stack), memory(job, layouts, stack))
+    work = job.workload
+    step = step_time(work, job.precision, layouts, cluster, stack)
+    return Candidate(layouts, step, memory(work, layouts, stack))
 
 
 def pareto_front(priced: Priced, fits: NDArray[np.bool_]) -> list[int]:
@@ -113,14 +121,6 @@ def pareto_front(priced: Priced, fits: NDArray[np.bool_]) -> list[int]:
     smallest = np.minimum.accumulate(priced.high_bytes[order])
     first = np.concatenate([[True], smallest[1:] < smallest[:-1]])
     return [int(i) for i in order[first]]
-
-
-def _nearest_miss(job: TrainingJob, cluster: Cluster, stack: Stack, priced: Priced) -> NearestMiss | None:
-    if not len(priced.layouts):
-        return None
-    closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), cluster, stack)
-    missing = closest.high_bytes - cluster.device.memory_bytes
-    return NearestMiss(closest, missing, _nearest_change(job, cluster, stack, closest))
 
 
 def _nearest_change(job: TrainingJob, cluster: Cluster, stack: Stack, closest: Candidate) -> str:
@@ -152,11 +152,7 @@ def _fits(job: TrainingJob, cluster: Cluster, stack: Stack, accelerator_count: i
     larger = replace(cluster, accelerator_count=accelerator_count)
     lean = Limits(micro_batch_max=1, vpp_max=1, recompute=(Recompute.FULL,))
     layouts, _ = enumerate_layouts(job, larger, lean)
-    return (
-        bool(np.any(memory(job, layouts, stack).high_bytes <= cluster.device.memory_bytes))
-        if len(layouts)
-        else False
-    )
+    return bool(np.any(memory(job.workload, layouts, stack).high_bytes <= cluster.device.memory_bytes))
 
 
 def straggler_loss_fraction(step_s: Floats, counts: Sequence[int]) -> float:

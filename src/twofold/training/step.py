@@ -6,7 +6,6 @@ import numpy as np
 
 from twofold.perf import Cluster, Device, Floats, Network, collectives, elementwise_s, smooth_max
 from twofold.training.communication import (
-    Gradients,
     context_parallel_s,
     data_parallel_s,
     expert_parallel_s,
@@ -18,14 +17,13 @@ from twofold.training.communication import (
 )
 from twofold.training.compute import (
     Flag,
-    LayerCompute,
     LayerKernels,
     head_s,
     kernels_for,
     layer_compute,
     layer_kernels,
 )
-from twofold.training.job import TrainingJob, Workload
+from twofold.training.job import Workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.stack import Stack
 
@@ -72,15 +70,8 @@ class StepTime:
         return self.tp_s + self.cp_s + self.ep_s + self.pp_s + self.dp_s
 
 
-def step_time(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> StepTime:
-    """Seconds of one step of `job` for every layout."""
-    return workload_step_time(job.workload, job.precision, layouts, cluster, stack)
-
-
-def workload_step_time(
-    work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack
-) -> StepTime:
-    """As `step_time`, of a workload."""
+def step_time(work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack) -> StepTime:
+    """Seconds of one step for every layout."""
     return bare_step_time(work, layouts, bare_step(work, precision, layouts, cluster, stack), stack)
 
 
@@ -107,13 +98,18 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     """
     traffic = bare.traffic
     layer = layer_compute(bare.kernels, stack)
-    recompute_s = _recompute_s(layer, layouts, stack)
+    whole = layer.whole
+    modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
+    recompute_s = np.select(modes, [whole.forward_s, stack.selective_fraction * whole.forward_s], 0.0)
     # What hides a sum inside the fast domain is too short for one that leaves it.
     tp_s = np.where(traffic.tensor_near > 0, stack.tp_exposed_fraction, 1.0) * traffic.tensor_s
     cp_s = stack.cp_exposed_fraction * traffic.context_s
     ep_s = stack.ep_exposed_fraction * traffic.expert_s
-    busy_s = layer.forward_s + layer.backward_s + recompute_s + tp_s + cp_s + ep_s + bare.accumulate_s
-    launched_s = _launched_s(busy_s, _host_layer_s(work, layouts, traffic, stack), bare.on_processor)
+    busy_s = whole.forward_s + whole.backward_s + recompute_s + tp_s + cp_s + ep_s + bare.accumulate_s
+    host_s = _host_layer_s(work, layouts, traffic, stack)
+    # Launches hide behind a layer's kernels, unless both need the same cores.
+    hidden_s = smooth_max(busy_s, host_s, HOST_NORM)
+    launched_s = np.where(bare.on_processor > 0, busy_s + host_s, hidden_s)
 
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
@@ -185,24 +181,18 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
     """All traffic of a step on a network."""
     ranks = cluster_ranks(layouts)
     across = (layouts.pp > 1) & (layouts.tp > 1) & (ranks > network.node_size)
-    gradients = Gradients(stack.gradient_bytes, stack.bucket_bytes)
     reach = np.maximum(network.domain_size, network.node_size)
     return Traffic(
         tensor_s=tensor_parallel_s(work, layouts, network),
         context_s=context_parallel_s(work, layouts, network),
         expert_s=expert_parallel_s(work, layouts, network),
         handoff_s=handoff_s(work, layouts, network),
-        replica_s=data_parallel_s(work, layouts, network, gradients),
+        replica_s=data_parallel_s(work, layouts, network, stack.gradient_bytes, stack.bucket_bytes),
         waiting_fraction=collectives.straggler_factor(network.jitter_fraction, ranks) - 1,
         tensor_near=np.asarray(layouts.tp <= np.maximum(network.domain_size, 1), float),
         tensor_spread=np.asarray((layouts.tp > reach) & ~across, float),
         pipeline_across=np.asarray(across, float),
     )
-
-
-def _launched_s(busy_s: Floats, host_s: Floats, on_processor: Floats) -> Floats:
-    """A layer's time with its launches: they hide behind its kernels, unless both need the same cores."""
-    return np.where(on_processor > 0, busy_s + host_s, smooth_max(busy_s, host_s, HOST_NORM))
 
 
 def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
@@ -221,12 +211,6 @@ def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
 def cluster_ranks(layouts: Layouts) -> Floats:
     """Accelerators that a layout uses."""
     return np.asarray(layouts.tp * layouts.cp * layouts.pp * layouts.dp, float)
-
-
-def _recompute_s(layer: LayerCompute, layouts: Layouts, stack: Stack) -> Floats:
-    """Forward work that the backward pass of a layer repeats."""
-    modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
-    return np.select(modes, [layer.forward_s, stack.selective_fraction * layer.forward_s], 0.0)
 
 
 def _host_layer_s(work: Workload, layouts: Layouts, traffic: Traffic, stack: Stack) -> Floats:

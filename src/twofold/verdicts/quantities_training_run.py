@@ -22,6 +22,7 @@ from twofold.training import (
     load_stack,
     memory,
     run_plan,
+    run_work,
 )
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_training import job_of, step_once
@@ -90,7 +91,7 @@ def activations(world: World, model: str, sequence: int, batch: int = 1, recompu
         "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,
     }  # fmt: skip
     stack = load_stack(world.constants, job.framework, job.precision, "hopper")
-    return one(memory(job, layouts_of([list(sizes.values())]), stack).activations_bytes)
+    return one(memory(job.workload, layouts_of([list(sizes.values())]), stack).activations_bytes)
 
 
 def gpus_in_time(
@@ -145,7 +146,7 @@ def run(world: World, model: str, on: str, tokens: float, batch: int = 512, writ
     step = step_once(world, model, on, batch)
     found = machines(world, on)
     job = job_of(world, model, batch)
-    plan: RunPlan = run_plan(job, step.step_s, found.cluster, tokens, checkpoint_write_s=write_s)
+    plan: RunPlan = run_plan(run_work(job, tokens), step.step_s, found.cluster, checkpoint_write_s=write_s)
     price = price_usd_per_h(found)
     return Run(
         plan.wall_s,
