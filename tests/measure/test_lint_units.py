@@ -4,39 +4,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Accelerator, load_catalog
-from twofold.measure.lint_table import read_table
+from twofold.measure.lint_table import COLUMNS, read_table
 from twofold.measure.lint_units import (
+    AGREEMENTS,
     BEYOND_RANGE,
-    Agreement,
-    Prediction,
+    SLIPS,
     Slip,
     disagreements,
     fastest_flops_per_s,
+    slips,
     surprises,
-    time_slips,
     whole,
 )
+from twofold.measure.truth import read_rows
 
-TABLE, _ = read_table("training", [{"id": "a", "step_time_s": "1", "gpus": "64"}])
-SLIPS = (Slip(1e3, "milliseconds"), Slip(np.array([64.0]), "all GPUs"), Slip(1.0, "nothing"))
+TABLE, _ = read_table("training", [{"id": "a", "step_time_s": "1", "gpus": "64", "dp": "1"}])
+MISTAKES = (Slip(1e3, "milliseconds"), Slip(np.array([64.0]), "all GPUs"), Slip(1.0, "nothing"))
+DIFFERENT = "one of these was measured or worked out differently"
+ALL_GPUS = "tokens_per_s_per_gpu is the rate of all GPUs together"
 
 
-def told_twice(ratio, high=1.02):
-    agreement = Agreement(
-        "rate",
-        "tokens/s",
-        (("step_time_s",), np.array([ratio])),
-        (("gpus",), np.array([1.0])),
-        (1 / high, high),
-        SLIPS,
-        "odd",
-    )
-    return disagreements(TABLE, agreement)
+def told_twice(ratio):
+    stated, implied = np.array([ratio]), np.array([1.0])
+    return disagreements(TABLE, "training rate", implied, TABLE.numbers, stated=stated)
 
 
 def against_prediction(measured, low=0.8, high=1.3):
-    middle, ends = np.array([1.0]), (np.array([low]), np.array([high]))
-    return surprises(TABLE, Prediction("step_time_s", np.array([measured]), middle, ends, "s", SLIPS))
+    ends = {"": "1", "_low": str(low), "_high": str(high)}
+    row = {f"pred_step_time_s{end}": value for end, value in ends.items()}
+    return surprises(TABLE, [row], ("step_time_s",), np.array([measured]), "s", MISTAKES)
 
 
 @given(st.floats(1 / 1.019, 1.019))
@@ -44,7 +40,7 @@ def test_two_figures_that_agree_but_for_rounding_are_no_finding(ratio):
     assert told_twice(ratio) == []
 
 
-@given(st.floats(0.99, 1.01), st.sampled_from([(1000.0, "milliseconds"), (64.0, "all GPUs")]))
+@given(st.floats(0.99, 1.01), st.sampled_from([(1000.0, "step_time_s is in milliseconds"), (64.0, ALL_GPUS)]))
 def test_a_ratio_near_a_slip_names_it(noise, slip):
     factor, cause = slip
     (finding,) = told_twice(factor * noise)
@@ -54,12 +50,12 @@ def test_a_ratio_near_a_slip_names_it(noise, slip):
 @given(st.floats(1.03, 1.5))
 def test_a_small_difference_that_no_slip_explains_is_suspect(ratio):
     (finding,) = told_twice(ratio)
-    assert (finding.rule, finding.severity, finding.hint) == ("rate", "suspect", "odd")
+    assert (finding.rule, finding.severity, finding.hint) == ("rate", "suspect", DIFFERENT)
 
 
 def test_a_slip_of_factor_one_explains_nothing():
-    (finding,) = told_twice(1.03, high=1.02)
-    assert "nothing" not in finding.hint
+    (finding,) = told_twice(1.025)  # the one replica's batch is the batch
+    assert "replica" not in finding.hint
 
 
 def test_a_blank_figure_disagrees_with_nothing():
@@ -103,7 +99,7 @@ def test_slips_of_time_are_the_factors_between_units(unit):
     own = 1.0 if unit == "s" else 1e-3
     named = {
         slip.cause.split(" is in ")[-1]: slip.factor
-        for slip in time_slips("t", unit)
+        for slip in slips(f"time in {unit}", "t", {})
         if " is in " in slip.cause
     }
     for name, factor in named.items():
@@ -128,3 +124,12 @@ def test_whole_says_what_divides_and_lets_blanks_pass():
         True,
         True,
     ]
+
+
+def test_what_is_told_twice_stands_in_columns_of_one_half_and_names_slips_that_there_are():
+    known = [{*columns.configuration, *columns.measured} for columns in COLUMNS.values()]
+    groups = {row["slips"] for row in read_rows(SLIPS)}
+    for row in read_rows(AGREEMENTS):
+        told = {*row["stated"].split(";"), *row["implied"].split(";")}
+        assert any(told <= columns for columns in known)
+        assert set(row["slips"].split(";")) <= groups

@@ -27,7 +27,11 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
     """Every finding, by line of the file, the gravest first; no cell makes it raise."""
     table, findings = read_table(half, rows)
     predicted = PREDICT[half](table.rows, catalog, constants)
-    findings += [*_unread(table, predicted), *_duplicates(table)]
+    for i, row in enumerate(predicted):  # what cannot be predicted is checked by arithmetic alone
+        if reason := text(row, "pred_error"):
+            where, hint = ("model", "gpu"), "it is held against no prediction"
+            findings.append(table.finding(i, "unread", "note", where, reason, hint))
+    findings += _repeated(table)
     if half == "training":
         findings += lint_training(table, predicted, catalog, constants)
     else:
@@ -51,63 +55,33 @@ def _explained(findings: Sequence[RowFinding]) -> list[RowFinding]:
     return explained
 
 
-def _unread(table: Table, predicted: Sequence[Row]) -> list[RowFinding]:
-    """Rows that cannot be predicted, for whatever reason: they are checked by arithmetic alone."""
-    return [
-        table.finding(
-            i, "unread", "note", ("model", "gpu"), text(row, "pred_error"), "it is held against no prediction"
-        )
-        for i, row in enumerate(predicted)
-        if text(row, "pred_error")
-    ]
-
-
-def _duplicates(table: Table) -> list[RowFinding]:
-    """Copies of an earlier row, and rows that contradict an earlier one of the same configuration."""
-    columns = COLUMNS[table.half]
+def _repeated(table: Table) -> list[RowFinding]:
+    """Copies of an earlier row, and rows that contradict the first one of the same configuration."""
+    columns, rows = COLUMNS[table.half], table.rows
+    usual = [name for name in columns.measured if "_p99_" not in name]  # tails of short runs differ freely
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for i, row in enumerate(table.rows):
+    for i, row in enumerate(rows):
         if any(text(row, column) for column in columns.measured):
             groups[tuple(text(row, column) for column in columns.configuration)].append(i)
     found: list[RowFinding] = []
     for members in groups.values():
-        found += _among(table, members, columns.measured)
+        first, seen = members[0], dict[tuple[str, ...], int]()
+        for i in members:
+            cells = tuple(text(rows[i], column) for column in columns.measured)
+            if cells in seen:
+                message = f"a copy of line {seen[cells] + 2}: equal in what was run and in what was measured"
+                hint = "it would count twice"
+                found.append(table.finding(i, "duplicate", "suspect", columns.measured[:1], message, hint))
+                continue
+            seen[cells] = i
+            pairs = {name: (number(rows[first], name), number(rows[i], name)) for name in usual}
+            apart = {name: max(a / b, b / a) for name, (a, b) in pairs.items() if a and b}
+            worst = max(apart, key=lambda name: apart[name], default="")
+            if worst and apart[worst] > SAME_RUN:
+                message = (
+                    f"{worst} is {table[worst][i]:.4g}, in line {first + 2} {table[worst][first]:.4g} "
+                    f"for the same configuration: {apart[worst]:.4g} × apart"
+                )
+                hint = "another release of the software, a setting that no column holds, or a slip"
+                found.append(table.finding(i, "contradiction", "suspect", (worst,), message, hint))
     return found
-
-
-def _among(table: Table, members: Sequence[int], measured: tuple[str, ...]) -> list[RowFinding]:
-    """Findings among rows of one configuration, each against the first that it repeats or contradicts."""
-    found = []
-    first = members[0]
-    seen: dict[tuple[str, ...], int] = {}
-    for i in members:
-        cells = tuple(text(table.rows[i], column) for column in measured)
-        if cells in seen:
-            message = f"a copy of line {seen[cells] + 2}: equal in what was run and in what was measured"
-            found.append(
-                table.finding(i, "duplicate", "suspect", measured[:1], message, "it would count twice")
-            )
-            continue
-        seen[cells] = i
-        if i == first:
-            continue
-        usual = [name for name in measured if "_p99_" not in name]  # tails of short runs differ freely
-        worst, ratio = _widest(table, first, i, usual)
-        if ratio > SAME_RUN:
-            message = (
-                f"{worst} is {table[worst][i]:.4g}, in line {first + 2} {table[worst][first]:.4g} "
-                f"for the same configuration: {ratio:.4g} × apart"
-            )
-            hint = "another release of the software, a setting that no column holds, or a slip"
-            found.append(table.finding(i, "contradiction", "suspect", (worst,), message, hint))
-    return found
-
-
-def _widest(table: Table, first: int, second: int, measured: Sequence[str]) -> tuple[str, float]:
-    """The measured column in which two rows lie furthest apart, and the larger over the smaller."""
-    worst, widest = measured[0], 1.0
-    for column in measured:
-        one, other = number(table.rows[first], column), number(table.rows[second], column)
-        if one and other and max(one / other, other / one) > widest:
-            worst, widest = column, max(one / other, other / one)
-    return worst, widest

@@ -13,12 +13,13 @@ import numpy as np
 
 from twofold.catalog import Catalog, Model
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.lint_table import Mask, RowFinding, Table, Values, lint_rules
+from twofold.measure.lint_table import Mask, RowFinding, Table, Values, first_known, lint_rules
 from twofold.measure.lint_units import fastest_flops_per_s
 from twofold.measure.truth import Row, text
 from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
 
 SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
+RESTED_ON = ("layout", "accelerator count", "weights format", "expert parallelism")  # unless a row states it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,6 @@ class ServingBounds:
     tdp_w: Values
     idle_w: Values
     firm: Mask  # layout and formats are stated
-    plain: Mask  # stated: neither drafts nor a cache of prefixes
-    undrafted: Mask  # stated: no drafts
-
-
-@dataclass(frozen=True, slots=True)
-class ModelWork:
-    """Bytes and FLOPs of one model in one format."""
-
-    dense_bytes: float  # read in every step, whatever the batch
-    expert_bytes: float  # of the experts that one token visits
-    all_bytes: float
-    token_flops: float  # of one token's matrices, head not counted
-    head_flops: float
 
 
 def lint_inference(table: Table, bounds: ServingBounds) -> list[RowFinding]:
@@ -79,13 +67,10 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Serving
         index = np.array([*cases])
         for name, values in _figures([*cases.values()], [table.rows[i] for i in index]).items():
             figures[name][index] = values
-    drafts, prefixes = table["spec_decode"] == 0, table["prefix_cache"] == 0
     named = table.words("isl_dist")
     flags = {
         "firm": figures["firm"] == 1,
         "exact_lengths": np.array(["fixed" in each and "near" not in each for each in named], bool),
-        "undrafted": drafts,
-        "plain": drafts & prefixes,
     }
     return ServingBounds(**{**figures, **flags})
 
@@ -99,68 +84,60 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
     def device(name: str) -> Values:
         return np.array([getattr(case.accelerator, name) or np.nan for case in cases], float)
 
-    work = [_model_work(case.model, case.weights_format) for case in cases]
     shape = ModelShape.stacked([_shape(case.model) for case in cases])
+    dense_bytes, expert_bytes, all_bytes, token_flops, head_flops = np.array(
+        [_model_work(case.model, case.weights_format) for case in cases]
+    ).T
     guessed = np.array([any(" length " in each for each in case.assumed) for case in cases])
     inputs, outputs = np.where(guessed, 0.0, column("input_tokens")), column("output_tokens")
     loaded = np.array([not any(each.startswith("concurrency") for each in case.assumed) for case in cases])
-    accelerators, readers, all_readers = _readers(cases)
     peaks = np.array(
         [
             fastest_flops_per_s(case.accelerator, bytes_per_weight(case.weights_format), SERVED_IN)
             for case in cases
         ]
     )
-    caches = _cache_bytes(rows, shape, inputs + np.where(guessed, 0.0, outputs / 2))
-    prefill, decode = _request_flops(shape, work, inputs, outputs)
-    bandwidth, memory = device("memory_bytes_per_s"), device("memory_bytes")
-
-    def read_s(name: str, by: Values) -> Values:
-        share_bytes = np.array([getattr(each, name) for each in work]) / by
-        return np.maximum(0.0, share_bytes - np.nan_to_num(device("l2_bytes"))) / bandwidth
-
+    # Whoever left the layout open may have used every accelerator for one replica.
+    open_choices = [[each for each in case.assumed if each.startswith(RESTED_ON)] for case in cases]
+    layout = np.array(["layout" in each for each in open_choices])
+    experts = layout | np.array(["expert parallelism" in each for each in open_choices])
+    counted = np.array(["accelerator count" not in each for each in open_choices])
+    accelerators, tp = np.where(counted, column("accelerators"), np.nan), column("tp")
+    readers = np.where(layout, accelerators, tp)  # that share the weights which every token passes
+    together = tp * np.maximum(column("dp"), np.ceil(column("ep") / tp))
+    all_readers = np.where(experts, accelerators, together)  # that share the experts
+    # The cache has 8 bits unless the row states 16.
+    context_tokens = inputs + np.where(guessed, 0.0, outputs / 2)
+    wide = [text(row, "precision_kv").lower() in ("bf16", "fp16") for row in rows]
+    caches = np.where(wide, *(shape.kv_bytes(word, context_tokens) for word in ("bf16", "fp8")))
+    # FLOPs at least: matrices, and attention where no window cuts it.
+    pair_flops, later = _pair_flops(shape), np.maximum(outputs - 1, 0)
+    prefill = token_flops * inputs + head_flops + pair_flops * attended_pairs(inputs, 0.0)
+    decode = (token_flops + head_flops) * later + pair_flops * attended_pairs(later, inputs)
+    bandwidth, l2_bytes = device("memory_bytes_per_s"), np.nan_to_num(device("l2_bytes"))
+    reads_s = [
+        np.maximum(0.0, read_bytes / by - l2_bytes) / bandwidth
+        for read_bytes, by in ((dense_bytes, readers), (expert_bytes, all_readers))
+    ]
     return {
         "accelerators": accelerators,
         "replicas": column("replicas"),
         "input_tokens": column("input_tokens"),
         "output_tokens": outputs,
         "concurrency": np.where(loaded & (column("concurrency") > 0), column("concurrency"), np.nan),
-        "weights_s": read_s("dense_bytes", readers) + read_s("expert_bytes", all_readers),
+        "weights_s": reads_s[0] + reads_s[1],
         "kv_s": caches / readers / bandwidth,
         "kv_bytes": np.where(caches > 0, caches, np.nan),
         "memory_bytes_per_s": bandwidth,
         "prefill_s": prefill / (np.maximum(readers * column("pp"), all_readers) * peaks),
         "request_flops": prefill + decode,
         "peak_flops_per_s": peaks,
-        "weights_bytes": np.array([each.all_bytes for each in work]),
-        "memory_bytes": np.fmax(memory, device("memory_nominal_bytes")),
+        "weights_bytes": all_bytes,
+        "memory_bytes": np.fmax(device("memory_bytes"), device("memory_nominal_bytes")),
         "tdp_w": device("tdp_w"),
         "idle_w": device("idle_w"),
-        "firm": np.array([not _open_choices(case) for case in cases], float),
+        "firm": np.array([not each for each in open_choices], float),
     }
-
-
-def _open_choices(case: Case) -> list[str]:
-    """What bounds rest on that the row does not state."""
-    names = ("layout", "accelerator count", "weights format", "expert parallelism")
-    return [each for each in case.assumed if each.startswith(names)]
-
-
-def _readers(cases: Sequence[Case]) -> tuple[Values, Values, Values]:
-    """All accelerators; those that share the weights which every token passes; those that share the experts.
-
-    Whoever left the layout open may have used every accelerator for one replica.
-    """
-    tp, dp, ep, accelerators = (
-        np.array([getattr(case, name) for case in cases], float)
-        for name in ("tp", "dp", "ep", "accelerators")
-    )
-    assumed = [_open_choices(case) for case in cases]
-    accelerators = np.where(["accelerator count" in each for each in assumed], np.nan, accelerators)
-    layout = np.array(["layout" in each for each in assumed])
-    experts = layout | np.array(["expert parallelism" in each for each in assumed])
-    together = tp * np.maximum(dp, np.ceil(ep / tp))
-    return accelerators, np.where(layout, accelerators, tp), np.where(experts, accelerators, together)
 
 
 @cache
@@ -169,8 +146,9 @@ def _shape(model: Model) -> ModelShape:
 
 
 @cache
-def _model_work(model: Model, weights_format: str) -> ModelWork:
-    """What one step and one token of a model need at least.
+def _model_work(model: Model, weights_format: str) -> tuple[float, float, float, float, float]:
+    """Bytes that a step reads whatever its batch, of the experts that one token visits, and of all weights;
+    FLOPs of one token's matrices without the head, and of the head: all at least.
 
     Kind: every matrix is in the narrow format, though embeddings and 4-bit models' attention seldom are.
     Towers and the table of input embeddings are left out: a text token does not pass them. So is what the
@@ -185,94 +163,61 @@ def _model_work(model: Model, weights_format: str) -> ModelWork:
     visited = float(counted.experts_bytes) / HALF_BYTES * share
     head = float(shape.vocab * shape.hidden)
     width = bytes_per_weight(weights_format)
-    return ModelWork(
-        dense_bytes=(dense + head) * width,
-        expert_bytes=visited * width,
-        all_bytes=(dense + visited / max(share, 1e-30) + float(shape.embedding_weights)) * width,
-        token_flops=2.0 * (dense + visited),
-        head_flops=2.0 * head,
-    )
+    everything = dense + visited / max(share, 1e-30) + float(shape.embedding_weights)
+    return (dense + head) * width, visited * width, everything * width, 2.0 * (dense + visited), 2.0 * head
 
 
-def _cache_bytes(rows: Sequence[Row], shape: ModelShape, context_tokens: Values) -> Values:
-    """Cache bytes of one sequence of each row: of 8 bits unless the row states 16."""
-    half = np.broadcast_to(shape.kv_bytes("bf16", context_tokens), context_tokens.shape)
-    narrow = np.broadcast_to(shape.kv_bytes("fp8", context_tokens), context_tokens.shape)
-    return np.where([text(row, "precision_kv").lower() in ("bf16", "fp16") for row in rows], half, narrow)
-
-
-def _request_flops(
-    shape: ModelShape, work: Sequence[ModelWork], inputs: Values, outputs: Values
-) -> tuple[Values, Values]:
-    """FLOPs of a prompt and of its answer at least: matrices, and attention where no window cuts it."""
-    per_token = np.array([each.token_flops for each in work])
-    head = np.array([each.head_flops for each in work])
+def _pair_flops(shape: ModelShape) -> Values:
+    """FLOPs of one query and one key in all layers whose attention sees everything."""
     layers = np.asarray(shape.softmax_layers) - shape.sliding_layers
-    latent = np.asarray(shape.mla_kv_rank) > 0
-    width = np.where(
-        latent,
-        np.asarray(shape.mla_qk_nope) + shape.mla_qk_rope + shape.mla_v_head_dim,
-        2.0 * np.asarray(shape.head_dim),
-    )
-    pair_flops = 2.0 * layers * shape.heads * width
-    prompt = per_token * inputs + head + pair_flops * attended_pairs(inputs, 0.0)
-    answer = (per_token + head) * np.maximum(outputs - 1, 0) + pair_flops * attended_pairs(
-        np.maximum(outputs - 1, 0), inputs
-    )
-    return prompt, answer
+    latent = np.asarray(shape.mla_qk_nope) + shape.mla_qk_rope + shape.mla_v_head_dim
+    width = np.where(np.asarray(shape.mla_kv_rank) > 0, latent, 2.0 * np.asarray(shape.head_dim))
+    return 2.0 * layers * shape.heads * width
 
 
 def _token_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """Tokens faster than their weights (and one sequence's cache) can be read; TPOT, or rate per user."""
     tpot_s = table.first("tpot_mean_ms", "tpot_p50_ms", "tpot_p99_ms") / 1e3
-    alone = table["output_tok_s"] / bounds.concurrency  # each client's rate, its prompt's wait included
+    undrafted = table["spec_decode"] == 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        seconds = np.where(np.isnan(tpot_s), 1 / alone, tpot_s)
+        alone = table["output_tok_s"] / bounds.concurrency  # each client's rate, its prompt's wait included
+        seconds = first_known(tpot_s, 1 / alone)
         floor = bounds.weights_s + bounds.kv_s
-        running = _running(table, bounds, seconds)
-        crowd = bounds.weights_s + bounds.kv_s * running
+        # Sequences that decode at once on one rank of attention; 1 where unknown.
+        at_once = table["output_tok_s"] * seconds / (bounds.replicas * np.fmax(table["dp"], 1.0))
+        crowd = bounds.weights_s + bounds.kv_s * np.fmax(1.0, np.nan_to_num(at_once, nan=1.0))
         below = seconds < floor
         fast = (below | (seconds < crowd)) & ~(table["spec_decode"] > 0)
-    key = np.where(bounds.undrafted, "fast token", "fast or drafted token")
-    sure = below & bounds.firm & bounds.undrafted
+    key = np.where(undrafted, "fast token", "fast or drafted token")
+    sure = below & bounds.firm & undrafted
     return table.find(key, fast, sure, took=seconds * 1e3, limit=np.where(below, floor, crowd) * 1e3)
-
-
-def _running(table: Table, bounds: ServingBounds, seconds: Values) -> Values:
-    """Sequences that decode at once on one rank of attention, as output rate × TPOT says; 1 where unknown."""
-    copies = bounds.replicas * np.fmax(table["dp"], 1.0)
-    return np.fmax(1.0, np.nan_to_num(table["output_tok_s"] * seconds / copies, nan=1.0))
 
 
 def _prompt_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     """First tokens faster than the prompt's FLOPs at peak."""
     seconds = table.first("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms") / 1e3
-    sure = bounds.firm & (bounds.plain | (bounds.exact_lengths & (table["prefix_cache"] == 0)))
+    certain = bounds.exact_lengths | (table["spec_decode"] == 0)
+    sure = bounds.firm & certain & (table["prefix_cache"] == 0)
     took, least = seconds * 1e3, bounds.prefill_s * 1e3
     below = seconds < bounds.prefill_s
     return table.find("fast prompt", below, sure, took=took, prompt=bounds.input_tokens, least=least)
 
 
 def _throughput_roofline(table: Table, bounds: ServingBounds) -> list[RowFinding]:
-    """More tokens than the accelerators can compute, or whose caches they can read."""
+    """More output tokens of the whole deployment than it can compute, or whose caches it can read."""
+    per_gpu = table["output_tok_s_per_gpu"] * bounds.accelerators
+    requests = table["requests_per_s"] * bounds.output_tokens
     with np.errstate(invalid="ignore", divide="ignore"):
-        rate = _output_rate(table, bounds)
+        rate = first_known(table["output_tok_s"], per_gpu, requests)
         per_token = bounds.request_flops / np.maximum(bounds.output_tokens, 1.0)
         most = bounds.accelerators * bounds.peak_flops_per_s / per_token
         read = bounds.accelerators * bounds.memory_bytes_per_s / bounds.kv_bytes
-    sure, undrafted = bounds.firm & bounds.plain, ~(table["spec_decode"] > 0)
+    sure = bounds.firm & (table["spec_decode"] == 0) & (table["prefix_cache"] == 0)
+    undrafted = ~(table["spec_decode"] > 0)
     return [
         *table.find("rate beyond flops", rate > most, sure, rate=rate, limit=most),
         *table.find("rate beyond cache", (rate > read) & undrafted, sure, rate=rate, limit=read),
     ]
-
-
-def _output_rate(table: Table, bounds: ServingBounds) -> Values:
-    """Output tokens/s of the whole deployment: stated, per GPU times GPUs, or requests times answer."""
-    per_gpu = table["output_tok_s_per_gpu"] * bounds.accelerators
-    requests = table["requests_per_s"] * bounds.output_tokens
-    rate = np.where(np.isnan(table["output_tok_s"]), per_gpu, table["output_tok_s"])
-    return np.where(np.isnan(rate), requests, rate)
 
 
 def _order(table: Table) -> list[RowFinding]:

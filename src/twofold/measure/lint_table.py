@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -146,10 +146,7 @@ class Table:
 
     def first(self, *columns: str) -> Values:
         """Per row the first of the columns that holds a number."""
-        values = self[columns[0]].copy()
-        for column in columns[1:]:
-            values = np.where(np.isnan(values), self[column], values)
-        return values
+        return first_known(*(self[column] for column in columns))
 
     def words(self, column: str) -> list[str]:
         """One column of text, in lower case."""
@@ -176,33 +173,19 @@ class Table:
         return RowFinding(i + 2, text(self.rows[i], "id"), rule, severity, filled or columns, message, hint)
 
 
+def first_known(*values: Values) -> Values:
+    """Per row the first of the figures that is a number."""
+    return reduce(lambda known, further: np.where(np.isnan(known), further, known), values)
+
+
 def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[RowFinding]]:
-    """The table, its unusable cells blanked, and a finding for each of them and for unknown columns."""
-    numbers: dict[str, Values] = {}
-    findings: list[RowFinding] = []
-    cleaned = [dict(row) for row in rows]
-    table = Table(half, cleaned, numbers)
-    for column in COLUMNS[half].numbers:
-        values = np.full(len(rows), np.nan)
-        for i, row in enumerate(rows):
-            cell = text(row, column)
-            if not cell:
-                continue
-            value, wrong = _read_cell(half, column, cell)
-            if value is None:
-                cleaned[i][column] = ""
-                findings.append(table.finding(i, "cell", wrong[0], (column,), *wrong[1:]))
-            else:
-                values[i] = value
-        numbers[column] = values
-    return table, [*unknown_columns(table), *findings]
+    """The table, its unusable cells blanked, and a finding for each of them and for unknown columns.
 
-
-def unknown_columns(table: Table) -> list[RowFinding]:
-    """Columns that nothing reads: a misspelt one is worse than a missing one, for nobody misses it."""
-    known = (*COLUMNS[table.half].configuration, *COLUMNS[table.half].measured, *ABOUT)
-    given = dict.fromkeys(name for row in table.rows for name in row)
-    return [
+    A misspelt column is worse than a missing one, for nobody misses it.
+    """
+    table = Table(half, [dict(row) for row in rows], {})
+    known = (*COLUMNS[half].configuration, *COLUMNS[half].measured, *ABOUT)
+    findings = [
         RowFinding(
             1,
             "",
@@ -212,32 +195,40 @@ def unknown_columns(table: Table) -> list[RowFinding]:
             f"nothing reads a column '{name}'",
             did_you_mean(name, known, "see `twofold predict --help` for the columns"),
         )
-        for name in given
+        for name in dict.fromkeys(name for row in rows for name in row)
         if name not in known and not name.startswith("pred_")
     ]
+    for column in COLUMNS[half].numbers:
+        values = table.numbers[column] = np.full(len(rows), np.nan)
+        for i, row in enumerate(table.rows):
+            if cell := text(row, column):
+                read = _read_cell(COLUMNS[half], column, cell)
+                if isinstance(read, float):
+                    values[i] = read
+                else:
+                    row[column] = ""
+                    findings.append(table.finding(i, "cell", read[0], (column,), *read[1:]))
+    return table, findings
 
 
-def _read_cell(half: Half, column: str, cell: str) -> tuple[float | None, tuple[Severity, str, str]]:
-    """The number in a cell, or None with what is wrong with it."""
-    columns = COLUMNS[half]
-    fine: tuple[Severity, str, str] = ("note", "", "")
+def _read_cell(columns: Columns, column: str, cell: str) -> float | tuple[Severity, str, str]:
+    """The number in a cell, or how bad, what is wrong with it and what to write."""
     if cell.lower() in NO_VALUE:
-        return None, ("note", f"{column} is '{cell}', which is read as blank", "leave the cell blank")
+        return "note", f"{column} is '{cell}', which is read as blank", "leave the cell blank"
     try:
         value = float(cell)
     except ValueError:
         start = NUMBER_AT_START.match(cell)
         bare = re.sub(r"[_,  ]", "", start[1]) if start else ""
         hint = f"write {bare} in the unit of the column's name" if bare else "write a number, or nothing"
-        if re.fullmatch(
-            r"-?\d+,(\d{1,2}|\d{4,})", cell
-        ):  # 4,12 may be four and a bit, or four hundred and twelve
+        # 4,12 may be four and a bit, or four hundred and twelve.
+        if re.fullmatch(r"-?\d+,(\d{1,2}|\d{4,})", cell):
             hint = f"write {cell.replace(',', '.')} or {bare}: a comma may mean either"
-        return None, ("impossible", f"{column} is '{cell}', which is no number", hint)
+        return "impossible", f"{column} is '{cell}', which is no number", hint
     if not math.isfinite(value) or (abs(value) > LARGEST_AMOUNT and column in columns.configuration):
-        return None, ("impossible", f"{column} is {cell}", "write a finite number, or nothing")
+        return "impossible", f"{column} is {cell}", "write a finite number, or nothing"
     if value < 0 or (value == 0 and column not in columns.may_be_zero):
-        return None, ("impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured")
+        return "impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured"
     if column in columns.counts and value != round(value):
-        return None, ("impossible", f"{column} is {cell}, which is no whole number", "counts are whole")
-    return value, fine
+        return "impossible", f"{column} is {cell}, which is no whole number", "counts are whole"
+    return value

@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog import Catalog
-from twofold.measure.lint_table import RowFinding, Table, Values
+from twofold.measure.lint_table import RowFinding, Table, Values, first_known
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
-    Agreement,
-    Prediction,
-    Slip,
     disagreements,
     fastest_flops_per_s,
+    slips,
     surprises,
-    time_slips,
     whole,
 )
 from twofold.measure.predict_training import group_entries, read_all
@@ -51,7 +48,7 @@ class TrainingBounds:
     def step_s(self, table: Table) -> Values:
         """The step time, or the one that the rate implies."""
         implied = self.tokens / (table["tokens_per_s_per_gpu"] * table["gpus"])
-        return np.where(np.isnan(table["step_time_s"]), implied, table["step_time_s"])
+        return first_known(table["step_time_s"], implied)
 
 
 def lint_training(
@@ -59,15 +56,22 @@ def lint_training(
 ) -> list[RowFinding]:
     """Every finding of bounds, layout and units of training rows."""
     bounds = read_bounds(table, catalog, constants)
-    agreements = (_rate(table, bounds), _flops(table, bounds), *_utilisation(table, bounds))
     return [
-        *(finding for agreement in agreements for finding in disagreements(table, agreement)),
+        *_told_twice(table, bounds),
         *_compute_roofline(table, bounds),
         *_stated_rates(table, bounds),
         *_memory(table, bounds),
         *_layout(table),
-        *surprises(table, _step_prediction(table, bounds, predicted)),
-        *surprises(table, _memory_prediction(table, predicted)),
+        *(
+            found
+            for column, measured, unit, groups in (
+                ("step_time_s", bounds.step_s(table), "s", "time in s;training step"),
+                ("peak_mem_gib", table["peak_mem_gib"], "GiB", "training memory"),
+            )
+            for found in surprises(
+                table, predicted, (column,), measured, unit, slips(groups, column, table.numbers)
+            )
+        ),
     ]
 
 
@@ -98,72 +102,26 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
     )
 
 
-def _rate(table: Table, bounds: TrainingBounds) -> Agreement:
-    gpus, length, replicas = table["gpus"], table["seq_len"], table["dp"]
+def _told_twice(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
+    """Rate against step time, TFLOP/s and MFU against either: of the nearest peak, counted as is nearest."""
+    gpus, mfu, stated = table["gpus"], table["mfu"], table["model_tflops_per_gpu"]
+    own, half = bounds.peak_flops_per_s, bounds.half_peak_flops_per_s
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        implied = bounds.tokens / (gpus * table["step_time_s"])
-        slips = (
-            Slip(1e3, "step_time_s is in milliseconds"),
-            Slip(1e-3, "tokens_per_s_per_gpu is in thousands of tokens"),
-            Slip(1 / 60, "step_time_s is in minutes"),
-            Slip(60.0, "tokens_per_s_per_gpu is per minute"),
-            Slip(gpus, "tokens_per_s_per_gpu is the rate of all GPUs together"),
-            Slip(table["gpus_per_node"], "tokens_per_s_per_gpu is the rate of a node"),
-            Slip(
-                1 / length, "tokens_per_s_per_gpu counts sequences, or global_batch_seqs is counted in tokens"
+        rate = bounds.tokens / (gpus * bounds.step_s(table))
+        implied = {
+            "training rate": bounds.tokens / (gpus * table["step_time_s"]),
+            "training flops": np.clip(
+                stated, bounds.least_flops * (rate / 1e12), bounds.most_flops * (rate / 1e12)
             ),
-            Slip(replicas, "global_batch_seqs is the batch of one replica"),
-            Slip(1 / replicas, "tokens_per_s_per_gpu is that of one replica's batch"),
-        )
-    stated = ("tokens_per_s_per_gpu",), table["tokens_per_s_per_gpu"]
-    by_step = ("step_time_s", "global_batch_seqs", "seq_len", "gpus"), implied
-    hint = "one of these was measured or worked out differently"
-    return Agreement("rate", "tokens/s per GPU", stated, by_step, (1 / 1.02, 1.02), slips, hint)
-
-
-def _flops(table: Table, bounds: TrainingBounds) -> Agreement:
-    """Stated TFLOP/s against step time, under the nearest convention."""
-    seconds = bounds.step_s(table)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        per_gpu = bounds.tokens / (table["gpus"] * seconds) / 1e12
-        stated = table["model_tflops_per_gpu"]
-        implied = np.clip(stated, bounds.least_flops * per_gpu, bounds.most_flops * per_gpu)
-    slips = (
-        Slip(table["gpus"], "model_tflops_per_gpu is the rate of all GPUs together"),
-        Slip(1e3, "model_tflops_per_gpu is in GFLOP/s, or step_time_s in milliseconds"),
-        Slip(1e-3, "model_tflops_per_gpu is in PFLOP/s"),
-        Slip(0.5, "a multiply-add was counted as one"),
-        Slip(RECOMPUTED, "the FLOPs hold recomputation: flops_counting is 'hardware'"),
-    )
-    told = ("model_tflops_per_gpu",), stated
-    by_step = ("step_time_s", "tokens_per_s_per_gpu", "global_batch_seqs", "seq_len"), implied
-    hint = "the FLOPs of a token were counted in an unusual way, or one of these is another run's"
-    return Agreement("flops", "TFLOP/s per GPU", told, by_step, (0.9, 1.1), slips, hint, 2.0)
-
-
-def _utilisation(table: Table, bounds: TrainingBounds) -> tuple[Agreement, Agreement]:
-    """Stated MFU against stated TFLOP/s and against step time: of either peak, under either convention."""
-    mfu, stated_flops = table["mfu"], table["model_tflops_per_gpu"] * 1e12
-    seconds = bounds.step_s(table)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        own, half = bounds.peak_flops_per_s, bounds.half_peak_flops_per_s
-        of_flops = np.clip(mfu, stated_flops / own, stated_flops / half)
-        rate = bounds.tokens / (table["gpus"] * seconds)
-        of_step = np.clip(mfu, bounds.least_flops * rate / own, bounds.most_flops * rate / half)
-    slips = (
-        Slip(100.0, "mfu is in percent"),
-        Slip(0.5, "mfu is of the peak with sparsity"),
-        Slip(RECOMPUTED, "mfu counts recomputed FLOPs"),
-    )
-    hint = "mfu is of another device's peak, or counts other FLOPs"
-    with np.errstate(invalid="ignore", divide="ignore"):
-        printed = 0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu
-    told = ("mfu",), mfu
-    by_flops, by_step = ("model_tflops_per_gpu",), ("step_time_s", "tokens_per_s_per_gpu")
-    return (
-        Agreement("mfu", "MFU", told, (by_flops, of_flops), (0.9, 1.1), slips, hint, 2.0),
-        Agreement("mfu", "MFU", told, (by_step, of_step), printed, slips, hint, 2.0),
-    )
+            "mfu of flops": np.clip(mfu, stated * 1e12 / own, stated * 1e12 / half),
+            "mfu of step": np.clip(mfu, bounds.least_flops * rate / own, bounds.most_flops * rate / half),
+        }
+        printed = {"mfu of step": (0.85 - LAST_DIGIT / mfu, 1.15 + LAST_DIGIT / mfu)}
+    return [
+        found
+        for key, values in implied.items()
+        for found in disagreements(table, key, values, table.numbers, limits=printed.get(key))
+    ]
 
 
 def _compute_roofline(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
@@ -228,35 +186,3 @@ def _layout(table: Table) -> list[RowFinding]:
         *table.find("ep of experts", ~whole(table["experts"], ep)),
         *table.find("pp of layers", ~whole(table["layers"], pp)),
     ]
-
-
-def _step_prediction(table: Table, bounds: TrainingBounds, predicted: Sequence[Row]) -> Prediction:
-    gpus, length = table["gpus"], table["seq_len"]
-    middle, low, high = (_predicted(predicted, f"pred_step_time_s{end}") for end in ("", "_low", "_high"))
-    slips = (
-        *time_slips("step_time_s", "s"),
-        Slip(1 / gpus, "the rate is that of all GPUs together, or the time was divided by their count"),
-        Slip(gpus, "the time is summed over the GPUs"),
-        Slip(1 / length, "global_batch_seqs is counted in tokens"),
-        Slip(
-            1 / table["dp"], "global_batch_seqs is that of all replicas, or the time that of one micro-batch"
-        ),
-        Slip(table["dp"], "global_batch_seqs is that of one replica"),
-    )
-    return Prediction("step_time_s", bounds.step_s(table), middle, (low, high), "s", slips)
-
-
-def _memory_prediction(table: Table, predicted: Sequence[Row]) -> Prediction:
-    middle, low, high = (_predicted(predicted, f"pred_peak_mem_gib{end}") for end in ("", "_low", "_high"))
-    slips = (
-        Slip(1024.0, "peak_mem_gib is in MiB"),
-        Slip(float(GIB), "peak_mem_gib is in bytes"),
-        Slip(1 / 1024, "peak_mem_gib is in TiB"),
-        Slip(table["gpus_per_node"], "peak_mem_gib is that of a node"),
-        Slip(table["gpus"], "peak_mem_gib is that of all GPUs together"),
-    )
-    return Prediction("peak_mem_gib", table["peak_mem_gib"], middle, (low, high), "GiB", slips)
-
-
-def _predicted(rows: Sequence[Row], column: str) -> Values:
-    return np.array([number(row, column) or np.nan for row in rows], float)

@@ -2,24 +2,30 @@
 
 One quantity told twice (tokens/s and step time × batch, output tokens/s per GPU and in all) either agrees or
 is off by a factor; where that factor is that of a usual slip (1000, 60, GiB over GB, the GPU count, the
-sequence length), the finding names it.
+sequence length), the finding names it. `lint_agreements.csv` lists what is told twice, `lint_slips.csv` the
+usual slips.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from twofold.catalog import Accelerator
 from twofold.measure.lint_table import Mask, RowFinding, Severity, Table, Values
-from twofold.measure.truth import text
+from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import FORMAT_BYTES
 
+AGREEMENTS = Path(__file__).parent / "lint_agreements.csv"
+SLIPS = Path(__file__).parent / "lint_slips.csv"
 NEAR_FACTOR = 1.03  # a slip is exact; what is measured beside it is not
 BEYOND_RANGE = 1.5  # how far outside its 80 % range a measurement may lie before it is odd
 FAR_BEYOND = 4.0  # and from where on it is suspect rather than noted
 UNEXPLAINED = 0.25  # of a surprise, as a logarithm, that a slip may leave: else it is a coincidence
 GIB_OVER_GB = 2**30 / 1e9
+UNKNOWN = "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,123 +35,127 @@ class Slip:
     factor: float | Values
     cause: str
 
-
-Side = tuple[tuple[str, ...], Values]
-"""A quantity, and the columns that say it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """One quantity told twice: `stated` over `implied` lies within the limits where both are right."""
-
-    rule: str
-    quantity: str
-    stated: Side
-    implied: Side
-    limits: tuple[float | Values, float | Values]
-    slips: Sequence[Slip]
-    hint: str
-    hard_factor: float = 1.5  # beyond the limits times this the two cannot both be true
+    def at(self, i: int) -> float:
+        """The factor of row `i`; NaN where it is unknown, or so near to one that it would change nothing."""
+        factor = float(self.factor[i] if isinstance(self.factor, np.ndarray) else self.factor)
+        known = np.isfinite(factor) and factor > 0 and abs(np.log(factor)) > np.log(NEAR_FACTOR)
+        return factor if known else np.nan
 
 
-def disagreements(table: Table, agreement: Agreement) -> list[RowFinding]:
-    """A finding per row whose two figures differ, with the slip that would explain it."""
-    count = len(table.rows)
-    low, high = (np.broadcast_to(limit, count) for limit in agreement.limits)
-    sides = agreement.stated, agreement.implied
+def slips(groups: str, column: str, figures: Mapping[str, Values]) -> list[Slip]:
+    """The slips of `lint_slips.csv` that may happen to a column, of groups such as `time in ms;latency`."""
+    told = [row for group in groups.split(";") for row in _rows_by(SLIPS, "slips")[group]]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        ratio = agreement.stated[1] / agreement.implied[1]
+        return [Slip(_quotient(row["factor"], figures), row["cause"].format(column=column)) for row in told]
+
+
+@cache
+def _rows_by(path: Path, column: str) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in read_rows(path):
+        found.setdefault(row[column], []).append(row)
+    return found
+
+
+def _quotient(words: str, figures: Mapping[str, Values]) -> float | Values:
+    """A number or a figure, or one of them over another: `1/60`, `lengths/osl_mean`."""
+    above, below = (
+        figures[word] if word in figures else float(word)
+        for word in (words if "/" in words else f"{words}/1").split("/")
+    )
+    return above / below
+
+
+def disagreements(
+    table: Table,
+    key: str,
+    implied: Values,
+    figures: Mapping[str, Values],
+    *,
+    stated: Values | None = None,
+    limits: tuple[Values, Values] | None = None,
+) -> list[RowFinding]:
+    """A finding per row that tells one quantity twice and not alike, with the slip that would explain it.
+
+    `key` names the line of `lint_agreements.csv`: stated over implied lies within its limits where both are
+    right, and within them times its factor where both can be. `stated` is its column unless it is given, as
+    `limits` are.
+    """
+    told = _rows_by(AGREEMENTS, "key")[key][0]
+    columns, others = (tuple(told[name].split(";")) for name in ("stated", "implied"))
+    ends = limits or (_quotient(told["low"], {}), _quotient(told["high"], {}))
+    low, high = (np.broadcast_to(limit, len(table.rows)) for limit in ends)
+    stated, hard_factor = table[columns[0]] if stated is None else stated, float(told["hard_factor"])
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratio = stated / implied
         off = (ratio < low) | (ratio > high)
-        hard = (ratio < low / agreement.hard_factor) | (ratio > high * agreement.hard_factor)
+        hard = (ratio < low / hard_factor) | (ratio > high * hard_factor)
+    possible = slips(told["slips"], columns[0], figures)
     findings = []
-    for i in (int(each) for each in np.flatnonzero(off)):
+    for i in np.flatnonzero(off).tolist():
         near = np.log(max(NEAR_FACTOR, min(float(high[i]), 1.1)))
-        causes = [
-            slip.cause
-            for slip in agreement.slips
-            if _is_slip(slip, i) and abs(np.log(ratio[i] / _factor(slip, i))) <= near
-        ]
-        one, other = (_said(table, i, columns, values[i]) for columns, values in sides)
-        message = f"{agreement.quantity}: {one}, {other}: {_times(ratio[i])}"
-        findings.append(
-            table.finding(
-                i,
-                "unit" if causes else agreement.rule,
-                "impossible" if hard[i] else "suspect",
-                (*agreement.stated[0], *agreement.implied[0]),
-                message,
-                " or ".join(causes) or agreement.hint,
-            )
-        )
+        causes = [slip.cause for slip in possible if abs(np.log(ratio[i] / slip.at(i))) <= near]
+        said = []
+        for names, value in ((columns, stated[i]), (others, implied[i])):
+            filled = [name for name in names if text(table.rows[i], name)]
+            said.append(f"{', '.join(filled)} {'gives' if len(filled) == 1 else 'give'} {value:.4g}")
+        rule = "unit" if causes else told["rule"]
+        severity: Severity = "impossible" if hard[i] else "suspect"
+        message = f"{told['quantity']}: {', '.join(said)}: {_times(ratio[i])}"
+        hint = " or ".join(causes) or told["hint"]
+        findings.append(table.finding(i, rule, severity, (*columns, *others), message, hint))
     return findings
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the models say of one measured column: the middle and the ends of its 80 % range."""
-
-    column: str
-    measured: Values
-    middle: Values
-    ends: tuple[Values, Values]
-    unit: str
-    slips: Sequence[Slip]
-
-
-def surprises(table: Table, predicted: Prediction) -> list[RowFinding]:
+def surprises(
+    table: Table,
+    rows: Sequence[Row],
+    like: Sequence[str],
+    measured: Values,
+    unit: str,
+    slips: Sequence[Slip],
+) -> list[RowFinding]:
     """Measurements far outside their predicted range, with the slip that would bring them back.
 
-    A slip explains a measurement if the corrected figure lies within the range × 1.5 and three quarters of
-    the way nearer to the middle. What no slip explains may as well be our error: beyond the range × 4 it is
-    suspect, else a note.
+    `rows` are predicted: the middle is that of the first of the columns `like`, the 80 % range is wide enough
+    for all of them. A slip explains a measurement if the corrected figure lies within the range × 1.5 and
+    three quarters of the way nearer to the middle. What no slip explains may as well be our error: beyond the
+    range × 4 it is suspect, else a note.
     """
-    lows, highs = predicted.ends
+
+    def predicted(name: str, end: str) -> Values:
+        return np.array([number(row, f"pred_{name}{end}") or np.nan for row in rows], float)
+
+    middles = predicted(like[0], "")
+    lows = np.fmin.reduce([predicted(name, "_low") for name in like])
+    highs = np.fmax.reduce([predicted(name, "_high") for name in like])
     with np.errstate(invalid="ignore"):
-        off = (predicted.measured < lows / BEYOND_RANGE) | (predicted.measured > highs * BEYOND_RANGE)
+        off = (measured < lows / BEYOND_RANGE) | (measured > highs * BEYOND_RANGE)
     findings = []
-    for i in (int(each) for each in np.flatnonzero(off)):
-        value, middle = predicted.measured[i], predicted.middle[i]
+    for i in np.flatnonzero(off).tolist():
+        value, middle, low, high = measured[i], middles[i], lows[i], highs[i]
+        distance, factor, cause = abs(np.log(value / middle)) * UNEXPLAINED, 1.0, ""
+        for slip in slips:
+            corrected = value / slip.at(i)
+            inside = low / BEYOND_RANGE <= corrected <= high * BEYOND_RANGE
+            if inside and abs(np.log(corrected / middle)) < distance:
+                distance, factor, cause = abs(np.log(corrected / middle)), slip.at(i), slip.cause
+        if cause:
+            grave = abs(np.log(factor)) > np.log(high / low)  # a factor within the range may be chance
+            hint = f"{cause}? {value / factor:.4g} {unit} would agree with the prediction"
+        else:
+            grave = not low / FAR_BEYOND <= value <= high * FAR_BEYOND
+            hint = (
+                "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
+            )
+        severity: Severity = "suspect" if grave else "note"
         shown = (
-            f"{predicted.column} is {value:.4g} {predicted.unit}, {_times(value / middle)} the predicted "
-            f"{middle:.4g} ({lows[i]:.4g} to {highs[i]:.4g})"
+            f"{like[0]} is {value:.4g} {unit}, {_times(value / middle)} the predicted "
+            f"{middle:.4g} ({low:.4g} to {high:.4g})"
         )
-        slip = _best_slip(predicted, i)
-        if slip is not None:
-            factor = _factor(slip, i)
-            hint = f"{slip.cause}? {value / factor:.4g} {predicted.unit} would agree with the prediction"
-            clear = abs(np.log(factor)) > np.log(highs[i] / lows[i])
-            severity: Severity = "suspect" if clear else "note"  # a factor within the range may be chance
-            findings.append(table.finding(i, "unit", severity, (predicted.column,), shown, hint))
-            continue
-        far = not lows[i] / FAR_BEYOND <= value <= highs[i] * FAR_BEYOND
-        hint = "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
-        severity = "suspect" if far else "note"
-        findings.append(table.finding(i, "prediction", severity, (predicted.column,), shown, hint))
+        rule = "unit" if cause else "prediction"
+        findings.append(table.finding(i, rule, severity, (like[0],), shown, hint))
     return findings
-
-
-def _best_slip(predicted: Prediction, i: int) -> Slip | None:
-    value, middle = predicted.measured[i], predicted.middle[i]
-    low, high = (end[i] for end in predicted.ends)
-    distance, best = abs(np.log(value / middle)) * UNEXPLAINED, None
-    for slip in predicted.slips:
-        if not _is_slip(slip, i):
-            continue
-        corrected = value / _factor(slip, i)
-        inside = low / BEYOND_RANGE <= corrected <= high * BEYOND_RANGE
-        if inside and abs(np.log(corrected / middle)) < distance:
-            distance, best = abs(np.log(corrected / middle)), slip
-    return best
-
-
-def time_slips(column: str, unit: str) -> tuple[Slip, ...]:
-    """What goes wrong with a time that should be in `unit` ("s" or "ms")."""
-    if unit == "s":
-        units = {1e3: "milliseconds", 1e6: "microseconds", 1 / 60: "minutes", 1 / 3600: "hours"}
-        slips = [Slip(1e-3, f"{column} was seconds already, and divided by 1000")]
-    else:
-        units, slips = {1e3: "microseconds", 1e6: "nanoseconds", 1e-3: "seconds", 1e-3 / 60: "minutes"}, []
-    return (*(Slip(factor, f"{column} is in {name}") for factor, name in units.items()), *slips)
 
 
 def fastest_flops_per_s(accelerator: Accelerator, number_bytes: float, words: Sequence[str]) -> float:
@@ -162,22 +172,6 @@ def whole(value: Values, by: Values) -> Mask:
         rest = np.mod(value, by)
     divides: Mask = np.isnan(rest) | (rest == 0)
     return divides
-
-
-def _said(table: Table, i: int, columns: Sequence[str], value: float) -> str:
-    """What the columns that row `i` fills say together."""
-    filled = [name for name in columns if text(table.rows[i], name)]
-    return f"{', '.join(filled)} {'gives' if len(filled) == 1 else 'give'} {value:.4g}"
-
-
-def _factor(slip: Slip, i: int) -> float:
-    return float(slip.factor[i] if isinstance(slip.factor, np.ndarray) else slip.factor)
-
-
-def _is_slip(slip: Slip, i: int) -> bool:
-    """A factor of nearly one would change nothing."""
-    factor = _factor(slip, i)
-    return bool(np.isfinite(factor) and factor > 0 and abs(np.log(factor)) > np.log(NEAR_FACTOR))
 
 
 def _times(ratio: float) -> str:
