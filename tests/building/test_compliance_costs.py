@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from twofold.building.compliance_costs import CLAIM, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.building.compliance_records import keys_of, logs_of
-from twofold.building.compliance_system import RuledSystem, enclaves_of
+from twofold.building.compliance_system import RuledSystem
 from twofold.catalog import ComplianceFigure, HardwarePrice, load_catalog
 from twofold.contracts.results import total_usd
 from twofold.contracts.results.compliance import ComplianceItem
@@ -21,9 +21,8 @@ System = Callable[..., RuledSystem]
 
 
 def bill(system: RuledSystem, *rents: Rent) -> tuple[ComplianceItem, ...]:
-    enclaves = enclaves_of(system)
-    keys = keys_of(system, enclaves, CATALOG)
-    return bill_of(system, enclaves, keys, logs_of(system, "content", None, CATALOG), rents, CATALOG)
+    keys = keys_of(system, CATALOG)
+    return bill_of(system, keys, logs_of(system, "content", None, CATALOG), rents, CATALOG)
 
 
 def line(items: tuple[ComplianceItem, ...], name: str) -> ComplianceItem:

@@ -16,7 +16,7 @@ System = Callable[..., RuledSystem]
 
 
 def keys(system: RuledSystem) -> KeyPlan:
-    return keys_of(system, enclaves_of(system), CATALOG)
+    return keys_of(system, CATALOG)
 
 
 def test_every_point_says_what_it_protects_and_which_control_asks(ruled: System) -> None:
@@ -49,7 +49,7 @@ def test_what_stands_below_the_link_has_no_modules(ruled: System) -> None:
     system = ruled("air-gapped", rented=False)
     enclaves = enclaves_of(system)
     assert STAGING in {enclave.name for enclave in enclaves}
-    assert len(clusters_of(system, enclaves)) == len(enclaves) - 1
+    assert len(clusters_of(system)) == len(enclaves) - 1
 
 
 @settings(max_examples=30, deadline=None)

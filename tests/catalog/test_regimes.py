@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.building.compliance import permitted_places, refused_places
+from twofold.building.compliance import places_of
 from twofold.catalog import Regime, load_catalog
 from twofold.catalog.figures import figure_of
 from twofold.catalog.regimes import asks, find_regime, permits
@@ -17,8 +17,7 @@ REGIMES = CATALOG.named(Regime)
 @pytest.mark.parametrize("name", sorted(REGIMES))
 def test_every_price_is_permitted_or_refused_with_a_reason(name: str) -> None:
     regime = REGIMES[name]
-    permitted = permitted_places(CATALOG.prices(), CATALOG, regime)
-    refused = refused_places(CATALOG.prices(), CATALOG, regime)
+    permitted, refused = places_of(CATALOG.prices(), CATALOG, regime)
     counted = sum(place.offer_count for place in (*permitted, *refused))
     assert counted == len(CATALOG.prices())
     assert {place.where for place in permitted} & {place.where for place in refused} == set()
@@ -39,9 +38,8 @@ def test_a_higher_regime_permits_no_more_of_a_provider_than_a_lower_one() -> Non
 
 
 def test_reasons_say_where_a_provider_is_authorised() -> None:
-    reasons = {
-        place.where: place.reason for place in refused_places(CATALOG.prices(), CATALOG, REGIMES["il5"])
-    }
+    _, refused = places_of(CATALOG.prices(), CATALOG, REGIMES["il5"])
+    reasons = {place.where: place.reason for place in refused}
     assert "us-gov-west-1" in reasons["aws:us-east-1"]
     assert "no authorisation of lambda" in reasons["lambda:us-east-1"]
     assert "names no region" in reasons["oci:all"]

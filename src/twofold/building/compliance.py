@@ -32,13 +32,15 @@ from twofold.contracts.results import (
     Compliance,
     Machine,
     Plan,
-    PriceUsed,
     ServicePlan,
     TrainingPlan,
     compliance,
 )
 from twofold.contracts.spec import ComplianceSpec, Spec
 from twofold.core import DAY_S, YEAR_H
+
+BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
+OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
 
 
 def compliance_of(
@@ -58,25 +60,30 @@ def compliance_of(
     Raises UnknownNameError for a mandate that `cites` names and the register does not have.
     """
     regime = system.regime
-    enclaves = enclaves_of(system)
-    keys = keys_of(system, enclaves, catalog)
-    kept_days = spec.retention_s / DAY_S if spec.retention_s else None
-    logs = logs_of(system, spec.recorded, kept_days, catalog)
-    items = bill_of(system, enclaves, keys, logs, rents, catalog, tax_fraction)
+    keys = keys_of(system, catalog)
+    logs = logs_of(system, spec.recorded, (spec.retention_s or 0.0) / DAY_S, catalog)
+    items = bill_of(system, keys, logs, rents, catalog, tax_fraction)
     first, rent_usd, later = totals_of(items)
     largest = max(rents, key=lambda rent: rent.accelerator_h, default=None)
     transfer = transfer_of(system, catalog)
     controls = controls_of(catalog, regime, any(fleet.rented for fleet in system.fleets))
     register = register_of(catalog, today)
     accelerators = sum(fleet.accelerator_count for fleet in system.fleets)
+    permitted, refused = places_of(catalog.prices(), catalog, regime)
+    # What figures cannot say.
+    notes = ["an authorised region is not an authorised service: compare the provider's list of services"]
+    if regime.notes:
+        notes.append(f"{regime.title}: {regime.notes}")
+    if any(not fleet.rented for fleet in system.fleets):
+        notes.append("machines without a price count as your own site: nothing is inherited there")
     return Compliance(
         regime=regime.name,
         title=regime.title,
         baseline=regime.baseline,
         offers_in_all=len(catalog.prices()),
-        permitted=permitted_places(catalog.prices(), catalog, regime),
-        refused=refused_places(catalog.prices(), catalog, regime),
-        enclaves=enclaves,
+        permitted=permitted,
+        refused=refused,
+        enclaves=enclaves_of(system),
         keys=keys,
         transfer=transfer,
         logs=logs,
@@ -90,49 +97,30 @@ def compliance_of(
         families=families_of(controls),
         controls=controls,
         mandates=register,
-        notes=(*_notes(system), *uncharged(system, catalog), *cited_notes(register, spec.cites)),
+        notes=(*notes, *uncharged(system, catalog), *cited_notes(register, spec.cites)),
     )
 
 
-def _notes(system: RuledSystem) -> tuple[str, ...]:
-    """What figures cannot say."""
-    notes = ["an authorised region is not an authorised service: compare the provider's list of services"]
-    if system.regime.notes:
-        notes.append(f"{system.regime.title}: {system.regime.notes}")
-    if any(not fleet.rented for fleet in system.fleets):
-        notes.append("machines without a price count as your own site: nothing is inherited there")
-    return tuple(notes)
-
-
-def permitted_places(
+def places_of(
     prices: Iterable[Price], catalog: Catalog, regime: Regime
-) -> tuple[compliance.Permitted, ...]:
-    """The authorised places that have prices, most prices first."""
+) -> tuple[tuple[compliance.Permitted, ...], tuple[compliance.Refusal, ...]]:
+    """The authorised places that have prices, and those that a regime forbids; most prices first."""
     may = permits(catalog, regime)
-    counts = Counter((price.provider.lower(), price.region.lower()) for price in prices if may(price))
-    rows = {(row.provider.lower(), row.region.lower()): row for row in catalog.authorisations(regime.name)}
-    return tuple(
-        compliance.Permitted(f"{place[0]}:{place[1]}", count, row.since, row.conditions, row.confidence)
-        for place, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if (row := rows[place])
-    )
-
-
-def refused_places(
-    prices: Iterable[Price], catalog: Catalog, regime: Regime
-) -> tuple[compliance.Refusal, ...]:
-    """The places that a regime forbids, with the reason, most prices first."""
-    may = permits(catalog, regime)
-    counts = Counter((price.provider.lower(), price.region.lower()) for price in prices if not may(price))
-    rows = catalog.authorisations(regime.name)
-    return tuple(
-        compliance.Refusal(f"{provider}:{region}", count, refusal_reason(provider, region, regime, rows))
-        for (provider, region), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
-
-
-BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
-OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
+    counts = Counter((may(price), price.provider.lower(), price.region.lower()) for price in prices)
+    authorised = catalog.authorisations(regime.name)
+    rows = {(row.provider.lower(), row.region.lower()): row for row in authorised}
+    permitted, refused = [], []
+    for (is_permitted, provider, region), count in sorted(
+        counts.items(), key=lambda item: (-item[1], item[0])
+    ):
+        if is_permitted:
+            row = rows[provider, region]
+            what = (row.since, row.conditions, row.confidence)
+            permitted.append(compliance.Permitted(f"{provider}:{region}", count, *what))
+        else:
+            why = refusal_reason(provider, region, regime, authorised)
+            refused.append(compliance.Refusal(f"{provider}:{region}", count, why))
+    return tuple(permitted), tuple(refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +135,9 @@ class Used:
 
 def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     """What the spec's rules change; None where it names none."""
-    spec = context.spec.compliance
+    spec, whole = context.spec.compliance, context.catalog.whole
     if spec is None:
         return None
-    whole = context.catalog.whole
     used = tuple(_used(plan, context.spec))
     system = system_of(plan, used, spec.regime, spec.users_count, whole)
     found = [_rent(each, context, whole) for each in used]
@@ -177,36 +164,28 @@ def system_of(
     """The plan as rules see it: nodes by half, requests with their lengths, what is stored and moved."""
     classes = [each for service in plan.serving for each in service.classes]
     rate = sum(each.rate_per_s for each in classes)
-    inputs, outputs = (
-        sum(each.rate_per_s * (getattr(each, field) or 0.0) for each in classes) / rate if rate else 0.0
-        for field in ("input_tokens", "output_tokens")
-    )
+    inputs = sum(each.rate_per_s * (each.input_tokens or 0.0) for each in classes)
+    outputs = sum(each.rate_per_s * (each.output_tokens or 0.0) for each in classes)
     goals = [slo.limit_s for each in classes for slo in each.slos if slo.metric.startswith(OF_REQUESTS)]
+    intervals = [run.run.checkpoints.interval_s.value for run in plan.training]
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     models = {half.model: half.parameters or 0 for half in halves}
     places = {(price.provider, price.region) for half in halves if (price := half.machine.price)}
+    fleets = tuple(
+        RuledFleet(half, own.node, own.node_count, own.accelerator_count, own.price is not None)
+        for half, own in ((each.half, each.machine) for each in used)
+    )
     return RuledSystem(
         regime=find_regime(catalog, regime),
-        fleets=tuple(
-            RuledFleet(
-                each.half,
-                each.machine.node,
-                each.machine.node_count,
-                each.machine.accelerator_count,
-                each.machine.price is not None,
-            )
-            for each in used
-        ),
+        fleets=fleets,
         site_count=max(1, len(places)),
         users_count=users_count,
         requests_per_s=rate,
         peak_requests_per_s=sum(each.peak_per_s for each in classes),
-        input_tokens=inputs,
-        output_tokens=outputs,
+        input_tokens=inputs / rate if rate else 0.0,
+        output_tokens=outputs / rate if rate else 0.0,
         tightest_goal_s=min(goals, default=None),
-        checkpoint_interval_s=min(
-            (run.run.checkpoints.interval_s.value for run in plan.training), default=None
-        ),
+        checkpoint_interval_s=min(intervals, default=None),
         weights_bytes=BYTES_PER_WEIGHT * sum(models.values()),
         data_bytes=training_token_bytes(catalog) * sum(run.tokens or 0.0 for run in plan.training),
         providers=tuple(sorted(provider.lower() for provider, _ in places)),
@@ -228,50 +207,45 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
     Without the rules: the cheapest of the same term in the same shop, at the same provider and at any.
     Machines of your own cost their price over the years of use, with rules and without.
     """
-    price = used.machine.price
+    price, machine = used.machine.price, used.machine
     if price is None:
         return _own_rent(used, whole)
+    accelerator = whole.accelerator(machine.accelerator)
+    node = node_of_size(whole, accelerator, machine.accelerators_per_node)
+    terms, shop = context.spec.supply.economics, context.spec.supply.shop
+
+    def open_price(providers: tuple[str, ...], instance: str) -> Price | None:
+        """The cheapest price without the rules, of that instance where the providers have it."""
+        there = shop.model_copy(update={"providers": providers})
+        offers = priced(whole, accelerator, there, (price.term,), shop.regions)
+        return cheapest(offers, replace(node, name=instance))
+
     paid = price.usd_per_accelerator_h.value
-    same = _open_price(used, price, (price.provider,), price.instance, context, whole)
-    other = _open_price(used, price, context.spec.supply.shop.providers, "", context, whole)
+    same, other = open_price((price.provider,), price.instance), open_price(shop.providers, "")
     at_provider = min(paid, same.usd_per_accelerator_h) if same else paid
     anywhere = min(at_provider, other.usd_per_accelerator_h) if other else at_provider
-    cheapest = other.provider if other and anywhere < at_provider else price.provider
+    open_provider = other.provider if other and anywhere < at_provider else price.provider
     support, open_support = (
-        economic_by_provider("support by", each, whole).value for each in (price.provider, cheapest)
+        economic_by_provider("support by", each, whole).value for each in (price.provider, open_provider)
     )
-    terms = context.spec.supply.economics
+    words, same_words, other_words = (
+        f"{row.provider} {row.instance} {row.region} {row.term}"
+        for row in (price, same or price, other or price)
+    )
     return Rent(
         used.name,
         used.accelerator_h,
         paid,
         at_provider,
         anywhere,
-        _row(price),
-        _row(same) if same else _row(price),
-        _row(other) if other else _row(price),
+        words,
+        same_words,
+        other_words,
         price.date,
         support,
         open_support,
         terms.discount_fraction,
         terms.tax_fraction,
-    )
-
-
-def _open_price(
-    used: Used,
-    price: PriceUsed,
-    providers: tuple[str, ...],
-    instance: str,
-    context: Context,
-    whole: Catalog,
-) -> Price | None:
-    """The cheapest price without the rules, of that instance where the providers have it."""
-    accelerator = whole.accelerator(used.machine.accelerator)
-    node = node_of_size(whole, accelerator, used.machine.accelerators_per_node)
-    shop = context.spec.supply.shop.model_copy(update={"providers": providers})
-    return cheapest(
-        priced(whole, accelerator, shop, (price.term,), shop.regions), replace(node, name=instance)
     )
 
 
@@ -288,7 +262,3 @@ def _own_rent(used: Used, whole: Catalog) -> Rent | None:
     hours = machine.accelerator_count * YEAR_H
     source = f"hardware_prices: {row.name}, over {life_years:g} years"
     return Rent(used.name, hours, usd_per_h, usd_per_h, usd_per_h, source, source, source, row.date)
-
-
-def _row(price: PriceUsed | Price) -> str:
-    return f"{price.provider} {price.instance} {price.region} {price.term}"

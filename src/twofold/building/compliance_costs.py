@@ -1,6 +1,6 @@
 """What rules cost: a bill of items, each bought for nodes, enclaves, users or terabytes; no percentage."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import hypot
 
@@ -43,20 +43,8 @@ class Rent:
         return self.accelerator_h * self.provider_usd_per_h * kept
 
 
-@dataclass(frozen=True, slots=True)
-class Quantities:
-    """How many of each driver a system has, by the place of its machines."""
-
-    by_driver: dict[tuple[str, str], Estimate]
-
-    def of(self, item: CostItem) -> Estimate:
-        """Units of an item: its count for each of its driver."""
-        return self.by_driver[item.driver, item.place].times(item.count)
-
-
 def bill_of(
     system: RuledSystem,
-    enclaves: Sequence[compliance.Enclave],
     keys: compliance.KeyPlan,
     logs: compliance.LogPlan,
     rents: Sequence[Rent],
@@ -66,32 +54,30 @@ def bill_of(
     """Every line of the first year: dearer rent first, then the table's items that apply.
 
     On the terms of the plan's bill: with support, discount and tax. Staff are paid wages, on which no tax
-    of sales is due.
+    of sales is due. An item that one provider charges counts for those of the regions that are rented of it.
 
     Formula  quantity = count × driver (nodes, enclaves, users, modules, TB of logs …)
     Why      Assessors and staff come once per system, agents and patches per node, logs per byte: a share of
              the total would be wrong at every size but one.
     Source   table compliance_items.
     """
-    counts = quantities_of(system, enclaves, keys, logs, catalog)
-    wanted = [item for item in catalog.rows(CostItem) if asks(system.regime) & set(item.regimes.split())]
-    lines = [
-        _line(
-            _priced(item, system, catalog),
-            counts.of(item).times(charged_share(item, system)),
-            tax_fraction,
-        )
-        for item in wanted
-    ]
-    rented = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd]
-    return (*rented, *(line for line in lines if line.line.quantity > 0))
+    counts = quantities_of(system, keys, logs, catalog)
+    lines = [line for rent in rents for line in _rent_lines(rent) if line.line.total_usd]
+    for item in _asked(system, catalog):
+        charged = 1.0
+        if item.provider:
+            all_of = system.providers
+            charged = all_of.count(item.provider) / len(all_of) if all_of else 0.0
+        quantity = counts[item.driver, item.place].times(item.count).times(charged)
+        line = _line(_priced(item, system, catalog), quantity, tax_fraction)
+        if line.line.quantity > 0:
+            lines.append(line)
+    return tuple(lines)
 
 
-def charged_share(item: CostItem, system: RuledSystem) -> float:
-    """The part of the regions rented in whose provider charges an item; all where anybody would."""
-    if not item.provider:
-        return 1.0
-    return system.providers.count(item.provider) / len(system.providers) if system.providers else 0.0
+def _asked(system: RuledSystem, catalog: Catalog) -> list[CostItem]:
+    """What a regime makes one pay for."""
+    return [item for item in catalog.rows(CostItem) if asks(system.regime) & set(item.regimes.split())]
 
 
 def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
@@ -99,21 +85,17 @@ def uncharged(system: RuledSystem, catalog: Catalog) -> tuple[str, ...]:
     return tuple(
         f"{item.name}: {item.provider} lists {item.usd:,.0f} $ a {item.unit} and {item.recurs}; "
         f"what {', '.join(others)} asks for it is in no table"
-        for item in catalog.rows(CostItem)
-        if item.provider and asks(system.regime) & set(item.regimes.split())
-        if (others := [name for name in dict.fromkeys(system.providers) if name != item.provider])
+        for item in _asked(system, catalog)
+        if item.provider
+        and (others := [name for name in dict.fromkeys(system.providers) if name != item.provider])
     )
 
 
 def quantities_of(
-    system: RuledSystem,
-    enclaves: Sequence[compliance.Enclave],
-    keys: compliance.KeyPlan,
-    logs: compliance.LogPlan,
-    catalog: Catalog,
-) -> Quantities:
-    """Each driver for machines that are rented, owned, or any."""
-    clusters = clusters_of(system, enclaves)
+    system: RuledSystem, keys: compliance.KeyPlan, logs: compliance.LogPlan, catalog: Catalog
+) -> dict[tuple[str, str], Estimate]:
+    """How many of each driver a system has, for machines that are rented, owned, or any."""
+    clusters, enclaves = clusters_of(system), enclaves_of(system)
     whole = system.nodes_count()
     found: dict[tuple[str, str], Estimate] = {}
     for place in ("any", "rented", "owned"):
@@ -138,7 +120,7 @@ def quantities_of(
             ("tb_online", place): logs.online_bytes.times(share / B_PER_TB),
             ("tb_archive", place): logs.archive_bytes.times(share / B_PER_TB),
         }
-    return Quantities(found)
+    return found
 
 
 def totals_of(items: Sequence[compliance.ComplianceItem]) -> tuple[Estimate, float, Estimate]:
@@ -162,9 +144,8 @@ def uplift_of(
     years = figure_of(catalog, "spread", "years that what is paid once serves").value
     counted = [item for item in items if item.category != PROVIDER]
     total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in counted])
-    fraction = Estimate(
-        total.value / base_usd, total.low / base_usd, total.high / base_usd, "fraction", total.source
-    )
+    middle, low, high = (end / base_usd for end in (total.value, total.low, total.high))
+    fraction = Estimate(middle, low, high, "fraction", total.source)
     low, high = CLAIM
     claim = "below" if fraction.value < low else "above" if fraction.value > high else "within"
     return compliance.Uplift(accelerators, base_usd, total, fraction, claim)
@@ -174,31 +155,22 @@ def uplift_at(
     size: int, system: RuledSystem, spec: ComplianceSpec, rent: Rent, catalog: Catalog
 ) -> compliance.Uplift:
     """The same system with so many accelerators in use all year: nodes and requests grow, people do not."""
-    grown = _grown(system, size)
-    enclaves = enclaves_of(grown)
-    kept_days = spec.retention_s / DAY_S if spec.retention_s else None
-    keys, logs = keys_of(grown, enclaves, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
-    hours = size * YEAR_H
-    there = replace(rent, accelerator_h=hours)
-    items = bill_of(grown, enclaves, keys, logs, [there], catalog, rent.tax_fraction)
-    return uplift_of(size, there.base_usd, items, catalog)
-
-
-def _grown(system: RuledSystem, size: int) -> RuledSystem:
     factor = size / sum(fleet.accelerator_count for fleet in system.fleets)
-    return replace(
-        system,
-        fleets=tuple(
-            replace(
-                fleet,
-                node_count=max(1, round(fleet.node_count * factor)),
-                accelerator_count=round(fleet.accelerator_count * factor),
-            )
-            for fleet in system.fleets
-        ),
-        requests_per_s=system.requests_per_s * factor,
-        peak_requests_per_s=system.peak_requests_per_s * factor,
+    fleets = tuple(
+        replace(
+            fleet,
+            node_count=max(1, round(fleet.node_count * factor)),
+            accelerator_count=round(fleet.accelerator_count * factor),
+        )
+        for fleet in system.fleets
     )
+    mean, peak = system.requests_per_s * factor, system.peak_requests_per_s * factor
+    grown = replace(system, fleets=fleets, requests_per_s=mean, peak_requests_per_s=peak)
+    there = replace(rent, accelerator_h=size * YEAR_H)
+    kept_days = (spec.retention_s or 0.0) / DAY_S
+    keys, logs = keys_of(grown, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
+    items = bill_of(grown, keys, logs, [there], catalog, rent.tax_fraction)
+    return uplift_of(size, there.base_usd, items, catalog)
 
 
 def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
@@ -218,62 +190,41 @@ def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:
 
 def _line(item: CostItem, quantity: Estimate, tax_fraction: float) -> compliance.ComplianceItem:
     tax = 0.0 if item.category == STAFF else tax_fraction
-    line = line_item(
-        item.name,
-        "compliance",
-        quantity.value,
-        item.unit,
-        UnitCost(item.usd, f"compliance_items: {item.name} ({item.source})", item.date),
-        tax_fraction=tax,
-    )
-    low, high = ((1.0 + tax) * quantity.low * item.usd_low, (1.0 + tax) * quantity.high * item.usd_high)
+    cost = UnitCost(item.usd, f"compliance_items: {item.name} ({item.source})", item.date)
+    line = line_item(item.name, "compliance", quantity.value, item.unit, cost, tax_fraction=tax)
+    low_usd = min((1.0 + tax) * quantity.low * item.usd_low, line.total_usd)
+    high_usd = max((1.0 + tax) * quantity.high * item.usd_high, line.total_usd)
     return compliance.ComplianceItem(
-        item.name,
-        item.category,
-        item.recurs,
-        line,
-        min(low, line.total_usd),
-        max(high, line.total_usd),
-        item.confidence,
+        item.name, item.category, item.recurs, line, low_usd, high_usd, item.confidence
     )
 
 
-def _rent_lines(rent: Rent) -> tuple[compliance.ComplianceItem, ...]:
+def _rent_lines(rent: Rent) -> Iterator[compliance.ComplianceItem]:
     """What the same machines cost more: at an authorised provider, then in its authorised region.
 
     Each with the support that is paid on it.
     """
     paid, there, anywhere = rent.paid_usd_per_h, rent.provider_usd_per_h, rent.open_usd_per_h
-    support = [
-        price * share
-        for price, share in (
-            (paid, rent.support_fraction),
-            (there, rent.support_fraction),
-            (anywhere, rent.open_support_fraction),
+    elsewhere = there * rent.support_fraction - anywhere * rent.open_support_fraction
+    here = paid * rent.support_fraction - there * rent.support_fraction
+    support = "economics.csv support"
+    for category, kind, usd_per_h, source in (
+        (PROVIDER, "", there - anywhere, f"prices: {rent.provider} against {rent.open}"),
+        (PROVIDER, "support: ", elsewhere, support),
+        (REGION, "", paid - there, f"prices: {rent.paid} against {rent.provider}"),
+        (REGION, "support: ", here, support),
+    ):
+        line = line_item(
+            f"authorised {category}: {kind}{rent.name}",
+            "compliance",
+            rent.accelerator_h,
+            "accelerator-h",
+            UnitCost(usd_per_h, source, rent.date),
+            discount_fraction=rent.discount_fraction,
+            tax_fraction=rent.tax_fraction,
         )
-    ]
-    return (
-        _rent_line(rent, PROVIDER, "", there - anywhere, f"{rent.provider} against {rent.open}"),
-        _rent_line(rent, PROVIDER, "support: ", support[1] - support[2], "economics.csv support"),
-        _rent_line(rent, REGION, "", paid - there, f"{rent.paid} against {rent.provider}"),
-        _rent_line(rent, REGION, "support: ", support[0] - support[1], "economics.csv support"),
-    )
-
-
-def _rent_line(
-    rent: Rent, category: str, kind: str, usd_per_h: float, source: str
-) -> compliance.ComplianceItem:
-    line = line_item(
-        f"authorised {category}: {kind}{rent.name}",
-        "compliance",
-        rent.accelerator_h,
-        "accelerator-h",
-        UnitCost(usd_per_h, source if kind else f"prices: {source}", rent.date),
-        discount_fraction=rent.discount_fraction,
-        tax_fraction=rent.tax_fraction,
-    )
-    name = f"{category} of {kind}{rent.name}"
-    return compliance.ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
+        name = f"{category} of {kind}{rent.name}"
+        yield compliance.ComplianceItem(name, category, YEAR, line, line.total_usd, line.total_usd, "high")
 
 
 def _sum(items: Sequence[compliance.ComplianceItem]) -> Estimate:

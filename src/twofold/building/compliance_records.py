@@ -1,20 +1,20 @@
 """Where keys are used, and how many hardware security modules hold them."""
 
-from collections.abc import Sequence
 from math import ceil
 
-from twofold.building.compliance_system import STAGING, RuledSystem
+from twofold.building.compliance_system import STAGING, RuledSystem, enclaves_of
 from twofold.catalog import Catalog, KeyPoint, asks, figure_of
 from twofold.contracts.results import compliance
 from twofold.core import DAY_S, YEAR_S, Estimate, Source
 
 RELEASES_A_YEAR = 52.0
+YEAR_DAYS = 365.0
+MONTH_DAYS = YEAR_DAYS / 12
+AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
 OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
 
 
-def keys_of(
-    system: RuledSystem, enclaves: Sequence[compliance.Enclave], catalog: Catalog
-) -> compliance.KeyPlan:
+def keys_of(system: RuledSystem, catalog: Catalog) -> compliance.KeyPlan:
     """The points of table `key_uses` that a regime asks for, and the modules for them.
 
     Formula  modules = clusters × max(least, ⌈rate / clusters / rate of one⌉ + 1)
@@ -23,59 +23,40 @@ def keys_of(
     Source   tables key_uses and compliance_figures.
     """
     halves = {"any", *(fleet.half for fleet in system.fleets)}
+    training = sum(fleet.node_count for fleet in system.fleets if fleet.half == "training")
+    update_s = figure_of(catalog, "transfer", "days between updates").value * DAY_S
+    per_s = {  # how often each comes, at the peak
+        "year": 1 / YEAR_S,
+        "day": 1 / DAY_S,
+        "release": RELEASES_A_YEAR / YEAR_S,
+        "transfer": 1 / update_s,
+        "enclave_s": float(len(enclaves_of(system))),
+        "node_start": system.nodes_count() / figure_of(catalog, "hsm", "window of a fleet's start").value,
+        "checkpoint_node": training / (system.checkpoint_interval_s or YEAR_S),
+        "request": system.peak_requests_per_s,
+    }
     points = tuple(
-        compliance.KeyUse(
-            row.name, row.protects, row.standard, row.evidence, _rate(row, system, enclaves, catalog)
-        )
+        compliance.KeyUse(row.name, row.protects, row.standard, row.evidence, row.operations * per_s[row.per])
         for row in catalog.rows(KeyPoint)
         if row.half in halves and asks(system.regime) & set(row.regimes.split())
     )
     rate_per_s = sum(point.operations_per_s for point in points)
     one = figure_of(catalog, "hsm", "RSA-2048 signatures of one module").value
     least = int(figure_of(catalog, "hsm", "modules of a cluster, at least").value)
-    clusters = len(clusters_of(system, enclaves))
+    clusters = len(clusters_of(system))
     each = max(least, ceil(rate_per_s / clusters / one) + 1)
     is_offline = system.regime.name in OFFLINE or system.regime.closed
     offline = int(figure_of(catalog, "hsm", "offline modules").value) if is_offline else 0
-    kind = "site" if system.regime.hsm_per == "site" else "enclave"
     plural = "s" if clusters > 1 else ""
     peak = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
-    reason = f"{each} in each of {clusters} {kind}{plural}, peak {peak}/s"
+    reason = f"{each} in each of {clusters} {system.regime.hsm_per}{plural}, peak {peak}/s"
     return compliance.KeyPlan(points, rate_per_s, one, clusters, clusters * each, offline, reason)
 
 
-def clusters_of(system: RuledSystem, enclaves: Sequence[compliance.Enclave]) -> tuple[str, ...]:
+def clusters_of(system: RuledSystem) -> tuple[str, ...]:
     """The place, rented or owned, of each cluster of modules: by site, or by enclave."""
-    inside = [enclave for enclave in enclaves if enclave.name != STAGING]
-    if system.regime.hsm_per == "site":
-        return (inside[-1].place,) * system.site_count
-    return tuple(enclave.place for enclave in inside)
-
-
-def _rate(
-    point: KeyPoint, system: RuledSystem, enclaves: Sequence[compliance.Enclave], catalog: Catalog
-) -> float:
-    """Operations a second of a point at the peak."""
-    start_s = figure_of(catalog, "hsm", "window of a fleet's start").value
-    update_s = figure_of(catalog, "transfer", "days between updates").value * DAY_S
-    training = sum(fleet.node_count for fleet in system.fleets if fleet.half == "training")
-    checkpoint_s = system.checkpoint_interval_s or YEAR_S
-    per_s = {
-        "year": 1 / YEAR_S,
-        "day": 1 / DAY_S,
-        "release": RELEASES_A_YEAR / YEAR_S,
-        "transfer": 1 / update_s,
-        "enclave_s": float(len(enclaves)),
-        "node_start": system.nodes_count() / start_s,
-        "checkpoint_node": training / checkpoint_s,
-        "request": system.peak_requests_per_s,
-    }
-    return point.operations * per_s[point.per]
-
-
-YEAR_DAYS = 365.0
-MONTH_DAYS = YEAR_DAYS / 12
-AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
+    inside = [enclave.place for enclave in enclaves_of(system) if enclave.name != STAGING]
+    return (inside[-1],) * system.site_count if system.regime.hsm_per == "site" else tuple(inside)
 
 
 def logs_of(
@@ -96,16 +77,20 @@ def logs_of(
     online = min(kept, system.regime.online_months * MONTH_DAYS)
     serves = system.requests_per_s > 0
     low, middle, high = (
-        system.requests_per_s * DAY_S * size + nodes * of_node
-        for size, of_node in (
-            (record.low, hosts.low),
-            (record.value, hosts.value),
-            (record.high, hosts.high),
-        )
+        system.requests_per_s * DAY_S * getattr(record, end) + nodes * getattr(hosts, end)
+        for end in ("low", "value", "high")
     )
     a_day = Estimate(middle, low, high, "B", Source.ASSUMED)
-    waits = _synchronous_s(record, catalog) if serves else None
-    budget_s = _budget_s(system, catalog)
+    waits = budget_s = None
+    if serves:
+        append = figure_of(catalog, "latency", "durable append")
+        rate = figure_of(catalog, "latency", "write rate of one writer")
+        middle = append.value + record.value / rate.value
+        low, high = append.low + record.low / rate.high, append.high + record.high / rate.low
+        waits = Estimate(middle, low, high, "s", Source.ASSUMED)
+    if system.tightest_goal_s is not None:
+        share = figure_of(catalog, "latency", "share of the tightest goal that a log may take")
+        budget_s = system.tightest_goal_s * share.value
     return compliance.LogPlan(
         recorded=recorded,
         bytes_per_request=record.value if serves else None,
@@ -140,22 +125,3 @@ def record_bytes(system: RuledSystem, recorded: str, catalog: Catalog) -> Estima
         for end in ("low", "value", "high")
     ]
     return Estimate(ends[1], ends[0], ends[2], "B", Source.ASSUMED)
-
-
-def _synchronous_s(record: Estimate, catalog: Catalog) -> Estimate:
-    append = figure_of(catalog, "latency", "durable append")
-    rate = figure_of(catalog, "latency", "write rate of one writer")
-    return Estimate(
-        append.value + record.value / rate.value,
-        append.low + record.low / rate.high,
-        append.high + record.high / rate.low,
-        "s",
-        Source.ASSUMED,
-    )
-
-
-def _budget_s(system: RuledSystem, catalog: Catalog) -> float | None:
-    if system.tightest_goal_s is None:
-        return None
-    share = figure_of(catalog, "latency", "share of the tightest goal that a log may take")
-    return system.tightest_goal_s * share.value
