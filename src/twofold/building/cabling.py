@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
 
 from twofold.catalog import Catalog, NetworkPart, figure
 from twofold.contracts.results import premises
-from twofold.core import UnknownNameError
 from twofold.perf import FabricParts
 
 # Reach of optics by the letters that IEEE 802.3 gives them, in m: short, datacentre and far reach.
@@ -36,20 +35,6 @@ class CableRun:
     tier: int  # 0: card to leaf, 1: leaf to spine …
     count: int
     length_m: float
-
-
-@dataclass(frozen=True, slots=True)
-class FabricBill:
-    """A network's parts, priced, with the cables' lengths."""
-
-    items: tuple[premises.BuiltPart, ...]
-    runs: tuple[CableRun, ...]
-    cable_count: int
-    length_m: float  # all cables together
-    longest_m: float
-    transceiver_count: int
-    usd: float | None  # None where a part has no price
-    power_w: float
 
 
 def hall(catalog: Catalog) -> Hall:
@@ -90,30 +75,45 @@ def cable_runs(
     Units    m.
     Limits   Card cables of a fabric manager are counted at the length of the last unit.
     """
-    unit_of: list[int] = []  # by rack: that of its first node
+    racks_of: dict[int, list[int]] = {}  # by unit; a rack is of that of its first node
     before = 0
-    for nodes in nodes_by_rack:
-        unit_of.append(before // nodes_per_unit)
+    for rack, nodes in enumerate(nodes_by_rack):
+        racks_of.setdefault(before // nodes_per_unit, []).append(rack)
         before += nodes
-    racks_of: dict[int, list[int]] = {}
-    for rack, unit in enumerate(unit_of):
-        racks_of.setdefault(unit, []).append(rack)
     middles = {unit: racks[len(racks) // 2] for unit, racks in racks_of.items()}
     lengths: Counter[tuple[int, float]] = Counter()
-    for rack, nodes in enumerate(nodes_by_rack):
-        length = distance_m(place, rack, middles[unit_of[rack]])
-        lengths[0, round(length, 1)] += nodes * cards_per_node
+    for unit, racks in racks_of.items():
+        for rack in racks:
+            length = distance_m(place, rack, middles[unit])
+            lengths[0, round(length, 1)] += nodes_by_rack[rack] * cards_per_node
     counts = parts.counts
     if counts.end_cables > sum(lengths.values()) and lengths:
         lengths[max(lengths)] += counts.end_cables - sum(lengths.values())
-    lengths.update(_between_switches(parts, middles, len(nodes_by_rack), place))
+    if counts.tier_cables:
+        first, *higher = counts.tier_cables
+        share, rest = divmod(first, len(middles))
+        for index, rack in enumerate(middles.values()):
+            length = distance_m(place, rack, len(nodes_by_rack) // 2)
+            lengths[1, round(length, 1)] += share + (index < rest)
+        for tier, count in enumerate(higher, 2):
+            lengths[tier, round(distance_m(place, 0, 1), 1)] += count
     return tuple(CableRun(tier, count, length) for (tier, length), count in sorted(lengths.items()))
 
 
 def fabric_bill(
-    catalog: Catalog, parts: FabricParts, card_bytes_per_s: float, runs: Sequence[CableRun]
-) -> FabricBill:
-    """Switches, transceivers and cables by name with prices and power.
+    catalog: Catalog,
+    parts: FabricParts,
+    card_bytes_per_s: float,
+    runs: Sequence[CableRun],
+    *,
+    name: str,
+    fabric: str,
+    shape: str,
+    oversubscription_ratio: float,
+    survives: str,
+    note: str,
+) -> premises.BuiltNetwork:
+    """Switches, transceivers and cables by name with prices and power; unbuilt where no optic reaches.
 
     Why      Copper where a cable reaches, else two transceivers and fibre; of what reaches, the cheapest.
     Units    USD, W at the vendor's typical figure.
@@ -125,53 +125,61 @@ def fabric_bill(
     fibre_share = 0.0  # of the price of a 30 m trunk
     fibre_count = 0
     for run in runs:
-        copper = _copper(catalog, card_bytes_per_s, run.length_m)
+        copper = _copper(by_name.values(), card_bytes_per_s, run.length_m)
         if copper:
             counted[copper.name] += run.count
             continue
-        card_end, switch_end = _optics(catalog, parts.switch, card_bytes_per_s, run.length_m)
+        optics = _optics(by_name.values(), parts.switch, card_bytes_per_s, run.length_m)
+        if optics is None:
+            return unbuilt(name, fabric, card_bytes_per_s)
+        card_end, switch_end = optics
         for end in (card_end if run.tier == 0 else switch_end, switch_end):
             counted[end.name] += ceil(run.count / end.port_count)
         fibre_count += run.count
         fibre_share += run.count * max(run.length_m / TRUNK_M, LEAST_FIBRE_SHARE)
-    items = [_item(by_name[name], count) for name, count in counted.items()]
-    if fibre_count:
-        items.append(_fibre(catalog, fibre_count, fibre_share / fibre_count))
+    items = []
+    for part, count in ((by_name[each], count) for each, count in counted.items()):
+        kind = "switch" if part.kind.startswith("switch") else part.kind
+        items.append(premises.BuiltPart(part.name, kind, count, part.usd))
+    if fibre_count:  # at its mean price: by length, the catalogue's is of a 30 m trunk
+        trunk = next(part for part in by_name.values() if part.name.startswith("MPO-12 fibre trunk"))
+        usd = None if trunk.usd is None else trunk.usd * (fibre_share / fibre_count)
+        items.append(premises.BuiltPart(trunk.name, "cable", fibre_count, usd))
     priced = [item.unit_usd * item.count for item in items if item.unit_usd is not None]
-    return FabricBill(
-        tuple(items),
-        tuple(runs),
-        sum(run.count for run in runs),
-        sum(run.count * run.length_m for run in runs),
-        max((run.length_m for run in runs), default=0.0),
+    cables = sum(run.count for run in runs)
+    return premises.BuiltNetwork(
+        name,
+        shape,
+        parts.switch.name,
+        parts.counts.switches,
+        parts.port_count,
+        card_bytes_per_s,
+        cables,
         sum(item.count for item in items if item.kind == "transceiver"),
+        sum(run.count * run.length_m for run in runs) / cables,
+        max(run.length_m for run in runs),
+        oversubscription_ratio,
+        survives,
         sum(priced) if len(priced) == len(items) else None,
-        sum((by_name[name].power_w or 0.0) * count for name, count in counted.items()),
+        sum((by_name[each].power_w or 0.0) * count for each, count in counted.items()),
+        tuple(items),
+        note,
     )
 
 
-def _between_switches(
-    parts: FabricParts, middles: Mapping[int, int], rack_count: int, place: Hall
-) -> Counter[tuple[int, float]]:
-    lengths: Counter[tuple[int, float]] = Counter()
-    if not parts.counts.tier_cables:
-        return lengths
-    first, *higher = parts.counts.tier_cables
-    share, rest = divmod(first, len(middles))
-    for index, rack in enumerate(middles.values()):
-        length = distance_m(place, rack, rack_count // 2)
-        lengths[1, round(length, 1)] += share + (index < rest)
-    beside = round(distance_m(place, 0, 1), 1)
-    for tier, count in enumerate(higher, 2):
-        lengths[tier, beside] += count
-    return lengths
+def unbuilt(name: str, fabric: str, rate: float) -> premises.BuiltNetwork:
+    """The network of a run or service of whose rate the catalogue has no switch, or no optic that reaches."""
+    note = f"no switch or optic of the catalogue has {rate * 8 / 1e9:.0f} Gb/s for {fabric}"
+    return premises.BuiltNetwork(
+        name, "not known", "", (), 0, rate, 0, 0, 0.0, 0.0, 1.0, "", None, 0.0, (), note
+    )
 
 
-def _copper(catalog: Catalog, rate_bytes_per_s: float, length_m: float) -> NetworkPart | None:
+def _copper(known: Iterable[NetworkPart], rate_bytes_per_s: float, length_m: float) -> NetworkPart | None:
     """The cheapest passive or active copper cable with one port at each end that reaches."""
     able = [
         part
-        for part in catalog.rows(NetworkPart)
+        for part in known
         if part.kind == "cable"
         and part.port_count == 1
         and 0.999 * rate_bytes_per_s <= part.port_bytes_per_s <= 1.001 * rate_bytes_per_s
@@ -182,24 +190,21 @@ def _copper(catalog: Catalog, rate_bytes_per_s: float, length_m: float) -> Netwo
 
 
 def _optics(
-    catalog: Catalog, switch: NetworkPart, rate_bytes_per_s: float, length_m: float
-) -> tuple[NetworkPart, NetworkPart]:
-    """(at a card, at a switch): of the shortest reach that does, the cheapest per port.
+    known: Iterable[NetworkPart], switch: NetworkPart, rate_bytes_per_s: float, length_m: float
+) -> tuple[NetworkPart, NetworkPart] | None:
+    """(at a card, at a switch): of the shortest reach that does, the cheapest per port; None: none does.
 
     Switches take modules of two ports where their cages do: InfiniBand's, and ports that are split.
     """
     reaching = [
         part
-        for part in catalog.rows(NetworkPart)
+        for part in known
         if part.kind == "transceiver"
         and part.port_bytes_per_s >= 0.999 * rate_bytes_per_s
         and _reach_m(part) >= length_m
     ]
     if not reaching:
-        raise UnknownNameError(
-            f"no transceiver of {rate_bytes_per_s * 8 / 1e9:.0f} Gb/s reaches {length_m:.0f} m",
-            hint="add one to a table `network.csv` beside the spec",
-        )
+        return None
     slowest = min(part.port_bytes_per_s for part in reaching)
     able = [part for part in reaching if part.port_bytes_per_s == slowest]
 
@@ -219,15 +224,3 @@ def _optics(
 def _reach_m(part: NetworkPart) -> float:
     said = re.search(r"(SR|DR|FR)\d", part.name)
     return REACH_M[said[1]] if said else 0.0
-
-
-def _item(part: NetworkPart, count: int) -> premises.BuiltPart:
-    kind = "switch" if part.kind.startswith("switch") else part.kind
-    return premises.BuiltPart(part.name, kind, count, part.usd)
-
-
-def _fibre(catalog: Catalog, count: int, price_share: float) -> premises.BuiltPart:
-    """Fibre at its mean price: by length, the catalogue's is of a 30 m trunk."""
-    part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith("MPO-12 fibre trunk"))
-    usd = None if part.usd is None else part.usd * price_share
-    return premises.BuiltPart(part.name, "cable", count, usd)

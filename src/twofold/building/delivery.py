@@ -16,15 +16,16 @@ LARGEST_STRIP_A = 63  # of one plug; larger feeds are bus bars
 FREQUENCY_EXPONENT = 3.0
 
 Tier = Literal["I", "II", "III", "IV"]
-_REDUNDANCY = MappingProxyType({"I": "N", "II": "N+1", "III": "N+1", "IV": "2N"})
-_AVAILABILITY = MappingProxyType(
+# What is doubled, and the row of `facility: availability`.
+_TIERS: MappingProxyType[Tier, tuple[str, str]] = MappingProxyType(
     {
-        "I": "Tier I",
-        "II": "Tier II",
-        "III": "Tier III (N+1, concurrently maintainable)",
-        "IV": "Tier IV (2N, fault tolerant)",
+        "I": ("N", "Tier I"),
+        "II": ("N+1", "Tier II"),
+        "III": ("N+1", "Tier III (N+1, concurrently maintainable)"),
+        "IV": ("2N", "Tier IV (2N, fault tolerant)"),
     }
 )
+CLEANEST_H = 13  # local time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,6 @@ class Provision:
     headroom_fraction: float  # of `it_w` that no peak has reached
     facility_w: float  # with cooling and conversion, at the meter
     ride_through_j: float  # of the UPS
-    generator_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,8 @@ def provision(catalog: Catalog, training_it_w: float, serving_it_w: float, pue_r
     it_w = training_it_w + serving_it_w
     peak = training * training_it_w + serving * serving_it_w
     ride_s = figure(catalog, "power", "UPS ride-through").value
-    return Provision(
-        it_w, peak, 1 - peak / it_w if it_w else 0.0, it_w * pue_ratio, it_w * ride_s, it_w * pue_ratio
-    )
+    headroom = 1 - peak / it_w if it_w else 0.0
+    return Provision(it_w, peak, headroom, it_w * pue_ratio, it_w * ride_s)
 
 
 def capped(
@@ -149,23 +148,17 @@ def capped(
 
 def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:
     """Availability and added cost of a tier, by the tables `facility: availability, redundancy_cost`."""
-    up = figure(catalog, "availability", _AVAILABILITY[tier]).value
-    scheme = _REDUNDANCY[tier]
-    factor = figure(catalog, "redundancy_cost", scheme).value
-    return Redundancy(scheme, up, factor)
+    scheme, tier_row = _TIERS[tier]
+    up = figure(catalog, "availability", tier_row).value
+    return Redundancy(scheme, up, figure(catalog, "redundancy_cost", scheme).value)
 
 
 def conversion_efficiency(catalog: Catalog) -> Estimate:
     """From the meter to the rack: UPS and distribution, already part of any PUE."""
     ups = figure(catalog, "efficiency", "UPS double conversion")
     wires = figure(catalog, "efficiency", "distribution and transformers")
-    return Estimate(
-        ups.value * wires.value, ups.low * wires.low, ups.high * wires.high, "fraction", ups.source
-    )
-
-
-W_PER_KW = 1e3
-CLEANEST_H = 13  # local time
+    middle, low, high = ups.value * wires.value, ups.low * wires.low, ups.high * wires.high
+    return Estimate(middle, low, high, "fraction", ups.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +194,7 @@ def year_of(
     Source   `facility: tariff, carbon`; the grid's mean is the region's.
     Limits   The hourly grid is a cosine about the mean with its least at 13 h: no hourly record is read.
     """
-    it_kwh = mean_it_w / W_PER_KW * YEAR_H
+    it_kwh = mean_it_w / 1e3 * YEAR_H
     meter_kwh = it_kwh * pue_ratio
     charge = figure(catalog, "tariff", "demand charge").value if demand_charge else 0.0
     mean = sum(hourly_shape) / len(hourly_shape)

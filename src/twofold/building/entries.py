@@ -1,12 +1,12 @@
 """What a plan puts into a building: its servers by run and service, where they stand, how busy they are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
 from twofold.answer import Context, assumed_node
-from twofold.building.filling import NodeList
+from twofold.building.filling import NodeList, Use
 from twofold.building.node_power import NodePower, node_power
 from twofold.catalog import Catalog, Node, Region, figure
 from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan, UnitCost
@@ -14,8 +14,6 @@ from twofold.contracts.spec import Owned
 from twofold.core import YEAR_S, InputError
 
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
-
-NOWHERE = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,13 @@ class Entry:
 def entries(plan: Plan, context: Context) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """Every run and service with its servers, and what to know: own machines stand once, however many use
     them, and are counted with whoever uses most."""
-    found = [_run(each, context) for each in plan.training] + [
-        _service(each, context) for each in plan.serving
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    # What runs on a desk needs no building.
+    found = [
+        _entry(each, context)
+        for each in halves
+        if context.catalog.accelerator(each.machine.accelerator).form_factor != "laptop"
     ]
-    found = [each for each in found if not _portable(each, context)]
     kept: list[Entry] = []
     guests: dict[str, list[Entry]] = {}
     notes: list[str] = []
@@ -122,29 +123,9 @@ def place_of(machine: Machine, context: Context) -> Region | None:
         return None
 
 
-def nowhere_note(found: Sequence[Entry], context: Context) -> tuple[str, ...]:
-    """Whose energy is counted at means, as no table has the tariff and the grid of where it stands."""
-    names = [entry.name for entry in found if entry.region is None]
-    if not names:
-        return ()
-    told = context.spec.facility.electricity_usd_per_kwh is not None
-    tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
-    return (f"no table has the place of {', '.join(names)}: {tariff}, the middle of all grids for its CO2",)
-
-
 def training_token_bytes(catalog: Catalog) -> float:
     """What a token of training data takes on disk and on the way there."""
     return figure(catalog, "storage", "bytes of one training token").value
-
-
-def usd_per_kwh(region: Region | None, context: Context) -> float:
-    """The spec's tariff, the region's, or the mean of industry."""
-    told = context.spec.facility.electricity_usd_per_kwh
-    if told is not None:
-        return told
-    if region is not None:
-        return region.electricity_usd_per_kwh
-    return figure(context.catalog, "electricity", "US industrial average").value
 
 
 def electricity(places: Iterable[Region | None], context: Context) -> UnitCost:
@@ -152,13 +133,13 @@ def electricity(places: Iterable[Region | None], context: Context) -> UnitCost:
 
     Where none is, the mean of US industry.
     """
-    region = next((place for place in places if place), None)
-    usd = usd_per_kwh(region, context)
-    if context.spec.facility.electricity_usd_per_kwh is not None:
-        return UnitCost(usd, "spec facility.electricity")
-    if region is not None:
-        return UnitCost(usd, f"regions.csv {region.provider}:{region.name}", COLLECTED)
-    return UnitCost(usd, "facility.csv US industrial average", "2024")
+    if (told := context.spec.facility.electricity_usd_per_kwh) is not None:
+        return UnitCost(told, "spec facility.electricity")
+    if region := next((place for place in places if place), None):
+        at = f"regions.csv {region.provider}:{region.name}"
+        return UnitCost(region.electricity_usd_per_kwh, at, COLLECTED)
+    mean = figure(context.catalog, "electricity", "US industrial average").value
+    return UnitCost(mean, "facility.csv US industrial average", "2024")
 
 
 def grid_gco2_per_kwh(region: Region | None, context: Context) -> float:
@@ -168,28 +149,24 @@ def grid_gco2_per_kwh(region: Region | None, context: Context) -> float:
     return median(each.grid_gco2_per_kwh for each in context.catalog.regions())
 
 
-def _portable(entry: Entry, context: Context) -> bool:
-    """Whether it runs on a desk: no building for that."""
-    return context.catalog.accelerator(entry.machine.accelerator).form_factor == "laptop"
-
-
-def _run(part: TrainingPlan, context: Context) -> Entry:
-    spec = next(each for each in context.spec.training if each.name == part.name)
-    busy = min(1.0, part.run.total_s.value * spec.runs_per_year / YEAR_S)
-    return _entry(part, "training", busy, context)
-
-
-def _service(part: ServicePlan, context: Context) -> Entry:
-    rate = sum(each.rate_per_s for each in part.classes)
-    peak = sum(max(each.peak_per_s, each.rate_per_s) for each in part.classes)
-    in_use = 1 - part.spare_count / part.replica_count if part.replica_count else 1.0
-    return _entry(part, "serving", in_use * rate / peak if peak > 0 else in_use, context)
-
-
-def _entry(part: TrainingPlan | ServicePlan, use: str, busy: float, context: Context) -> Entry:
-    machine = part.machine
-    node = node_of(machine, context)
-    owned = is_owned(machine, context)
-    servers = NodeList(part.name, "training" if use == "training" else "serving", node, machine.node_count)
-    power = node_power(context.catalog, node)
-    return Entry(servers, power, machine, owned, place_of(machine, context), busy, part)
+def _entry(part: TrainingPlan | ServicePlan, context: Context) -> Entry:
+    machine, node = part.machine, node_of(part.machine, context)
+    use: Use = "serving"
+    if isinstance(part, TrainingPlan):
+        use = "training"
+        spec = next(each for each in context.spec.training if each.name == part.name)
+        busy = min(1.0, part.run.total_s.value * spec.runs_per_year / YEAR_S)
+    else:
+        rate = sum(each.rate_per_s for each in part.classes)
+        peak = sum(max(each.peak_per_s, each.rate_per_s) for each in part.classes)
+        busy = 1 - part.spare_count / part.replica_count if part.replica_count else 1.0
+        busy = busy * rate / peak if peak > 0 else busy
+    return Entry(
+        NodeList(part.name, use, node, machine.node_count),
+        node_power(context.catalog, node),
+        machine,
+        is_owned(machine, context),
+        place_of(machine, context),
+        busy,
+        part,
+    )

@@ -1,7 +1,7 @@
 """Servers into racks: how many fit by heat, power, rack units, ports and weight, and how even the heat is."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 from typing import Literal
 
@@ -126,13 +126,12 @@ def nodes_per_rack(catalog: Catalog, node: Node, limits: RackLimits) -> RackFill
     Limits   A server of 40 U and more is a rack of its own; one too dense for air needs liquid: 0 without.
     """
     power = planned_w(node_power(catalog, node))
-    own_rack = is_rack_scale(node)
     dry = is_liquid_cooled(catalog, node) and limits.cooling not in LIQUID
     counts: list[tuple[Limit, int]] = [
         ("cooling", 0 if dry else int(limits.cooling_w / power + 1e-9)),
         ("power", int(limits.power_w / power + 1e-9)),
     ]
-    if own_rack:
+    if is_rack_scale(node):
         counts.append(("a rack of its own", 1))
     else:
         counts += [
@@ -174,20 +173,11 @@ def serving_racks(
 
     Opens as many racks as the fullest packing needs, so that hot and cool servers share racks evenly.
     """
-    kinds = [_footprint(catalog, each, limits) for each in wanted if each.count]
-    kinds = sorted(
-        (kind for kind in kinds if kind.fill.nodes_per_rack), key=lambda kind: -kind.load.planned_w
-    )
-    counts = _spread(kinds, limits)
-    filled = [row for row in counts.tolist() if any(row)]
-    return tuple(
-        _rack(
-            first_index + index,
-            tuple((kind, count) for kind, count in zip(kinds, row, strict=True) if count),
-            limits,
-        )
-        for index, row in enumerate(filled)
-    )
+    feet = [_footprint(catalog, each, limits) for each in wanted if each.count]
+    kinds = sorted((foot for foot in feet if foot.fill.nodes_per_rack), key=lambda foot: -foot.load.planned_w)
+    filled = [row for row in _spread(kinds, limits).tolist() if any(row)]
+    held = [[(kind, count) for kind, count in zip(kinds, row, strict=True) if count] for row in filled]
+    return tuple(_rack(first_index + index, each, limits) for index, each in enumerate(held))
 
 
 def heat_map(racks: Iterable[Rack]) -> HeatMap:
@@ -202,16 +192,10 @@ def heat_map(racks: Iterable[Rack]) -> HeatMap:
     )
 
 
-def band(catalog: Catalog, use: Use) -> tuple[float, float]:
-    """The band of rack power that circulates for that use, in W: 40–120 kW training, 10–30 kW serving."""
-    row = figure(catalog, "rack", f"{use} rack band")
-    return row.low, row.high
-
-
 def band_verdict(catalog: Catalog, use: Use, rack_w: float) -> str:
-    """`in`, `below` or `above` that band."""
-    low, high = band(catalog, use)
-    return "below" if rack_w < low else "above" if rack_w > high else "in"
+    """`in`, `below` or `above` the band of rack power that circulates for that use, 40–120 or 10–30 kW."""
+    row = figure(catalog, "rack", f"{use} rack band")
+    return "below" if rack_w < row.low else "above" if rack_w > row.high else "in"
 
 
 def height(catalog: Catalog, node: Node) -> int:
@@ -237,40 +221,28 @@ class _Footprint:
 
 
 def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footprint:
-    node = wanted.node
-    power = node_power(catalog, node)
+    node, power = wanted.node, node_power(catalog, wanted.node)
     drawn = training_w(catalog, power) if wanted.use == "training" else serving_w(catalog, power)
-    return _Footprint(
-        wanted,
-        nodes_per_rack(catalog, node, limits),
-        RackLoad(
-            planned_w(power),
-            drawn.value,
-            height(catalog, node),
-            network_cards(node)[0],
-            weight_kg(catalog, node),
-        ),
-    )
+    units, ports = height(catalog, node), network_cards(node)[0]
+    load = RackLoad(planned_w(power), drawn.value, units, ports, weight_kg(catalog, node))
+    return _Footprint(wanted, nodes_per_rack(catalog, node, limits), load)
 
 
 def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64]:
     """Servers by rack and kind: each in turn into the coolest rack with room, a new rack where none has."""
-    loads = [kind.load for kind in kinds]
     need = np.array(
-        [[load.planned_w, load.rack_units, load.ports, load.weight_kg] for load in loads]
+        [[each.planned_w, each.rack_units, each.ports, each.weight_kg] for each in (k.load for k in kinds)]
     ).reshape(-1, 4)
-    room = np.array(
-        [min(limits.cooling_w, limits.power_w), limits.rack_units, limits.ports, limits.weight_kg]
-    ) * (1 + 1e-9)
+    most_w = min(limits.cooling_w, limits.power_w)
+    room = np.array([most_w, limits.rack_units, limits.ports, limits.weight_kg]) * (1 + 1e-9)
     own = [is_rack_scale(kind.wanted.node) for kind in kinds]
-    alone = sum(kind.wanted.count for kind, is_own in zip(kinds, own, strict=True) if is_own)
     shared = sum(
         kind.wanted.count / kind.fill.nodes_per_rack
         for kind, is_own in zip(kinds, own, strict=True)
         if not is_own
     )
     # As many rows as could ever be needed; those past the fullest packing open one by one.
-    most = alone + sum(kind.wanted.count for kind, is_own in zip(kinds, own, strict=True) if not is_own)
+    most = sum(kind.wanted.count for kind in kinds)
     counts, used = np.zeros((most, len(kinds)), np.int64), np.zeros((most, 4))
     opened, closed = ceil(shared - 1e-9), 0
     for number, kind in enumerate(kinds):
@@ -289,19 +261,10 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     return counts
 
 
-def _used(held: Sequence[tuple[_Footprint, int]]) -> RackLoad:
-    """What a rack's servers take of it together."""
-    return RackLoad(
-        sum(count * kind.load.planned_w for kind, count in held),
-        sum(count * kind.load.heat_w for kind, count in held),
-        sum(count * kind.load.rack_units for kind, count in held),
-        sum(count * kind.load.ports for kind, count in held),
-        sum(count * kind.load.weight_kg for kind, count in held),
-    )
-
-
 def _rack(index: int, held: Sequence[tuple[_Footprint, int]], limits: RackLimits) -> Rack:
-    load = _used(held)
+    load = RackLoad(  # of all servers together
+        *(sum(count * getattr(kind.load, part.name) for kind, count in held) for part in fields(RackLoad))
+    )
     if len(held) == 1:  # what stops one more of the same
         binding = held[0][0].fill.binding
     else:

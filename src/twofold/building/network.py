@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from twofold.answer import READING, Context
-from twofold.building.cabling import CableRun, cable_runs, fabric_bill, hall
+from twofold.building.cabling import cable_runs, fabric_bill, hall, unbuilt
 from twofold.building.entries import Entry, training_token_bytes
-from twofold.building.filling import Rack
 from twofold.building.node_power import network_cards
 from twofold.building.serving_fabric import serving_fabric, serving_flows
 from twofold.building.storage import (
@@ -19,8 +18,8 @@ from twofold.building.storage import (
 )
 from twofold.catalog import figure_of
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, premises
-from twofold.core import DAY_S, UnknownNameError
-from twofold.perf import FabricParts, fabric_parts, rail_parts
+from twofold.core import DAY_S
+from twofold.perf import fabric_parts, rail_parts
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more
@@ -29,27 +28,36 @@ NO_SWITCH = ("ici", "none")  # fabrics without switches of ours
 
 
 def networks(
-    found: Sequence[Entry], racks: Sequence[Rack], context: Context
+    found: Sequence[Entry], racks: Sequence[premises.RackHeat], context: Context
 ) -> tuple[premises.BuiltNetwork, ...]:
     """Dense fabrics for runs and for replicas that span servers; pairs of leaves for every service."""
     built = []
     for entry in found:
-        if entry.servers.use == "training" or _spans(entry):
+        part, single = entry.part, entry.machine.accelerators_per_node
+        if isinstance(part, TrainingPlan) or part.replica.accelerator_count > single:
             built.append(_dense(entry, racks, context))
-        if isinstance(entry.part, ServicePlan):
-            built.append(_thin(entry, entry.part, racks, context))
+        if isinstance(part, ServicePlan):
+            built.append(_thin(entry, part, racks, context))
     return tuple(each for each in built if each is not None)
 
 
 def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[premises.BuiltStorage, ...]:
-    """A file system for each run, a store of weights for each service, and one archive for all runs."""
+    """A file system for each run, a store of weights for each service, and one archive for all runs.
+
+    Beside a service's accelerators stand drives for a copy of the weights that it loads.
+    """
     needs: list[tuple[Entry, StorageNeed]] = []
+    local: list[premises.BuiltStorage | None] = []
     for entry in found:
-        if isinstance(entry.part, TrainingPlan):
-            needs.append((entry, _run_need(entry.part, context)))
-        else:
-            needs += [(entry, need) for need in _weights_need(entry.part)]
-    local = [each for entry in found if (each := _local(entry, context))]
+        part, node = entry.part, entry.servers.node
+        if isinstance(part, TrainingPlan):
+            needs.append((entry, _run_need(part, context)))
+        elif (weights := _weights_bytes(part)) and (read_s := _reading_s(part)):
+            # Replicas of one zone start again at once, within the time that a cold start is planned with.
+            together = max(1, round(part.replica_count / max(part.zones, 1)))
+            needs.append((entry, storm_need(weights, together, read_s)))
+            count, own = entry.servers.count, node.nvme_bytes or 0.0
+            local.append(local_choice(context.catalog, entry.name, weights, read_s, count, own))
     runs = [entry for entry in found if isinstance(entry.part, TrainingPlan)]
     if runs:
         kept = sum(run.run.checkpoints.size_bytes or 0.0 for run in plan.training)
@@ -59,16 +67,7 @@ def storage(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[premi
         for entry, need in needs
         if need.capacity_bytes > 0
     ]
-    return (*(choice for choice in chosen if choice), *local)
-
-
-def _local(entry: Entry, context: Context) -> premises.BuiltStorage | None:
-    """Drives beside the accelerators for a copy of the weights that a service loads."""
-    if not isinstance(entry.part, ServicePlan):
-        return None
-    weights, read_s = _weights_bytes(entry.part), _reading_s(entry.part)
-    nodes, own = entry.servers.count, entry.servers.node.nvme_bytes or 0.0
-    return local_choice(context.catalog, entry.name, weights, read_s, nodes, own)
+    return tuple(choice for choice in (*chosen, *local) if choice)
 
 
 def _reading_s(part: ServicePlan) -> float:
@@ -90,112 +89,70 @@ def dataset_bytes(plan: Plan, context: Context) -> float:
     return max([*by_tokens, *by_samples], default=0.0)
 
 
-def _spans(entry: Entry) -> bool:
-    part = entry.part
-    if not isinstance(part, ServicePlan):
-        return False
-    return part.replica.accelerator_count > entry.machine.accelerators_per_node
-
-
-def _dense(entry: Entry, racks: Sequence[Rack], context: Context) -> premises.BuiltNetwork | None:
+def _dense(
+    entry: Entry, racks: Sequence[premises.RackHeat], context: Context
+) -> premises.BuiltNetwork | None:
     """The fabric between a run's servers, with cables as long as its rows make them."""
-    node, count = entry.servers.node, entry.servers.count
-    cards, rate = network_cards(node)
+    catalog, fabric, count = context.catalog, entry.machine.fabric, entry.servers.count
+    cards, rate = network_cards(entry.servers.node)
     ratio = context.spec.supply.oversubscription_ratio
-    if count < 2 or not cards or entry.machine.fabric in NO_SWITCH:
+    if count < 2 or not cards or fabric in NO_SWITCH:
         return None
     by_rail = cards >= RAILS_FROM
     parts = (
-        rail_parts(context.catalog, entry.machine.fabric, count, cards, rate, ratio)
+        rail_parts(catalog, fabric, count, cards, rate, ratio)
         if by_rail
-        else fabric_parts(context.catalog, entry.machine.fabric, count * cards, rate, ratio)
+        else fabric_parts(catalog, fabric, count * cards, rate, ratio)
     )
     if parts is None:
-        return _unbuilt(entry, rate)
+        return unbuilt(entry.name, fabric, rate)
     unit_nodes = max(1, (parts.port_count - parts.counts.uplinks_per_leaf) // (1 if by_rail else cards))
     single = parts.counts.switch_count == 1
-    return _built(
-        entry,
+    return fabric_bill(
+        catalog,
         parts,
-        cable_runs(parts, _by_rack(entry, racks), cards, hall(context.catalog), unit_nodes),
-        context,
+        rate,
+        cable_runs(parts, _by_rack(entry, racks), cards, hall(catalog), unit_nodes),
+        name=entry.name,
+        fabric=fabric,
         shape="one switch" if single else "rail-optimised" if by_rail else "fat tree",
-        link_bytes_per_s=rate,
         oversubscription_ratio=1.0 if single else ratio,
         survives="nothing" if single else "a spine: the job goes on slower",
         note="full bisection" if single or ratio == 1.0 else f"{ratio:g}:1 at the leaves",
     )
 
 
-def _by_rack(entry: Entry, racks: Sequence[Rack]) -> list[int]:
+def _by_rack(entry: Entry, racks: Sequence[premises.RackHeat]) -> list[int]:
     """Servers of an entry in each rack that holds some; all in one where no rack does."""
-    counts = [dict(rack.holds)[entry.name] for rack in racks if entry.name in dict(rack.holds)]
+    counts = [rack.holds[entry.name] for rack in racks if entry.name in rack.holds]
     return counts or [entry.servers.count]
 
 
-def _built(
-    entry: Entry,
-    parts: FabricParts,
-    runs: Sequence[CableRun],
-    context: Context,
-    *,
-    shape: str,
-    link_bytes_per_s: float,
-    oversubscription_ratio: float,
-    survives: str,
-    note: str,
-) -> premises.BuiltNetwork:
-    """A network with its bill; unbuilt where no optic of the catalogue reaches."""
-    try:
-        bill = fabric_bill(context.catalog, parts, link_bytes_per_s, runs)
-    except UnknownNameError:
-        return _unbuilt(entry, link_bytes_per_s)
-    return premises.BuiltNetwork(
-        entry.name,
-        shape,
-        parts.switch.name,
-        parts.counts.switches,
-        parts.port_count,
-        link_bytes_per_s,
-        bill.cable_count,
-        bill.transceiver_count,
-        bill.length_m / bill.cable_count,
-        bill.longest_m,
-        oversubscription_ratio,
-        survives,
-        bill.usd,
-        bill.power_w,
-        bill.items,
-        note,
-    )
-
-
 def _thin(
-    entry: Entry, part: ServicePlan, racks: Sequence[Rack], context: Context
+    entry: Entry, part: ServicePlan, racks: Sequence[premises.RackHeat], context: Context
 ) -> premises.BuiltNetwork | None:
     """The network of requests: two leaves over every server, so that either may fail."""
-    read_s = _reading_s(part)
+    catalog, link = context.catalog, SERVING_LINK_BYTES_PER_S
     flows = serving_flows(
         sum(each.peak_per_s for each in part.classes),
         _request_bytes(part, context),
         entry.servers.count,
         weights_bytes=_weights_bytes(part),
-        load_within_s=read_s,
+        load_within_s=_reading_s(part),
     )
-    link = SERVING_LINK_BYTES_PER_S
-    fabric = serving_fabric(context.catalog, entry.servers.count, flows, link_bytes_per_s=link)
+    fabric = serving_fabric(catalog, entry.servers.count, flows, link_bytes_per_s=link)
     if fabric is None:
         return None
     lost = ["a leaf"] * fabric.survives_a_leaf
     lost += ["a spine"] * (fabric.survives_a_spine and fabric.spine_count > 0)
-    parts, place = fabric.parts, hall(context.catalog)
-    return _built(
-        entry,
-        parts,
-        cable_runs(parts, _by_rack(entry, racks), 2, place, parts.port_count),
-        context,
+    return fabric_bill(
+        catalog,
+        fabric.parts,
+        link,
+        cable_runs(fabric.parts, _by_rack(entry, racks), 2, hall(catalog), fabric.parts.port_count),
+        name=entry.name,
+        fabric=entry.machine.fabric,
         shape="pairs of leaves",
-        link_bytes_per_s=link,
         oversubscription_ratio=fabric.oversubscription_ratio,
         survives=" or ".join(lost) or "nothing at the peak",
         note=f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
@@ -203,37 +160,15 @@ def _thin(
     )
 
 
-def _unbuilt(entry: Entry, rate: float) -> premises.BuiltNetwork:
-    note = f"no switch or optic of the catalogue has {rate * 8 / 1e9:.0f} Gb/s for {entry.machine.fabric}"
-    return premises.BuiltNetwork(
-        entry.name, "not known", "", (), 0, rate, 0, 0, 0.0, 0.0, 1.0, "", None, 0.0, (), note
-    )
-
-
 def _run_need(part: TrainingPlan, context: Context) -> StorageNeed:
     checkpoints = part.run.checkpoints
-    size = checkpoints.size_bytes or 0.0
+    size, ingest = checkpoints.size_bytes or 0.0, part.run.data_bytes_per_s or 0.0
     reads = checkpoints.storage_term == "restart read" and checkpoints.storage_bytes_per_s
-    restart_s = size / reads if reads else 0.0
-    data = _data_bytes(part, context)
-    kept = context.catalog.economic("checkpoints kept").value
-    return training_need(part.run.data_bytes_per_s or 0.0, size, checkpoints.write_s, restart_s, data, kept)
-
-
-def _data_bytes(part: TrainingPlan, context: Context) -> float:
+    data = ingest * part.run.compute_s.value
     if part.tokens:
-        return part.tokens * training_token_bytes(context.catalog)
-    return (part.run.data_bytes_per_s or 0.0) * part.run.compute_s.value
-
-
-def _weights_need(part: ServicePlan) -> list[StorageNeed]:
-    """Replicas of one zone that start again at once, within the time that a cold start is planned with."""
-    weights = _weights_bytes(part)
-    read_s = _reading_s(part)
-    if not weights or not read_s:
-        return []
-    together = max(1, round(part.replica_count / max(part.zones, 1)))
-    return [storm_need(weights, together, read_s)]
+        data = part.tokens * training_token_bytes(context.catalog)
+    kept = context.catalog.economic("checkpoints kept").value
+    return training_need(ingest, size, checkpoints.write_s, size / reads if reads else 0.0, data, kept)
 
 
 def _weights_bytes(part: ServicePlan) -> float:

@@ -4,15 +4,13 @@ Machines that stand draw all year, whether they work or not; work adds to it. Tw
 what these draw at rest: it is counted with whoever uses most.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 from twofold.answer import Context
-from twofold.building.cooling import CoolingKind
-from twofold.building.entries import COLLECTED, Entry, electricity, entries
-from twofold.building.power import MONTHS, efficiency, monthly_peak_w, rest_w, work_w, year
-from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, premises
+from twofold.building.entries import COLLECTED, electricity, entries
+from twofold.building.power import MONTHS, Standing, efficiency, monthly_peak_w, rest_w, work_w, year
+from twofold.contracts.results import LineItem, Plan, UnitCost, line_item
 from twofold.core import J_PER_KWH, YEAR_S
 
 DEMAND_SOURCE = "facility.csv demand charge"
@@ -44,38 +42,32 @@ def own_years(plan: Plan, context: Context) -> dict[str, OwnYear]:
     if plan.building is None:
         return {}
     found, _ = entries(plan, context)
-    kinds = {group.name: cast(CoolingKind, group.cooling) for group in plan.building.racks}
-    return years_of([entry for entry in found if entry.owned], plan.building.networks, kinds, context)
+    return years_of(Standing(found, plan.building.racks, plan.building.networks, context))
 
 
-def years_of(
-    own: Sequence[Entry],
-    built: Sequence[premises.BuiltNetwork],
-    kinds: dict[str, CoolingKind],
-    context: Context,
-) -> dict[str, OwnYear]:
-    """The year of every entry and of its guests: together they are the building's year of these entries.
+def years_of(stands: Standing) -> dict[str, OwnYear]:
+    """The year of every entry that is owned, and of its guests: together they are the building's year of it.
 
     Formula  rest = servers at rest + network and storage; work = what each adds over that, all year long
     """
     found: dict[str, OwnYear] = {}
-    for entry in own:
-        whole, cooled = year((entry,), built, kinds, context), efficiency(entry, kinds[entry.name], context)
-        peak_w = monthly_peak_w(entry, built, context)
-        demand_rest_usd = whole.demand_usd * rest_w(entry, built, context).value / peak_w if peak_w else 0.0
+    for entry in (each for each in stands.entries if each.owned):
+        whole, cooled = year(replace(stands, entries=(entry,))), efficiency(entry, stands)
+        peak_w, rests_w = monthly_peak_w(entry, stands), rest_w(entry, stands).value
+        demand_rest_usd = whole.demand_usd * rests_w / peak_w if peak_w else 0.0
         for each in (entry, *entry.guests):
-            stands = each is entry
+            stays = each is entry
             found[each.name] = OwnYear(
                 each.name,
                 f"{entry.servers.count} × {entry.servers.node.name}",
-                entry.servers.count if stands else 0,
-                rest_w(entry, built, context).value * YEAR_S if stands else 0.0,
-                work_w(each, context).value * YEAR_S,
+                entry.servers.count if stays else 0,
+                rests_w * YEAR_S if stays else 0.0,
+                work_w(each, stands.context).value * YEAR_S,
                 cooled.pue_ratio,
                 cooled.source,
-                electricity([entry.region], context),
-                whole.demand_usd if stands else 0.0,
-                demand_rest_usd if stands else 0.0,
+                electricity([entry.region], stands.context),
+                whole.demand_usd if stays else 0.0,
+                demand_rest_usd if stays else 0.0,
                 entry.name,
             )
     return found
@@ -107,22 +99,10 @@ def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, .
     what = f"{own.name}: energy of {own.machines}, a year, at work and at rest"
     if not own.unit_count:
         what = f"{own.name}: energy of its work on {own.machines} that stand anyway"
-    energy = line_item(
-        what,
-        "energy",
-        own.it_j * own.pue_ratio / J_PER_KWH,
-        "kWh",
-        own.tariff,
-        tax_fraction=tax_fraction,
-    )
-    if not own.demand_usd:
-        return (energy,)
-    demand = line_item(
-        f"{own.name}: demand charge for the peaks of {own.machines}",
-        "energy",
-        MONTHS,
-        "month",
-        UnitCost(own.demand_usd / MONTHS, DEMAND_SOURCE, COLLECTED),
-        tax_fraction=tax_fraction,
-    )
-    return energy, demand
+    kwh = own.it_j * own.pue_ratio / J_PER_KWH
+    lines = [line_item(what, "energy", kwh, "kWh", own.tariff, tax_fraction=tax_fraction)]
+    if own.demand_usd:
+        what = f"{own.name}: demand charge for the peaks of {own.machines}"
+        cost = UnitCost(own.demand_usd / MONTHS, DEMAND_SOURCE, COLLECTED)
+        lines.append(line_item(what, "energy", MONTHS, "month", cost, tax_fraction=tax_fraction))
+    return tuple(lines)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from twofold.building.delivery import (
     step_load,
     year_of,
 )
-from twofold.building.entries import NOWHERE, Entry, grid_gco2_per_kwh, usd_per_kwh
+from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
 from twofold.building.node_power import idle_w, planned_w, resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
 from twofold.catalog import figure
@@ -32,6 +33,20 @@ CLEAN_HOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Runs and services with their racks and networks: what power, years and places are computed from."""
+
+    entries: tuple[Entry, ...]
+    groups: tuple[premises.RackGroup, ...]
+    networks: tuple[premises.BuiltNetwork, ...]
+    context: Context
+
+    def cooling(self, entry: Entry) -> CoolingKind:
+        """How the racks of a run or service are cooled."""
+        return cast(CoolingKind, next(each.cooling for each in self.groups if each.name == entry.name))
+
+
+@dataclass(frozen=True, slots=True)
 class Efficiency:
     """Facility over IT power and site water, and where both are from."""
 
@@ -40,55 +55,49 @@ class Efficiency:
     source: str
 
 
-def efficiency(entry: Entry, kind: CoolingKind, context: Context) -> Efficiency:
+def efficiency(entry: Entry, stands: Standing) -> Efficiency:
     """The spec's PUE; of rented machines the region's, of others by cooling and climate."""
-    told, weather = context.spec.facility, climate(entry, context)
-    by_kind = told.cooling is not None or entry.region is None or entry.owned
-    if by_kind or entry.region is None:
-        ratio, water = pue(context.catalog, kind, weather), wue_l_per_kwh(context.catalog, kind, weather)
+    told, catalog, region = stands.context.spec.facility, stands.context.catalog, entry.region
+    if told.cooling is not None or region is None or entry.owned:
+        kind, weather = stands.cooling(entry), climate(entry, stands.context)
+        ratio, water = pue(catalog, kind, weather), wue_l_per_kwh(catalog, kind, weather)
         source = f"{kind.replace('_', ' ')}, {weather}"
     else:
-        ratio, water = entry.region.pue, entry.region.wue_l_per_kwh
-        source = f"{entry.region.provider}:{entry.region.name}"
+        ratio, water, source = region.pue, region.wue_l_per_kwh, f"{region.provider}:{region.name}"
     if told.pue_ratio is not None:
-        return Efficiency(told.pue_ratio, water, "the spec")
+        ratio, source = told.pue_ratio, "the spec"
     return Efficiency(ratio, water, source)
 
 
-def power(
-    found: Sequence[Entry],
-    groups: Sequence[premises.RackGroup],
-    built: Sequence[premises.BuiltNetwork],
-    kinds: dict[str, CoolingKind],
-    context: Context,
-) -> premises.BuiltPower:
+def power(stands: Standing) -> premises.BuiltPower:
     """What the building delivers: breakers by the vendors' maximum, the meter by what cooling adds."""
+    context, facility, catalog = stands.context, stands.context.spec.facility, stands.context.catalog
     halves = {"training": 0.0, "serving": 0.0}
     meter_w = 0.0
-    for entry in found:
-        it_w = it_power_w(entry, built, context)
+    for entry in stands.entries:
+        it_w = it_power_w(entry, stands)
         halves[entry.servers.use] += it_w
-        meter_w += it_w * efficiency(entry, kinds[entry.name], context).pue_ratio
+        meter_w += it_w * efficiency(entry, stands).pue_ratio
     it_w = sum(halves.values())
-    need = provision(context.catalog, halves["training"], halves["serving"], meter_w / it_w)
-    tier = redundancy(context.catalog, context.spec.facility.tier)
-    swings = tuple(_swing(entry, context) for entry in found)
-    per_minute = figure(context.catalog, "power", "utility ramp limit (of the site's load per minute)").value
-    largest = max(found, key=lambda entry: it_power_w(entry, built, context))
+    need = provision(catalog, halves["training"], halves["serving"], meter_w / it_w)
+    tier = redundancy(catalog, facility.tier)
+    per_minute = figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
+    largest = max(stands.entries, key=lambda entry: it_power_w(entry, stands))
+    in_use = [in_use_w(entry, context).times(entry.servers.count) for entry in stands.entries]
     return premises.BuiltPower(
         it_w,
         need.expected_peak_w,
-        _summed([in_use_w(entry, context).times(entry.servers.count) for entry in found], "W"),
+        _summed(in_use, "W"),
         meter_w,
         meter_w / it_w,
-        efficiency(largest, kinds[largest.name], context).source,
-        context.spec.facility.power_cap_w,
-        tuple(rack_feed(context.catalog, each.name, each.rack_w) for each in groups if each.rack_w > 0),
-        swings,
+        efficiency(largest, stands).source,
+        facility.power_cap_w,
+        tuple(rack_feed(catalog, each.name, each.rack_w) for each in stands.groups if each.rack_w > 0),
+        tuple(_swing(entry, context) for entry in stands.entries),
         it_w * per_minute,
         need.ride_through_j,
-        tuple(trade for entry in found if (trade := _cap(entry, context))),
-        context.spec.facility.tier,
+        tuple(trade for entry in stands.entries if (trade := _cap(entry, context))),
+        facility.tier,
         tier.scheme,
         tier.availability_fraction,
         tier.down_h_per_year,
@@ -96,85 +105,82 @@ def power(
     )
 
 
-def year(
-    found: Sequence[Entry],
-    built: Sequence[premises.BuiltNetwork],
-    kinds: dict[str, CoolingKind],
-    context: Context,
-) -> premises.BuildingYear:
+def year(stands: Standing) -> premises.BuildingYear:
     """Energy, water and carbon of a year, each run and service by its own region and cooling."""
-    parts = []
-    for entry in found:
-        mean, own = mean_it_w(entry, built, context), efficiency(entry, kinds[entry.name], context)
-        peak_w = monthly_peak_w(entry, built, context)
+    context, parts = stands.context, []
+    for entry in stands.entries:
+        mean, own = mean_it_w(entry, stands), efficiency(entry, stands)
         told = year_of(
             context.catalog,
             mean.value,
-            peak_w,
+            monthly_peak_w(entry, stands),
             pue_ratio=own.pue_ratio,
             wue_l_per_kwh=own.wue_l_per_kwh_mean,
-            usd_per_kwh=usd_per_kwh(entry.region, context),
+            usd_per_kwh=electricity([entry.region], context).usd,
             grid_gco2_per_kwh=grid_gco2_per_kwh(entry.region, context),
             hourly_shape=_shape(entry),
             demand_charge=entry.owned,  # a landlord's bill holds it already
         )
-        spread = mean.low / mean.value, mean.high / mean.value
-        parts.append((entry, told, spread))
-    largest = max(parts, key=lambda each: each[1].it_kwh)[0]
-    region = largest.region
+        parts.append((entry.region, told, (mean.low / mean.value, mean.high / mean.value)))
+    region = max(parts, key=lambda each: each[1].it_kwh)[0]  # of the largest
     grid = grid_gco2_per_kwh(region, context)
     it_kwh = sum(told.it_kwh for _, told, _ in parts)
+    water_l = sum(told.water_l for _, told, _ in parts)
+
+    def of_all(figure: str, unit: str, factor: float = 1.0) -> Estimate:
+        """A figure of every year together, as uncertain as its mean load is."""
+        values = [(getattr(told, figure) * factor, spread) for _, told, spread in parts]
+        middle = sum(value for value, _ in values)
+        low, high = (sum(value * spread[end] for value, spread in values) for end in (0, 1))
+        return Estimate(middle, min(low, middle), max(high, middle), unit, Source.ASSUMED)
+
+    nowhere = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
     return premises.BuildingYear(
         it_kwh * J_PER_KWH,
-        _year_sum([(told.meter_kwh * J_PER_KWH, spread) for _, told, spread in parts], "J"),
-        usd_per_kwh(region, context),
-        _year_sum([(told.energy_usd, spread) for _, told, spread in parts], "USD"),
+        of_all("meter_kwh", "J", J_PER_KWH),
+        electricity([region], context).usd,
+        of_all("energy_usd", "USD"),
         sum(told.demand_usd for _, told, _ in parts),
-        sum(told.water_l for _, told, _ in parts) / it_kwh,
-        sum(told.water_l for _, told, _ in parts),
+        water_l / it_kwh,
+        water_l,
         grid,
-        _year_sum([(told.carbon_g, spread) for _, told, spread in parts], "gCO2"),
+        of_all("carbon_g", "gCO2"),
         tuple(float(hour) for hour in np.sum([told.by_hour_gco2 for _, told, _ in parts], axis=0)),
         cleanest_hours(context.catalog, grid, CLEAN_HOURS),
-        f"{region.provider}:{region.name}" if region else NOWHERE,
+        f"{region.provider}:{region.name}" if region else nowhere,
     )
 
 
-def monthly_peak_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> float:
+def monthly_peak_w(entry: Entry, stands: Standing) -> float:
     """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
-    peak_w = it_power_w(entry, built, context)
+    peak_w = it_power_w(entry, stands)
     if not isinstance(entry.part, TrainingPlan) or entry.guests:
         return peak_w
-    spec = next(each for each in context.spec.training if each.name == entry.name)
+    spec = next(each for each in stands.context.spec.training if each.name == entry.name)
     times = YEAR_S / spec.repeats_every_s if spec.repeats_every_s else 1.0
     months = min(float(MONTHS), max(1.0, times) * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
-    return (months * peak_w + (MONTHS - months) * rest_w(entry, built, context).value) / MONTHS
+    return (months * peak_w + (MONTHS - months) * rest_w(entry, stands).value) / MONTHS
 
 
-def it_power_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> float:
-    """Servers at their maximum with network and storage.
-
-    Networks count as built; where that is less than what bills of materials show, their share is taken.
-    """
-    servers_w = entry.servers.count * planned_w(entry.power)
-    return servers_w + _beside_w(entry, servers_w, built, context)
+def it_power_w(entry: Entry, stands: Standing) -> float:
+    """Servers at their maximum with network and storage."""
+    return entry.servers.count * planned_w(entry.power) + _beside_w(entry, stands)
 
 
-def mean_it_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> Estimate:
+def mean_it_w(entry: Entry, stands: Standing) -> Estimate:
     """The mean of a year: rented machines draw while they are yours, your own rest besides and all year."""
     if entry.owned:
-        works = [work_w(each, context) for each in (entry, *entry.guests)]
-        return _summed([rest_w(entry, built, context), *works], "W")
+        works = [work_w(each, stands.context) for each in (entry, *entry.guests)]
+        return _summed([rest_w(entry, stands), *works], "W")
     share = entry.busy_fraction if entry.servers.use == "training" else 1.0
-    beside_w = _beside_w(entry, entry.servers.count * planned_w(entry.power), built, context)
-    return _plus(in_use_w(entry, context).times(entry.servers.count * share), beside_w * share)
+    draws = in_use_w(entry, stands.context).times(entry.servers.count * share)
+    return _plus(draws, _beside_w(entry, stands) * share)
 
 
-def rest_w(entry: Entry, built: Sequence[premises.BuiltNetwork], context: Context) -> Estimate:
+def rest_w(entry: Entry, stands: Standing) -> Estimate:
     """What machines of one's own draw where nothing works on them, with their network and storage."""
-    count = entry.servers.count
-    beside_w = _beside_w(entry, count * planned_w(entry.power), built, context)
-    return _plus(resting_w(context.catalog, entry.power).times(count), beside_w)
+    rests = resting_w(stands.context.catalog, entry.power).times(entry.servers.count)
+    return _plus(rests, _beside_w(entry, stands))
 
 
 def work_w(entry: Entry, context: Context) -> Estimate:
@@ -190,12 +196,11 @@ def work_w(entry: Entry, context: Context) -> Estimate:
     return Estimate(middle, low, high, "W", works.source).times(servers * share)
 
 
-def _beside_w(
-    entry: Entry, servers_w: float, built: Sequence[premises.BuiltNetwork], context: Context
-) -> float:
-    share = figure(context.catalog, "power_fraction", "network and storage share of IT power").low
-    networks_w = sum(each.power_w for each in built if each.name == entry.name)
-    return max(networks_w, servers_w * share / (1 - share))
+def _beside_w(entry: Entry, stands: Standing) -> float:
+    """Networks as built; where that is less than what bills of materials show, their share is taken."""
+    share = figure(stands.context.catalog, "power_fraction", "network and storage share of IT power").low
+    networks_w = sum(each.power_w for each in stands.networks if each.name == entry.name)
+    return max(networks_w, entry.servers.count * planned_w(entry.power) * share / (1 - share))
 
 
 def _swing(entry: Entry, context: Context) -> premises.Swing:
@@ -219,18 +224,15 @@ def _cap(entry: Entry, context: Context) -> premises.CapTrade | None:
     draw = figure(context.catalog, "power_fraction", item).value
     idle = entry.power.accelerators_idle_w / entry.power.accelerators_w
     cap = told if told is not None else USUAL_CAP_FRACTION * draw
-    if not idle < cap or entry.power.accelerators_w <= 0:
+    if idle >= cap:
         return None
     gain = sum(bound.gain_fraction for bound in entry.part.bounds if bound.resource == "compute")
     other = in_use_w(entry, context).value / entry.power.accelerators_w - draw
     trade = capped(cap, draw, idle, min(1.0, gain / BOUND_STEP), max(other, 0.0))
     saved_w = max(draw - cap, 0.0) * entry.power.accelerators_w / entry.power.supply_efficiency_fraction
+    saved_w *= entry.servers.count
     return premises.CapTrade(
-        entry.name,
-        cap,
-        saved_w * entry.servers.count,
-        trade.throughput_fraction,
-        trade.energy_per_work_fraction,
+        entry.name, cap, saved_w, trade.throughput_fraction, trade.energy_per_work_fraction
     )
 
 
@@ -255,10 +257,3 @@ def _plus(estimate: Estimate, more: float) -> Estimate:
 def _summed(parts: Sequence[Estimate], unit: str) -> Estimate:
     middle, low, high = (sum(getattr(part, end) for part in parts) for end in ("value", "low", "high"))
     return Estimate(middle, low, high, unit, Source.ASSUMED)
-
-
-def _year_sum(parts: Sequence[tuple[float, tuple[float, float]]], unit: str) -> Estimate:
-    middle = sum(value for value, _ in parts)
-    low = sum(value * spread[0] for value, spread in parts)
-    high = sum(value * spread[1] for value, spread in parts)
-    return Estimate(middle, min(low, middle), max(high, middle), unit, Source.ASSUMED)

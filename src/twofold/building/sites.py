@@ -1,13 +1,14 @@
 """Sites for a plan's steady load, round trips to its users, and the fewest regions that serve them."""
 
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
 from twofold.answer import Context, all_asked_regions, in_regions
 from twofold.building.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
-from twofold.building.entries import Entry, usd_per_kwh
-from twofold.building.power import it_power_w, mean_it_w
+from twofold.building.entries import Entry, electricity
+from twofold.building.power import Standing, it_power_w, mean_it_w
 from twofold.catalog import Catalog, Region, figure, find_regime
 from twofold.contracts.results import Plan, premises
 from twofold.core import YEAR_H, InputError
@@ -79,13 +80,32 @@ def rank_sites(
     Units    USD a year, W at the meter.
     Source   catalogue: `regions`; a user's own sites.
     """
-    ranks = [_rank(catalog, site, mean_it_w, peak_it_w, rack_w, dataset_bytes, used) for site in sites]
-
-    def order(rank: premises.RankedSite) -> tuple[bool, float, str]:
+    ranks = []
+    it_kwh = mean_it_w / W_PER_KW * YEAR_H
+    for site in sites:
+        meter_w, meter_kwh = peak_it_w * site.pue_ratio, it_kwh * site.pue_ratio
+        lacks = []
+        if site.power_cap_w is not None and meter_w > site.power_cap_w:
+            lacks.append(f"{meter_w / 1e6:.3g} MW wanted, {site.power_cap_w / 1e6:.3g} MW there")
+        if site.rack_limit_w is not None and rack_w > site.rack_limit_w:
+            lacks.append(f"racks of {rack_w / 1e3:.3g} kW, cooled to {site.rack_limit_w / 1e3:.3g} kW")
+        rank = premises.RankedSite(
+            site.name,
+            site.region,
+            not lacks,
+            " · ".join(lacks),
+            meter_w,
+            site.power_cap_w,
+            site.electricity_usd_per_kwh,
+            meter_kwh * site.electricity_usd_per_kwh,
+            meter_kwh * site.grid_gco2_per_kwh,
+            it_kwh * site.wue_l_per_kwh,
+            transfer_s(catalog, dataset_bytes, site.backbone_bytes_per_s),
+            site.region in used,
+        )
         carbon_usd = rank.carbon_gco2_per_year / G_PER_T * carbon_usd_per_t
-        return not rank.feasible, rank.energy_usd_per_year + carbon_usd, rank.name
-
-    return tuple(sorted(ranks, key=order))
+        ranks.append((bool(lacks), rank.energy_usd_per_year + carbon_usd, rank.name, rank))
+    return tuple(rank for *_, rank in sorted(ranks, key=lambda each: each[:3]))
 
 
 def transfer_s(catalog: Catalog, size_bytes: float, link_bytes_per_s: float) -> float:
@@ -130,78 +150,56 @@ def split_users(
     return None
 
 
-def _rank(
-    catalog: Catalog,
-    site: Site,
-    mean_it_w: float,
-    peak_it_w: float,
-    rack_w: float,
-    dataset_bytes: float,
-    used: Container[str],
-) -> premises.RankedSite:
-    meter_w = peak_it_w * site.pue_ratio
-    it_kwh = mean_it_w / W_PER_KW * YEAR_H
-    meter_kwh = it_kwh * site.pue_ratio
-    lacks = []
-    if site.power_cap_w is not None and meter_w > site.power_cap_w:
-        lacks.append(f"{meter_w / 1e6:.3g} MW wanted, {site.power_cap_w / 1e6:.3g} MW there")
-    if site.rack_limit_w is not None and rack_w > site.rack_limit_w:
-        lacks.append(f"racks of {rack_w / 1e3:.3g} kW, cooled to {site.rack_limit_w / 1e3:.3g} kW")
-    return premises.RankedSite(
-        site.name,
-        site.region,
-        not lacks,
-        " · ".join(lacks),
-        meter_w,
-        site.power_cap_w,
-        site.electricity_usd_per_kwh,
-        meter_kwh * site.electricity_usd_per_kwh,
-        meter_kwh * site.grid_gco2_per_kwh,
-        it_kwh * site.wue_l_per_kwh,
-        transfer_s(catalog, dataset_bytes, site.backbone_bytes_per_s),
-        site.region in used,
-    )
-
-
-def ranked(
-    found: Sequence[Entry],
-    groups: Sequence[premises.RackGroup],
-    built: Sequence[premises.BuiltNetwork],
-    kinds: dict[str, CoolingKind],
-    dataset_bytes: float,
-    context: Context,
-) -> tuple[premises.RankedSite, ...]:
+def ranked(stands: Standing, dataset_bytes: float) -> tuple[premises.RankedSite, ...]:
     """Places for what trains, for all where nothing does: the spec's sites, or its providers' regions."""
-    steady = [entry for entry in found if entry.servers.use == "training"] or list(found)
-    used = {f"{each.region.provider}:{each.region.name}" for each in steady if each.region}
-    racks = [group.rack_w for group in groups if group.name in {each.name for each in steady}]
+    context = stands.context
+    steady = [entry for entry in stands.entries if entry.servers.use == "training"] or stands.entries
+    names = {entry.name for entry in steady}
     ranks = rank_sites(
         context.catalog,
-        _sites(steady, kinds, context),
-        sum(mean_it_w(entry, built, context).value for entry in steady),
-        peak_it_w=sum(it_power_w(entry, built, context) for entry in steady),
-        rack_w=max(racks, default=0.0),
+        _sites(steady, stands),
+        sum(mean_it_w(entry, stands).value for entry in steady),
+        peak_it_w=sum(it_power_w(entry, stands) for entry in steady),
+        rack_w=max((group.rack_w for group in stands.groups if group.name in names), default=0.0),
         dataset_bytes=dataset_bytes,
-        used=used,
+        used={_name(entry.region) for entry in steady if entry.region},
     )
-    return tuple(
-        rank
-        for index, rank in enumerate(ranks)
-        if index < SHOWN or rank.chosen or context.spec.facility.sites
-    )
+    shown = len(ranks) if context.spec.facility.sites else SHOWN
+    return tuple(rank for index, rank in enumerate(ranks) if index < shown or rank.chosen)
 
 
 def round_trips(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[premises.UserRoundTrip, ...]:
-    """From every region of users to every region that serves: the round trip, and the first token with it."""
-    users, sites = _user_regions(plan, context), _serving_regions(plan, found, context)
-    return user_latencies(context.catalog, sites, users, _tightest_ttft_s(plan))
+    """From every region of users to every region that serves: the round trip, and the first token with it.
+
+    Regions that serve are those that services are planned in, and that their price is of.
+    """
+    users = _user_regions(plan, context)
+    rented = [_name(each.region) for each in found if each.servers.use == "serving" and each.region]
+    ttfts = [
+        each.percentiles["ttft_p95"].value
+        for service in plan.serving
+        for each in service.classes
+        if "ttft_p95" in each.percentiles
+    ]
+    sites = tuple(dict.fromkeys([*users, *rented]))
+    return user_latencies(context.catalog, sites, users, min(ttfts, default=None))
 
 
 def fewest_regions(
     plan: Plan, found: Sequence[Entry], context: Context
 ) -> tuple[tuple[str, ...], float | None]:
-    """The fewest regions of the services' providers that the goals leave room for, and that room."""
-    users, spare_s = _user_regions(plan, context), _spare_s(plan)
+    """The fewest regions of the services' providers that the goals leave room for, and that room.
+
+    The room is what the goals for the first token leave for the way: the least over classes.
+    """
+    left = [
+        goal.limit_s - goal.predicted.value
+        for service in plan.serving
+        for each in service.classes
+        for goal in each.slos
+        if goal.metric == "ttft_p95" and goal.predicted
+    ]
+    users, spare_s = _user_regions(plan, context), min(left, default=None)
     if not users or spare_s is None or spare_s <= 0:
         return (), spare_s
     providers = {entry.provider for entry in found if entry.servers.use == "serving"} - {""}
@@ -213,9 +211,9 @@ def fewest_regions(
     return chosen or (), spare_s
 
 
-def _sites(steady: Sequence[Entry], kinds: dict[str, CoolingKind], context: Context) -> tuple[Site, ...]:
-    told = context.spec.facility.sites
-    if told:
+def _sites(steady: Sequence[Entry], stands: Standing) -> tuple[Site, ...]:
+    context, told = stands.context, stands.context.spec.facility
+    if told.sites:
         return tuple(
             site_of(
                 context.catalog,
@@ -226,24 +224,22 @@ def _sites(steady: Sequence[Entry], kinds: dict[str, CoolingKind], context: Cont
                 cooling=each.cooling,
                 backbone_bytes_per_s=each.backbone_bytes_per_s,
             )
-            for each in told
+            for each in told.sites
         )
     providers = {entry.provider for entry in steady if not entry.owned} - {""}
-    regions: dict[str, Region] = {_name(each.region): each.region for each in steady if each.region}
+    own = {_name(each.region): each.region for each in steady if each.region}
     public = _allowed(context)
     theirs = [region for region in public if region.provider in providers]
-    regions |= {_name(region): region for region in theirs or public if _name(region) not in regions}
-    cap, owned = context.spec.facility.power_cap_w, all(entry.owned for entry in steady)
-    own = {_name(entry.region): entry for entry in steady if entry.region}
+    cooling = stands.cooling(steady[0]) if all(entry.owned for entry in steady) else None
     return tuple(
         site_of(
             context.catalog,
             region,
-            usd_per_kwh=usd_per_kwh(region, context) if name in own else None,
-            power_cap_w=cap if name in own or not own else None,
-            cooling=kinds[steady[0].name] if owned else None,
+            usd_per_kwh=electricity([region], context).usd if name in own else None,
+            power_cap_w=told.power_cap_w if name in own or not own else None,
+            cooling=cooling,
         )
-        for name, region in regions.items()
+        for name, region in ({_name(region): region for region in theirs or public} | own).items()
     )
 
 
@@ -266,44 +262,12 @@ def _allowed(context: Context) -> list[Region]:
 
 
 def _user_regions(plan: Plan, context: Context) -> tuple[str, ...]:
-    names = dict.fromkeys(name for service in plan.serving for name in service.regions)
-    return tuple(dict.fromkeys(filter(None, (_known(name, context) for name in names))))
-
-
-def _serving_regions(plan: Plan, found: Sequence[Entry], context: Context) -> tuple[str, ...]:
-    """The regions that services are planned in, and that their price is of."""
-    serving = [each for each in found if each.servers.use == "serving"]
-    rented = [_name(each.region) for each in serving if each.region]
-    return tuple(dict.fromkeys([*_user_regions(plan, context), *rented]))
-
-
-def _known(name: str, context: Context) -> str | None:
-    try:
-        return _name(context.catalog.region(name))
-    except InputError:
-        return None
-
-
-def _tightest_ttft_s(plan: Plan) -> float | None:
-    found = [
-        each.percentiles["ttft_p95"].value
-        for service in plan.serving
-        for each in service.classes
-        if "ttft_p95" in each.percentiles
-    ]
-    return min(found, default=None)
-
-
-def _spare_s(plan: Plan) -> float | None:
-    """What the goals for the first token leave for the way: the least over classes."""
-    left = [
-        goal.limit_s - goal.predicted.value
-        for service in plan.serving
-        for each in service.classes
-        for goal in each.slos
-        if goal.metric == "ttft_p95" and goal.predicted
-    ]
-    return min(left, default=None)
+    """The regions of users that the table knows."""
+    found = []
+    for name in dict.fromkeys(name for service in plan.serving for name in service.regions):
+        with suppress(InputError):
+            found.append(_name(context.catalog.region(name)))
+    return tuple(dict.fromkeys(found))
 
 
 def _name(region: Region) -> str:
