@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from twofold.building.node_power import (
     draw_w,
-    idle_w,
     is_liquid_cooled,
     network_cards,
     node_power,
     planned_w,
+    resting_w,
     serving_w,
     training_peak_w,
     training_w,
@@ -44,14 +44,20 @@ def test_the_training_peak_of_eight_h100_is_what_was_measured() -> None:
 
 def test_an_idle_server_draws_what_makers_report() -> None:
     reported = figure(CATALOG, "power_fraction", "node, 8-GPU idle (of nameplate)")
-    assert reported.low <= idle_w(CATALOG, H100) / 10_200 <= reported.high
+    assert reported.low <= resting_w(CATALOG, H100).value / 10_200 <= reported.high
 
 
 @pytest.mark.parametrize("name", ["DGX-A100-80", "DGX-B200", "GB200-NVL72-rack", "L40S-4U-8"])
 def test_what_it_draws_lies_between_rest_and_maximum(name: str) -> None:
     power = node_power(CATALOG, CATALOG.node(name))
     steady, peak = training_w(CATALOG, power), training_peak_w(CATALOG, power)
-    assert idle_w(CATALOG, power) < serving_w(CATALOG, power).value < steady.value < peak < power.nameplate_w
+    assert (
+        resting_w(CATALOG, power).value
+        < serving_w(CATALOG, power).value
+        < steady.value
+        < peak
+        < power.nameplate_w
+    )
     assert steady.low < steady.value < steady.high
     assert serving_w(CATALOG, power, 0.0).value < serving_w(CATALOG, power, 1.0).value
 

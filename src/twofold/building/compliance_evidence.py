@@ -1,5 +1,7 @@
 """Who implements which control, and which mandates are in force: nothing here is stored as a verdict."""
 
+from collections import Counter
+
 from twofold.catalog import Catalog, ControlRow, MandateRow, Regime, canonical
 from twofold.contracts.results import compliance
 from twofold.core import UnknownNameError
@@ -29,22 +31,52 @@ def controls_of(catalog: Catalog, regime: Regime, is_rented: bool) -> tuple[comp
 
 def families_of(controls: tuple[compliance.Control, ...]) -> tuple[compliance.FamilyCount, ...]:
     """Controls by family and by who does them; gaps are what the product lacks."""
-    names = dict.fromkeys(control.family for control in controls)
     counted = []
-    for name in names:
+    for name in dict.fromkeys(control.family for control in controls):
         own = [control for control in controls if control.family == name]
-        by = {who: sum(c.implementer == who for c in own) for who in ("product", "platform", "organisation")}
+        by = Counter(control.implementer for control in own)
         gaps = tuple(control.id for control in own if control.status in LACKING)
-        counted.append(
-            compliance.FamilyCount(name, len(own), by["product"], by["platform"], by["organisation"], gaps)
-        )
+        parts = (by["product"], by["platform"], by["organisation"])
+        counted.append(compliance.FamilyCount(name, len(own), *parts, gaps))
     return tuple(counted)
 
 
 def register_of(catalog: Catalog, today: str | None) -> tuple[compliance.Mandate, ...]:
-    """Every mandate with its standing: revoked, flagged because it rests on what was revoked, or in force."""
+    """Every mandate with its standing: revoked, flagged because it rests on what was revoked, or in force.
+
+    By that day; without a day, whatever has a date of its end has ceased.
+    """
     rows = catalog.named(MandateRow)
-    return tuple(_mandate(row, rows, today) for row in rows.values())
+    ceased = {name for name, row in rows.items() if row.revoked_on and (not today or row.revoked_on <= today)}
+    register = []
+    for row in rows.values():
+        # The nearest mandate that it rests on, itself or through others, and that was revoked.
+        seen, below = {row.name}, row.rests_on
+        while below in rows and below not in seen | ceased:
+            seen.add(below)
+            below = rows[below].rests_on
+        on = ""
+        if below in rows and below not in seen:
+            on = f"rests on {below}, revoked {rows[below].revoked_on}"
+        status, because = FLAGGED if on else IN_FORCE, on
+        if row.name in ceased:
+            by = f" by {row.revoked_by}" if row.revoked_by else ""
+            status, because = REVOKED, "; ".join(filter(None, (f"{row.revoked_on}{by}", on)))
+        register.append(
+            compliance.Mandate(
+                row.name,
+                row.title,
+                row.kind,
+                row.date,
+                status,
+                because,
+                row.replaced_by,
+                row.bears_on,
+                row.source,
+                row.confidence,
+            )
+        )
+    return tuple(register)
 
 
 def cited_notes(register: tuple[compliance.Mandate, ...], cites: tuple[str, ...]) -> tuple[str, ...]:
@@ -62,42 +94,3 @@ def cited_notes(register: tuple[compliance.Mandate, ...], cites: tuple[str, ...]
             instead = f"; cite {mandate.replaced_by} instead" if mandate.replaced_by else ""
             notes.append(f"your papers cite {mandate.name}, {mandate.status}: {mandate.because}{instead}")
     return tuple(notes)
-
-
-def _mandate(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> compliance.Mandate:
-    below = _revoked_below(row, rows, today)
-    on = f"rests on {below.name}, revoked {below.revoked_on}" if below else ""
-    if _is_revoked(row, today):
-        by = f" by {row.revoked_by}" if row.revoked_by else ""
-        status, because = REVOKED, "; ".join(part for part in (f"{row.revoked_on}{by}", on) if part)
-    else:
-        status, because = (FLAGGED, on) if below else (IN_FORCE, "")
-    return compliance.Mandate(
-        row.name,
-        row.title,
-        row.kind,
-        row.date,
-        status,
-        because,
-        row.replaced_by,
-        row.bears_on,
-        row.source,
-        row.confidence,
-    )
-
-
-def _revoked_below(row: MandateRow, rows: dict[str, MandateRow], today: str | None) -> MandateRow | None:
-    """The nearest mandate that a row rests on, itself or through others, and that was revoked."""
-    seen = {row.name}
-    name = row.rests_on
-    while name in rows and name not in seen:
-        if _is_revoked(rows[name], today):
-            return rows[name]
-        seen.add(name)
-        name = rows[name].rests_on
-    return None
-
-
-def _is_revoked(row: MandateRow, today: str | None) -> bool:
-    """Whether it has ceased by that day; without a day, whatever has a date of its end has ceased."""
-    return bool(row.revoked_on) and (not today or row.revoked_on <= today)

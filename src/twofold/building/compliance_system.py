@@ -41,11 +41,8 @@ class RuledSystem:
 
     def nodes_count(self, place: str = "any") -> int:
         """Nodes that are rented, owned, or any."""
-        return sum(
-            fleet.node_count
-            for fleet in self.fleets
-            if place in ("any", "rented" if fleet.rented else "owned")
-        )
+        own = {"any": (True, False), "rented": (True,), "owned": (False,)}[place]
+        return sum(fleet.node_count for fleet in self.fleets if fleet.rented in own)
 
 
 def enclaves_of(system: RuledSystem) -> tuple[compliance.Enclave, ...]:
@@ -55,17 +52,13 @@ def enclaves_of(system: RuledSystem) -> tuple[compliance.Enclave, ...]:
     weights go from training to serving by the registry alone.
     """
     parts: list[compliance.Enclave] = []
-    for half, holds in (
-        ("training", "training data, checkpoints"),
-        ("serving", "weights, prompts and answers"),
-    ):
+    halves = {"training": "training data, checkpoints", "serving": "weights, prompts and answers"}
+    for half, holds in halves.items():
         fleets = [fleet for fleet in system.fleets if fleet.half == half]
-        if not fleets:
-            continue
         count = system.site_count if half == "serving" else 1
         nodes = sum(fleet.node_count for fleet in fleets)
         place = "rented" if any(fleet.rented for fleet in fleets) else "owned"
-        for number in range(count):
+        for number in range(count if fleets else 0):
             name = half if count == 1 else f"{half} {number + 1}"
             share = nodes // count + (number < nodes % count)
             parts.append(compliance.Enclave(name, holds, place, share, (MANAGEMENT,)))
@@ -110,34 +103,21 @@ def differences_of(
     """What is done otherwise than on an open system."""
     regime = system.regime
     found = [
-        compliance.DoneOtherwise(
-            "packages, images, models", "from public registries", "from a mirror inside, signed"
-        ),
-        compliance.DoneOtherwise(
-            "keys", "in the provider's key service", f"in modules of each {regime.hsm_per}"
-        ),
-        compliance.DoneOtherwise(
-            "sign-in", "passwords and tokens of the service", "hardware tokens, one directory"
-        ),
+        ("packages, images, models", "from public registries", "from a mirror inside, signed"),
+        ("keys", "in the provider's key service", f"in modules of each {regime.hsm_per}"),
+        ("sign-in", "passwords and tokens of the service", "hardware tokens, one directory"),
     ]
     if regime.dedicated:
-        found.append(compliance.DoneOtherwise("tenants", "share hosts", "dedicated hosts or instances"))
+        found.append(("tenants", "share hosts", "dedicated hosts or instances"))
     if transfer is not None:
         spares = spare_nodes(system, catalog)
+        carried = f"carried in every {transfer.update_every_days:.0f} days, scanned and tried inside"
         found += [
-            compliance.DoneOtherwise(
-                "updates",
-                "fetched when they appear",
-                f"carried in every {transfer.update_every_days:.0f} days, scanned and tried inside",
-            ),
-            compliance.DoneOtherwise(
-                "telemetry", "to a service outside", "stays inside; none leaves by a one-way link"
-            ),
-            compliance.DoneOtherwise(
-                "spare parts", "exchanged by the vendor", f"{spares} nodes kept in the room"
-            ),
-            compliance.DoneOtherwise("failed drives", "returned", "destroyed inside"),
-            compliance.DoneOtherwise("time, names, certificates", "public services", "sources of its own"),
-            compliance.DoneOtherwise("remote work", "by VPN", "none: people come in"),
+            ("updates", "fetched when they appear", carried),
+            ("telemetry", "to a service outside", "stays inside; none leaves by a one-way link"),
+            ("spare parts", "exchanged by the vendor", f"{spares} nodes kept in the room"),
+            ("failed drives", "returned", "destroyed inside"),
+            ("time, names, certificates", "public services", "sources of its own"),
+            ("remote work", "by VPN", "none: people come in"),
         ]
-    return tuple(found)
+    return tuple(compliance.DoneOtherwise(*each) for each in found)

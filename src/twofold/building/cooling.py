@@ -23,24 +23,17 @@ class _Rows:
 
 
 _AIR, _LIQUID = "shell plus MEP, air", "shell plus MEP, AI liquid-cooled"
+_MIXED = "direct-to-chip liquid (mixed with air)"
+_CONTAINED = "modern air with containment and economiser"
 _WET, _DRY = "evaporative cooling", "closed loop / dry"
 KINDS: MappingProxyType[CoolingKind, _Rows] = MappingProxyType(
     {
         "air": _Rows("air, practical limit", "global average, all sites", _AIR, _WET),
-        "contained_air": _Rows(
-            "air, full containment upper limit", "modern air with containment and economiser", _AIR, _WET
-        ),
+        "contained_air": _Rows("air, full containment upper limit", _CONTAINED, _AIR, _WET),
         "rear_door": _Rows("rear-door heat exchanger, active", "rear-door heat exchanger", _LIQUID, _WET),
-        "direct_to_chip": _Rows(
-            "direct-to-chip liquid", "direct-to-chip liquid (mixed with air)", _LIQUID, _DRY
-        ),
+        "direct_to_chip": _Rows("direct-to-chip liquid", _MIXED, _LIQUID, _DRY),
         "immersion": _Rows("immersion tank", "single-phase immersion", _LIQUID, _DRY),
-        "liquid_800_v": _Rows(
-            "next-generation 800 V DC rack (Kyber)",
-            "direct-to-chip liquid (mixed with air)",
-            _LIQUID,
-            _DRY,
-        ),
+        "liquid_800_v": _Rows("next-generation 800 V DC rack (Kyber)", _MIXED, _LIQUID, _DRY),
     }
 )
 COOLING_KINDS = tuple(KINDS)

@@ -56,7 +56,9 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
     host = _host_parts(catalog, node, device)
     host_w = sum(part.power_w for part in host)
     liquid = is_liquid_cooled(catalog, node)
-    share = _fan_share(catalog, device, liquid)
+    is_card = device.form_factor.startswith("PCIe") or device.family == "cpu"
+    kind = "liquid" if liquid else "air, PCIe cards" if is_card else "air, linked accelerators"
+    share = figure(catalog, "node_part", f"fans, {kind} (of node power)").value
     fans_w = (accelerators_w + host_w) * share / (1 - share)
     efficiency = figure(catalog, "efficiency", "server PSU titanium at half load").value
     inside_w = accelerators_w + host_w + fans_w
@@ -66,7 +68,8 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
         PowerPart("fans", fans_w),
         PowerPart("supply losses", inside_w / efficiency - inside_w),
     )
-    idle_w = node.accelerator_count * _idle_w(catalog, device)
+    rest = figure(catalog, "power_fraction", "GPU, idle no context (of TDP)").value
+    idle_w = node.accelerator_count * (device.idle_w if device.idle_w is not None else rest * device.tdp_w)
     return NodePower(
         node.name,
         parts,
@@ -115,21 +118,15 @@ def serving_w(catalog: Catalog, power: NodePower, busy_fraction: float = 1.0) ->
     """Draw while serving: the token phase's share of TDP when busy, idle with a loaded model else."""
     busy = figure(catalog, "power_fraction", "GPU, inference token phase (of TDP)")
     idle = figure(catalog, "power_fraction", "GPU, idle with context (of TDP)")
-    ends = (
+    low, middle, high = (
         busy_fraction * at_work + (1 - busy_fraction) * waiting
         for at_work, waiting in zip(_three(busy), _three(idle), strict=True)
     )
-    low, middle, high = ends
     return _drawn(catalog, power, Estimate(middle, low, high, "fraction", busy.source))
 
 
-def idle_w(catalog: Catalog, power: NodePower) -> float:
-    """Draw of a server that does nothing."""
-    return resting_w(catalog, power).value
-
-
 def resting_w(catalog: Catalog, power: NodePower) -> Estimate:
-    """The same with its range: accelerators at rest, the host between the ends of what is assumed."""
+    """Draw of a server that does nothing: accelerators at rest, the host between what is assumed."""
     host = figure(catalog, "node_part", "host idle (of its maximum)")
     low, middle, high = (
         draw_w(power, power.accelerators_idle_w / power.accelerators_w, share) for share in _three(host)
@@ -197,20 +194,18 @@ def _sockets(node: Node) -> int:
 
 
 def _cards_w(catalog: Catalog, node: Node) -> float:
-    """Cards with one transceiver each, at their maximum."""
+    """Cards with one transceiver each, at most: the slowest that carries the rate, else the fastest."""
     count, rate = network_cards(node)
     if not count or "out of box" in node.nic_type:  # on the accelerators themselves, in their TDP
         return 0.0
-    return count * sum(_nearest(catalog, kind, rate).power_w_max or 0.0 for kind in ("nic", "transceiver"))
-
-
-def _nearest(catalog: Catalog, kind: str, rate_bytes_per_s: float) -> NetworkPart:
-    """The slowest part that carries the rate, the fastest where none does."""
-    parts = [part for part in catalog.rows(NetworkPart) if part.kind == kind and part.power_w_max]
-    able = [part for part in parts if part.bytes_per_s >= 0.999 * rate_bytes_per_s]
-    if able:
-        return min(able, key=lambda part: (part.bytes_per_s, part.power_w_max))
-    return max(parts, key=lambda part: part.bytes_per_s)
+    total_w = 0.0
+    for kind in ("nic", "transceiver"):
+        parts = [part for part in catalog.rows(NetworkPart) if part.kind == kind and part.power_w_max]
+        able = [part for part in parts if part.bytes_per_s >= 0.999 * rate]
+        fastest = max(parts, key=lambda part: part.bytes_per_s)
+        nearest = min(able, key=lambda part: (part.bytes_per_s, part.power_w_max), default=fastest)
+        total_w += nearest.power_w_max or 0.0
+    return count * total_w
 
 
 def _switches_w(catalog: Catalog, node: Node, device: Accelerator) -> float:
@@ -223,17 +218,6 @@ def _switches_w(catalog: Catalog, node: Node, device: Accelerator) -> float:
     named = "NVLink Switch tray" if is_rack else "NVSwitch"
     part = next(part for part in catalog.rows(NetworkPart) if part.name.startswith(named))
     return (part.power_w_max or 0.0) * (node.accelerator_count / ACCELERATORS_PER_BOARD if is_rack else 1)
-
-
-def _fan_share(catalog: Catalog, device: Accelerator, liquid: bool) -> float:
-    is_card = device.form_factor.startswith("PCIe") or device.family == "cpu"
-    kind = "liquid" if liquid else "air, PCIe cards" if is_card else "air, linked accelerators"
-    return figure(catalog, "node_part", f"fans, {kind} (of node power)").value
-
-
-def _idle_w(catalog: Catalog, device: Accelerator) -> float:
-    share = figure(catalog, "power_fraction", "GPU, idle no context (of TDP)").value
-    return device.idle_w if device.idle_w is not None else share * device.tdp_w
 
 
 def _host_share(catalog: Catalog) -> Estimate:

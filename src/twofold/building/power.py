@@ -19,7 +19,7 @@ from twofold.building.delivery import (
     year_of,
 )
 from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
-from twofold.building.node_power import idle_w, planned_w, resting_w, serving_w, training_peak_w
+from twofold.building.node_power import planned_w, resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
 from twofold.catalog import figure
 from twofold.contracts.results import ServicePlan, TrainingPlan, premises
@@ -207,7 +207,10 @@ def _swing(entry: Entry, context: Context) -> premises.Swing:
     """A run steps between its peak and rest, a service between its busiest and its quietest hour."""
     count, training = entry.servers.count, entry.servers.use == "training"
     if training:
-        busy, rest = training_peak_w(context.catalog, entry.power), idle_w(context.catalog, entry.power)
+        busy, rest = (
+            training_peak_w(context.catalog, entry.power),
+            resting_w(context.catalog, entry.power).value,
+        )
     else:
         shape = _shape(entry)
         busy = serving_w(context.catalog, entry.power, 1.0).value

@@ -19,7 +19,7 @@ from twofold.building.filling import (
     serving_racks,
     training_racks,
 )
-from twofold.building.node_power import idle_w, node_power, planned_w, serving_w, training_w
+from twofold.building.node_power import node_power, planned_w, resting_w, serving_w, training_w
 from twofold.catalog import Catalog, Node, figure
 from twofold.contracts.results import premises
 from twofold.core import YEAR_H, Estimate
@@ -125,7 +125,7 @@ def node_draws(found: Sequence[Entry], context: Context) -> tuple[premises.NodeD
             entry.power.stated_w,
             entry.power.nameplate_w,
             in_use_w(entry, context),
-            idle_w(context.catalog, entry.power),
+            resting_w(context.catalog, entry.power).value,
             {part.name: part.power_w for part in entry.power.parts},
         )
         for name, entry in reversed(by_node.items())
