@@ -22,7 +22,7 @@ from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import RoutingSettings
-from twofold.rehearse.engine import engine_settings, step_table
+from twofold.rehearse.engine import engine_settings
 from twofold.rehearse.pools import true_beliefs
 from twofold.twin.serving import Engine, StepTable
 from twofold.twin.serving.engine_types import EngineWork, FirstToken
@@ -86,7 +86,7 @@ def replica_of(case: Case) -> Replica:
 @cache
 def table_of(case: Case) -> StepTable:
     """Its step times."""
-    return step_table(replica_of(case))
+    return StepTable.from_service_table(ServiceTable.of(replica_of(case)))
 
 
 def lengths_of(case: Case, spread: float) -> Lengths:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import LoopFigures, run_requests
 from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, engine, regimes
+from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
 from twofold.perf import Cluster, ModelShape, device, load_constants, network
-from twofold.rehearse.engine import engine_settings, step_table
+from twofold.rehearse.engine import engine_settings
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings, PrefillMode
@@ -37,7 +37,7 @@ def lengths_of(prompt: int, answer: int, count: int) -> list[tuple[int, int]]:
 
 
 def run(replica: Replica, prompt: int, answer: int, clients: int) -> LoopFigures:
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     lengths = lengths_of(prompt, answer, 10 * clients)
     return run_requests(Engine(table, engine_settings(replica, table)), lengths, clients)
 
@@ -56,7 +56,7 @@ def test_a_closed_loop_agrees_with_the_closed_form(replica, prompt, answer, clie
 
 @pytest.mark.parametrize("rate_per_s", [2.0, 10.0])
 def test_open_arrivals_agree_with_the_closed_form(replica, rate_per_s):
-    table, random = step_table(replica), np.random.default_rng(2)
+    table, random = StepTable.from_service_table(ServiceTable.of(replica)), np.random.default_rng(2)
     at_s = np.cumsum(random.exponential(1 / rate_per_s, 800)).tolist()
     figures = run_requests(Engine(table, engine_settings(replica, table)), [(1155, 211)] * 800, 10_000, at_s)
     form = regimes.open_loop(replica, Lengths(1155.0, 211.0), rate_per_s)
@@ -66,7 +66,7 @@ def test_open_arrivals_agree_with_the_closed_form(replica, rate_per_s):
 
 @pytest.mark.parametrize(("prompt", "clients"), [(1024, 8), (4096, 4), (1024, 48)])
 def test_prefill_and_decode_apart_agree_with_the_closed_form(replica, prompt, clients):
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     quiet = replace(engine_settings(replica, table), first_token_s=0.0, first_token_steps=0.0)
     moved_bytes = float(replica.shape.kv_bytes(replica.kv_format, 1.0))
     pair = DisaggregatedEngine(
@@ -84,7 +84,7 @@ def test_prefill_and_decode_apart_agree_with_the_closed_form(replica, prompt, cl
 
 def test_a_static_batch_takes_what_the_closed_form_says(replica):
     quiet = replace(replica, engine=replace(replica.engine, first_token_s=0.0, first_token_steps=0.0))
-    table = step_table(quiet)
+    table = StepTable.from_service_table(ServiceTable.of(quiet))
     static = replace(engine_settings(quiet, table), static_wait_s=0.0)
     figures = run_requests(Engine(table, static), [(512, 128)] * 8, 8)
     form = regimes.static_batch(quiet, Lengths(512.0, 128.0), 8.0)

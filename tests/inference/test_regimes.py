@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import run_requests
-from twofold.inference import Lengths, batch_limit, iteration_s, relieved, steady_steps
+from twofold.inference import Lengths, ServiceTable, batch_limit, iteration_s, relieved, steady_steps
 from twofold.inference.regimes import (
     LimitHabits,
     at_batch,
@@ -20,8 +20,8 @@ from twofold.inference.regimes import (
     open_loop,
     static_batch,
 )
-from twofold.rehearse.engine import engine_settings, step_table
-from twofold.twin.serving import Engine
+from twofold.rehearse.engine import engine_settings
+from twofold.twin.serving import Engine, StepTable
 
 CHAT = Lengths(1024.0, 256.0)
 DOCUMENTS = Lengths(8192.0, 512.0)
@@ -227,7 +227,7 @@ def test_a_closed_loop_agrees_with_the_twin(replica_of, model, part, tp, lengths
         tuple(int(random.integers(round(each * 8 / 9), round(each * 10 / 9) + 1)) for each in lengths)
         for _ in range(10 * clients)
     ]
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     seen = run_requests(Engine(table, engine_settings(replica, table)), drawn, clients)
     told = closed_loop(replica, Lengths(float(lengths[0]), float(lengths[1]), 0.064, 0.064), float(clients))
     assert told.ttft.mean_s == pytest.approx(seen.ttft.mean_s, rel=0.20)
@@ -270,7 +270,7 @@ def test_open_arrivals_of_spread_prompts_agree_with_the_twin(
     random = np.random.default_rng(4)
     at_s = np.cumsum(random.exponential(1.0, count))
     at_s *= count / at_s[-1] / rate
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     engine = Engine(table, engine_settings(replica, table))
     seen = run_requests(engine, spread_prompts(asked, count, random), count, at_s.tolist())
     told = open_loop(replica, asked, rate)

@@ -14,10 +14,10 @@ from twofold.contracts.results.simulated import Simulation
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import InputErrors
-from twofold.inference import Replica, engine, iteration_s
+from twofold.inference import Replica, ServiceTable, engine, iteration_s
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
 from twofold.perf.software import ENGINES
-from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, step_table, transfer_token_s
+from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, transfer_token_s
 from twofold.rehearse.pools import grouped, planned_replica, pool_world
 from twofold.twin.serving import DisaggregatedEngine, Engine, EngineSettings, PrefillMode, StepTable
 from twofold.twin.serving.engine_types import Reservation
@@ -139,7 +139,7 @@ def replica_of(software: str = "vllm", **layout: float) -> Replica:
 @pytest.mark.parametrize("software", sorted(ENGINES))
 def test_an_engine_takes_its_replica_s_limits(software):
     replica = replica_of(software, max_batch=64.0, chunk_tokens=2048.0)
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     settings = engine_settings(replica, table)
     assert (settings.max_batch, settings.chunk_tokens) == (64, 2048)
     assert settings.kv_tokens == table.kv_tokens > 100_000
@@ -149,19 +149,23 @@ def test_an_engine_takes_its_replica_s_limits(software):
 def test_plain_steps_are_the_model_s():
     replica = replica_of()
     exact = float(iteration_s(replica, 0.0, 0.0, 8.0, 1500.0).total_s)
-    assert step_table(replica).decode_s(8, 1500.0, 1) == pytest.approx(exact, rel=0.01)
-    assert step_table(replica, 1.3).decode_s(8, 1500.0, 1) == pytest.approx(1.3 * exact, rel=0.01)
+    assert StepTable.from_service_table(ServiceTable.of(replica)).decode_s(8, 1500.0, 1) == pytest.approx(
+        exact, rel=0.01
+    )
 
 
 def test_software_differs_in_what_it_reserves():
     replicas = {name: replica_of(name) for name in ("vllm", "trtllm")}
-    reserved = {name: engine_settings(one, step_table(one)).reservation for name, one in replicas.items()}
+    reserved = {
+        name: engine_settings(one, StepTable.from_service_table(ServiceTable.of(one))).reservation
+        for name, one in replicas.items()
+    }
     assert reserved["trtllm"] is Reservation.ANSWER and reserved["vllm"] is Reservation.PROMPT
 
 
 @pytest.mark.parametrize("software", sorted(ENGINES))
 def test_every_software_serves_a_burst(software):
     replica = replica_of(software, max_batch=64.0)
-    table = step_table(replica)
+    table = StepTable.from_service_table(ServiceTable.of(replica))
     figures = run_requests(Engine(table, engine_settings(replica, table)), [(500, 50)] * 100, 32)
     assert figures.finished_count == 100 and figures.ttft.mean_s > replica.engine.first_token_s

@@ -1,3 +1,6 @@
+from .collectives import Ring as Ring
+from .collectives import rising_shares as rising_shares
+from .collectives import step_parts as step_parts
 from .figure_table import OF_FLEETS as OF_FLEETS
 from .figure_table import figure_of as figure_of
 from .fleets import GROWN_RATIOS as GROWN_RATIOS

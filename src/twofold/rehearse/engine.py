@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from twofold.contracts.spec import EngineChange
-from twofold.inference import Replica, ServiceTable, capacity
+from twofold.inference import Replica, capacity
 from twofold.perf import engine_software, one
 from twofold.twin.serving import (
     DisaggregatedEngine,
@@ -37,11 +37,6 @@ def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:
         first_token_s=one(replica.engine.first_token_s),
         first_token_steps=one(replica.engine.first_token_steps),
     )
-
-
-def step_table(replica: Replica, step_factor: float = 1.0) -> StepTable:
-    """The replica's step times in plain floats; all of them `step_factor` times as long."""
-    return StepTable.from_service_table(ServiceTable.of(replica), step_factor)
 
 
 def engine_of(replica: Replica, steps: StepTable, change: EngineChange) -> Callable[[], ServingEngine]:

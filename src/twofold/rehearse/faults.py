@@ -1,14 +1,14 @@
 """A scenario's fleet and faults in the twin's terms: zones by number, replicas and nodes by id, seconds."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from twofold.contracts.results import serving
 from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scenario
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
 from twofold.policy.cluster import events
-from twofold.twin.cluster import FaultRates, NodeLoss, SlowNode
+from twofold.twin.cluster import NodeLoss, SlowNode
 from twofold.twin.serving import ReplicaGroup, fault_types, replica_order
 
 BASE_VERSION = "base"
@@ -28,11 +28,6 @@ class WorldPool:
     def replica_count(self) -> int:
         """When the run begins."""
         return sum(group.count for group in self.groups)
-
-    @property
-    def zones(self) -> tuple[str, ...]:
-        """In which it has replicas."""
-        return tuple(group.order.zone for group in self.groups)
 
 
 def replica_groups(
@@ -59,14 +54,9 @@ def replica_groups(
     zones = min(change.zones or planned_zones, count)
     each, more = divmod(count, zones)
     return tuple(
-        ReplicaGroup(each + (zone < more), replica_order(zone_name(zone + 1), name, version=BASE_VERSION))
+        ReplicaGroup(each + (zone < more), replica_order(f"zone-{zone + 1}", name, version=BASE_VERSION))
         for zone in range(zones)
     )
-
-
-def zone_name(number: int) -> str:
-    """Zones are counted from 1."""
-    return f"zone-{number}"
 
 
 def faults_of(
@@ -76,28 +66,26 @@ def faults_of(
 
     Raises ValueRefusedError for a zone or a replica that a pool does not have.
     """
-    groups = max((pool.groups for pool in pools), key=len)
+    zones_count = max(len(pool.groups) for pool in pools)
     found: list[fault_types.Fault] = []
     if scenario.fleet.start == "cold":
         found.append(fault_types.ColdStart())
     for event in scenario.faults:
+        until_s = min(event.until_s, max(horizon_s, event.at_s))
         if "pool" not in event.may_say:
-            found += _of_all(event, groups, horizon_s)
+            found += _of_all(event, zones_count, until_s)
             continue
         before = 0
         for pool in pools:
             if event.pool is None or event.pool in pool.classes:
-                found += _of_pool(event, pool, before, horizon_s)
+                found += _of_pool(event, pool, before, until_s)
             before += pool.replica_count
     return tuple(found)
 
 
-def _of_pool(
-    event: FaultEvent, pool: WorldPool, before: int, horizon_s: float
-) -> Iterator[fault_types.Fault]:
+def _of_pool(event: FaultEvent, pool: WorldPool, before: int, until_s: float) -> Iterator[fault_types.Fault]:
     """What befalls some replicas of one pool, or its releases; `before` it in the world stand so many."""
-    total = pool.replica_count
-    until_s = _until_s(event, horizon_s)
+    total, at_s, back_s = pool.replica_count, event.at_s, event.back_after_s
     ids = [f"r{before + number}" for number in range(event.replicas)]
     if "replicas" in event.may_say and event.replicas > total:
         raise ValueRefusedError(
@@ -106,63 +94,44 @@ def _of_pool(
         )
     match event.kind:
         case "replica-crash":
-            yield from (
-                fault_types.ReplicaCrash(event.at_s, one, event.cause, event.back_after_s) for one in ids
-            )
+            yield from (fault_types.ReplicaCrash(at_s, one, event.cause, back_s) for one in ids)
         case "random-crashes":
-            rate_h = event.rate_per_s * 3600.0
-            back_s = 60.0 if event.back_after_s is None else event.back_after_s
-            yield fault_types.RandomCrashes(rate_h, event.cause, back_s, event.at_s, event.until_s, pool.name)
+            rate_h, back_s = event.rate_per_s * 3600.0, 60.0 if back_s is None else back_s
+            yield fault_types.RandomCrashes(rate_h, event.cause, back_s, at_s, event.until_s, pool.name)
         case "slow-replica":
-            yield from (
-                fault_types.SlowReplica(event.at_s, until_s, one, event.slowdown_ratio) for one in ids
-            )
+            yield from (fault_types.SlowReplica(at_s, until_s, one, event.slowdown_ratio) for one in ids)
         case "release":
             yield fault_types.Release(
-                event.at_s,
+                at_s,
                 event.version,
                 pool.name,
                 step_factor=event.slowdown_ratio,
                 error_fraction=event.errors_fraction,
                 quality_drop=event.quality_drop_fraction,
             )
-        case _:
-            return
 
 
-def _of_all(
-    event: FaultEvent, groups: Sequence[ReplicaGroup], horizon_s: float
-) -> Iterator[fault_types.Fault]:
+def _of_all(event: FaultEvent, zones_count: int, until_s: float) -> Iterator[fault_types.Fault]:
     """What befalls a zone or the store of weights, whatever pools have replicas there."""
-    until_s = _until_s(event, horizon_s)
-    match event.kind:
-        case "thermal-throttle":
-            zone = _zone(event, groups) if "zone" in event.model_fields_set else ""
-            yield fault_types.ThermalThrottle(event.at_s, until_s, event.slowdown_ratio, zone)
-        case "zone-loss":
-            yield fault_types.ZoneLoss(event.at_s, _zone(event, groups), event.back_after_s)
-        case "partition":
-            yield fault_types.Partition(event.at_s, until_s, _zone(event, groups))
-        case "drain":
-            yield fault_types.Drain(event.at_s, _zone(event, groups), event.back_after_s)
-        case "storage-brownout":
-            yield fault_types.StorageBrownout(event.at_s, until_s, max(event.bandwidth_fraction, 1e-6))
-        case _:  # of training alone
-            return
-
-
-def _until_s(event: FaultEvent, horizon_s: float) -> float:
-    return min(event.until_s, max(horizon_s, event.at_s))
-
-
-def _zone(event: FaultEvent, groups: Sequence[ReplicaGroup]) -> str:
-    if event.zone > len(groups):
-        has = "1 zone" if len(groups) == 1 else f"{len(groups)} zones"
+    if "zone" in event.may_say and event.zone > zones_count:
+        has = "1 zone" if zones_count == 1 else f"{zones_count} zones"
         raise ValueRefusedError(
             f"the {event.kind} of zone {event.zone} cannot be: the fleet has {has}",
             hint="write a lower `zone`, or more `zones` under `fleet`",
         )
-    return zone_name(event.zone)
+    at_s, zone = event.at_s, f"zone-{event.zone}"
+    match event.kind:  # any other is of training alone
+        case "thermal-throttle":
+            zone = zone if "zone" in event.model_fields_set else ""
+            yield fault_types.ThermalThrottle(at_s, until_s, event.slowdown_ratio, zone)
+        case "zone-loss":
+            yield fault_types.ZoneLoss(at_s, zone, event.back_after_s)
+        case "partition":
+            yield fault_types.Partition(at_s, until_s, zone)
+        case "drain":
+            yield fault_types.Drain(at_s, zone, event.back_after_s)
+        case "storage-brownout":
+            yield fault_types.StorageBrownout(at_s, until_s, max(event.bandwidth_fraction, 1e-6))
 
 
 NODE_NAME = "node-"  # and its number, from 0
@@ -211,30 +180,14 @@ def node_losses(
                 f"a node that is back after {format_seconds(event.back_after_s)} has not been missed yet",
                 hint=f"write {format_seconds(detection_s)} or more: so long a failure takes to be known",
             )
+        cause, known = events.FaultCause.HOST, [cause.value for cause in events.FaultCause]
+        if "cause" in event.model_fields_set:
+            if event.cause not in known:
+                what = f"`{event.cause[:64]}` is no cause of a {event.kind}"
+                raise UnknownNameError(what, hint=f"causes: {', '.join(known)}")
+            cause = events.FaultCause(event.cause)
         back_s = inf if event.back_after_s is None else event.back_after_s
-        cause = _cause(event)
         found += (
             NodeLoss(event.at_s, f"{NODE_NAME}{number}", cause, back_s) for number in range(event.nodes)
         )
     return tuple(found)
-
-
-def _cause(event: FaultEvent) -> events.FaultCause:
-    known = [cause.value for cause in events.FaultCause]
-    if "cause" not in event.model_fields_set:
-        return events.FaultCause.HOST
-    if event.cause not in known:
-        raise UnknownNameError(
-            f"`{event.cause[:64]}` is no cause of a {event.kind}", hint=f"causes: {', '.join(known)}"
-        )
-    return events.FaultCause(event.cause)
-
-
-def repaired(faults: FaultRates, change: ClusterChange) -> FaultRates:
-    """Repairs that take as long as the scenario says, where it says so."""
-    if "repair_s" not in change.model_fields_set:
-        return faults
-    causes = tuple(
-        replace(cause, repair_s=change.repair_s if cause.repair_s else 0.0) for cause in faults.causes
-    )
-    return replace(faults, causes=causes)

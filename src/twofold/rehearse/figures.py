@@ -68,6 +68,10 @@ def fleet_figures(
 ) -> simulated.FleetFigures:
     """One pool over the whole run; if no limit was seen to break, a missed goal broke first."""
     watts = power_w(result, pool.model)
+    most_w = max(watts, default=0.0)
+    ramp_limit_w_per_s = pool.ramp_w_per_s
+    if ramp_limit_w_per_s is None:
+        ramp_limit_w_per_s = pool.ramp_fraction_per_s * most_w or None
     own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
     return replace(
         result.figures,
@@ -75,10 +79,10 @@ def fleet_figures(
         pool=pool.pool.name,
         accelerator=service.machine.accelerator,
         broke_first=result.figures.broke_first or missed_goal(own, world),
-        power_w_max=max(watts, default=0.0),
+        power_w_max=most_w,
         power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
         after_fault=after_fault(result, world),
-        power_ramp_limit_w_per_s=pool.ramp_limit_w_per_s(max(watts, default=0.0)),
+        power_ramp_limit_w_per_s=ramp_limit_w_per_s,
         replica_text=pool.replica_text,
     )
 

@@ -146,7 +146,7 @@ def on_twin(
             if not only or task.pool.pool.name in only
         ]
         calls = [partial(tallied_run, task.world, task.traffic, 1.0) for task in tasks]
-        results = [run.result for run in run_calls(calls, lambda _: None, WORKERS)]
+        results = [result for result, *_ in run_calls(calls, lambda _: None, WORKERS)]
         classes = simulation_of("", scenario, 0, tasks, {1.0: results}).classes
         found |= {each.name: each for each in classes}
         only = {each.pool for each in found.values() if not _decided(each)}

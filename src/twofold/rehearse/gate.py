@@ -5,7 +5,7 @@ And which pools of a service stand behind one gate: the plan's, one for all clas
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from operator import mul
 from typing import Any
 
 from twofold.contracts import QUANTILES
@@ -15,8 +15,6 @@ from twofold.core import ValueRefusedError
 from twofold.policy.gate import settings
 from twofold.rehearse.faults import BASE_VERSION, WorldPool
 
-AS_PLANNED = "leave `pools` out of `fleet`: then each pool of the plan is rehearsed behind a gate of its own"
-
 
 @dataclass(frozen=True, slots=True)
 class PoolGroup:
@@ -24,11 +22,6 @@ class PoolGroup:
 
     pools: tuple[serving.Pool, ...]
     rules: settings.PoolRules | None = None
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """All that it serves."""
-        return tuple(name for pool in self.pools for name in pool.classes)
 
 
 def pool_groups(
@@ -45,53 +38,43 @@ def pool_groups(
     bulk_names = tuple(each.name for each in service.classes if is_bulk(each))
     waited = [pool for pool in pools if not set(pool.classes) <= set(bulk_names)]
     bulk = [pool for pool in pools if pool not in waited]
-    if change.pools == "split":
-        if not waited or not bulk:
-            raise ValueRefusedError(
-                f"`{service.name}` has no pool for bulk work beside one for answers that somebody waits for",
-                hint="split classes that only promise a day's end, `finish_within`, from others",
-            )
-        latency_pool, bulk_pool = _one(waited, service), _one(bulk, service)
-        if not _alike(latency_pool, bulk_pool):
-            raise _different(service)
-        rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
-        return (PoolGroup((latency_pool, bulk_pool), rules),)
-    return (PoolGroup((_one([*waited, *bulk], service),)),)
+    if change.pools == "split" and not (waited and bulk):
+        raise ValueRefusedError(
+            f"`{service.name}` has no pool for bulk work beside one for answers that somebody waits for",
+            hint="split classes that only promise a day's end, `finish_within`, from others",
+        )
+    # Replicas of one could serve the other's classes: equal but for how many sequences they take.
+    bare = [(pool.model, replace(pool.replica, max_batch=0, chunk_tokens=None, text="")) for pool in pools]
+    if any(each != bare[0] for each in bare):
+        raise ValueRefusedError(
+            f"the pools of `{service.name}` are of different replicas: no gate can send the same request to"
+            " both",
+            hint="leave `pools` out of `fleet`: then each pool of the plan is rehearsed behind a gate of its"
+            " own",
+        )
+    if change.pools != "split":
+        return (PoolGroup((_joined([*waited, *bulk]),)),)
+    latency_pool, bulk_pool = _joined(waited), _joined(bulk)
+    rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
+    return (PoolGroup((latency_pool, bulk_pool), rules),)
 
 
-def _one(pools: Sequence[serving.Pool], service: ServicePlan) -> serving.Pool:
+def _joined(pools: Sequence[serving.Pool]) -> serving.Pool:
     """Pools of equal replicas as one; the rate of a replica is what keeps all of them within their goals."""
-    return reduce(lambda first, other: _joined(first, other, service), pools)
-
-
-def _joined(first: serving.Pool, other: serving.Pool, service: ServicePlan) -> serving.Pool:
-    if not _alike(first, other):
-        raise _different(service)
-    needed = [pool.replica_count - pool.spare_count for pool in (first, other)]
-    rates = [pool.rate_per_replica_per_s for pool in (first, other)]
-    rate_per_s = sum(count * rate for count, rate in zip(needed, rates, strict=True)) / max(sum(needed), 1)
-    fewest = min(first.replica.max_batch, other.replica.max_batch)  # the longest requests fill a cache first
-    return replace(
-        first,
-        replica=replace(first.replica, max_batch=fewest),
-        classes=(*first.classes, *other.classes),
-        replica_count=first.replica_count + other.replica_count,
-        spare_count=first.spare_count + other.spare_count,
-        rate_per_replica_per_s=rate_per_s,
-    )
-
-
-def _alike(first: serving.Pool, other: serving.Pool) -> bool:
-    """Whether replicas of one could serve the other's classes: equal but for how many sequences they take."""
-    bare = [replace(pool.replica, max_batch=0, chunk_tokens=None, text="") for pool in (first, other)]
-    return first.model == other.model and bare[0] == bare[1]
-
-
-def _different(service: ServicePlan) -> ValueRefusedError:
-    return ValueRefusedError(
-        f"the pools of `{service.name}` are of different replicas: no gate can send the same request to both",
-        hint=AS_PLANNED,
-    )
+    whole = pools[0]
+    for other in pools[1:]:
+        needed = [pool.replica_count - pool.spare_count for pool in (whole, other)]
+        rates = [pool.rate_per_replica_per_s for pool in (whole, other)]
+        fewest = min(whole.replica.max_batch, other.replica.max_batch)  # the longest requests fill a cache
+        whole = replace(
+            whole,
+            replica=replace(whole.replica, max_batch=fewest),
+            classes=(*whole.classes, *other.classes),
+            replica_count=whole.replica_count + other.replica_count,
+            spare_count=whole.spare_count + other.spare_count,
+            rate_per_replica_per_s=sum(map(mul, needed, rates)) / max(sum(needed), 1),
+        )
+    return whole
 
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
@@ -109,23 +92,6 @@ class GateScope:
     classes: tuple[ClassPlan, ...]
     start_s: float  # from a decision to a ready replica, as planned
     routes: settings.RoutingSettings
-
-    @property
-    def has_zones(self) -> bool:
-        """Whether there is another zone to go to."""
-        return any(len(pool.zones) > 1 for pool in self.pools)
-
-
-def routes_of(
-    cache_tokens: float, block_tokens: int, seed: int, rules: settings.PoolRules | None
-) -> settings.RoutingSettings:
-    """How the gate remembers prefixes: in the traffic's blocks, as many as a replica's cache holds."""
-    return settings.RoutingSettings(
-        seed=seed,
-        prefix_block_tokens=block_tokens,
-        prefix_blocks_per_replica_count=max(1, round(cache_tokens // block_tokens)),
-        pools=rules,
-    )
 
 
 def gate_settings(scenario: Scenario, gated: GateScope) -> settings.GateSettings:
@@ -183,8 +149,7 @@ def policies_on(policies: Policies) -> tuple[str, ...]:
 
 def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> settings.ClassSettings:
     """A class's promises and its place in the queue; `alike`: the gate tells no bulk work from the rest."""
-    limits = limits_of(planned)
-    bulk = is_bulk(planned)
+    limits, bulk = limits_of(planned), is_bulk(planned)
     later = bulk and not alike
     shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
     return settings.ClassSettings(
@@ -204,22 +169,22 @@ def _retry_budget(policies: Policies) -> settings.RetryBudgetSettings:
     return settings.RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
 
 
-def _limits(scenario: Scenario, classes: Sequence[ClassPlan]) -> settings.LimitSettings:
+def _limits(scenario: Scenario, gated: GateScope) -> settings.LimitSettings:
     """What is stated; where nothing is, a tenant may ask for twice its fair share of the peak."""
     stated = scenario.policies.limits
-    known = {each.name for each in classes}
+    known = {each.name for each in gated.classes}
     by_class = tuple(
         (each.class_name, settings.Rate(each.requests_per_s, each.tokens_per_s))
         for each in stated.classes
         if each.class_name in known
     )
     if stated.requests_per_s is None and stated.tokens_per_s is None and not stated.classes:
-        peak_per_s = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
+        peak_per_s = sum(each.peak_per_s for each in gated.classes) * scenario.traffic.scale_ratio
         sharing = max(1, len(scenario.traffic.tenants))
         return settings.LimitSettings(tenant=settings.Rate(requests_per_s=LIMIT_RATIO * peak_per_s / sharing))
-    tenant = settings.Rate(stated.requests_per_s, stated.tokens_per_s)
-    is_limited = stated.requests_per_s is not None or stated.tokens_per_s is not None
-    return settings.LimitSettings(tenant=tenant if is_limited else None, classes=by_class)
+    rates = stated.requests_per_s, stated.tokens_per_s
+    tenant = None if rates == (None, None) else settings.Rate(*rates)
+    return settings.LimitSettings(tenant=tenant, classes=by_class)
 
 
 def _scaling(scenario: Scenario, gated: GateScope) -> settings.ScalingSettings:
@@ -230,9 +195,10 @@ def _scaling(scenario: Scenario, gated: GateScope) -> settings.ScalingSettings:
     pools = []
     for pool in gated.pools:
         most = scaling.most or SCALED_RATIO * pool.replica_count
-        least = min(scaling.least, most)
-        held = pool.in_flight_limit
-        pools.append(settings.PoolScaling(pool.name, least, most, "", BASE_VERSION, pool.zones, held))
+        least, zones = min(scaling.least, most), tuple(group.order.zone for group in pool.groups)
+        pools.append(
+            settings.PoolScaling(pool.name, least, most, "", BASE_VERSION, zones, pool.in_flight_limit)
+        )
     return settings.ScalingSettings(
         pools=tuple(pools),
         start_s=gated.start_s,
@@ -240,38 +206,39 @@ def _scaling(scenario: Scenario, gated: GateScope) -> settings.ScalingSettings:
     )
 
 
-def _canary(scenario: Scenario, classes: Sequence[ClassPlan]) -> settings.CanarySettings:
+def _canary(scenario: Scenario, gated: GateScope) -> settings.CanarySettings:
     """Stages as shared as they must be for their requests to come within `STAGE_S` each."""
     usual = settings.CanarySettings()
-    rate = sum(each.peak_per_s for each in classes) * scenario.traffic.scale_ratio
-    stages = (
-        replace(
-            stage,
-            share_fraction=max(stage.share_fraction, min(SHARE_MAX, stage.requests_count / (rate * STAGE_S))),
-        )
-        for stage in usual.stages
-    )
+    rate = sum(each.peak_per_s for each in gated.classes) * scenario.traffic.scale_ratio
+    stages = []
+    for stage in usual.stages:
+        needed = min(SHARE_MAX, stage.requests_count / (rate * STAGE_S))
+        stages.append(replace(stage, share_fraction=max(stage.share_fraction, needed)))
     return replace(usual, stages=tuple(sorted(stages, key=lambda stage: stage.share_fraction)))
 
 
-def _warm(policies: Policies) -> settings.WarmSettings:
-    count = policies.warm.replicas
-    return (
-        settings.WarmSettings() if count is None else settings.WarmSettings(max_count=count, min_count=count)
-    )
+def _warm(scenario: Scenario, _: GateScope) -> settings.WarmSettings:
+    count, usual = scenario.policies.warm.replicas, settings.WarmSettings()
+    return usual if count is None else replace(usual, max_count=count, min_count=count)
+
+
+def _zones(_: Scenario, gated: GateScope) -> settings.ZoneSettings | None:
+    """Only where there is another zone to go to."""
+    has_zones = any(len(pool.groups) > 1 for pool in gated.pools)
+    return settings.ZoneSettings(spare_zones_count=1) if has_zones else None
 
 
 # What each policy of a scenario comes to where it is on, by its name there and in `GateSettings`.
 SETTINGS: Mapping[str, Callable[[Scenario, GateScope], Any]] = {
-    "limits": lambda scenario, gated: _limits(scenario, gated.classes),
+    "limits": _limits,
     "admission": lambda *_: settings.AdmissionSettings(),
     "queue": lambda *_: settings.QueueSettings(),
     "degradation": lambda *_: settings.DegradationSettings(),
     "retry_budget": lambda scenario, _: _retry_budget(scenario.policies),
     "hedge": lambda *_: settings.HedgeSettings(),
     "outliers": lambda *_: settings.OutlierSettings(),
-    "zones": lambda _, gated: settings.ZoneSettings(spare_zones_count=1) if gated.has_zones else None,
+    "zones": _zones,
     "scaling": _scaling,
-    "warm": lambda scenario, _: _warm(scenario.policies),
-    "canary": lambda scenario, gated: _canary(scenario, gated.classes),
+    "warm": _warm,
+    "canary": _canary,
 }

@@ -25,7 +25,7 @@ from twofold.inference import (
     cold_start_s,
     default_replica,
 )
-from twofold.perf import Constants, ModelShape, device, one
+from twofold.perf import Constants, Device, ModelShape, device, one
 from twofold.policy.gate import Beliefs
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import BatchServer, ReplicaModel, StepTable
@@ -62,15 +62,9 @@ class PoolWorld:
     beliefs: Beliefs  # true ones
     context_tokens: float  # the longest request with its answer that a replica can hold
     cache_tokens: float  # that a replica holds of all
-    ramp_fraction_per_s: float = 0.0  # of a site's load, that its power may change by; 0: not known
+    ramp_fraction_per_s: float = 0.0  # of a site's load, that a utility lets its power change by; 0: unknown
     ramp_w_per_s: float | None = None  # instead, where a scenario states it
     replica_text: str = ""  # how a replica is other than planned
-
-    def ramp_limit_w_per_s(self, load_w: float) -> float | None:
-        """How fast a site of such a load may change its power."""
-        if self.ramp_w_per_s is not None:
-            return self.ramp_w_per_s
-        return self.ramp_fraction_per_s * load_w or None
 
 
 def pool_world(
@@ -90,34 +84,36 @@ def pool_world(
         )
     table = ServiceTable.of(replica)
     steps = StepTable.from_service_table(table)
-    workers, text = change.worker_count, ""
-    if workers > 1:
-        text = (
-            f"each of planned ones: {change.prefill_workers} for prompts, {change.decode_workers} for answers"
-        )
-    accelerators = workers * pool.replica.accelerator_count
-    whole = power_factor(tables.constants) * accelerators
-    device, price = replica.cluster.device, service.machine.price
+    workers = change.worker_count
     weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
     model = ReplicaModel(
         new_engine=engine_of(replica, steps, change),
         in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
-        accelerator_count=accelerators,
+        accelerator_count=workers * pool.replica.accelerator_count,
         weight_bytes=workers * weights,
         read_bytes_per_s_max=workers * read_rate_bytes_per_s(tables.catalog),
         warm_up_s=one(cold_start_s(replica, inf)),
-        idle_w=one(device.power_w(0.0)) * whole,
-        busy_w=one(device.power_w(device.serving_power_fraction)) * whole,
-        price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
+    parts = f"{change.prefill_workers} for prompts, {change.decode_workers} for answers"
     return PoolWorld(
         grouped(pool, change),
-        model,
+        metered(model, replica.cluster.device, service, tables.constants),
         true_beliefs(replica, table),
         min(one(replica.shape.max_context_tokens), cache_tokens),
         cache_tokens,
-        ramp_fraction_per_s(tables.catalog),
-        replica_text=text,
+        figure(tables.catalog, "power", RAMP_LIMIT).value,
+        replica_text=f"each of planned ones: {parts}" if workers > 1 else "",
+    )
+
+
+def metered(model: ReplicaModel, device: Device, service: ServicePlan, constants: Constants) -> ReplicaModel:
+    """With what its accelerators draw at the meter, and cost."""
+    whole, price = power_factor(constants) * model.accelerator_count, service.machine.price
+    return replace(
+        model,
+        idle_w=one(device.power_w(0.0)) * whole,
+        busy_w=one(device.power_w(device.serving_power_fraction)) * whole,
+        price_usd_per_h=price.usd_per_accelerator_h.value * model.accelerator_count if price else 0.0,
     )
 
 
@@ -204,11 +200,6 @@ def planned_node(machine: Machine, catalog: Catalog) -> Node:
     return node if fits else node_of_size(catalog, accelerator, size)
 
 
-def ramp_fraction_per_s(catalog: Catalog) -> float:
-    """Of a site's load, that a utility usually lets its power change by in a second."""
-    return figure(catalog, "power", RAMP_LIMIT).value
-
-
 def power_factor(constants: Constants) -> float:
     """From an accelerator's watts to the meter's: the rest of the server, and cooling."""
     return constants.get("node_power_factor") * constants.get("pue_ratio")
@@ -229,11 +220,6 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
         for name in found
     )
     return found, tuple(notes)
-
-
-def is_measured_pool(pool: serving.Pool) -> bool:
-    """Whether its replicas are measured rows: a plan then knows no layout of theirs."""
-    return pool.replica.tp is None
 
 
 def measured_pools(service: ServicePlan) -> tuple[serving.Pool, ...]:
@@ -275,19 +261,15 @@ def measured_world(
             f"`{service.name}` is measured rows: {keys} of `engine` would not change its times",
             hint="leave `engine` out, or measure the service as it is set then",
         )
-    hardware = device(tables.catalog.accelerator(service.machine.accelerator), tables.constants)
-    accelerators = pool.replica.accelerator_count
-    whole, price = power_factor(tables.constants) * accelerators, service.machine.price
     model = ReplicaModel(
         new_engine=partial(BatchServer, rows),
         in_flight_limit=in_flight_limit(service, pool, rows.batch_sizes[-1]),
-        accelerator_count=accelerators,
+        accelerator_count=pool.replica.accelerator_count,
         warm_up_s=START_S,
-        idle_w=one(hardware.power_w(0.0)) * whole,
-        busy_w=one(hardware.power_w(hardware.serving_power_fraction)) * whole,
-        price_usd_per_h=price.usd_per_accelerator_h.value * accelerators if price else 0.0,
     )
-    beliefs, ramp = measured_beliefs(service, pool, rows), ramp_fraction_per_s(tables.catalog)
+    hardware = device(tables.catalog.accelerator(service.machine.accelerator), tables.constants)
+    model = metered(model, hardware, service, tables.constants)
+    beliefs, ramp = measured_beliefs(service, pool, rows), figure(tables.catalog, "power", RAMP_LIMIT).value
     return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
 
 

@@ -43,7 +43,9 @@ class RehearsalRuns:
         """Its runs: of every task for each belief, or of the cluster."""
         if self.cluster is not None:
             return (self.cluster,)
-        from_s = self._tallied_from_s()
+        from_s = None
+        if self.scenario.traffic.tenants:  # they are told apart after the warm-up
+            from_s = max((task.world.warm_up_s for task in self.tasks), default=0.0)
         return tuple(
             partial(tallied_run, task.world, task.traffic, factor, None if number else from_s)
             for number, factor in enumerate(self.factors)
@@ -53,12 +55,6 @@ class RehearsalRuns:
     def with_beliefs(self) -> "RehearsalRuns":
         """Also under the beliefs that the scenario puts off."""
         return replace(self, factors=belief_factors(self.scenario, self.tasks))
-
-    def _tallied_from_s(self) -> float | None:
-        """From when on tenants are told apart, where the scenario names some."""
-        if not self.scenario.traffic.tenants:
-            return None
-        return max((task.world.warm_up_s for task in self.tasks), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +88,8 @@ def fleet_rehearsal(
     known = tuple(each.name for service in services for each in service.classes)
     for each in (*traces, only):
         if each and each not in known:
-            raise UnknownNameError(
-                f"`{each}` is not a class of the plan", hint=f"classes: {', '.join(known)}"
-            )
+            what = f"`{each}` is not a class of the plan"
+            raise UnknownNameError(what, hint=f"classes: {', '.join(known)}")
     if "" in traces and known[0] in traces:
         raise ValueRefusedError(
             f"two traces for class {known[0]}: `{traces[''].name}`, as no class is named, and"
@@ -149,36 +144,34 @@ def rehearsed(
 
 def _outcome(one: RehearsalRuns, results: Sequence[Any]) -> RehearsalOutcome:
     if one.cluster is not None:
-        return RehearsalOutcome(_of_training(one, *results), ())
+        figures: simulated.TrainingFigures = results[0]
+        made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
+        return RehearsalOutcome(
+            replace(
+                made,
+                training=figures,
+                horizon_s=one.scenario.horizon_s or HORIZON_S,
+                slos_met=not figures.missed,
+                event_count=figures.event_count,
+                decision_count=figures.decision_count,
+                policies=("cluster brain",),
+                broke_first=next(iter((*figures.missed, *figures.alarms)), None),
+                notes=(*one.notes, *made.notes),
+            ),
+            (),
+        )
     count, runs = len(one.tasks), list[TalliedRun](results)
-    found = [run.result for run in runs]
+    found = [result for result, _, _ in runs]
     by_factor = {
         factor: found[index * count : (index + 1) * count] for index, factor in enumerate(one.factors)
     }
     made = simulation_of(one.name, one.scenario, one.seed, one.tasks, by_factor)
-    fleets = [
-        replace(fleet, after_fault=replace(fleet.after_fault, release_p95_s=dict(run.release_p95_s)))
-        if fleet.after_fault
-        else fleet
-        for fleet, run in zip(made.fleets, runs[:count], strict=True)
-    ]
-    tallies = [run.tenants for run in runs[:count] if run.tenants is not None]
+    fleets = []
+    for fleet, (_, _, release_p95_s) in zip(made.fleets, runs[:count], strict=True):
+        after = fleet.after_fault and replace(fleet.after_fault, release_p95_s=dict(release_p95_s))
+        fleets.append(replace(fleet, after_fault=after))
+    tallies = [tenants for _, tenants, _ in runs[:count] if tenants is not None]
     for tally in tallies[1:]:  # of all pools together
         tallies[0].add(tally)
     tenants = tallies[0].figures() if tallies else ()
     return RehearsalOutcome(replace(made, fleets=tuple(fleets), tenants=tenants), tuple(found[:count]))
-
-
-def _of_training(one: RehearsalRuns, figures: simulated.TrainingFigures) -> simulated.Simulation:
-    made = simulation_of(one.name, one.scenario, one.seed, (), {1.0: ()})
-    return replace(
-        made,
-        training=figures,
-        horizon_s=one.scenario.horizon_s or HORIZON_S,
-        slos_met=not figures.missed,
-        event_count=figures.event_count,
-        decision_count=figures.decision_count,
-        policies=("cluster brain",),
-        broke_first=next(iter((*figures.missed, *figures.alarms)), None),
-        notes=(*one.notes, *made.notes),
-    )

@@ -3,26 +3,24 @@
 The gate's beliefs are put off as a scenario says, else as far as the plan may be off.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.contracts.spec import Scenario
-from twofold.core import Estimate
-from twofold.policy.gate import PoolRules
+from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
-from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups, routes_of
+from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
 from twofold.rehearse.pools import (
     PoolWorld,
     RehearsalTables,
-    is_measured_pool,
     measured_pools,
     measured_world,
     pool_world,
 )
-from twofold.rehearse.tenants import TenantTally, decided_s, rollout_tally
+from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,
     TRACE_BLOCK_TOKENS,
@@ -42,6 +40,7 @@ from twofold.twin.serving import (
     RequestRecord,
     Retry,
     Storage,
+    fault_types,
     simulate_fleet,
 )
 
@@ -95,15 +94,12 @@ def pool_tasks(
     """
     tasks = []
     for together in pool_groups(service, pools_of(service), settings.scenario.fleet):
-        classes = tuple(
-            each
-            for each in service.classes
-            if each.name in together.classes and settings.only in (None, each.name)
-        )
+        served = {name for pool in together.pools for name in pool.classes}
+        sending = served if settings.only is None else served & {settings.only}
+        classes = tuple(each for each in service.classes if each.name in sending)
         if classes:
-            change = settings.scenario.engine
-            make = measured_world if is_measured_pool(together.pools[0]) else pool_world
-            worlds = tuple(make(service, pool, tables, change) for pool in together.pools)
+            make = measured_world if together.pools[0].replica.tp is None else pool_world
+            worlds = [make(service, pool, tables, settings.scenario.engine) for pool in together.pools]
             tasks.append(_task(service, classes, worlds, together.rules, settings))
     return tuple(tasks)
 
@@ -119,74 +115,62 @@ def pools_of(service: ServicePlan) -> tuple[serving.Pool, ...]:
         return measured_pools(service)
     names = tuple(each.name for each in service.classes)
     rate = sum(each.rate_per_replica_per_s.value for each in service.classes)
-    return (
-        serving.Pool(
-            names[0],
-            names,
-            service.model,
-            service.replica,
-            service.replica_count,
-            service.spare_count,
-            rate,
-            0.0,
-        ),
-    )
+    counts = service.replica_count, service.spare_count
+    return (serving.Pool(names[0], names, service.model, service.replica, *counts, rate, 0.0),)
 
 
 def _task(
     service: ServicePlan,
     classes: tuple[ClassPlan, ...],
     worlds: Sequence[PoolWorld],
-    rules: PoolRules | None,
+    rules: gates.PoolRules | None,
     settings: RehearsalSettings,
 ) -> PoolTask:
     """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
-    first = worlds[0]
+    first, scenario, fleet = worlds[0], settings.scenario, settings.scenario.fleet
     names = ("",) if rules is None else tuple(world.pool.name for world in worlds)  # the only one needs none
     parts, origins, end_s, notes = _traffic(service, classes, first, settings)
-    scenario = settings.scenario
     horizon_s, warm_up_s = _span_s(classes, end_s, settings)
-    check_ends(horizon_s, scenario.metrics.every_s, TrafficMix(parts, horizon_s, settings.seed))
+    traffic = TrafficMix(parts, horizon_s, settings.seed)
+    check_ends(horizon_s, scenario.metrics.every_s, traffic)
+    block_tokens = _block_tokens(parts)
     pools = tuple(
         WorldPool(
             name,
             world.pool.classes,
-            replica_groups(world.pool, service.zones, scenario.fleet, name),
+            replica_groups(world.pool, service.zones, fleet, name),
             world.model.in_flight_limit,
         )
         for name, world in zip(names, worlds, strict=True)
     )
-    scope = GateScope(
-        pools,
-        classes,
-        service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s,
-        routes_of(first.cache_tokens, _block_tokens(parts), settings.seed, rules),
+    # The gate remembers prefixes in the traffic's blocks, as many as a replica's cache holds.
+    routes = gates.RoutingSettings(
+        seed=settings.seed,
+        prefix_block_tokens=block_tokens,
+        prefix_blocks_per_replica_count=max(1, round(first.cache_tokens // block_tokens)),
+        pools=rules,
     )
+    start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
     world = FleetWorld(
         models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
-        gate=gate_settings(scenario, scope),
+        gate=gate_settings(scenario, GateScope(pools, classes, start_s, routes)),
         beliefs=first.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
-        storage=Storage(scenario.fleet.storage_bytes_per_s or inf, scenario.fleet.peer_bytes_per_s or 0.0),
+        storage=Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
         faults=faults_of(scenario, pools, horizon_s),
         metrics_every_s=scenario.metrics.every_s,
         metrics_delay_s=scenario.metrics.delay_s,
         first_token_timeout_s=BULK_TIMEOUT_S if all(map(is_bulk, classes)) else 60.0,
-        prefix_block_tokens=_block_tokens(parts),
+        prefix_block_tokens=block_tokens,
         horizon_s=horizon_s,
         warm_up_s=warm_up_s,
         seed=settings.seed,
     )
-    ramp = scenario.fleet.ramp_w_per_min
-    shown = replace(
-        first,
-        pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)),
-        ramp_w_per_s=None if ramp is None else ramp / 60.0,
-    )
-    return PoolTask(
-        service, classes, shown, world, TrafficMix(parts, horizon_s, settings.seed), origins, notes
-    )
+    shown = replace(first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)))
+    if fleet.ramp_w_per_min is not None:
+        shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
+    return PoolTask(service, classes, shown, world, traffic, origins, notes)
 
 
 def _traffic(
@@ -195,7 +179,7 @@ def _traffic(
     """Traces of the user, which end; then the plan's own traces; then what is drawn."""
     known = settings.known or tuple(each.name for each in service.classes)
     kept = tuple(each.name for each in classes)
-    longest, scenario = pool.context_tokens, settings.scenario.traffic
+    longest, scenario, halved = pool.context_tokens, settings.scenario.traffic, settings.halved
     parts: list[Traffic] = []
     origins: dict[str, str] = {}
     end_s: float | None = None
@@ -205,20 +189,17 @@ def _traffic(
         notes += found.notes
         sent = [each for each in kept if each in found.classes]
         if sent:
-            scale, halved = scenario.scale_ratio, settings.halved
+            scale = scenario.scale_ratio
             parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
             origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
             end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + INSTANT_S)
     for planned in [each for each in classes if each.name not in origins]:
         own = Path(planned.trace) if planned.trace else None
         if own is not None and own.is_file() and scenario.arrivals == "poisson":
-            scale = planned.trace_scale_ratio * scenario.scale_ratio
-            part = TracedTraffic(
-                own, planned.name, (planned.name,), known, scale, True, longest, settings.halved
-            )
-            parts.append(part)
-            origins[planned.name] = f"{own.name}, {HALF if settings.halved else 'as the plan'}"
-    tokens = TRACE_BLOCK_TOKENS if parts else DRAWN_BLOCK_TOKENS
+            name, scale = planned.name, planned.trace_scale_ratio * scenario.scale_ratio
+            parts.append(TracedTraffic(own, name, (name,), known, scale, True, longest, halved))
+            origins[name] = f"{own.name}, {HALF if halved else 'as the plan'}"
+    tokens = _block_tokens(parts)
     for planned in [each for each in classes if each.name not in origins]:
         stream = 1000 * (1 + [each.name for each in service.classes].index(planned.name))
         parts += drawn_parts(planned, settings.scenario, longest, tokens, stream)
@@ -277,13 +258,9 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TalliedRun:
-    """What a run came to, as plain data that another process can send back."""
-
-    result: FleetResult
-    tenants: TenantTally | None
-    release_p95_s: Mapping[str, float]  # by class and metric; empty: nothing was released
+# What a run came to, what its tenants got (None: nobody asks), and the p95 of what came while a release was
+# tried, by class and metric (empty: nothing was released).
+TalliedRun = tuple[FleetResult, TenantTally | None, Mapping[str, float]]
 
 
 def tallied_run(
@@ -295,10 +272,11 @@ def tallied_run(
 ) -> TalliedRun:
     """One run as plain data, which another process can send back: the same world gives the same result.
 
-    With what tenants got from a time on (None: nobody asks), and what a release did to latencies.
+    Tenants are told apart from `tallied_from_s` on; the trial of a release begins with its offer.
     """
     tenants = None if tallied_from_s is None else TenantTally(tallied_from_s)
-    rollout = rollout_tally(world)
+    offered = [fault.at_s for fault in world.faults if isinstance(fault, fault_types.Release)]
+    rollout = RolloutTally(min(offered)) if offered else None
     told = [each for each in (tenants and tenants.record, rollout and rollout.record, record) if each]
 
     def tell_all(request: RequestRecord) -> None:
@@ -307,7 +285,8 @@ def tallied_run(
 
     believed = replace(world, belief_factor=belief_factor)
     result = simulate_fleet(believed, traffic.arrivals(), tell_all if told else None)
-    return TalliedRun(result, tenants, rollout.p95_s(decided_s(result)) if rollout else {})
+    decided_s = [result.first_effects_s[name] for name in DECIDED if name in result.first_effects_s]
+    return result, tenants, rollout.p95_s(min(decided_s, default=inf)) if rollout else {}
 
 
 def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float, ...]:
@@ -318,15 +297,12 @@ def belief_factors(scenario: Scenario, tasks: Sequence[PoolTask]) -> tuple[float
     Why      a plan's range is what its fit was off by on rows left out: beliefs of that fit are as far off.
     """
     error = scenario.beliefs.error_fraction
-    if error is None:
-        ratios = [1.0, *(ratio for task in tasks for each in task.classes for ratio in _ratios(each))]
-        return 1.0, min(1.0 - LEAST_FRACTION, *ratios), max(1.0 + LEAST_FRACTION, *ratios)
-    return (1.0, 1.0 - error, 1.0 + error) if error else (1.0,)
-
-
-def _ratios(planned: ClassPlan) -> Iterator[float]:
-    answers: list[Estimate] = [part.value for part in planned.latency_budget if part.name == ANSWER]
-    for each in answers or planned.percentiles.values():
-        if 0.0 < each.low <= each.value <= each.high:
-            yield each.low / each.value
-            yield each.high / each.value
+    if error is not None:
+        return (1.0, 1.0 - error, 1.0 + error) if error else (1.0,)
+    ratios = [1.0 - LEAST_FRACTION, 1.0 + LEAST_FRACTION]
+    for planned in (each for task in tasks for each in task.classes):
+        answers = [part.value for part in planned.latency_budget if part.name == ANSWER]
+        for each in answers or planned.percentiles.values():
+            if 0.0 < each.low <= each.value <= each.high:
+                ratios += each.low / each.value, each.high / each.value
+    return 1.0, min(ratios), max(ratios)

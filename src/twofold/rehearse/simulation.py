@@ -71,44 +71,34 @@ def _met(classes: Sequence[ClassFigures]) -> bool:
 
 def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
     """Of which classes nothing was measured, and which p95 the run is too short for."""
-    idle = [each.name for each in classes if each.slos and all(slo.met is None for slo in each.slos)]
-    return (
-        *(f"no request of {name} came after the warm-up: not judged" for name in idle),
-        *_open_notes(classes),
-    )
-
-
-def _open_notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
-    open_ones = [
-        f"{metric.upper()} of {each.name}"
+    notes = [
+        f"no request of {each.name} came after the warm-up: not judged"
         for each in classes
-        for metric in METRICS
-        if any(slo.metric == f"{metric}_p95" for slo in each.slos)
-        and (figures := getattr(each, f"{metric}_s")) is not None
-        and not figures.resolved
+        if each.slos and all(slo.met is None for slo in each.slos)
     ]
-    if not open_ones:
-        return ()
-    return (f"not resolved to 10 %: p95 of {', '.join(open_ones)}; a longer `horizon` narrows it",)
+    vague = []
+    for each in classes:
+        promised = {slo.metric for slo in each.slos}
+        for metric in METRICS:
+            latency = getattr(each, f"{metric}_s")
+            if f"{metric}_p95" in promised and latency is not None and not latency.resolved:
+                vague.append(f"{metric.upper()} of {each.name}")
+    if vague:
+        notes.append(f"not resolved to 10 %: p95 of {', '.join(vague)}; a longer `horizon` narrows it")
+    return tuple(notes)
 
 
 def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> simulated.BeliefRun:
     classes = _classes(tasks, results)
     arrived = sum(each.arrived_count for each in classes)
     within = sum(each.goodput_fraction * each.arrived_count for each in classes)
-
-    def p95_s(metric: str) -> dict[str, float | None]:
-        found = {each.name: getattr(each, f"{metric}_s") for each in classes}
-        return {name: figures.p95 if figures else None for name, figures in found.items()}
-
-    return simulated.BeliefRun(
-        factor,
-        within / arrived if arrived else 0.0,
-        p95_s("ttft"),
-        p95_s("tpot"),
-        p95_s("e2e"),
-        _met(classes),
-    )
+    p95_s: dict[str, dict[str, float | None]] = {metric: {} for metric in METRICS}
+    for each in classes:
+        for metric in METRICS:
+            latency = getattr(each, f"{metric}_s")
+            p95_s[metric][each.name] = latency.p95 if latency else None
+    fraction = within / arrived if arrived else 0.0
+    return simulated.BeliefRun(factor, fraction, p95_s["ttft"], p95_s["tpot"], p95_s["e2e"], _met(classes))
 
 
 # Student's t at 97.5 %, by degrees of freedom; what is beyond is taken at the last.

@@ -6,10 +6,10 @@ from math import log, sqrt
 
 from twofold.contracts.results import simulated, sweeps
 from twofold.core import format_seconds, format_si
+from twofold.rehearse.collectives import StepAtSize, rising_shares
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.simulation import mean_interval
 from twofold.rehearse.training_figures import ALARM_INFLATION_FRACTION, METADATA_ALARM_FRACTION
-from twofold.twin.cluster import StepParts, rising_shares
 
 ENOUGH = 0.002  # of the hours that are paid for: what a further step has to gain to be worth it
 CAUSES = {
@@ -82,7 +82,7 @@ def _imbalance(points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]
     names = ("compute", "communication", "input", "sync")
     rows = sorted(
         (
-            StepParts(
+            StepAtSize(
                 round(_mean(one, "run_accelerators")), *(_mean(one, f"step_{name}_s") for name in names)
             )
             for one in points

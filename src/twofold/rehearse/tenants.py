@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from twofold.contracts.results import simulated
-from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord, fault_types
+from twofold.twin.serving import RequestRecord
 
 FINISHED = "finished"
 Answer = tuple[float | None, float, int]  # seconds to its first token and to its last, tokens with the prompt
@@ -43,10 +43,7 @@ class TenantTally:
         served = {name: sum(tokens for _, _, tokens in each) for name, each in answered.items()}
         common_tokens = sum(served.values()) / max(1, sum(map(len, answered.values())))
         asked = {}
-        for (
-            name,
-            seen,
-        ) in self._seen.items():  # multiplied first: exact where all was answered
+        for name, seen in self._seen.items():  # multiplied first: exact where all was answered
             own_count = len(answered[name])
             asked[name] = served[name] * len(seen) / own_count if own_count else common_tokens * len(seen)
         fair_tokens = fair_shares(asked, float(sum(served.values())))
@@ -87,7 +84,7 @@ def p95(values: Sequence[float]) -> float | None:
     return ordered[ceil(0.95 * len(ordered)) - 1] if ordered else None
 
 
-DECIDED = ("PromoteRelease", "RollBackRelease")
+DECIDED = ("PromoteRelease", "RollBackRelease")  # effects with which the trial of a release ends
 
 
 @dataclass(slots=True)
@@ -114,16 +111,3 @@ class RolloutTally:
                     if value is not None:
                         values.setdefault(f"{name}.{metric}", []).append(value)
         return {name: found for name, each in values.items() if (found := p95(each)) is not None}
-
-
-def rollout_tally(world: FleetWorld) -> RolloutTally | None:
-    """For a world in which something is released; its trial begins with the offer."""
-    offered = [fault.at_s for fault in world.faults if isinstance(fault, fault_types.Release)]
-    return RolloutTally(min(offered)) if offered else None
-
-
-def decided_s(result: FleetResult) -> float:
-    """When the release was promoted or rolled back; infinity: never."""
-    return min(
-        (result.first_effects_s[name] for name in DECIDED if name in result.first_effects_s), default=inf
-    )

@@ -20,13 +20,7 @@ from twofold.rehearse.training_figures import (
     training_figures,
 )
 from twofold.rehearse.training_world import PLAN_TEAM, Site, check_cluster_ends, cluster_world, jobs_of
-from twofold.twin.cluster import (
-    ClusterResult,
-    ClusterWorld,
-    JobArrival,
-    NodeGroup,
-    simulate_cluster,
-)
+from twofold.twin.cluster import ClusterResult, ClusterWorld, JobArrival, NodeGroup, simulate_cluster
 
 HORIZON_S = 7 * DAY_S  # where a scenario states none
 
@@ -47,7 +41,8 @@ def rehearse_training(
     """
     change = scenario.cluster
     assert change is not None
-    site = _site(Site(runs[0] if runs else None, change))
+    site = Site(runs[0] if runs else None, change)
+    _check(site)
     watch = Watch(PLAN_TEAM, on_job)
     horizon_s = scenario.horizon_s or HORIZON_S
     if horizon_s > SPAN_S_MAX:
@@ -55,12 +50,19 @@ def rehearse_training(
             f"a cluster over {format_seconds(horizon_s)} would not end: a year is the most",
             hint="write a shorter `horizon`",
         )
-    new_brain = partial(ClusterBrain, _settings(site))
+    settings = ClusterSettings(
+        teams=tuple(
+            TeamQuota(team, ceil(share * site.accelerator_count), weight_ratio=max(share, 1e-6))
+            for team, share in site.shares.items()
+        ),
+        faults=FaultSettings(spare_count=change.spares),
+        cadence=CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
+    )
+    new_brain = partial(ClusterBrain, settings)
     world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, new_brain)
     check_cluster_ends(world, change)
     split, jobs = None, partial(jobs_of, site, world)
     if change.against_split:
-        _check_split(world)
         split, (result, *_) = compare_pool(world, jobs, watch.note)
     else:
         result = simulate_cluster(world, jobs(), watch.note)
@@ -75,8 +77,8 @@ def left_out(runs: Sequence[TrainingPlan], change: ClusterChange) -> tuple[str, 
     return () if site.run is site.planned else (f"{_too_large(site)}: it is left out",)
 
 
-def _site(site: Site) -> Site:
-    """As it is. Raises where there is nothing to train on, or nothing that would run."""
+def _check(site: Site) -> None:
+    """Raises where there is nothing to train on, or nothing that would run."""
     run, change = site.planned, site.change
     if run is None and change.nodes is None:
         raise EmptyError(
@@ -84,7 +86,7 @@ def _site(site: Site) -> Site:
             hint="write `nodes: 16` under `cluster`, or rehearse a plan with a training run",
         )
     if change.given or change.jobs or site.run:
-        return site
+        return
     if run is None:
         raise EmptyError(
             "the plan trains nothing, and the scenario submits no job",
@@ -105,31 +107,6 @@ def _too_large(site: Site) -> str:
     )
 
 
-def _settings(site: Site) -> ClusterSettings:
-    """What the brain is told: quotas of teams, spares, and how often checkpoints are written."""
-    teams = tuple(
-        TeamQuota(team, ceil(share * site.accelerator_count), weight_ratio=max(share, 1e-6))
-        for team, share in site.shares.items()
-    )
-    return ClusterSettings(
-        teams=teams,
-        faults=FaultSettings(spare_count=site.change.spares),
-        cadence=CadenceSettings(fixed_interval_s=site.change.checkpoint_every_s),
-    )
-
-
-def _check_split(world: ClusterWorld) -> None:
-    """Raises ValueRefusedError where serving's own fleet would leave no node to train on."""
-    assert world.serving is not None  # the scenario was read
-    (group,) = world.nodes
-    peak_count = max(count for _, count in world.serving.asked)
-    if ceil(peak_count / group.accelerator_count) >= group.count:
-        raise ValueRefusedError(
-            f"serving's peak of {peak_count} accelerators leaves a fleet of its own nothing to train on",
-            hint="write more `nodes`, or leave `against_split` out",
-        )
-
-
 def compare_pool(
     world: ClusterWorld,
     jobs: Callable[[], Iterable[JobArrival]],
@@ -140,15 +117,24 @@ def compare_pool(
     Serving is coarse here: steps say how many accelerators it needs to hold its SLO, and what is missing of
     them stands for time outside it: by how much, the fleet's own world says. It gets whole nodes for the
     highest demand that is asked for, margin and all. `jobs` gives the same jobs each time; `on_job` is told
-    of the shared pool's. Raises AssertionError where serving takes all nodes.
+    of the shared pool's. Raises ValueRefusedError where serving takes all nodes.
     """
-    load = world.serving
-    assert load is not None, "a pool without serving has nothing to share"
-    peak_count = max(count for _, count in load.asked)
-    for_training, for_serving = _cut(world.nodes, peak_count)
+    assert world.serving is not None, "a pool without serving has nothing to share"
+    peak_count = left_count = max(count for _, count in world.serving.asked)
+    for_training, for_serving = list[NodeGroup](), list[NodeGroup]()
+    for group in reversed(world.nodes):  # from the last groups' ends
+        count = min(group.count, ceil(max(0, left_count) / group.accelerator_count))
+        left_count -= count * group.accelerator_count
+        for_training.insert(0, replace(group, count=group.count - count))
+        for_serving.insert(0, replace(group, count=count, first=group.first + group.count - count))
+    if not any(group.count for group in for_training):
+        raise ValueRefusedError(
+            f"serving's peak of {peak_count} accelerators leaves a fleet of its own nothing to train on",
+            hint="write more `nodes`, or leave `against_split` out",
+        )
     shared = simulate_cluster(world, jobs(), on_job)
-    training = simulate_cluster(replace(world, nodes=for_training, serving=None), jobs())
-    serving = simulate_cluster(replace(world, nodes=for_serving), ())
+    training = simulate_cluster(replace(world, nodes=tuple(for_training), serving=None), jobs())
+    serving = simulate_cluster(replace(world, nodes=tuple(for_serving)), ())
     assert shared.serving is not None and serving.serving is not None
     kept = [one.figures for one in (shared, training)]
     figures = simulated.SplitFigures(
@@ -167,17 +153,3 @@ def _worked_h(result: ClusterResult) -> float:
     """Accelerator-hours that served what was needed, or did work that is kept."""
     served_h = result.serving.needed_h - result.serving.shortfall_h if result.serving else 0.0
     return served_h + result.figures.accelerator_h["busy"]
-
-
-def _cut(
-    nodes: Sequence[NodeGroup], accelerator_count: int
-) -> tuple[tuple[NodeGroup, ...], tuple[NodeGroup, ...]]:
-    """Groups of whole nodes without so many accelerators, and those, from the last groups' ends."""
-    rest, cut, left_count = [], [], accelerator_count
-    for group in reversed(nodes):
-        count = min(group.count, ceil(max(0, left_count) / group.accelerator_count))
-        left_count -= count * group.accelerator_count
-        rest.append(replace(group, count=group.count - count))
-        cut.append(replace(group, count=count, first=group.first + group.count - count))
-    assert any(group.count for group in rest), "serving's peak leaves no node for training"
-    return tuple(reversed(rest)), tuple(reversed(cut))

@@ -6,16 +6,9 @@ from dataclasses import dataclass, replace
 from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
-from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
-from twofold.twin.cluster import (
-    CheckpointModel,
-    CheckpointStore,
-    ClusterResult,
-    JobRecord,
-    Ring,
-    jittered_step,
-    step_parts,
-)
+from twofold.rehearse.collectives import Ring, jittered_step, step_parts
+from twofold.rehearse.figure_table import STEP_PART_HEADINGS, UNANSWERED_FRACTION_MAX
+from twofold.twin.cluster import CheckpointModel, CheckpointStore, ClusterResult, JobRecord
 
 OnJob = Callable[[JobRecord], None]
 
@@ -49,7 +42,6 @@ class Watch:
 RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
 REPEATS_COUNT = 200  # steps whose tail is looked at; without jitter all are alike
 ALARM_INFLATION_FRACTION = 0.05  # of the p99 step over the undisturbed one (R-014)
-PARTS = ("compute_s", "communication_s", "input_s", "sync_s")
 
 
 def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> simulated.StepFigures | None:
@@ -75,16 +67,15 @@ def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> simul
     row = jittered_step(ring, jitter, seed, repeat_count)
     return simulated.StepFigures(
         accelerator_count=count * run.machine.accelerators_per_node,
-        parts_s={name.removesuffix("_s"): _seconds(getattr(parts, name)) for name in PARTS},
+        # Without what rounding leaves of a difference of equal times.
+        parts_s={
+            name: 0.0 if abs(value := getattr(parts, f"{name}_s")) < 1e-12 else float(value)
+            for name in STEP_PART_HEADINGS
+        },
         step_s_p50=row.step_s_p50 + parts.input_s,
         step_s_p99=row.step_s_p99 + parts.input_s,
         inflation_fraction=row.inflation_fraction,
     )
-
-
-def _seconds(value: float) -> float:
-    """Without what rounding leaves of a difference of equal times."""
-    return 0.0 if abs(value) < 1e-12 else float(value)
 
 
 KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most of it is for nothing
@@ -93,19 +84,27 @@ KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most 
 def missed_goals(
     result: simulated.TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
 ) -> tuple[str, ...]:
-    """A run of the plan that ended badly, waits, or is late by its deadline; serving without its share."""
+    """A run of the plan that ended badly, waits, or is late by its deadline; serving that lacked more of its
+    accelerator-hours than a promise at p95 leaves over."""
     found = [_of_run(record, run, result.duration_s) for record in own if run and record.job_id == run.name]
-    return (*(text for text in found if text), *_of_serving(result))
+    needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
+    if shortfall_h > UNANSWERED_FRACTION_MAX * needed_h:
+        had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
+        found.append(
+            f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least"
+        )
+    return tuple(text for text in found if text)
 
 
 def _of_run(record: JobRecord, run: TrainingPlan, now_s: float) -> str:
-    """What is wrong with the plan's run; "": nothing."""
+    """What is wrong with the plan's run, its deadline at the pace so far included; "": nothing."""
     name, count = record.job_id, record.accelerator_count
+    done_s, deadline_s = record.completion_s, run.deadline_s
     done = record.busy_s / (run.run.compute_s.value * count)
-    if record.completion_s is not None and record.state != "completed":
+    if done_s is not None and record.state != "completed":
         said = "gave up" if record.state == "gave-up" else f"was {record.state}"
         after = f", after {record.failures_count} failures" if record.failures_count else ""
-        return f"{name} {said} at {format_seconds(record.completion_s)}{after}"
+        return f"{name} {said} at {format_seconds(done_s)}{after}"
     if record.started_s is None:
         return f"{name} never started: it waited {format_seconds(record.waited_s)} for {count} accelerators"
     if record.state == "queued":
@@ -113,49 +112,12 @@ def _of_run(record: JobRecord, run: TrainingPlan, now_s: float) -> str:
     if done <= 0:  # in its first attempt it may be starting still
         kept_none = f"{name} has kept no work of {format_seconds(now_s)}, in {record.attempts} attempts"
         return kept_none if record.attempts > 1 else ""
-    return _of_deadline(record, run.deadline_s, done, now_s)
-
-
-def _of_deadline(record: JobRecord, deadline_s: float | None, done: float, now_s: float) -> str:
-    """That it came too late, or will at its pace so far; "": neither, or there is no deadline."""
-    if deadline_s is None:
+    takes_s = now_s / done if done_s is None else done_s
+    if deadline_s is None or takes_s <= deadline_s:
         return ""
-    due = f"its deadline is {format_seconds(deadline_s)}"
-    if record.completion_s is not None:
-        took = f"{record.job_id} was complete after {format_seconds(record.completion_s)}"
-        return f"{took}, {due}" if record.completion_s > deadline_s else ""
-    takes_s = now_s / done
-    takes = f"{record.job_id} takes {format_seconds(takes_s)} at its pace of {format_seconds(now_s)}"
-    return f"{takes}, {due}" if takes_s > deadline_s else ""
-
-
-def _of_serving(result: simulated.TrainingFigures) -> tuple[str, ...]:
-    """That serving lacked more of its accelerator-hours than a promise at p95 leaves over."""
-    needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
-    if shortfall_h <= UNANSWERED_FRACTION_MAX * needed_h:
-        return ()
-    had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
-    return (f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least",)
-
-
-def job_alarms(result: simulated.TrainingFigures) -> list[str]:
-    """One line each: jobs that were turned away or gave up, none that ran, work that was not kept."""
-    found, total = [], sum(result.outcomes.values())
-    refused_count, gave_up_count = result.outcomes.get("refused", 0), result.outcomes.get("gave-up", 0)
-    if refused_count:
-        found.append(
-            f"{refused_count:,} of {total:,} jobs were refused: too large for it, or its queue was full"
-        )
-    if gave_up_count:
-        found.append(f"{gave_up_count:,} of {total:,} jobs gave up, failing again and again")
-    ran = bool(result.queue_s_p95)
-    if total > refused_count and not ran:
-        found.append(f"none of {total:,} jobs started")
-    if ran and result.goodput_fraction < KEPT_FRACTION_MIN:
-        kept, least = max(0.0, round(100 * result.goodput_fraction, 3)), 100 * KEPT_FRACTION_MIN
-        held = "of the time that jobs held accelerators"
-        found.append(f"goodput: {kept:g} % {held} is work kept, {least:.0f} % at least")
-    return found
+    pace = f"takes {format_seconds(takes_s)} at its pace of {format_seconds(now_s)}"
+    took = pace if done_s is None else f"was complete after {format_seconds(done_s)}"
+    return f"{name} {took}, its deadline is {format_seconds(deadline_s)}"
 
 
 HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, it is told
@@ -202,7 +164,7 @@ def training_figures(
     """The schema's figures. `run`: the plan's, where it is among the jobs; `files`: of the largest job."""
     return replace(
         result.figures,
-        runs=tuple(_run(record) for record in watch.own),
+        runs=tuple(map(_run, watch.own)),
         step=step,
         checkpoint_files_count=files.files_count,
         checkpoint_metadata_s=files.metadata_s,
@@ -212,18 +174,18 @@ def training_figures(
         ),
         preempted_lost_s_max=watch.preempted_lost_s_max,
         split=split,
-        alarms=(*job_alarms(result.figures), *_alarms(result, step, files)),
+        alarms=tuple(_alarms(result, step, files)),
         missed=missed_goals(result.figures, watch.own, run),
     )
 
 
 def _run(record: JobRecord) -> simulated.RunFigures:
-    ended = record.ended_s is not None and record.started_s is not None
+    started_s, ended_s = record.started_s, record.ended_s
     return simulated.RunFigures(
         name=record.job_id,
         state=record.state,
         waited_s=record.waited_s,
-        train_s=(record.ended_s or 0.0) - (record.started_s or 0.0) if ended else None,
+        train_s=None if started_s is None or ended_s is None else ended_s - started_s,
         completion_s=record.completion_s,
         tokens_per_s=record.tokens_per_s,
         samples_per_s=record.samples_per_s,
@@ -231,9 +193,24 @@ def _run(record: JobRecord) -> simulated.RunFigures:
 
 
 def _alarms(result: ClusterResult, step: simulated.StepFigures | None, files: CheckpointFiles) -> list[str]:
-    """One line each: a node that holds the others up, a long tail of steps, a throttled checkpoint."""
-    found = []
-    for node_id, waited_h in list(result.figures.pace_setters.items())[:1]:
+    """One line each: jobs that were turned away, gave up or never ran, work that was not kept, a node that
+    holds the others up, a long tail of steps, a throttled checkpoint."""
+    figures, found = result.figures, list[str]()
+    total, refused_count = sum(figures.outcomes.values()), figures.outcomes.get("refused", 0)
+    gave_up_count, ran = figures.outcomes.get("gave-up", 0), bool(figures.queue_s_p95)
+    if refused_count:
+        found.append(
+            f"{refused_count:,} of {total:,} jobs were refused: too large for it, or its queue was full"
+        )
+    if gave_up_count:
+        found.append(f"{gave_up_count:,} of {total:,} jobs gave up, failing again and again")
+    if total > refused_count and not ran:
+        found.append(f"none of {total:,} jobs started")
+    if ran and figures.goodput_fraction < KEPT_FRACTION_MIN:
+        kept, least = max(0.0, round(100 * figures.goodput_fraction, 3)), 100 * KEPT_FRACTION_MIN
+        held = "of the time that jobs held accelerators"
+        found.append(f"goodput: {kept:g} % {held} is work kept, {least:.0f} % at least")
+    for node_id, waited_h in list(figures.pace_setters.items())[:1]:
         if waited_h > HELD_UP_FRACTION * result.capacity_h:
             found.append(
                 f"{node_id} sets the pace: others wait {waited_h:,.0f} accelerator-h for its links or devices"

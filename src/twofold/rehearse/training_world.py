@@ -13,7 +13,7 @@ from twofold.contracts.rows import read_jobs
 from twofold.contracts.spec import ClusterChange, ClusterJobs, Scenario
 from twofold.core import DAY_S, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device
-from twofold.rehearse.faults import NODE_NAME, node_losses, repaired, slow_nodes
+from twofold.rehearse.faults import NODE_NAME, node_losses, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.twin.cluster import (
     SHAPES,
@@ -113,7 +113,9 @@ def cluster_world(
     if change.failures_per_node_per_s is not None:
         per_accelerator_h = change.failures_per_node_per_s * 3600.0 / site.per_node_count
         faults = faults.scaled(per_accelerator_h / faults.failures_per_accelerator_h)
-    faults = repaired(faults, change)
+    if "repair_s" in change.model_fields_set:  # of causes that are repaired
+        causes = (replace(each, repair_s=each.repair_s and change.repair_s) for each in faults.causes)
+        faults = replace(faults, causes=tuple(causes))
     store = change.storage_bytes_per_s or (run.run.checkpoints.storage_bytes_per_s if run else None)
     part = device(catalog.accelerator(run.machine.accelerator if run else "H100-SXM"), constants)
     whole = power_factor(constants)
@@ -122,6 +124,12 @@ def cluster_world(
     each_bytes = CHECKPOINT_BYTES_PER_ACCELERATOR
     if run is not None and size is not None:  # over those that write it
         each_bytes = size / run.machine.accelerator_count
+    serving = None
+    if change.serving:  # what it needs day after day, and what its autoscaler asks for a little earlier
+        days = [number * DAY_S for number in range(ceil(horizon_s / DAY_S))]
+        needed = tuple((day_s + each.at_s, each.accelerators) for day_s in days for each in change.serving)
+        asked = {max(0.0, at_s - LEAD_S): count for at_s, count in needed}  # several may fall on the first
+        serving = ServingLoad(needed, tuple(sorted(asked.items())))
     return ClusterWorld(
         nodes=(NodeGroup(NODE_NAME, nodes, site.per_node_count),),
         new_brain=new_brain,
@@ -142,25 +150,12 @@ def cluster_world(
             bytes_per_s=store or STORE_BYTES_PER_S_PER_NODE * nodes,
             operations_per_s=change.metadata_per_s or inf,
         ),
-        serving=_serving(change, horizon_s),
+        serving=serving,
         quotas=site.shares if len(site.shares) > 1 else None,
         idle_w=float(part.power_w(0.0)) * whole,
         busy_w=float(part.power_w(1.0)) * whole,
         seed=seed,
     )
-
-
-def _serving(change: ClusterChange, horizon_s: float) -> ServingLoad | None:
-    """What serving needs, day after day, and what its autoscaler asks for a little earlier."""
-    if not change.serving:
-        return None
-    days = ceil(horizon_s / DAY_S)
-    needed = tuple(
-        (day * DAY_S + demand.at_s, demand.accelerators) for day in range(days) for demand in change.serving
-    )
-    asked = tuple((max(0.0, at_s - LEAD_S), count) for at_s, count in needed)
-    first = dict(asked)  # several may fall on the first second
-    return ServingLoad(needed, tuple(sorted(first.items())))
 
 
 def check_cluster_ends(world: ClusterWorld, change: ClusterChange) -> None:
@@ -192,7 +187,22 @@ def check_cluster_ends(world: ClusterWorld, change: ClusterChange) -> None:
 
 def jobs_of(site: Site, world: ClusterWorld) -> Iterator[JobArrival]:
     """The plan's run at the first second, and the scenario's jobs, in order of time."""
-    change, own = site.change, [_plan_job(site, site.run)] if site.run else []
+    change, run, own = site.change, site.run, list[JobArrival]()
+    if run is not None:
+        # It keeps its steps and its work per node: on more nodes it reads more in the same time.
+        scale = site.run_count / run.machine.accelerator_count
+        own.append(
+            JobArrival(
+                submit_s=0.0,
+                duration_s=run.run.compute_s.value,
+                accelerator_count=site.run_count,
+                team=PLAN_TEAM,
+                job_id=run.name,
+                priority=1,
+                tokens=(run.tokens or 0.0) * scale,
+                samples=(run.samples or 0.0) * scale,
+            )
+        )
     given = sorted(
         (
             JobArrival(job.at_s, job.for_s, job.accelerators, job.team, priority=job.priority)
@@ -202,11 +212,9 @@ def jobs_of(site: Site, world: ClusterWorld) -> Iterator[JobArrival]:
         key=lambda job: job.submit_s,
     )
     others: Iterator[JobArrival] = iter(())
-    jobs = change.jobs
-    if jobs is not None and jobs.trace is not None:
-        others = traced_jobs(jobs.trace)
-    elif jobs is not None:
-        others = generate_jobs(_drawn_jobs(jobs, site, world))
+    if change.jobs is not None:
+        trace = change.jobs.trace
+        others = traced_jobs(trace) if trace else generate_jobs(_drawn_jobs(change.jobs, site, world))
     return merge(own, given, others, key=lambda job: job.submit_s)
 
 
@@ -221,21 +229,6 @@ def traced_jobs(path: Path) -> Iterator[JobArrival]:
         if row.state != "pending":
             count, state = max(1, ceil(row.accelerator_count)), ends.get(row.state, JobEnd.COMPLETED)
             yield JobArrival(row.submit_s, row.duration_s, count, row.team, state)
-
-
-def _plan_job(site: Site, run: TrainingPlan) -> JobArrival:
-    """It keeps its steps and its work per node: on more nodes it reads more in the same time."""
-    scale = site.run_count / run.machine.accelerator_count
-    return JobArrival(
-        submit_s=0.0,
-        duration_s=run.run.compute_s.value,
-        accelerator_count=site.run_count,
-        team=PLAN_TEAM,
-        job_id=run.name,
-        priority=1,
-        tokens=(run.tokens or 0.0) * scale,
-        samples=(run.samples or 0.0) * scale,
-    )
 
 
 def _drawn_jobs(jobs: ClusterJobs, site: Site, world: ClusterWorld) -> JobTraffic:

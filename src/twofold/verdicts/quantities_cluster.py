@@ -10,8 +10,8 @@ from twofold.answer import given
 from twofold.core import InfeasibleError, ValueRefusedError
 from twofold.inference import Lengths, Slo, TrafficClass, regimes, shared_load
 from twofold.perf import ENGINES
+from twofold.rehearse import Ring, rising_shares, step_parts
 from twofold.training import straggler_loss_fraction
-from twofold.twin.cluster import Ring, rising_shares, step_parts
 from twofold.twin.serving import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
 from twofold.verdicts.world import MissingFigure, World, one_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules
+from twofold.policy.gate import Beliefs, Gate, GateSettings
 from twofold.policy.gate.events import (
     Cancel,
     Cause,
@@ -43,6 +43,7 @@ from twofold.policy.gate.settings import (
     DegradationSettings,
     HedgeSettings,
     LimitSettings,
+    PoolRules,
     PoolScaling,
     QueueSettings,
     Rate,

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from twofold.policy.gate import Beliefs, GateSettings, PoolRules
-from twofold.policy.gate.settings import home_pool, pools_for
+from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate.settings import PoolRules, home_pool, pools_for
 
 
 @pytest.mark.parametrize(

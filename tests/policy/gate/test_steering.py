@@ -14,7 +14,7 @@ import pytest
 
 from twofold.core import from_data
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings, PoolRules, Routing
+from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
 from twofold.policy.gate.events import (
     BeliefsChanged,
     Cause,
@@ -52,6 +52,7 @@ from twofold.policy.gate.settings import (
     ForecastSettings,
     LimitSettings,
     OutlierSettings,
+    PoolRules,
     PoolScaling,
     QueueSettings,
     Rate,

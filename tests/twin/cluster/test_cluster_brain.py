@@ -28,7 +28,6 @@ from twofold.twin.cluster import (
     CheckpointStore,
     ClusterResult,
     ClusterWorld,
-    FaultRates,
     JobArrival,
     JobRecord,
     NodeGroup,
@@ -39,7 +38,7 @@ from twofold.twin.cluster import (
     simulate_cluster,
 )
 from twofold.twin.cluster.jobs import JobEnd
-from twofold.twin.cluster.types import CauseRate, Use
+from twofold.twin.cluster.types import CauseRate, FaultRates, Use
 
 DAY_S = 86_400.0
 PLAIN = ClusterSettings()

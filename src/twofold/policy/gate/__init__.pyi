@@ -6,5 +6,4 @@ from .chance import scrambled as scrambled
 from .gate import Gate as Gate
 from .settings import Beliefs as Beliefs
 from .settings import GateSettings as GateSettings
-from .settings import PoolRules as PoolRules
 from .settings import Routing as Routing

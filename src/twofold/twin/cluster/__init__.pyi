@@ -1,9 +1,4 @@
 from .cluster import simulate_cluster as simulate_cluster
-from .collectives import Ring as Ring
-from .collectives import StepParts as StepParts
-from .collectives import jittered_step as jittered_step
-from .collectives import rising_shares as rising_shares
-from .collectives import step_parts as step_parts
 from .faults import published_rates as published_rates
 from .jobs import SHAPES as SHAPES
 from .jobs import JobArrival as JobArrival
@@ -15,7 +10,6 @@ from .types import CheckpointStore as CheckpointStore
 from .types import ClusterMachine as ClusterMachine
 from .types import ClusterResult as ClusterResult
 from .types import ClusterWorld as ClusterWorld
-from .types import FaultRates as FaultRates
 from .types import JobRecord as JobRecord
 from .types import NodeGroup as NodeGroup
 from .types import NodeLoss as NodeLoss

@@ -55,15 +55,15 @@ class StepTable:
         return StepTable, self._given
 
     @classmethod
-    def from_service_table(cls, table: ServiceTable, step_factor: float = 1.0) -> "StepTable":
-        """The same numbers as plain floats; every step takes `step_factor` times as long."""
+    def from_service_table(cls, table: ServiceTable) -> "StepTable":
+        """The same numbers as plain floats."""
         return cls(
             table.prefill_tokens.tolist(),
             table.decode_sequences.tolist(),
             table.context_tokens.tolist(),
-            (table.grid_s * step_factor).tolist(),
+            table.grid_s.tolist(),
             table.attended_tokens.tolist(),
-            (table.further_s * step_factor).tolist(),
+            table.further_s.tolist(),
             int(table.kv_tokens),
         )
 

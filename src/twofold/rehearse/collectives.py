@@ -22,17 +22,15 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class JitteredStep:
-    """What the collective and the step take under some jitter."""
+    """What a step takes under some jitter."""
 
-    collective_s_p50: float
-    collective_s_p99: float
     step_s_p50: float
     step_s_p99: float
     inflation_fraction: float  # of the p99 step over the undisturbed one
 
 
 @dataclass(frozen=True, slots=True)
-class StepParts:
+class StepAtSize:
     """What a step waits for at one size of the job."""
 
     accelerator_count: int
@@ -87,18 +85,12 @@ def jittered_step(ring: Ring, jitter_fraction: float, seed: int = 0, repeat_coun
     late = np.abs(generator.standard_normal((repeat_count, ring.rank_count))).max(axis=1)
     step_s = ring.compute_s * (1 + jitter_fraction * late) + collective_s
     p99_s = float(np.quantile(step_s, 0.99))
-    return JitteredStep(
-        float(np.median(collective_s)),
-        float(np.quantile(collective_s, 0.99)),
-        float(np.median(step_s)),
-        p99_s,
-        p99_s / still_s - 1,
-    )
+    return JitteredStep(float(np.median(step_s)), p99_s, p99_s / still_s - 1)
 
 
 def step_parts(
     ring: Ring, jitter_fraction: float, input_s: float, seed: int = 0, repeat_count: int = 50
-) -> StepParts:
+) -> StepAtSize:
     """The undisturbed collective, what jitter adds to it, and how long the step waits for its input.
 
     `input_s` is how long that takes to read; computing hides it up to its own time.
@@ -109,19 +101,17 @@ def step_parts(
     disturbed_s = float(ring_reduce_s(ring, jitter_fraction, generator, repeat_count).mean())
     late = np.abs(generator.standard_normal((repeat_count, count))).max(axis=1).mean()
     sync_s = disturbed_s - still_s + ring.compute_s * jitter_fraction * float(late)
-    return StepParts(count, ring.compute_s, still_s, max(0.0, input_s - ring.compute_s), sync_s)
+    return StepAtSize(count, ring.compute_s, still_s, max(0.0, input_s - ring.compute_s), sync_s)
 
 
-def rising_shares(parts: Sequence[StepParts]) -> tuple[RisingShare, ...]:
+def rising_shares(parts: Sequence[StepAtSize]) -> tuple[RisingShare, ...]:
     """Which parts' shares of the step rise by more than five points, and from which size (R-142)."""
     found = []
-    for name in ("communication_s", "input_s", "sync_s"):
-        shares = [
-            getattr(row, name) / (row.compute_s + row.communication_s + row.input_s + row.sync_s)
-            for row in parts
-        ]
+    wholes_s = [row.compute_s + row.communication_s + row.input_s + row.sync_s for row in parts]
+    for name in ("communication", "input", "sync"):
+        shares = [getattr(row, f"{name}_s") / whole_s for row, whole_s in zip(parts, wholes_s, strict=True)]
         for row, share in zip(parts, shares, strict=True):
             if share > shares[0] + ALARM_SHARE_RISE:
-                found.append(RisingShare(name.removesuffix("_s"), row.accelerator_count, share, shares[0]))
+                found.append(RisingShare(name, row.accelerator_count, share, shares[0]))
                 break
     return tuple(found)

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from twofold.perf import Network, collectives
+from twofold.rehearse.collectives import (
+    Ring,
+    StepAtSize,
+    jittered_step,
+    ring_reduce_s,
+    rising_shares,
+    step_parts,
+)
 from twofold.rehearse.training_figures import ALARM_INFLATION_FRACTION
-from twofold.twin.cluster import Ring, StepParts, jittered_step, rising_shares, step_parts
-from twofold.twin.cluster.collectives import ring_reduce_s
 
 RING = Ring(payload_bytes=1e9, rank_count=64, link_bytes_per_s=50e9, hop_latency_s=5e-6, compute_s=0.5)
 
@@ -45,7 +51,7 @@ def test_jitter_raises_the_tail_and_rings_beyond_five_percent() -> None:  # R-01
     assert tails == sorted(tails)
     assert ALARM_INFLATION_FRACTION == 0.05
     assert rows[1].inflation_fraction < ALARM_INFLATION_FRACTION < rows[-1].inflation_fraction
-    assert all(row.collective_s_p99 >= row.collective_s_p50 for row in rows)
+    assert all(row.step_s_p99 >= row.step_s_p50 for row in rows)
 
 
 def test_a_fault_that_grows_with_scale_is_found_at_the_size_where_it_was_put() -> None:
@@ -63,4 +69,4 @@ def test_a_shared_store_shows_as_input() -> None:
 
 
 def test_equal_shares_at_all_sizes_are_no_fault() -> None:
-    assert rising_shares([StepParts(n, 1.0, 0.3, 0.1, 0.1) for n in (8, 64, 512)]) == ()
+    assert rising_shares([StepAtSize(n, 1.0, 0.3, 0.1, 0.1) for n in (8, 64, 512)]) == ()
