@@ -9,7 +9,7 @@ from twofold.portfolio.problem import Campaign, CampaignOption, PortfolioProblem
 from twofold.portfolio.programme import run
 from twofold.portfolio.prune import calendar_of, pruned, with_mean_hours
 from twofold.portfolio.solve import bound_usd, solve
-from twofold.portfolio.solve_model import programme_of
+from twofold.portfolio.solve_model import case_of
 
 from .conftest import make_demand, make_offer
 
@@ -95,8 +95,7 @@ def test_the_merged_problem_costs_what_the_whole_one_costs(seed: int) -> None:
     nudge = 1e-7 * np.arange(6 * 24).reshape(6, 24)
     demand = replace(problem.demands[0], rate_per_s=problem.demands[0].rate_per_s - nudge)
     apart = replace(problem, demands=(demand,))
-    programme, _ = programme_of(apart, calendar_of(apart))
-    whole = run(programme, 0.0, 20.0)
+    whole = run(case_of(apart).programme, 0.0, 20.0)
     assert merged and whole.finished
     assert merged.usd == pytest.approx(whole.usd, rel=1e-4)
 

@@ -24,10 +24,9 @@ from twofold.portfolio.problem import (
     ServingRate,
 )
 from twofold.portfolio.programme import Known
-from twofold.portfolio.prune import cheapest_usd_per_request
 from twofold.portfolio.rehearse import Rehearsing, rehearsed
 from twofold.portfolio.report import portfolio_of
-from twofold.portfolio.solve import Effort, is_possible, solve
+from twofold.portfolio.solve import Effort, is_possible, solve, unserved
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 
 LIMIT_S = 120.0  # a guard: effort ends the search much sooner, and the same on every machine
@@ -185,21 +184,6 @@ def _campaigns(
 def _is_dense(choice: TrainingChoice, options: tuple[CampaignOption, ...]) -> bool:
     short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
     return choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
-
-
-def unserved(problem: PortfolioProblem) -> tuple[str, ...]:
-    """Demands and runs that no offer can take at all, whatever it costs: they conflict with nothing else."""
-    alone = [
-        f"class {each.name}"
-        for each in problem.demands
-        if each.rate_per_s.max() > 0 and cheapest_usd_per_request(problem, each.name) == float("inf")
-    ]
-    alone += [
-        f"batch {each.name}"
-        for each in problem.batches
-        if each.requests_per_day.max() > 0 and cheapest_usd_per_request(problem, each.name) == float("inf")
-    ]
-    return (*alone, *(f"run {each.name}" for each in problem.campaigns if not each.options))
 
 
 def conflict(problem: PortfolioProblem) -> tuple[str, ...]:

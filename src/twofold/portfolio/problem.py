@@ -202,7 +202,6 @@ class PortfolioAnswer:
     usd: float  # of the weeks of the plan
     bound_usd: float  # no answer is cheaper
     finished: bool  # False: time was up, and `gap_fraction` is what is left
-    seconds: float
     held_units: Floats  # (offers, weeks): leased by the week or longer, or owned
     started_units: Floats  # (offers, weeks): of them, leases that begin
     hourly_units: Floats  # (offers, weeks, hours): by the hour, for serving

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,12 +19,17 @@ class Programme:
     cost_usd: Floats
     lower: Floats
     upper: Floats
-    integer: NDArray[np.bool_]
+    integer: Mask
     row_lower: Floats
     row_upper: Floats
     row_starts: Ints
     columns: Ints
     values: Floats
+
+    @property
+    def row_of(self) -> Ints:
+        """The row of each value."""
+        return np.repeat(np.arange(len(self.row_lower)), np.diff(self.row_starts))
 
 
 @dataclass(slots=True)
@@ -32,7 +38,7 @@ class Builder:
 
     column_count: int = 0
     row_count: int = 0
-    _columns: list[tuple[Floats, Floats, Floats, NDArray[np.bool_]]] = field(default_factory=list)
+    _columns: list[tuple[Floats, Floats, Floats, Mask]] = field(default_factory=list)
     _bounds: list[tuple[Floats, Floats]] = field(default_factory=list)
     _entries: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
 
@@ -118,39 +124,10 @@ def run(
         settings["mip_max_nodes"] = nodes
     for name, value in settings.items():
         solver.setOptionValue(name, value)
-    solver.passModel(_lp(programme, relaxed))
-    if start is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = start.tolist()
-        solver.setSolution(solution)
-    solver.run()
-    status = solver.getModelStatus()
-    kinds = highspy.HighsModelStatus
-    info = solver.getInfo()
-    feasible = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
-    values = np.array(solver.getSolution().col_value) if feasible else None
-    whole = bool(np.any(programme.integer)) and len(relaxed) < int(programme.integer.sum())
-    bound = info.mip_dual_bound if whole else info.objective_function_value
-    return Solved(
-        values,
-        float(info.objective_function_value) if feasible else np.inf,
-        float(bound),
-        status == kinds.kOptimal,
-        status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible),
-    )
-
-
-def _lp(programme: Programme, relaxed: Any) -> Any:
-    import highspy
-
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(programme.cost_usd), len(programme.row_lower)
-    model.col_cost_, model.col_lower_, model.col_upper_ = (
-        programme.cost_usd,
-        programme.lower,
-        _infinite(programme.upper),
-    )
-    model.row_lower_, model.row_upper_ = _infinite(programme.row_lower), _infinite(programme.row_upper)
+    model.col_cost_, model.col_lower_, model.col_upper_ = programme.cost_usd, programme.lower, programme.upper
+    model.row_lower_, model.row_upper_ = programme.row_lower, programme.row_upper
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     model.a_matrix_.start_ = programme.row_starts.astype(np.int32)
     model.a_matrix_.index_ = programme.columns.astype(np.int32)
@@ -158,17 +135,23 @@ def _lp(programme: Programme, relaxed: Any) -> Any:
     whole = programme.integer.copy()
     whole[np.asarray(relaxed, int)] = False
     if np.any(whole):
-        kinds = highspy.HighsVarType
-        model.integrality_ = [kinds.kInteger if each else kinds.kContinuous for each in whole]
-    return model
-
-
-def _infinite(values: Floats) -> Floats:
-    import highspy
-
-    bounded = values.copy()
-    bounded[np.isposinf(values)], bounded[np.isneginf(values)] = highspy.kHighsInf, -highspy.kHighsInf
-    return bounded
+        types = highspy.HighsVarType
+        model.integrality_ = [types.kInteger if each else types.kContinuous for each in whole]
+    solver.passModel(model)
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = start.tolist()
+        solver.setSolution(solution)
+    solver.run()
+    status, kinds, info = solver.getModelStatus(), highspy.HighsModelStatus, solver.getInfo()
+    feasible = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
+    return Solved(
+        np.array(solver.getSolution().col_value) if feasible else None,
+        float(info.objective_function_value) if feasible else np.inf,
+        float(info.mip_dual_bound if np.any(whole) else info.objective_function_value),
+        status == kinds.kOptimal,
+        status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible),
+    )
 
 
 def breaks(programme: Programme, values: Floats) -> bool:
@@ -180,16 +163,13 @@ def breaks(programme: Programme, values: Floats) -> bool:
     return bool(np.any(sums > programme.row_upper + room) or np.any(sums < programme.row_lower - room))
 
 
-Mask = NDArray[np.bool_]
 # Of the free columns: a limit that holds so many, and no few, binds all parts, as a budget does.
 LONG_FRACTION, LONG_COUNT = 0.1, 50
 DIGITS = 9  # to which numbers of two parts that count as equal agree
 
-
 Solver = Callable[[Programme], Solved]
-Known = dict[
-    tuple[bytes, ...], tuple[Solved, float]
-]  # parts with values or without any, and their scale of money
+# Parts with values or without any, and their scale of money.
+Known = dict[tuple[bytes, ...], tuple[Solved, float]]
 
 
 def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver, known: Known) -> Solved:
@@ -227,17 +207,19 @@ def _key(part: Programme, scale: float) -> tuple[bytes, ...]:
 
 def _parts(programme: Programme, values: Floats, free: Mask) -> Iterator[tuple[Programme, Ints]]:
     """Each part as a programme of its own, and which columns it has."""
-    rows = len(programme.row_lower)
-    row_of = np.repeat(np.arange(rows), np.diff(programme.row_starts))
+    rows, row_of = len(programme.row_lower), programme.row_of
     fixed = np.where(free[programme.columns], 0.0, programme.values * values[programme.columns])
     shift = np.bincount(row_of, fixed, minlength=rows)
     kept = free[programme.columns] & (programme.values != 0.0)
     counts = np.bincount(row_of[kept], minlength=rows)
     long = counts > max(LONG_FRACTION * np.count_nonzero(free), LONG_COUNT)
     long &= np.isneginf(programme.row_lower)
-    if _is_split(programme, kept & ~long[row_of], row_of, free):
-        kept &= ~long[row_of]
-    label = _labels(len(free), row_of[kept], programme.columns[kept], rows)
+    short = kept & ~long[row_of]
+    label = _labels(len(free), row_of[short], programme.columns[short], rows)
+    if len(np.unique(label[free])) > 1:
+        kept = short
+    else:  # without long rows too all hang together
+        label = _labels(len(free), row_of[kept], programme.columns[kept], rows)
     row_label = np.full(rows, -1)
     row_label[row_of[kept]] = label[programme.columns[kept]]
     for number in np.unique(label[free]):
@@ -261,12 +243,6 @@ def _parts(programme: Programme, values: Floats, free: Mask) -> Iterator[tuple[P
             ),
             columns,
         )
-
-
-def _is_split(programme: Programme, kept: Mask, row_of: Ints, free: Mask) -> bool:
-    """Whether what is left without long rows falls into more than one part."""
-    label = _labels(len(free), row_of[kept], programme.columns[kept], len(programme.row_lower))
-    return len(np.unique(label[free])) > 1
 
 
 def _labels(column_count: int, rows: Ints, columns: Ints, row_count: int) -> Ints:

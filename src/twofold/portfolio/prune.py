@@ -7,17 +7,20 @@ Hours are merged where every demand is equal in every week; weeks where nothing 
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil, inf
 
 import numpy as np
 
 from twofold.portfolio.problem import (
     DAY_H,
+    DAYS_PER_WEEK,
     WEEK_H,
     Campaign,
     CampaignOption,
     CapacityOffer,
     Demand,
+    Floats,
     PortfolioProblem,
     ServingRate,
     admitted,
@@ -26,6 +29,7 @@ from twofold.portfolio.problem import (
     is_metered,
     unit_usd_per_h,
 )
+from twofold.portfolio.programme import Ints, Mask
 
 MEAN_HOURS = 6  # kinds of hours of a rough problem
 
@@ -35,8 +39,51 @@ class Calendar:
     """Weeks and hours of a problem, each merged with those that are equal to it."""
 
     blocks: tuple[tuple[int, int], ...]  # (first week, weeks)
-    alike: tuple[int, ...]  # by block: a number that blocks share whose hours are served alike
+    alike: tuple[int, ...]  # by block: its kind; hours of blocks of one kind are served alike
     hour_groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def first_weeks(self) -> Ints:
+        return np.array([first for first, _ in self.blocks], np.int64)
+
+    @property
+    def group_hours(self) -> Ints:
+        return np.array([len(hours) for hours in self.hour_groups], np.int64)
+
+    @property
+    def kind_of(self) -> Ints:
+        return np.array(self.alike, np.int64)
+
+    @property
+    def first_of(self) -> Ints:
+        """One block of each kind."""
+        return np.unique(self.kind_of, return_index=True)[1]
+
+    @property
+    def period_h(self) -> Ints:
+        """Hours that each (block, group) stands for in the plan."""
+        block_weeks = np.array([weeks for _, weeks in self.blocks], np.int64)
+        return np.asarray(DAYS_PER_WEEK * block_weeks[:, None] * self.group_hours[None, :])
+
+    @property
+    def kind_h(self) -> Floats:
+        """Hours that each (kind, group) stands for in the plan."""
+        hours = np.zeros((len(self.first_of), len(self.hour_groups)))
+        np.add.at(hours, self.kind_of, self.period_h)
+        return hours
+
+    def blocks_within(self, first_week: int, end_week: int) -> Mask:
+        """Which blocks lie in these weeks."""
+        return np.array([first_week <= first < end_week for first, _ in self.blocks], bool)
+
+    def weeks(self, values: Floats) -> Floats:
+        """Blocks back to every week."""
+        return np.repeat(values, [weeks for _, weeks in self.blocks], axis=0)
+
+    def hours(self, values: Floats) -> Floats:
+        """(blocks, groups) back to every week and hour."""
+        groups = {hour: number for number, hours in enumerate(self.hour_groups) for hour in hours}
+        return np.asarray(self.weeks(values)[:, [groups[hour] for hour in range(DAY_H)]])
 
 
 def pruned(problem: PortfolioProblem, held: Collection[str] = ()) -> PortfolioProblem:
@@ -74,9 +121,25 @@ def part_of(problem: PortfolioProblem, names: set[str]) -> PortfolioProblem:
     )
 
 
-def _by_price(problem: PortfolioProblem) -> list["_Table"]:
-    tables = [_Table(offer, problem.rates, problem) for offer in problem.offers]
-    return sorted(tables, key=lambda each: (unit_usd_per_h(each.offer), each.offer.name))
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One offer with what it can do, for comparing."""
+
+    offer: CapacityOffer
+    rates: list[ServingRate]
+    options: list[tuple[str, CampaignOption]]  # with their campaigns
+
+
+def _by_price(problem: PortfolioProblem) -> list[_Table]:
+    options = [(each.name, option) for each in problem.campaigns for option in each.options]
+    return [
+        _Table(
+            offer,
+            [rate for rate in problem.rates if rate.offer == offer.name],
+            [each for each in options if each[1].offer == offer.name],
+        )
+        for offer in sorted(problem.offers, key=lambda each: (unit_usd_per_h(each), each.name))
+    ]
 
 
 def _serving_kept(problem: PortfolioProblem, rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
@@ -93,12 +156,11 @@ def _serving_kept(problem: PortfolioProblem, rates: tuple[ServingRate, ...]) -> 
     return tuple(rate for rate in rates if rate.offer not in beaten)
 
 
-def _serves_better(one: "_Table", other: "_Table", problem: PortfolioProblem) -> bool:
+def _serves_better(one: _Table, other: _Table, problem: PortfolioProblem) -> bool:
     """Whether so many units of the one as carry what a unit of the other does cost no more than it."""
-    a, b = one.offer, other.offer
-    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
+    if not _stands_for(one.offer, other.offer, problem):
         return False
-    ratios = [
+    most = max(
         min(
             (
                 rate.rate_per_unit_per_s / mine.rate_per_unit_per_s
@@ -108,9 +170,17 @@ def _serves_better(one: "_Table", other: "_Table", problem: PortfolioProblem) ->
             default=inf,
         )
         for rate in other.rates
-    ]
-    most = max(ratios)
-    return most < inf and max(1, ceil(most - 1e-9)) * unit_usd_per_h(a) <= unit_usd_per_h(b)
+    )
+    if most == inf:
+        return False
+    return max(1, ceil(most - 1e-9)) * unit_usd_per_h(one.offer) <= unit_usd_per_h(other.offer)
+
+
+def _stands_for(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
+    """Whether the one is of the other's kind, and to be had in every week in which the other is."""
+    weeks = problem.week_count
+    there = a.first_week <= b.first_week and end_of(a, weeks) >= end_of(b, weeks)
+    return there and _is_of_kind(a, b, problem)
 
 
 def _is_of_kind(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
@@ -118,12 +188,6 @@ def _is_of_kind(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -
     return (problem.platform_limit is None or a.accelerator == b.accelerator) and (
         problem.provider_limit is None or a.provider == b.provider
     )
-
-
-def _is_there(a: CapacityOffer, b: CapacityOffer, problem: PortfolioProblem) -> bool:
-    """Whether the one is to be had in every week in which the other is."""
-    weeks = problem.week_count
-    return a.first_week <= b.first_week and end_of(a, weeks) >= end_of(b, weeks)
 
 
 def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaign:
@@ -134,47 +198,37 @@ def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaig
     """
     offers = {offer.name: offer for offer in problem.offers}
     options = [option for option in campaign.options if option.offer in offers]
-    free = [
-        option
-        for option in options
-        if is_hourly(offers[option.offer])
-        and offers[option.offer].unit_limit is None
-        and _ends_in_time(campaign, option, offers[option.offer], problem.week_count)
-    ]
 
     def usd(option: CampaignOption) -> float:
         return unit_usd_per_h(offers[option.offer]) * option.unit_h + option.extra_usd
 
-    free.sort(key=lambda option: (usd(option), option.offer, option.units))
+    def is_alike(one: CampaignOption, other: CampaignOption) -> bool:
+        return _is_of_kind(offers[one.offer], offers[other.offer], problem)
+
+    def is_smaller(one: CampaignOption, other: CampaignOption) -> bool:
+        """Whether it takes no more of a held offer's units, in no more time and for no more money."""
+        if one.offer != other.offer or one.extra_usd > other.extra_usd or one.wall_h > other.wall_h:
+            return False
+        return one.units <= other.units if campaign.dense else one.unit_h <= other.unit_h
+
     cheapest: list[CampaignOption] = []  # of each kind, where kinds count
-    for option in free:
-        if not any(_is_of_kind(offers[other.offer], offers[option.offer], problem) for other in cheapest):
+    for option in sorted(options, key=lambda option: (usd(option), option.offer, option.units)):
+        offer = offers[option.offer]
+        unlimited = is_hourly(offer) and offer.unit_limit is None
+        new = not any(is_alike(other, option) for other in cheapest)
+        if new and unlimited and _ends_in_time(campaign, option, offer, problem.week_count):
             cheapest.append(option)
-    chosen = set(cheapest)
     kept: list[CampaignOption] = []
     for option in options:
-        own = offers[option.offer]
-        if option in chosen:
-            kept.append(option)
-        elif is_hourly(own):
-            if not any(
-                _is_of_kind(offers[other.offer], own, problem) and usd(other) <= usd(option)
-                for other in cheapest
-            ):
-                kept.append(option)
-        elif not any(
-            other is not option and other.offer == option.offer and _is_smaller(other, option, campaign)
-            for other in kept
-        ):
+        if is_hourly(offers[option.offer]):
+            needless = option not in cheapest and any(
+                is_alike(other, option) and usd(other) <= usd(option) for other in cheapest
+            )
+        else:
+            needless = any(is_smaller(other, option) for other in kept)
+        if not needless:
             kept.append(option)
     return replace(campaign, options=tuple(kept))
-
-
-def _is_smaller(one: CampaignOption, other: CampaignOption, campaign: Campaign) -> bool:
-    """Whether an option takes no more of a held offer's units than another, in no more time."""
-    if one.extra_usd > other.extra_usd or one.wall_h > other.wall_h:
-        return False
-    return one.units <= other.units if campaign.dense else one.unit_h <= other.unit_h
 
 
 def _ends_in_time(campaign: Campaign, option: CampaignOption, offer: CapacityOffer, week_count: int) -> bool:
@@ -193,14 +247,15 @@ def calendar_of(problem: PortfolioProblem) -> Calendar:
     stacked = np.concatenate(columns)
     groups: dict[bytes, list[int]] = {}
     for hour in range(DAY_H):
-        groups.setdefault(np.ascontiguousarray(stacked[:, hour]).tobytes(), []).append(hour)
-    starts = _block_starts(problem)
-    ends = [*starts[1:], problem.week_count]
-    return Calendar(
-        tuple((start, end - start) for start, end in zip(starts, ends, strict=True)),
-        _alike(problem, starts),
-        tuple(tuple(hours) for hours in groups.values()),
-    )
+        groups.setdefault(stacked[:, hour].tobytes(), []).append(hour)
+    weeks = problem.week_count
+    starts = kinds = list(range(weeks))
+    if not any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
+        starts = _block_starts(problem)
+        kinds = _kinds(problem, starts)
+    # Else a lease may end inside any run of equal weeks.
+    blocks = [(start, end - start) for start, end in pairwise([*starts, weeks])]
+    return Calendar(tuple(blocks), tuple(kinds), tuple(map(tuple, groups.values())))
 
 
 def with_mean_hours(problem: PortfolioProblem) -> PortfolioProblem:
@@ -231,25 +286,24 @@ def with_mean_hours(problem: PortfolioProblem) -> PortfolioProblem:
 
 def _block_starts(problem: PortfolioProblem) -> list[int]:
     weeks = problem.week_count
-    if any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
-        return list(range(weeks))  # a lease may end inside any run of equal weeks
     edges = {0}
     for campaign in problem.campaigns:
-        if not is_contested(problem, campaign):
-            continue  # wherever it is put, nothing else changes
-        inside = range(campaign.first_week, ceil(campaign.end_week) + 1)
-        edges |= set(inside) if campaign.dense else {inside[0], inside[-1]}
+        if is_contested(problem, campaign):  # else nothing changes, wherever it is put
+            inside = range(campaign.first_week, ceil(campaign.end_week) + 1)
+            edges |= set(inside) if campaign.dense else {inside[0], inside[-1]}
     for offer in problem.offers:
         edges |= {offer.first_week, end_of(offer, weeks)}
-    for week in range(1, weeks):
-        same = all(
-            np.array_equal(each.rate_per_s[week], each.rate_per_s[week - 1]) for each in problem.demands
-        )
-        same &= all(
-            each.requests_per_day[week] == each.requests_per_day[week - 1] for each in problem.batches
-        )
-        edges |= set() if same else {week}
+    for series in _by_week(problem):
+        edges |= {week for week in range(1, weeks) if not np.array_equal(series[week], series[week - 1])}
     return sorted(edge for edge in edges if 0 <= edge < weeks)
+
+
+def _by_week(problem: PortfolioProblem) -> list[Floats]:
+    """What is asked, by week."""
+    return [
+        *(each.rate_per_s for each in problem.demands),
+        *(each.requests_per_day for each in problem.batches),
+    ]
 
 
 def is_contested(problem: PortfolioProblem, campaign: Campaign) -> bool:
@@ -273,15 +327,12 @@ def _is_wanted(problem: PortfolioProblem, campaign: Campaign, offer: CapacityOff
     )
 
 
-def _alike(problem: PortfolioProblem, starts: list[int]) -> tuple[int, ...]:
+def _kinds(problem: PortfolioProblem, starts: list[int]) -> list[int]:
     """Blocks of equal demand whose held units are equal whatever is decided: one answer serves them all.
 
     Where a dense run may take held or limited units, a block stands alone. A run that may pause changes
     nothing: an hour rented for it costs what an hour more for serving does.
     """
-    weeks = problem.week_count
-    if any(0 < offer.minimum_weeks < weeks for offer in problem.offers):
-        return tuple(range(len(starts)))
     numbers: dict[tuple[object, ...], int] = {}
     found = []
     for start in starts:
@@ -291,14 +342,13 @@ def _alike(problem: PortfolioProblem, starts: list[int]) -> tuple[int, ...]:
             and is_contested(problem, campaign)
             for campaign in problem.campaigns
         )
-        key: tuple[object, ...] = (
+        key = (
             start if contested else -1,
-            *[each.rate_per_s[start].tobytes() for each in problem.demands],
-            *[float(each.requests_per_day[start]) for each in problem.batches],
-            *[offer.first_week <= start < end_of(offer, weeks) for offer in problem.offers],
+            *[series[start].tobytes() for series in _by_week(problem)],
+            *[offer.first_week <= start < end_of(offer, problem.week_count) for offer in problem.offers],
         )
         found.append(numbers.setdefault(key, len(numbers)))
-    return tuple(found)
+    return found
 
 
 def _best_variants(rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
@@ -313,31 +363,13 @@ def _best_variants(rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
     return tuple(kept)
 
 
-class _Table:
-    """One offer with what it can do, for comparing."""
-
-    def __init__(
-        self, offer: CapacityOffer, rates: tuple[ServingRate, ...], problem: PortfolioProblem
-    ) -> None:
-        self.offer = offer
-        self.rates = [rate for rate in rates if rate.offer == offer.name]
-        self.options: list[tuple[str, CampaignOption]] = [
-            (each.name, option)
-            for each in problem.campaigns
-            for option in each.options
-            if option.offer == offer.name
-        ]
-
-
 def _beats(one: _Table, other: _Table, problem: PortfolioProblem) -> bool:
     a, b = one.offer, other.offer
-    if a.unit_limit is not None or is_metered(a) != is_metered(b) or a.tenure == "owned":
-        return False
-    if not _is_of_kind(a, b, problem) or not _is_there(a, b, problem):
+    if a.unit_limit is not None or is_metered(a) != is_metered(b) or "owned" in (a.tenure, b.tenure):
         return False
     # By the hour, a campaign's hours are billed as they are; by the week, whole weeks: hours beat weeks.
     longer = not is_hourly(a) and (is_hourly(b) or a.minimum_weeks > b.minimum_weeks)
-    if longer or b.tenure == "owned" or unit_usd_per_h(a) > unit_usd_per_h(b):
+    if longer or unit_usd_per_h(a) > unit_usd_per_h(b) or not _stands_for(a, b, problem):
         return False
     return all(
         any(
@@ -356,17 +388,4 @@ def _beats(one: _Table, other: _Table, problem: PortfolioProblem) -> bool:
             for name, mine in one.options
         )
         for campaign, option in other.options
-    )
-
-
-def cheapest_usd_per_request(problem: PortfolioProblem, demand: str) -> float:
-    """The least that a request costs on any offer, used without a break; infinite where none can."""
-    prices = {offer.name: unit_usd_per_h(offer) for offer in problem.offers}
-    return min(
-        (
-            rate.usd_per_request + prices[rate.offer] / 3600.0 / rate.rate_per_unit_per_s
-            for rate in admitted(problem)
-            if rate.demand == demand and rate.offer in prices
-        ),
-        default=inf,
     )

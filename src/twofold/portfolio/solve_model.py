@@ -6,14 +6,13 @@ Rows     demand is served; a day's batch is done; units carry what runs on them;
          limits of units, money, platforms and providers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
 from twofold.portfolio.problem import (
-    DAYS_PER_WEEK,
     HOUR_S,
     WEEK_H,
     Batch,
@@ -21,6 +20,7 @@ from twofold.portfolio.problem import (
     CampaignOption,
     CapacityOffer,
     Demand,
+    Floats,
     PortfolioProblem,
     ServingRate,
     admitted,
@@ -30,10 +30,8 @@ from twofold.portfolio.problem import (
     paid_weeks,
     unit_usd_per_h,
 )
-from twofold.portfolio.programme import Builder, Ints, Programme
-from twofold.portfolio.prune import Calendar, is_contested
-
-KindOf = Callable[[CapacityOffer], str]
+from twofold.portfolio.programme import Builder, Ints, Mask, Programme
+from twofold.portfolio.prune import Calendar, calendar_of, is_contested
 
 
 @dataclass(slots=True)
@@ -48,105 +46,98 @@ class Columns:
     paused: list[tuple[Campaign, CampaignOption, Ints, Ints]] = field(default_factory=list)
     rented: list[tuple[Campaign, CampaignOption, int]] = field(default_factory=list)
     shortage: dict[str, Ints] = field(default_factory=dict)
-    relaxed: list[Ints] = field(default_factory=list)  # whole units that a first pass may leave fractional
+
+    @property
+    def units(self) -> Ints:
+        """Units that are held, each number once."""
+        return _flat(self.held.values())
+
+    @property
+    def hours(self) -> Ints:
+        """Units by the hour, which a first pass may leave in fractions."""
+        return _flat(self.hourly.values())
+
+    @property
+    def working(self) -> set[str]:
+        """Offers whose units do hours of work: a dense run that takes some changes the hours of its weeks."""
+        serving = {rate.offer for rate, _ in self.served} | {option.offer for _, option, *_ in self.paused}
+        return serving & (set(self.held) | set(self.hourly))
 
 
-@dataclass(slots=True)
+def _flat(parts: Iterable[Ints]) -> Ints:
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *map(np.ravel, parts)]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A problem with its programme, and where to find the programme's decisions."""
+
+    problem: PortfolioProblem
+    calendar: Calendar
+    programme: Programme
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
 class _Model:
     problem: PortfolioProblem
     calendar: Calendar
-    build: Builder
-    columns: Columns
-    block_weeks: Ints
-    first_weeks: Ints
-    group_hours: Ints
-    capacity: dict[str, Ints]  # offer → rows (blocks, groups)
-    alike: Ints  # by block
-    first_of: Ints  # by kind of blocks: one of them
+    offers: dict[str, CapacityOffer]
+    build: Builder = field(default_factory=Builder)
+    columns: Columns = field(default_factory=Columns)
+    capacity: dict[str, Ints] = field(default_factory=dict)  # offer → rows (blocks, groups)
+    # By work: the most requests per second, of a batch in its shortest hour, by block and group.
+    most_per_s: dict[str, Floats] = field(default_factory=dict)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.block_weeks), len(self.group_hours)
-
-    @property
-    def period_h(self) -> np.ndarray:
-        """Hours that each (block, group) stands for in the plan."""
-        hours: np.ndarray = DAYS_PER_WEEK * self.block_weeks[:, None] * self.group_hours[None, :]
-        return hours
-
-    @property
-    def kinds(self) -> tuple[int, int]:
-        """Kinds of blocks that are served alike, and hour groups."""
-        return len(self.first_of), len(self.group_hours)
-
-    @property
-    def kind_h(self) -> np.ndarray:
-        """Hours that each (kind, group) stands for in the plan."""
-        hours = np.zeros(self.kinds)
-        np.add.at(hours, self.alike, self.period_h)
-        return hours
-
-    def blocks_within(self, first_week: int, end_week: int) -> np.ndarray:
-        """Which blocks lie in these weeks."""
-        inside: np.ndarray = (self.first_weeks >= first_week) & (self.first_weeks < end_week)
-        return inside
+    def there(self, offer: CapacityOffer) -> Mask:
+        """In which blocks an offer is to be had."""
+        return self.calendar.blocks_within(offer.first_week, end_of(offer, self.problem.week_count))
 
 
-def programme_of(problem: PortfolioProblem, calendar: Calendar) -> tuple[Programme, Columns]:
-    """The programme, and where to find its decisions."""
-    model = _Model(
-        problem,
-        calendar,
-        Builder(),
-        Columns(),
-        np.array([weeks for _, weeks in calendar.blocks], np.int64),
-        np.array([first for first, _ in calendar.blocks], np.int64),
-        np.array([len(hours) for hours in calendar.hour_groups], np.int64),
-        {},
-        np.array(calendar.alike, np.int64),
-        np.unique(calendar.alike, return_index=True)[1],
-    )
+def case_of(problem: PortfolioProblem) -> Case:
+    """A problem's programme, its equal weeks and hours merged."""
+    model = _Model(problem, calendar_of(problem), {offer.name: offer for offer in problem.offers})
     for offer in problem.offers:
         if not is_metered(offer):
             _add_units(model, offer)
-    rates = [rate for rate in admitted(problem) if rate.offer in {offer.name for offer in problem.offers}]
     for demand in problem.demands:
-        _add_demand(model, demand, [rate for rate in rates if rate.demand == demand.name])
+        _add_demand(model, demand)
     for batch in problem.batches:
-        _add_batch(model, batch, [rate for rate in rates if rate.demand == batch.name])
+        _add_batch(model, batch)
     for campaign in problem.campaigns:
         (_add_dense if campaign.dense else _add_pausing)(model, campaign)
     for offer in problem.offers:
         if is_hourly(offer) and offer.unit_limit is not None:
-            _limit_hourly(model, offer)
+            _limit_hourly(model, offer, offer.unit_limit)
     if problem.platform_limit is not None:
         _limit_kinds(model, problem.platform_limit, lambda offer: offer.accelerator)
     if problem.provider_limit is not None:
         _limit_kinds(model, problem.provider_limit, lambda offer: offer.provider)
+    build, columns = model.build, model.columns
     if problem.budget_usd is not None:
-        _limit_budget(model, problem.budget_usd)
-    return model.build.built(), model.columns
-
-
-def _offer(model: _Model, name: str) -> CapacityOffer:
-    return next(offer for offer in model.problem.offers if offer.name == name)
+        cost = build.costs_usd()
+        for short in columns.shortage.values():
+            cost[short.ravel()] = 0.0  # it has a price and is not paid
+        used = np.flatnonzero(cost)
+        build.put(build.rows((), -inf, problem.budget_usd), used, cost[used])
+    return Case(problem, model.calendar, build.built(), columns)
 
 
 def _add_units(model: _Model, offer: CapacityOffer) -> None:
     """Columns of an offer's units, and the rows that what runs on them will fill."""
-    weeks, build = model.problem.week_count, model.build
+    weeks, build, calendar = model.problem.week_count, model.build, model.calendar
     price, limit = unit_usd_per_h(offer), inf if offer.unit_limit is None else float(offer.unit_limit)
-    there = model.blocks_within(offer.first_week, end_of(offer, weeks))
+    there = model.there(offer)
     if is_hourly(offer) and not any(rate.offer == offer.name for rate in model.problem.rates):
         return  # it only trains: what runs rent has columns of its own
-    rows = build.rows(model.shape, -inf, 0.0)
+    rows = build.rows(calendar.period_h.shape, -inf, 0.0)
     model.capacity[offer.name] = rows
     if is_hourly(offer):
-        upper = np.where(there, limit, 0.0)[model.first_of, None]
-        units = build.add(model.kinds, price * model.kind_h, upper, whole=True)
-        build.put(rows, units[model.alike], -1.0)
-        model.columns.hourly[offer.name] = units[model.alike]
-        model.columns.relaxed.append(units)
+        upper = np.where(there, limit, 0.0)[calendar.first_of, None]
+        kinds = build.add(calendar.kind_h.shape, price * calendar.kind_h, upper, whole=True)
+        units = kinds[calendar.kind_of]
+        build.put(rows, units, -1.0)
+        model.columns.hourly[offer.name] = units
         return
     if offer.tenure == "owned" or offer.minimum_weeks >= weeks:
         # One number for the whole plan: a commitment costs as much wherever it begins, so it begins at once.
@@ -160,7 +151,7 @@ def _add_units(model: _Model, offer: CapacityOffer) -> None:
     model.columns.held[offer.name] = units
 
 
-def _add_leases(model: _Model, offer: CapacityOffer, upper: np.ndarray) -> Ints:
+def _add_leases(model: _Model, offer: CapacityOffer, upper: Floats) -> Ints:
     """Units by week: those of a week are no fewer than began in the least weeks before."""
     weeks, build, price = model.problem.week_count, model.build, unit_usd_per_h(offer)
     units = build.add((weeks,), price * WEEK_H, upper, whole=True)
@@ -178,41 +169,46 @@ def _add_leases(model: _Model, offer: CapacityOffer, upper: np.ndarray) -> Ints:
     return units
 
 
-def _serve(model: _Model, rate: ServingRate, hours: np.ndarray, reserve_ratio: float) -> Ints:
-    """Requests per second of one demand on one offer, which take their part of its units."""
-    offer, build = _offer(model, rate.offer), model.build
-    there = model.blocks_within(offer.first_week, end_of(offer, model.problem.week_count))
-    upper = np.where(there[model.first_of, None] & hours[None, :], inf, 0.0)
-    requests = model.kind_h * HOUR_S
-    columns = build.add(model.kinds, rate.usd_per_request * requests, upper)
-    if not is_metered(offer):
-        share = reserve_ratio / rate.rate_per_unit_per_s
-        build.put(model.capacity[offer.name], columns[model.alike], share)
-    model.columns.served.append((rate, columns[model.alike]))
-    return columns
+def _serve(
+    model: _Model, work: str, rows: Ints, per_request: Floats | float, hours: Mask, reserve: float
+) -> None:
+    """Requests per second of some work on every offer that may do it, which take their part of its units."""
+    build, calendar = model.build, model.calendar
+    for rate in admitted(model.problem):
+        if rate.demand != work or rate.offer not in model.offers:
+            continue
+        offer = model.offers[rate.offer]
+        upper = np.where(model.there(offer)[calendar.first_of, None] & hours[None, :], inf, 0.0)
+        columns = build.add(upper.shape, rate.usd_per_request * calendar.kind_h * HOUR_S, upper)
+        if not is_metered(offer):
+            share = reserve / rate.rate_per_unit_per_s
+            build.put(model.capacity[offer.name], columns[calendar.kind_of], share)
+        model.columns.served.append((rate, columns[calendar.kind_of]))
+        build.put(rows, columns, per_request)
 
 
-def _add_demand(model: _Model, demand: Demand, rates: list[ServingRate]) -> None:
-    first_weeks = model.first_weeks[model.first_of]
-    wanted = demand.rate_per_s[first_weeks][:, [hours[0] for hours in model.calendar.hour_groups]]
-    rows = model.build.rows(model.kinds, wanted, wanted)
-    for rate in rates:
-        columns = _serve(model, rate, np.ones(model.shape[1], bool), demand.reserve_ratio)
-        model.build.put(rows, columns, 1.0)
+def _add_demand(model: _Model, demand: Demand) -> None:
+    build, calendar = model.build, model.calendar
+    groups = [hours[0] for hours in calendar.hour_groups]
+    wanted = demand.rate_per_s[calendar.first_weeks[calendar.first_of]][:, groups]
+    rows = build.rows(wanted.shape, wanted, wanted)
+    _serve(model, demand.name, rows, 1.0, np.ones(len(groups), bool), demand.reserve_ratio)
     price = model.problem.shortage_usd_per_request
     if price is not None:
-        short = model.build.add(model.kinds, price * model.kind_h * HOUR_S, wanted)
-        model.build.put(rows, short, 1.0)
-        model.columns.shortage[demand.name] = short[model.alike]
+        short = build.add(wanted.shape, price * calendar.kind_h * HOUR_S, wanted)
+        build.put(rows, short, 1.0)
+        model.columns.shortage[demand.name] = short[calendar.kind_of]
+    model.most_per_s[demand.name] = wanted[calendar.kind_of]
 
 
-def _add_batch(model: _Model, batch: Batch, rates: list[ServingRate]) -> None:
-    wanted = batch.requests_per_day[model.first_weeks[model.first_of]]
-    rows = model.build.rows((model.kinds[0],), wanted, wanted)
-    hours = np.array([group[0] in batch.hours for group in model.calendar.hour_groups])
-    for rate in rates:
-        columns = _serve(model, rate, hours, 1.0)
-        model.build.put(rows[:, None], columns, HOUR_S * model.group_hours[None, :])
+def _add_batch(model: _Model, batch: Batch) -> None:
+    calendar = model.calendar
+    wanted = batch.requests_per_day[calendar.first_weeks[calendar.first_of]]
+    rows = model.build.rows(wanted.shape, wanted, wanted)
+    allowed = np.array([group[0] in batch.hours for group in calendar.hour_groups])
+    group_s = HOUR_S * calendar.group_hours.astype(float)
+    _serve(model, batch.name, rows[:, None], group_s[None, :], allowed, 1.0)
+    model.most_per_s[batch.name] = wanted[calendar.kind_of, None] / HOUR_S / calendar.group_hours[None, :]
 
 
 def _add_dense(model: _Model, campaign: Campaign) -> None:
@@ -220,7 +216,7 @@ def _add_dense(model: _Model, campaign: Campaign) -> None:
     build, weeks = model.build, model.problem.week_count
     chosen = build.rows((), 1.0, 1.0)
     for option in campaign.options:
-        offer = _offer(model, option.offer)
+        offer = model.offers[option.offer]
         price = unit_usd_per_h(offer) * option.unit_h if is_hourly(offer) else 0.0
         first = max(campaign.first_week, offer.first_week)
         last = campaign.last_start(option, end_of(offer, weeks))
@@ -230,23 +226,23 @@ def _add_dense(model: _Model, campaign: Campaign) -> None:
             column = build.add((), price + option.extra_usd, 1.0, whole=True)
             build.put(chosen, column, 1.0)
             if not is_hourly(offer):
-                active = model.blocks_within(week, week + option.weeks)
+                active = model.calendar.blocks_within(week, week + option.weeks)
                 build.put(model.capacity[offer.name][active], column, float(option.units))
             model.columns.starts.append((campaign, option, week, int(column)))
 
 
 def _add_pausing(model: _Model, campaign: Campaign) -> None:
     """The whole of a campaign out of what held units leave idle, and of hours rented for it."""
-    build, weeks = model.build, model.problem.week_count
+    build, weeks, calendar = model.build, model.problem.week_count, model.calendar
     done = build.rows((), 1.0, 1.0)
     for option in campaign.options:
-        offer = _offer(model, option.offer)
+        offer = model.offers[option.offer]
         first = max(campaign.first_week, offer.first_week)
         end = min(int(campaign.end_week), end_of(offer, weeks))
         moved = option.extra_usd / option.unit_h
         if not is_hourly(offer):
-            inside = np.flatnonzero(model.blocks_within(first, end))
-            hours = model.period_h[inside]
+            inside = np.flatnonzero(calendar.blocks_within(first, end))
+            hours = calendar.period_h[inside]
             idle = build.add(hours.shape, moved * hours, float(option.units))
             build.put(done, idle, hours / option.unit_h)
             build.put(model.capacity[offer.name][inside], idle, 1.0)
@@ -260,18 +256,18 @@ def _add_pausing(model: _Model, campaign: Campaign) -> None:
             model.columns.rented.append((campaign, option, int(rented)))
 
 
-def _limit_hourly(model: _Model, offer: CapacityOffer) -> None:
+def _limit_hourly(model: _Model, offer: CapacityOffer, limit: int) -> None:
     """Units by the hour and those of dense campaigns together are no more than can be had."""
-    rows = model.build.rows(model.shape, -inf, float(offer.unit_limit or 0))
+    rows = model.build.rows(model.calendar.period_h.shape, -inf, float(limit))
     if offer.name in model.columns.hourly:
         model.build.put(rows, model.columns.hourly[offer.name], 1.0)
     for _, option, week, column in model.columns.starts:
         if option.offer == offer.name:
-            active = model.blocks_within(week, week + option.weeks)
+            active = model.calendar.blocks_within(week, week + option.weeks)
             model.build.put(rows[active], column, float(option.units))
 
 
-def _limit_kinds(model: _Model, limit: int, kind_of: KindOf) -> None:
+def _limit_kinds(model: _Model, limit: int, kind_of: Callable[[CapacityOffer], str]) -> None:
     """At most so many different kinds of offers: a kind that is used costs one of them."""
     build, used = model.build, model.columns
     kinds = sorted({kind_of(offer) for offer in model.problem.offers})
@@ -280,41 +276,20 @@ def _limit_kinds(model: _Model, limit: int, kind_of: KindOf) -> None:
     for choice in picked.values():
         build.put(total, choice, 1.0)
     for rate, columns in used.served:  # no request is served on a kind that is not chosen
-        kind = picked[kind_of(_offer(model, rate.offer))]
-        rows = build.rows(model.shape, -inf, 0.0)
+        rows = build.rows(columns.shape, -inf, 0.0)
         build.put(rows, columns, 1.0)
-        build.put(rows, kind, -_most_per_s(model, rate.demand))
-    for _, option, _, column in used.starts:
+        build.put(rows, picked[kind_of(model.offers[rate.offer])], -model.most_per_s[rate.demand])
+    done: list[
+        tuple[CampaignOption, Ints | int, Floats | float]
+    ] = [  # a part of a run for one of each column
+        *((option, column, 1.0) for _, option, _, column in used.starts),
+        *(
+            (option, columns, model.calendar.period_h[inside] / option.unit_h)
+            for _, option, inside, columns in used.paused
+        ),
+        *((option, column, 1.0 / option.unit_h) for _, option, column in used.rented),
+    ]
+    for option, column, share in done:
         row = build.rows((), -inf, 0.0)
-        build.put(row, column, 1.0)
-        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
-    for _, option, inside, columns in used.paused:
-        row = build.rows((), -inf, 0.0)
-        build.put(row, columns, model.period_h[inside] / option.unit_h)
-        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
-    for _, option, column in used.rented:
-        row = build.rows((), -inf, 0.0)
-        build.put(row, column, 1.0 / option.unit_h)
-        build.put(row, picked[kind_of(_offer(model, option.offer))], -1.0)
-
-
-def _most_per_s(model: _Model, name: str) -> np.ndarray:
-    """The most requests per second of a demand, or of a batch in its shortest hour, by block and group."""
-    for demand in model.problem.demands:
-        if demand.name == name:
-            groups = [hours[0] for hours in model.calendar.hour_groups]
-            most: np.ndarray = demand.rate_per_s[model.first_weeks][:, groups]
-            return most
-    batch = next(each for each in model.problem.batches if each.name == name)
-    daily = batch.requests_per_day[model.first_weeks]
-    return np.asarray(daily[:, None] / HOUR_S / model.group_hours[None, :])
-
-
-def _limit_budget(model: _Model, budget_usd: float) -> None:
-    """All costs together; shortages have a price but are not paid."""
-    cost = model.build.costs_usd()
-    for columns in model.columns.shortage.values():
-        cost[columns.ravel()] = 0.0
-    row = model.build.rows((), -inf, budget_usd)
-    used = np.flatnonzero(cost)
-    model.build.put(row, used, cost[used])
+        build.put(row, column, share)
+        build.put(row, picked[kind_of(model.offers[option.offer])], -1.0)
