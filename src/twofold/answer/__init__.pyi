@@ -64,7 +64,6 @@ from .supply_rules import may_host as may_host
 from .supply_rules import offered_where_asked as offered_where_asked
 from .supply_rules import wider_notes as wider_notes
 from .training_choice import TrainingChoice as TrainingChoice
-from .training_choice import Trial as Trial
 from .training_choice import trial as trial
 from .training_choice import trial_of_size as trial_of_size
 from .training_estimate import TrainingEstimate as TrainingEstimate

@@ -13,7 +13,6 @@ from twofold.portfolio.problem import (
     DAY_H,
     HOUR_S,
     WEEK_H,
-    Campaign,
     CampaignOption,
     CapacityOffer,
     Floats,
@@ -40,34 +39,46 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class _Half:
+    """What each half of a plan would need of an offer."""
+
     offer: CapacityOffer
     usd_per_unit: float  # of the plan's weeks at list price
     training_units: int  # at once, at most; 0: none of the runs
     dense_by_week: Floats  # of them, units of runs that hold what they have from start to end
     missed: tuple[str, ...]  # runs that no size of it ends in time
-    serving_units: float
+    serving_units: float  # infinite where a class cannot run
+
+    def serving_count(self, load: float = 1.0) -> int:
+        """Whole units to serve so many times the planned load."""
+        return ceil(self.serving_units * load - 1e-9)
+
+    def sized(self, units: int) -> str:
+        return f"{units} × {self.offer.accelerator_count} {self.offer.accelerator}"
 
 
 def two_fleets(problem: PortfolioProblem) -> Fleet | None:
     """The cheapest machines for each half, each fleet as large as its half ever needs it."""
     halves = _halves(problem)
-    training = _cheapest(halves, problem, "training")
-    serving = _cheapest(halves, problem, "serving")
+    training = min(
+        (half for half in halves if half.training_units > 0),
+        key=lambda half: (len(half.missed), half.training_units * half.usd_per_unit, half.offer.name),
+        default=None,
+    )
+    serving = min(
+        (half for half in halves if problem.work_names and half.serving_units < inf),
+        key=lambda half: (ceil(half.serving_units) * half.usd_per_unit, half.offer.name),
+        default=None,
+    )
     if (training is None and problem.campaigns) or (serving is None and problem.work_names):
         return None
-    fleets = [each for each in (training, serving) if each is not None]
-    if not fleets:
+    if training is None and serving is None:
         return None
-    texts = []
-    if training:
-        texts.append(f"{_sized(training.offer, training.training_units)} to train")
-    if serving:
-        texts.append(f"{_sized(serving.offer, ceil(serving.serving_units - 1e-9))} to serve")
+    texts = [f"{training.sized(training.training_units)} to train"] if training else []
+    texts += [f"{serving.sized(serving.serving_count())} to serve"] if serving else []
 
     def usd_at(load: float) -> float:
         trains = training.usd_per_unit * training.training_units if training else 0.0
-        serves = serving.usd_per_unit * ceil(serving.serving_units * load - 1e-9) if serving else 0.0
-        return trains + serves
+        return trains + (serving.usd_per_unit * serving.serving_count(load) if serving else 0.0)
 
     return Fleet(
         " + ".join(texts),
@@ -90,21 +101,17 @@ def one_cluster(problem: PortfolioProblem) -> Fleet | None:
     if not able or not (problem.campaigns and problem.work_names):
         return None
 
-    def units(half: _Half, load: float) -> int:
-        return max(half.training_units, ceil(half.serving_units * load - 1e-9))
+    def units(half: _Half, load: float = 1.0) -> int:
+        return max(half.training_units, half.serving_count(load))
 
-    best = min(
-        able,
-        key=lambda half: (len(half.missed), units(half, 1.0) * half.usd_per_unit, half.offer.name),
-    )
-    size = units(best, 1.0)
-    short = int(np.count_nonzero(size - best.dense_by_week < best.serving_units - 1e-9))
+    best = min(able, key=lambda half: (len(half.missed), units(half) * half.usd_per_unit, half.offer.name))
+    size = units(best)
     return Fleet(
-        _sized(best.offer, size),
+        best.sized(size),
         size * best.usd_per_unit,
         best.training_units,
         best.serving_units,
-        short,
+        int(np.count_nonzero(size - best.dense_by_week < best.serving_units - 1e-9)),
         best.missed,
         lambda load: units(best, load) * best.usd_per_unit,
     )
@@ -131,14 +138,15 @@ def _halves(problem: PortfolioProblem) -> list[_Half]:
         and offer.first_week == 0
         and end_of(offer, problem.week_count) == problem.week_count
     ]
-    hourly = [offer for offer in listed if offer.term == "on_demand"] or listed
-    return [_half(problem, offer) for offer in hourly]
-
-
-def _half(problem: PortfolioProblem, offer: CapacityOffer) -> _Half:
-    units, dense, missed = _trained(problem, offer)
-    price = offer.usd_per_unit_h * (1 + offer.support_fraction) * WEEK_H * problem.week_count
-    return _Half(offer, price, units, dense, missed, _serving_units(problem, offer))
+    return [
+        _Half(
+            offer,
+            offer.usd_per_unit_h * (1 + offer.support_fraction) * WEEK_H * problem.week_count,
+            *_trained(problem, offer),
+            _serving_units(problem, offer),
+        )
+        for offer in [each for each in listed if each.term == "on_demand"] or listed
+    ]
 
 
 def _trained(problem: PortfolioProblem, offer: CapacityOffer) -> tuple[int, Floats, tuple[str, ...]]:
@@ -156,7 +164,12 @@ def _trained(problem: PortfolioProblem, offer: CapacityOffer) -> tuple[int, Floa
         return float(peak), option.units, option.wall_h, start
 
     for campaign in sorted(problem.campaigns, key=lambda each: (each.end_week, each.first_week, each.name)):
-        slots = _slots(campaign, offer, problem.week_count)
+        slots = [  # every size with every week in which it may begin and still end in time
+            (option, start)
+            for option in campaign.options
+            if option.offer == offer.name
+            for start in range(campaign.first_week, campaign.last_start(option, problem.week_count) + 1)
+        ]
         if not slots:
             missed.append(campaign.name)
             continue
@@ -165,16 +178,6 @@ def _trained(problem: PortfolioProblem, offer: CapacityOffer) -> tuple[int, Floa
         if campaign.dense:
             dense[start : start + option.weeks] += option.units
     return round(float(used.max())), dense, tuple(missed)
-
-
-def _slots(campaign: Campaign, offer: CapacityOffer, week_count: int) -> list[tuple[CampaignOption, int]]:
-    """Every size of an offer with every week in which it may begin and still end in time."""
-    return [
-        (option, start)
-        for option in campaign.options
-        if option.offer == offer.name
-        for start in range(campaign.first_week, campaign.last_start(option, week_count) + 1)
-    ]
 
 
 def _serving_units(problem: PortfolioProblem, offer: CapacityOffer) -> float:
@@ -193,23 +196,3 @@ def _serving_units(problem: PortfolioProblem, offer: CapacityOffer) -> float:
         spread = batch.requests_per_day / (len(batch.hours) * HOUR_S) / rates[batch.name]
         needed[:, list(batch.hours)] += spread[:, None]
     return float(needed.max())
-
-
-def _cheapest(halves: list[_Half], problem: PortfolioProblem, which: str) -> _Half | None:
-    if which == "training":
-        able = [half for half in halves if half.training_units > 0]
-        return min(
-            able,
-            key=lambda half: (len(half.missed), half.training_units * half.usd_per_unit, half.offer.name),
-            default=None,
-        )
-    if not problem.work_names:
-        return None
-    able = [half for half in halves if half.serving_units < inf]
-    return min(
-        able, key=lambda half: (ceil(half.serving_units) * half.usd_per_unit, half.offer.name), default=None
-    )
-
-
-def _sized(offer: CapacityOffer, units: int) -> str:
-    return f"{units} × {offer.accelerator_count} {offer.accelerator}"

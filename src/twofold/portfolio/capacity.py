@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from twofold.answer import Context, ServingChoice, TrainingChoice, Trial
+from twofold.answer import Context, ServingChoice, TrainingChoice
 from twofold.core import InputError
 from twofold.inference import Fleet, PoolChoice, ReplicaCount
 from twofold.portfolio.demand import ClassDemand
@@ -47,17 +48,18 @@ def fleets_of(choice: ServingChoice) -> tuple[Fleet, ...]:
 
 def best_pool(pools: Iterable[Pooled], offer: CapacityOffer) -> Pooled | None:
     """Of the pools that a unit of an offer has room for, the one with the highest rate; None: none has."""
-    fitting = [
+    fitting = (
         pooled
         for pooled in pools
         if pooled.accelerator == offer.accelerator
         and pooled.accelerators_per_replica <= offer.accelerator_count
-    ]
-    return max(fitting, key=lambda each: _replicas(each, offer) * each.pool.limit_per_s, default=None)
+    )
+    return max(fitting, key=lambda each: _unit_per_s(each, offer), default=None)
 
 
-def _replicas(pooled: Pooled, offer: CapacityOffer) -> int:
-    return offer.accelerator_count // pooled.accelerators_per_replica
+def _unit_per_s(pooled: Pooled, offer: CapacityOffer) -> float:
+    """What the replicas that a unit has room for carry together."""
+    return offer.accelerator_count // pooled.accelerators_per_replica * pooled.pool.limit_per_s
 
 
 def reserve_of(choice: ServingChoice, class_name: str) -> float:
@@ -81,34 +83,29 @@ def serving_rates(
 ) -> list[ServingRate]:
     """What one unit of every offer carries of a class, and how late it answers."""
     pools = pools_for(choice, each.load.name)
+    tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
+    sent_bytes = context.catalog.economic("bytes of a streamed token").value
     found = []
     for node_offer in offers:
         offer = node_offer.offer
         if offer.term in MAY_VANISH and not each.load.is_batch:
             continue  # what may be taken away at any minute promises nobody an answer
-        if not stands_in(node_offer, choice.entry, context):
+        pooled = best_pool(pools, offer) if stands_in(node_offer, choice.entry, context) else None
+        if pooled is None:
             continue
-        pooled = best_pool(pools, offer)
-        if pooled is not None:
-            found.append(_rate(each, pooled, offer, context))
+        pool = pooled.pool
+        spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
+        found.append(
+            ServingRate(
+                offer.name,
+                each.name,
+                f"{pool.variant} {pool.replica.weights_format}",
+                _unit_per_s(pooled, offer) * kept_fraction(offer) / spare,
+                late_s(each, pool, offer, context),
+                tokens * sent_bytes / BYTES_PER_TB * offer.egress_usd_per_tb,
+            )
+        )
     return found
-
-
-def _rate(each: ClassDemand, pooled: Pooled, offer: CapacityOffer, context: Context) -> ServingRate:
-    pool = pooled.pool
-    per_s = _replicas(pooled, offer) * pool.limit_per_s * kept_fraction(offer)
-    spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
-    tokens = float(np.max(np.asarray(each.load.traffic.lengths.output_tokens, float)))
-    sent = context.catalog.economic("bytes of a streamed token").value
-    egress = tokens * sent / BYTES_PER_TB * offer.egress_usd_per_tb
-    return ServingRate(
-        offer.name,
-        each.name,
-        f"{pool.variant} {pool.replica.weights_format}",
-        per_s / spare,
-        late_s(each, pool, offer, context),
-        egress,
-    )
 
 
 def late_s(each: ClassDemand, pool: PoolChoice, offer: CapacityOffer, context: Context) -> float | None:
@@ -116,8 +113,7 @@ def late_s(each: ClassDemand, pool: PoolChoice, offer: CapacityOffer, context: C
     promise = promise_of(each)
     if promise is None:
         return None
-    served = getattr(pool.served, promise[0])
-    own = float(np.max(np.asarray(served.p95_s, float)))
+    own = float(np.max(np.asarray(getattr(pool.served, promise[0]).p95_s, float)))
     # The search holds its own promise; a shared pool's figures are of all its classes together.
     return min(own, promise[1]) + (way_s(each, offer, context) or 0.0)
 
@@ -126,10 +122,8 @@ def way_s(each: ClassDemand, offer: CapacityOffer, context: Context) -> float | 
     """Round trip to the users; None where they are not stated."""
     if not each.users_region:
         return None
-    if not offer.region:
-        return UNPLACED_RTT_S
     try:
-        return context.catalog.rtt_s(offer.region, each.users_region)
+        return context.catalog.rtt_s(offer.region, each.users_region) if offer.region else UNPLACED_RTT_S
     except InputError:
         return UNPLACED_RTT_S
 
@@ -137,11 +131,16 @@ def way_s(each: ClassDemand, offer: CapacityOffer, context: Context) -> float | 
 def training_options(
     choice: TrainingChoice, offers: Iterable[NodeOffer], context: Context
 ) -> tuple[CampaignOption, ...]:
-    """Sizes that the search tried, on every offer of the same node and fabric; those that end in time."""
-    limit_s = choice.entry.time_limit_s
+    """Sizes that the search tried, on every offer of the same node and fabric; those that end in time.
+
+    Any unit of a run that is taken away stops all of them. What its checkpoints cost is the same on all
+    offers: the bill has it, as it has that of the plan's fleet.
+    """
+    limit_s = inf if choice.entry.time_limit_s is None else choice.entry.time_limit_s
+    moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
     found: dict[tuple[str, int], CampaignOption] = {}
     for trial in (choice.chosen, *choice.others):
-        if trial.run is None or (limit_s is not None and trial.run.total_s > limit_s):
+        if trial.run is None or trial.run.total_s > limit_s:
             continue
         for node_offer in offers:
             offer, node = node_offer.offer, node_offer.node
@@ -153,22 +152,13 @@ def training_options(
                 or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)
             ):
                 continue
-            option = _option(trial, offer, choice)
-            if limit_s is None or option.wall_h * HOUR_S <= limit_s:
+            lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count
+            wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
+            if wall_h * HOUR_S <= limit_s:
+                extra_usd = moved_tb * offer.egress_usd_per_tb
+                option = CampaignOption(offer.name, trial.node_count, wall_h, extra_usd)
                 found.setdefault((offer.name, trial.node_count), option)
     return tuple(found.values())
-
-
-def _option(trial: Trial, offer: CapacityOffer, choice: TrainingChoice) -> CampaignOption:
-    """A run on an offer: any of its units that is taken away stops all of them.
-
-    What its checkpoints cost is the same on all offers: the bill has it, as it has that of the plan's fleet.
-    """
-    assert trial.run
-    lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count
-    wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
-    moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
-    return CampaignOption(offer.name, trial.node_count, wall_h, moved_tb * offer.egress_usd_per_tb)
 
 
 def moved_weights_tb(parameters: float, kind: str) -> float:

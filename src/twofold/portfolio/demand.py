@@ -5,16 +5,14 @@ from datetime import date, timedelta
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twofold.answer import ClassLoad, ServingChoice
 from twofold.contracts.spec import MonthName, Service, Spec, TrainingRun
 from twofold.core import DAY_S
-from twofold.portfolio.problem import Batch, Demand
+from twofold.portfolio.problem import DAY_H, DAYS_PER_WEEK, Batch, Demand, Floats
 from twofold.twin.serving import Profile, hourly_weights
 
-Floats = NDArray[np.float64]
-WEEK_COUNT, DAY_H, DAYS = 52, 24, 7
+WEEK_COUNT = 52
 MONTHS: tuple[str, ...] = get_args(MonthName)
 
 
@@ -60,8 +58,7 @@ def demand_of(
     mean = each.load.mean_rate_per_s * each.share_fraction
     peak_ratio = each.load.peak_per_s / max(each.load.mean_rate_per_s, 1e-12)
     day = np.resize(np.array(hourly_weights(Profile(traffic.profile), peak_ratio)[:DAY_H]), DAY_H)
-    rate = mean * seasons(spec)[:, None] * day[None, :]
-    return Demand(each.name, rate, limit_s, reserve_ratio)
+    return Demand(each.name, mean * seasons(spec)[:, None] * day[None, :], limit_s, reserve_ratio)
 
 
 def batch_of(each: ClassDemand, quiet: Floats) -> Batch:
@@ -69,8 +66,7 @@ def batch_of(each: ClassDemand, quiet: Floats) -> Batch:
     window_s = each.load.traffic.slo.finish_within_s or DAY_S
     count = max(1, min(DAY_H, int(window_s // 3600.0)))
     sums = [float(np.sum(np.take(quiet, range(start, start + count), mode="wrap"))) for start in range(DAY_H)]
-    begin = int(np.argmin(sums))
-    hours = tuple(sorted((begin + step) % DAY_H for step in range(count)))
+    hours = tuple(sorted((int(np.argmin(sums)) + step) % DAY_H for step in range(count)))
     return Batch(each.name, np.full(WEEK_COUNT, each.load.mean_rate_per_s * DAY_S), hours)
 
 
@@ -88,7 +84,7 @@ def month_of(week: int, start: date | None) -> int:
     """Month of a week, from 0; a year without a first day begins in January."""
     if start is None:
         return min(11, int((week + 0.5) * 12 / WEEK_COUNT))
-    return (start + timedelta(days=DAYS * week + 3)).month - 1
+    return (start + timedelta(days=DAYS_PER_WEEK * week + 3)).month - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +98,19 @@ class Repeat:
 
 def repeats_of(run: TrainingRun, start: date | None) -> tuple[Repeat, ...]:
     """Every time of a run that begins and must end within the plan; `base`, or `tune 1`, `tune 2`, …"""
-    begins = 0
-    if run.first_day and start:
-        begins = max(0, (run.first_day - start).days // DAYS)
+    begins = max(0, (run.first_day - start).days // DAYS_PER_WEEK) if run.first_day and start else 0
     limit_s = run.time_limit_s
     if run.repeats_every_s is None:
-        end = WEEK_COUNT if limit_s is None else min(WEEK_COUNT, begins + limit_s / DAY_S / DAYS)
+        end = WEEK_COUNT if limit_s is None else min(WEEK_COUNT, begins + limit_s / DAY_S / DAYS_PER_WEEK)
         return (Repeat(run.name, begins, float(end)),)
-    every = max(1.0, run.repeats_every_s / DAY_S / DAYS)
+    every = max(1.0, run.repeats_every_s / DAY_S / DAYS_PER_WEEK)
     found = []
     number = 0
     while (first := begins + round(number * every)) + 1 <= WEEK_COUNT:
         # Without a deadline, or with one of days, a repeated run has until the next one begins.
         end = first + max(min(every, WEEK_COUNT), 1.0)
         if limit_s is not None:
-            end = min(end, first + max(1.0, limit_s / DAY_S / DAYS))
+            end = min(end, first + max(1.0, limit_s / DAY_S / DAYS_PER_WEEK))
         number += 1
         if end <= WEEK_COUNT:
             found.append(Repeat(f"{run.name} {number}", first, end))

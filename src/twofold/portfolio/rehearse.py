@@ -5,20 +5,20 @@ spares away. Where a promise breaks, more replicas are tried until it holds, and
 where much is left of every promise, fewer are tried once.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from twofold import rehearse
 from twofold.answer import Context, ServingChoice, with_fleet
 from twofold.contracts import metric_text
-from twofold.contracts.results import Rehearsal, ServicePlan, holdings
+from twofold.contracts.results import ServicePlan, holdings
 from twofold.core import format_seconds, format_usd
-from twofold.inference import PoolChoice, ReplicaCount
+from twofold.inference import ReplicaCount
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.portfolio.demand import ClassDemand
-from twofold.portfolio.problem import PortfolioAnswer, PortfolioProblem
-from twofold.portfolio.solved import HOUR_S, LEAST_UNITS
+from twofold.portfolio.problem import HOUR_S, PortfolioAnswer, PortfolioProblem
+from twofold.portfolio.solved import LEAST_UNITS
 
 if TYPE_CHECKING:
     from twofold.contracts.results import ClassFigures
@@ -84,16 +84,13 @@ class Machine:
 
     @property
     def key(self) -> Key:
-        return self.service, self.pooled.pool.classes, self.pooled.pool.offer, self.size
-
-    @property
-    def size(self) -> int:
-        return self.pooled.accelerators_per_replica
+        pool = self.pooled.pool
+        return self.service, pool.classes, pool.offer, self.pooled.accelerators_per_replica
 
     @property
     def name(self) -> str:
-        classes = "+".join(self.pooled.pool.classes)
-        return f"{self.service}.{classes} on {self.size} × {self.pooled.accelerator}"
+        size = f"{self.pooled.accelerators_per_replica} × {self.pooled.accelerator}"
+        return f"{self.service}.{'+'.join(self.pooled.pool.classes)} on {size}"
 
 
 def rehearsed(
@@ -121,7 +118,22 @@ def rehearsed(
         lambda key: _checked(by_key[key], services[key[0]], context, rehearsing),
         solve,
     )
-    return found, tuple(_row(by_key[each.key], each) for each in found.looked)  # type: ignore[index]
+    rows = []
+    for looked in found.looked:
+        machine, seen = by_key[looked.key], looked.seen  # type: ignore[index]
+        rows.append(
+            holdings.RehearsedMachine(
+                service=machine.service,
+                classes=machine.pooled.pool.classes,
+                accelerator=machine.pooled.accelerator,
+                accelerators=machine.pooled.accelerators_per_replica,
+                verdict=seen.verdict if seen else "unseen",
+                rate_ratio=seen.ratio if seen else None,
+                serves=looked.serves,
+                text=seen.text if seen else machine.name,
+            )
+        )
+    return found, tuple(rows)
 
 
 def rounds(
@@ -140,72 +152,35 @@ def rounds(
     known: dict[Hashable, TwinCheck] = {}
     lines: list[str] = []
     for number in range(1, ROUNDS_MAX + 1):
-        fresh = [key for key in _used(problem, answer, machines) if key not in known]
+        fresh = [key for key in _serving(problem, answer, machines, LEAST_SHARE) if key not in known]
         known |= {key: look(key) for key in fresh}
         told = [known[key].text for key in fresh] or ["no machine that is new"]
         lines += [f"round {number}: {format_usd(answer.usd)} of machines", *told]
         ratios = {key: known[key].ratio for key in fresh if abs(known[key].ratio - 1) > LEAST_CORRECTION}
         if not ratios:
             break
-        changed = replace(
-            problem,
-            rates=tuple(
-                replace(
-                    rate,
-                    rate_per_unit_per_s=rate.rate_per_unit_per_s
-                    * ratios.get(machines.get((rate.offer, rate.demand)), 1.0),
-                )
-                for rate in problem.rates
-            ),
-        )
+        rates = []
+        for rate in problem.rates:
+            ratio = ratios.get(machines.get((rate.offer, rate.demand)), 1.0)
+            rates.append(replace(rate, rate_per_unit_per_s=rate.rate_per_unit_per_s * ratio))
+        changed = replace(problem, rates=tuple(rates))
         again = solve(changed)
         if again is None:
             lines.append(AS_IT_WAS)
             known |= {key: replace(known[key], verdict="misses") for key in ratios if ratios[key] < 1}
             break
         problem, answer = changed, again
-    unseen = [key for key in _used(problem, answer, machines) if key not in known]
+    serving = _serving(problem, answer, machines, 0.0)
+    worth = _serving(problem, answer, machines, LEAST_SHARE)
+    unseen = [key for key in worth if key not in known]
     if unseen:
         lines.append("machines that are new in its last correction were not rehearsed")
-    if _leaves_some(problem, answer, machines, known):
+    if any(key not in worth and key not in known for key in serving):
         lines.append(f"machines that answer under {100 * LEAST_SHARE:.0f} % of a class were not looked at")
     gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
     both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
-    serving = set(_serving(problem, answer, machines, 0.0))
     looked = tuple(CheckedMachine(key, known.get(key), key in serving) for key in (*known, *unseen))
     return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
-
-
-def _row(machine: Machine, looked: CheckedMachine) -> holdings.RehearsedMachine:
-    seen = looked.seen
-    return holdings.RehearsedMachine(
-        service=machine.service,
-        classes=machine.pooled.pool.classes,
-        accelerator=machine.pooled.accelerator,
-        accelerators=machine.size,
-        verdict=seen.verdict if seen else "unseen",
-        rate_ratio=seen.ratio if seen else None,
-        serves=looked.serves,
-        text=seen.text if seen else machine.name,
-    )
-
-
-def _used(
-    problem: PortfolioProblem, answer: PortfolioAnswer, machines: Mapping[tuple[str, str], Hashable]
-) -> list[Hashable]:
-    """The machines on which the answer serves, each once, whatever offers it is rented from."""
-    return _serving(problem, answer, machines, LEAST_SHARE)
-
-
-def _leaves_some(
-    problem: PortfolioProblem,
-    answer: PortfolioAnswer,
-    machines: Mapping[tuple[str, str], Hashable],
-    known: Mapping[Hashable, TwinCheck],
-) -> bool:
-    """Whether the answer serves on machines that were not looked at because they serve so little."""
-    worth = set(_used(problem, answer, machines))
-    return any(key not in worth and key not in known for key in _serving(problem, answer, machines, 0.0))
 
 
 def _serving(
@@ -214,7 +189,7 @@ def _serving(
     machines: Mapping[tuple[str, str], Hashable],
     least_share: float,
 ) -> list[Hashable]:
-    """The machines on which the answer serves more than a share of some class."""
+    """The machines on which the answer serves more than a share of some class, each once."""
     found: list[Hashable] = []
     for number, work in enumerate(problem.work_names):
         by_offer = answer.served_per_s[:, number].sum(axis=(1, 2))
@@ -229,35 +204,38 @@ def _serving(
 
 def _checked(machine: Machine, choice: ServingChoice, context: Context, rehearsing: Rehearsing) -> TwinCheck:
     """What the twin says of a pool's replicas at the peak of its service."""
-    pooled = machine.pooled
     known = _planned_check(machine, choice, rehearsing.services.get(machine.service))
     if known is not None:
         return known
-    fleet = next(each for each in fleets_of(choice) if any(pool is pooled.pool for pool in each.pools))
+    pool = machine.pooled.pool
+    fleet = next(each for each in fleets_of(choice) if any(one is pool for one in each.pools))
     rehearsing.tell(f"rehearsing the portfolio's {machine.name}")
-    own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
-    plan = rehearsing.planned(own)
-    pool = pooled.pool
-    needed = pool.count.needed
+    plan = rehearsing.planned(choice if fleet is choice.fleet else with_fleet(choice, fleet, context))
+    name, needed = pool.classes[0], pool.count.needed
 
     def run(count: int) -> "tuple[ClassFigures, ...]":
-        name = pool.classes[0]
         pools = tuple(
             replace(each, replica_count=count + each.spare_count) if each.name == name else each
             for each in plan.pools
         )
         return rehearse.on_twin(replace(plan, pools=pools), rehearse.tables_of(choice, context), (name,))
 
+    def holds(count: int) -> bool:
+        return not any(each.missed for each in run(count))
+
     first = run(needed)
-    said = f"{machine.name} {_goals_text(first)}"
-    if _holds(first):
+    slos = [(slo, slo.simulated_s) for each in first for slo in each.slos if slo.simulated_s is not None]
+    said = _said(machine, ((o.metric, s) for o, s in slos if s < HOUR_S or o.metric == "finish_within"))
+    if not any(each.missed for each in first):
+        # Whether every latency keeps well below its limit; work of a day has no such room to show.
+        shares = [seconds / slo.limit_s for slo, seconds in slos if slo.metric != "finish_within"]
         fewer = int(needed / ROOM_RATIO)
-        if _has_room(first) and 0 < fewer < needed and _holds(run(fewer)):
+        if max(shares, default=1.0) <= ROOM_FRACTION and 0 < fewer < needed and holds(fewer):
             return TwinCheck(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
         return TwinCheck(1.0, f"{said}, holds", "holds")
     for ratio in rehearse.GROWN_RATIOS:
         more = max(needed + 1, round(needed * ratio))
-        if _holds(run(more)):
+        if holds(more):
             return TwinCheck(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
     least = 1 / rehearse.GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
     return TwinCheck(least, f"{said}, misses even at {_change(least)}", "misses")
@@ -267,57 +245,24 @@ def _change(ratio: float) -> str:
     return f"rate {100 * (ratio - 1):+.0f} %"
 
 
+def _said(machine: Machine, figures: Iterable[tuple[str, float]]) -> str:
+    texts = [f"{metric_text(metric)} {format_seconds(seconds)}" for metric, seconds in figures]
+    return f"{machine.name} {', '.join(texts) or 'nothing promised'}"
+
+
 def _planned_check(machine: Machine, choice: ServingChoice, plan: ServicePlan | None) -> TwinCheck | None:
     """What the plan's own rehearsal said of this machine; None where it rehearsed another."""
     pool = machine.pooled.pool
+    same = (pool.classes, pool.offer, pool.variant)
+    own = next((one for one in choice.fleet.pools if (one.classes, one.offer, one.variant) == same), None)
     chosen = next((each for each in plan.rehearsals if each.chosen), None) if plan else None
-    own = next((each for each in choice.fleet.pools if _is_same(each, pool)), None)
     if chosen is None or own is None:
         return None
     needed = ReplicaCount.of(pool.peak_per_s, pool.limit_per_s).needed
     ratio = needed / max(own.count.needed, 1)
-    said = f"{machine.name} {_planned_text(chosen, pool.classes)}"
+    figures = [figure for each in chosen.classes if each.name in pool.classes for figure in each.figures]
+    said = _said(machine, ((each.metric, each.value_s) for each in figures if each.value_s is not None))
     if not chosen.holds:
         return TwinCheck(ratio, f"{said}, misses", "misses")
     what = "holds" if ratio == 1 else _change(ratio)
     return TwinCheck(ratio, f"{said}, {what}", "corrected" if ratio < 1 else "holds")
-
-
-def _is_same(one: PoolChoice, other: PoolChoice) -> bool:
-    return (one.classes, one.offer, one.variant) == (other.classes, other.offer, other.variant)
-
-
-def _planned_text(rehearsal: Rehearsal, classes: tuple[str, ...]) -> str:
-    figures = [
-        f"{metric_text(figure.metric)} {format_seconds(figure.value_s)}"
-        for each in rehearsal.classes
-        if each.name in classes
-        for figure in each.figures
-        if figure.value_s is not None
-    ]
-    return ", ".join(figures) or "nothing promised"
-
-
-def _holds(classes: "tuple[ClassFigures, ...]") -> bool:
-    return not any(each.missed for each in classes)
-
-
-def _has_room(classes: "tuple[ClassFigures, ...]") -> bool:
-    """Whether every latency keeps well below its limit; work of a day has no such room to show."""
-    shares = [
-        slo.simulated_s / slo.limit_s
-        for each in classes
-        for slo in each.slos
-        if slo.simulated_s is not None and slo.metric != "finish_within"
-    ]
-    return bool(shares) and max(shares) <= ROOM_FRACTION
-
-
-def _goals_text(classes: "tuple[ClassFigures, ...]") -> str:
-    figures = [
-        f"{metric_text(slo.metric)} {format_seconds(slo.simulated_s)}"
-        for each in classes
-        for slo in each.slos
-        if slo.simulated_s is not None and (slo.simulated_s < HOUR_S or slo.metric == "finish_within")
-    ]
-    return ", ".join(figures) or "nothing promised"

@@ -1,16 +1,25 @@
 """A solved portfolio as the plan says it, with its bill line by line, each with its source."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from twofold.answer import Context, wider_notes
 from twofold.contracts.results import Lease, LineItem, Portfolio, UnitCost, cents, holdings, line_item
 from twofold.core import TwofoldError, format_usd
 from twofold.portfolio.check import paid_usd, violations
-from twofold.portfolio.compare import considered, fleet_options, restrictions, year_scenarios
-from twofold.portfolio.problem import PortfolioAnswer, PortfolioProblem, unit_usd_per_h
-from twofold.portfolio.solved import DAYS, HOUR_S, WEEK_H, SolvedPortfolio
+from twofold.portfolio.compare import fleet_options, restrictions, year_scenarios
+from twofold.portfolio.problem import (
+    DAYS_PER_WEEK,
+    HOUR_S,
+    WEEK_H,
+    PortfolioAnswer,
+    PortfolioProblem,
+    unit_usd_per_h,
+)
+from twofold.portfolio.prune import pruned
+from twofold.portfolio.solved import SolvedPortfolio
 from twofold.portfolio.tables import (
     calendar,
     leases,
@@ -22,6 +31,8 @@ from twofold.portfolio.tables import (
     window_costs,
 )
 
+# Arrays of an answer that begin with its offers.
+BY_OFFER = ("held_units", "started_units", "hourly_units", "served_per_s", "paused_units", "rented_unit_h")
 LEAST_GAP = 0.001  # of other years, that is worth saying
 HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"
 OTHER_MACHINES = (
@@ -39,25 +50,36 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
             hint="please report it, with the spec",
         )
     found = leases(solved)
+    kinds = dict.fromkeys(lease.accelerator for lease in found)
+    in_words = f"{len(found)} leases: {', '.join(kinds)}"
     scenarios = () if solved.conflict else year_scenarios(solved)
     paid = paid_usd(solved.problem, solved.answer)
     terms = context.spec.supply.economics
+    weeks = solved.problem.week_count
+    owed_usd = sum(  # what commitments longer than the plan still cost after it
+        float(solved.answer.held_units[index].max(initial=0.0))
+        * max(0, offer.minimum_weeks - weeks)
+        * WEEK_H
+        * unit_usd_per_h(offer)
+        for index, offer in enumerate(solved.problem.offers)
+        if offer.tenure != "owned"
+    )
     return Portfolio(
         start=str(solved.start or ""),
-        weeks=solved.problem.week_count,
+        weeks=weeks,
         usd=paid,
         bound_usd=min(solved.answer.bound_usd, paid),
         gap_fraction=solved.answer.gap_fraction,
         finished=solved.answer.finished,
         offers_count=len(solved.problem.offers),
-        kept_count=considered(solved.problem),
-        owed_usd=_owed(solved),
+        kept_count=len(pruned(solved.problem).offers),
+        owed_usd=owed_usd,
         leases=found,
         served=served_shares(solved, context),
         calendar=calendar(solved),
-        options=fleet_options(solved, _in_words(found), terms.discount_fraction),
+        options=fleet_options(solved, in_words, terms.discount_fraction),
         materials=materials(solved, found),
-        ranking=ranking(solved, context),
+        ranking=ranking(solved, found, context),
         windows=window_costs(solved),
         splits=term_splits(solved, found),
         restrictions=() if solved.conflict else restrictions(solved),
@@ -67,8 +89,7 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         notes=(
             *_tax_note(paid, terms.tax_fraction),
             *wider_notes(found, context.spec, context.catalog),
-            *_notes(solved, found),
-            *_year_note(scenarios),
+            *_notes(solved, found, scenarios),
         ),
         rounds=solved.rounds,
         rehearsed=solved.rehearsed,
@@ -80,50 +101,17 @@ def _used_part(solved: SolvedPortfolio) -> tuple[PortfolioProblem, PortfolioAnsw
     """The problem and its answer without the offers that the answer leaves alone."""
     answer, problem = solved.answer, solved.problem
     placed = {each.option.offer for each in answer.placements}
-    arrays = (
-        answer.held_units,
-        answer.hourly_units,
-        answer.served_per_s,
-        answer.paused_units,
-        answer.rented_unit_h,
-    )
+    arrays: dict[str, Any] = {name: getattr(answer, name) for name in BY_OFFER}
     keep = [
         index
         for index, offer in enumerate(problem.offers)
-        if offer.name in placed or any(each[index].max(initial=0.0) > 0 for each in arrays)
+        if offer.name in placed or any(each[index].any() for each in arrays.values())
     ]
     offers = tuple(problem.offers[index] for index in keep)
     names = {offer.name for offer in offers}
-    return (
-        replace(problem, offers=offers, rates=tuple(each for each in problem.rates if each.offer in names)),
-        replace(
-            answer,
-            held_units=answer.held_units[keep],
-            started_units=answer.started_units[keep],
-            hourly_units=answer.hourly_units[keep],
-            served_per_s=answer.served_per_s[keep],
-            paused_units=answer.paused_units[keep],
-            rented_unit_h=answer.rented_unit_h[keep],
-        ),
-    )
-
-
-def _in_words(found: tuple[Lease, ...]) -> str:
-    kinds = dict.fromkeys(lease.accelerator for lease in found)
-    return f"{len(found)} leases: {', '.join(kinds)}"
-
-
-def _owed(solved: SolvedPortfolio) -> float:
-    """What commitments longer than the plan still cost after it."""
-    weeks = solved.problem.week_count
-    return sum(
-        float(solved.answer.held_units[index].max(initial=0.0))
-        * max(0, offer.minimum_weeks - weeks)
-        * WEEK_H
-        * unit_usd_per_h(offer)
-        for index, offer in enumerate(solved.problem.offers)
-        if offer.tenure != "owned"
-    )
+    rates = tuple(each for each in problem.rates if each.offer in names)
+    kept = replace(answer, **{name: each[keep] for name, each in arrays.items()})
+    return replace(problem, offers=offers, rates=rates), kept
 
 
 def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
@@ -136,25 +124,24 @@ def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
     )
 
 
-def _year_note(scenarios: tuple[holdings.YearScenario, ...]) -> tuple[str, ...]:
-    """How sure a regret is: other years are searched less than this one."""
-    gap = max((each.gap_fraction for each in scenarios), default=0.0)
-    if gap < LEAST_GAP:
-        return ()
-    return (f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest",)
-
-
-def _notes(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[str, ...]:
-    notes = [f"not in it: {text}" for text in solved.case.left_out]
+def _notes(
+    solved: SolvedPortfolio, found: tuple[Lease, ...], scenarios: tuple[holdings.YearScenario, ...]
+) -> Iterator[str]:
+    """What is left out, and how sure the rest is: other years are searched less than this one."""
+    yield from (f"not in it: {text}" for text in solved.case.left_out)
     if not solved.answer.finished and solved.answer.gap_fraction > 0:
         share = f"{100 * solved.answer.gap_fraction:.1f} %"
-        notes.append(f"the search was cut short: at most {share} dearer than the best there is")
+        yield f"the search was cut short: at most {share} dearer than the best there is"
     if any(lease.term == "api" for lease in found):
-        notes.append(HOSTED)
-    return (*notes, OTHER_MACHINES)
+        yield HOSTED
+    yield OTHER_MACHINES
+    gap = max((each.gap_fraction for each in scenarios), default=0.0)
+    if gap >= LEAST_GAP:
+        yield f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest"
 
 
-NOT_RENTED = ("owned", "api")  # terms of leases without a line of rent
+NOT_RENTED = ("owned", "api")  # terms and tenures of leases without a line of rent
+LEAST_USD = 0.005  # what rounds to nothing is no line
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +176,7 @@ def bill(solved: SolvedPortfolio, found: tuple[Lease, ...], tax_fraction: float)
     items: list[LineItem] = []
     for lease in found:
         offer = offers[lease.offer]
-        if offer.tenure in ("owned", "api"):
+        if offer.tenure in NOT_RENTED:
             continue
         sized = f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator}"
         rent = line_item(
@@ -202,50 +189,40 @@ def bill(solved: SolvedPortfolio, found: tuple[Lease, ...], tax_fraction: float)
             tax_fraction=tax_fraction,
         )
         items.append(rent)
-        quoted = offer.source.startswith("quote")
         if offer.support_fraction:
+            source = offer.source if offer.source.startswith("quote") else "economics.csv support"
             items.append(
                 line_item(
                     f"{lease.what}: support of {offer.provider}",
                     "support",
                     cents(rent.total_usd - rent.tax_usd),
                     "USD of rent",
-                    UnitCost(
-                        offer.support_fraction,
-                        f"{offer.name}: {offer.source if quoted else 'economics.csv support'}",
-                        offer.date,
-                    ),
+                    UnitCost(offer.support_fraction, f"{offer.name}: {source}", offer.date),
                     tax_fraction=tax_fraction,
                 )
             )
     return (*items, *_by_request(solved, tax_fraction), *_of_runs(solved, tax_fraction))
 
 
-def _by_request(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
+def _by_request(solved: SolvedPortfolio, tax_fraction: float) -> Iterator[LineItem]:
     """Egress of answers, and hosted APIs."""
-    items = []
     for index, offer in enumerate(solved.problem.offers):
         for number, work in enumerate(solved.problem.work_names):
             rate = solved.rate(offer, work)
-            requests = float(solved.answer.served_per_s[index, number].sum()) * DAYS * HOUR_S
-            if rate is None or requests * rate.usd_per_request < 0.005:
+            requests = float(solved.answer.served_per_s[index, number].sum()) * DAYS_PER_WEEK * HOUR_S
+            if rate is None or requests * rate.usd_per_request < LEAST_USD:
                 continue
-            hosted = offer.tenure == "api"
-            items.append(
-                line_item(
-                    f"{work}: {'requests to' if hosted else 'answers out of'} {offer.provider}",
-                    "api" if hosted else "egress",
-                    requests / 1e6,
-                    "million requests",
-                    UnitCost(
-                        rate.usd_per_request * 1e6,
-                        f"{offer.name}: {offer.source if hosted else 'assumed bytes per token'}",
-                        offer.date,
-                    ),
-                    tax_fraction=tax_fraction,
-                )
+            category, what, source = "egress", "answers out of", "assumed bytes per token"
+            if offer.tenure == "api":
+                category, what, source = "api", "requests to", offer.source
+            yield line_item(
+                f"{work}: {what} {offer.provider}",
+                category,
+                requests / 1e6,
+                "million requests",
+                UnitCost(rate.usd_per_request * 1e6, f"{offer.name}: {source}", offer.date),
+                tax_fraction=tax_fraction,
             )
-    return items
 
 
 def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
@@ -265,5 +242,5 @@ def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
             tax_fraction=tax_fraction,
         )
         for (name, offer), usd in extras.items()
-        if usd >= 0.005
+        if usd >= LEAST_USD
     ]

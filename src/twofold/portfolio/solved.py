@@ -4,16 +4,20 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twofold.contracts.results import Portfolio, holdings
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.offers import NodeOffer
-from twofold.portfolio.problem import CapacityOffer, PortfolioAnswer, PortfolioProblem, ServingRate
+from twofold.portfolio.problem import (
+    DAYS_PER_WEEK,
+    CapacityOffer,
+    Floats,
+    PortfolioAnswer,
+    PortfolioProblem,
+    ServingRate,
+)
 from twofold.portfolio.programme import Known
 
-Floats = NDArray[np.float64]
-WEEK_H, DAYS, HOUR_S = 168.0, 7, 3600.0
 LEAST_UNITS = 1e-6  # less than this of a unit is the solver's rounding
 
 
@@ -92,13 +96,7 @@ class SolvedPortfolio:
         """The day on which a week begins, or its number where the year has no first day."""
         if self.start is None:
             return f"week {week + 1:.0f}"
-        return str(self.start + timedelta(days=round(week * DAYS)))
-
-
-def weeks_of(used: Floats) -> tuple[int, int]:
-    """First week and number of weeks from the first to the last in which something is used."""
-    where = np.flatnonzero(used > LEAST_UNITS)
-    return (0, 0) if not len(where) else (int(where[0]), int(where[-1] - where[0] + 1))
+        return str(self.start + timedelta(days=round(week * DAYS_PER_WEEK)))
 
 
 NOT_PROMISED = "not promised"

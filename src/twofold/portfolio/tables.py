@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import product
 
 import numpy as np
 
@@ -10,8 +11,17 @@ from twofold.answer import Context
 from twofold.contracts.results import Lease, holdings
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
-from twofold.portfolio.problem import CapacityOffer, Placement, is_hourly, unit_usd_per_h
-from twofold.portfolio.solved import DAYS, HOUR_S, LEAST_UNITS, WEEK_H, SolvedPortfolio, weeks_of
+from twofold.portfolio.problem import (
+    DAYS_PER_WEEK,
+    HOUR_S,
+    WEEK_H,
+    CapacityOffer,
+    Placement,
+    is_hourly,
+    paid_weeks,
+    unit_usd_per_h,
+)
+from twofold.portfolio.solved import LEAST_UNITS, SolvedPortfolio
 
 RANKED_MAX = 12
 LEAST_SHARE = 1e-4  # of a class or a run: less is the solver's rounding
@@ -24,23 +34,39 @@ def leases(solved: SolvedPortfolio) -> tuple[Lease, ...]:
         lease
         for index, offer in enumerate(solved.problem.offers)
         for lease in (
-            *_held(solved, index, offer),
-            *_hourly(solved, index, offer),
+            *_units(solved, index, offer),
             *_rented(solved, index, offer),
             *_metered(solved, index, offer),
         )
     ]
-    found += [_placed(solved, each) for each in solved.answer.placements if _offer_of(solved, each)]
+    for placed, offer in _rented_runs(solved):
+        option, release = placed.option, _release(solved, placed)
+        span = (placed.start_week, option.weeks)
+        found.append(
+            _lease(offer, "training", placed.campaign, option.units, span, release, option.unit_h, 1.0)
+        )
     return tuple(sorted(found, key=lambda lease: (-lease.usd, lease.start_week, lease.offer, lease.what)))
 
 
-def _offer_of(solved: SolvedPortfolio, placement: Placement) -> CapacityOffer | None:
-    """The hourly offer that a run rents its units from; None where it uses held ones."""
-    offer = next(each for each in solved.problem.offers if each.name == placement.option.offer)
-    return offer if is_hourly(offer) else None
+def _rented_runs(solved: SolvedPortfolio) -> Iterator[tuple[Placement, CapacityOffer]]:
+    """Dense runs that rent their units by the hour, with the offer; others use held ones."""
+    offers = {offer.name: offer for offer in solved.problem.offers if is_hourly(offer)}
+    for placed in solved.answer.placements:
+        if placed.option.offer in offers:
+            yield placed, offers[placed.option.offer]
 
 
-def _lease(offer: CapacityOffer, use: str, what: str, **figures: object) -> Lease:
+def _lease(
+    offer: CapacityOffer,
+    use: str,
+    what: str,
+    units: int,
+    span: tuple[int, int],  # first week, weeks
+    release: str,
+    unit_h: float,
+    used_fraction: float,
+    requests_usd: float = 0.0,
+) -> Lease:
     return Lease(
         offer=offer.name,
         provider=offer.provider,
@@ -49,67 +75,47 @@ def _lease(offer: CapacityOffer, use: str, what: str, **figures: object) -> Leas
         term=offer.term,
         use=use,
         what=what,
+        units=units,
+        start_week=span[0],
+        weeks=span[1],
+        release=release,
+        unit_h=unit_h,
+        used_fraction=min(1.0, used_fraction),
+        usd=unit_h * unit_usd_per_h(offer) + requests_usd,
         region=offer.stated_region,
-        **figures,  # type: ignore[arg-type]
     )
 
 
-def _held(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
-    """All units held of an offer are one lease; of your own, which cost no rent, those that are used."""
-    held = solved.answer.held_units[index]
-    serving = solved.serving_units(index) + solved.answer.paused_units[index].sum(axis=0)
-    training = solved.training_units(index)
-    owned = offer.tenure == "owned"
-    if owned:
-        held = np.minimum(held, np.ceil(serving.max(axis=1) + training - LEAST_UNITS))
-    if held.max(initial=0.0) < 0.5:
+def _units(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+    """All units of an offer, held or by the hour, are one lease; of your own, without rent, those in use."""
+    answer, weeks = solved.answer, solved.problem.week_count
+    units, training = answer.hourly_units[index].max(axis=1), np.zeros(weeks)
+    if max(units.max(initial=0.0), answer.held_units[index].max(initial=0.0)) < 0.5:
         return
-    use = _use(bool(serving.max() > LEAST_UNITS), bool(training.max() > 0))
-    total = float(held.sum()) * WEEK_H
-    used = (float(serving.sum()) * DAYS + float(training.sum()) * WEEK_H) / total
-    names = _work_on(solved, index)
-    started = solved.answer.started_units[index]
-    least = min(offer.minimum_weeks, solved.problem.week_count)
-    beyond = sum(
-        max(0, week + least - solved.problem.week_count) * float(units) for week, units in enumerate(started)
-    )
-    first, weeks = weeks_of(held)
-    ends = first + weeks
-    paid_h = total + beyond * WEEK_H
+    total_h, owned = float(answer.hourly_units[index].sum()) * DAYS_PER_WEEK, offer.tenure == "owned"
+    serving = solved.serving_units(index) + answer.paused_units[index].sum(axis=0)
+    if not is_hourly(offer):
+        units, training = answer.held_units[index], solved.training_units(index)
+        if owned:
+            units = np.minimum(units, np.ceil(serving.max(axis=1) + training - LEAST_UNITS))
+        if units.max() < 0.5:
+            return
+        total_h = float(units.sum()) * WEEK_H
+    serves, trains = serving.max() > LEAST_UNITS, training.max() > 0
+    used_h = float(serving.sum()) * DAYS_PER_WEEK + float(training.sum()) * WEEK_H
+    begun = enumerate(answer.started_units[index])
+    beyond = sum(paid_weeks(offer, week, weeks) * float(count) for week, count in begun)
+    in_use = np.flatnonzero(units > LEAST_UNITS)
+    first, end = int(in_use[0]), int(in_use[-1]) + 1
     yield _lease(
         offer,
-        use,
-        names,
-        units=int(held.max()),
-        start_week=first,
-        weeks=weeks,
-        release="" if owned or ends >= solved.problem.week_count else solved.day(ends),
-        unit_h=paid_h,
-        used_fraction=min(1.0, used),
-        usd=paid_h * unit_usd_per_h(offer),
-    )
-
-
-def _hourly(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
-    units = solved.answer.hourly_units[index]
-    if units.max(initial=0.0) < 0.5:
-        return
-    hours = float(units.sum()) * DAYS
-    serving, paused = solved.serving_units(index), solved.answer.paused_units[index].sum(axis=0)
-    work = serving + paused
-    first, weeks = weeks_of(units.max(axis=1))
-    ends = first + weeks
-    yield _lease(
-        offer,
-        _use(bool(serving.max() > LEAST_UNITS), bool(paused.max() > LEAST_UNITS)),
+        "both" if serves and trains else "training" if trains else "serving",
         _work_on(solved, index),
-        units=int(units.max()),
-        start_week=first,
-        weeks=weeks,
-        release="" if ends >= solved.problem.week_count else solved.day(ends),
-        unit_h=hours,
-        used_fraction=min(1.0, float(work.sum()) * DAYS / hours),
-        usd=hours * unit_usd_per_h(offer),
+        int(units.max()),
+        (first, end - first),
+        "" if owned or end >= weeks else solved.day(end),
+        total_h + beyond * WEEK_H,
+        used_h / total_h,
     )
 
 
@@ -122,71 +128,32 @@ def _rented(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterat
     }
     if not hours:
         return
-    options = [option for campaign in hours for option in campaign.options if option.offer == offer.name]
+    units = max(
+        option.units for campaign in hours for option in campaign.options if option.offer == offer.name
+    )
     first = min(campaign.first_week for campaign in hours)
     last = max(int(np.ceil(campaign.end_week)) for campaign in hours)
-    yield _lease(
-        offer,
-        "training",
-        ", ".join(_without_numbers(campaign.name for campaign in hours)),
-        units=max(option.units for option in options),
-        start_week=first,
-        weeks=last - first,
-        release="after each run",
-        unit_h=sum(hours.values()),
-        used_fraction=1.0,
-        usd=sum(hours.values()) * unit_usd_per_h(offer),
-    )
+    names = ", ".join(_without_numbers(campaign.name for campaign in hours))
+    span, unit_h = (first, last - first), sum(hours.values())
+    yield _lease(offer, "training", names, units, span, "after each run", unit_h, 1.0)
 
 
 def _metered(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
     if offer.tenure != "api" or solved.answer.served_per_s[index].max(initial=0.0) <= LEAST_UNITS:
         return
     usd = sum(
-        float(solved.answer.served_per_s[index, number].sum()) * DAYS * HOUR_S * rate.usd_per_request
+        float(solved.answer.served_per_s[index, number].sum()) * DAYS_PER_WEEK * HOUR_S * rate.usd_per_request
         for number, work in enumerate(solved.problem.work_names)
         if (rate := solved.rate(offer, work)) is not None
     )
-    yield _lease(
-        offer,
-        "serving",
-        _work_on(solved, index),
-        units=0,
-        start_week=0,
-        weeks=solved.problem.week_count,
-        release="",
-        unit_h=0.0,
-        used_fraction=1.0,
-        usd=usd,
-    )
-
-
-def _placed(solved: SolvedPortfolio, placement: Placement) -> Lease:
-    offer = _offer_of(solved, placement)
-    assert offer
-    hours = placement.option.unit_h
-    return _lease(
-        offer,
-        "training",
-        placement.campaign,
-        units=placement.option.units,
-        start_week=placement.start_week,
-        weeks=placement.option.weeks,
-        release=_release(solved, placement),
-        unit_h=hours,
-        used_fraction=1.0,
-        usd=hours * unit_usd_per_h(offer),
-    )
+    span = (0, solved.problem.week_count)
+    yield _lease(offer, "serving", _work_on(solved, index), 0, span, "", 0.0, 1.0, usd)
 
 
 def _release(solved: SolvedPortfolio, placement: Placement) -> str:
     """The day after its last one; where the year has no first day, the number of its last one."""
-    days = np.ceil((placement.start_week + placement.option.wall_h / WEEK_H) * DAYS)
-    return solved.day(days / DAYS) if solved.start else f"day {days:.0f}"
-
-
-def _use(serves: bool, trains: bool) -> str:
-    return "both" if serves and trains else "training" if trains else "serving"
+    days = np.ceil((placement.start_week + placement.option.wall_h / WEEK_H) * DAYS_PER_WEEK)
+    return solved.day(days / DAYS_PER_WEEK) if solved.start else f"day {days:.0f}"
 
 
 def _work_on(solved: SolvedPortfolio, index: int) -> str:
@@ -262,51 +229,42 @@ def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[holdings.S
 
 def calendar(solved: SolvedPortfolio) -> tuple[holdings.MonthDemand, ...]:
     """Accelerators that every month needs, by what was decided; what is missing is marked."""
-    problem = solved.problem
-    counts = np.array([offer.accelerator_count for offer in problem.offers], float)
+    problem, answer = solved.problem, solved.answer
     training, serving = np.zeros(problem.week_count), np.zeros((problem.week_count, 24))
-    for index, count in enumerate(counts):
+    for index, offer in enumerate(problem.offers):
+        count = float(offer.accelerator_count)
         training += (solved.training_units(index) + solved.pausing_units(index)) * count
         serving += solved.serving_units(index) * count
     short = _short_accelerators(solved)
-    available = _available(solved)
+    useful = {rate.offer for rate in problem.rates}
+    limits = [(o.unit_limit, o.accelerator_count) for o in problem.offers if o.name in useful]
+    available = None  # where one of them has no limit
+    if all(limit is not None for limit, _ in limits):
+        available = sum((limit or 0) * count for limit, count in limits)
     months: dict[str, list[int]] = {}
     for week in range(problem.week_count):
         year = "" if solved.start is None else f" {solved.day(week + 0.5)[:4]}"
         months.setdefault(f"{MONTHS[month_of(week, solved.start)].capitalize()}{year}", []).append(week)
+    windows = [  # those of runs that may pause are their own
+        *((o.campaign, o.start_week, o.start_week + o.option.wall_h / WEEK_H) for o in answer.placements),
+        *((o.name, o.first_week, o.end_week) for o in problem.campaigns if not o.dense),
+    ]
     rows = []
     for label, weeks in months.items():
-        runs = _without_numbers([*_running(solved, weeks), *_pausing(solved, weeks)])
-        missing = int(np.ceil(short[weeks].max(initial=0.0) - 1e-6))
-        texts = [", ".join(runs)] if runs else []
-        rows.append(
-            holdings.MonthDemand(
-                label,
-                int(np.ceil(training[weeks].max(initial=0.0) - 1e-6)),
-                int(np.ceil(serving[weeks].max(initial=0.0) - 1e-6)),
-                available,
-                missing,
-                "; ".join([*texts, *_short_classes(solved, weeks)]),
-            )
+        runs = _without_numbers(
+            name for name, start, end in windows if any(start <= week < end for week in weeks)
         )
+        lacking = [
+            f"{demand.name} short"
+            for number, demand in enumerate(problem.demands)
+            if answer.shortage_per_s[number][weeks].max(initial=0.0) > LEAST_UNITS
+        ]
+        trained, served, missing = (
+            int(np.ceil(each[weeks].max(initial=0.0) - 1e-6)) for each in (training, serving, short)
+        )
+        text = "; ".join([*([", ".join(runs)] if runs else []), *lacking])
+        rows.append(holdings.MonthDemand(label, trained, served, available, missing, text))
     return tuple(rows)
-
-
-def _running(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
-    return [
-        each.campaign
-        for each in solved.answer.placements
-        if any(each.start_week <= week < each.start_week + each.option.wall_h / WEEK_H for week in weeks)
-    ]
-
-
-def _pausing(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
-    """Runs that may pause, in the weeks of their windows."""
-    return [
-        campaign.name
-        for campaign in solved.problem.campaigns
-        if not campaign.dense and any(campaign.first_week <= week < campaign.end_week for week in weeks)
-    ]
 
 
 def _short_accelerators(solved: SolvedPortfolio) -> np.ndarray:
@@ -325,51 +283,32 @@ def _short_accelerators(solved: SolvedPortfolio) -> np.ndarray:
     return total
 
 
-def _short_classes(solved: SolvedPortfolio, weeks: list[int]) -> list[str]:
-    return [
-        f"{demand.name} short"
-        for number, demand in enumerate(solved.problem.demands)
-        if solved.answer.shortage_per_s[number][weeks].max(initial=0.0) > 1e-6
-    ]
-
-
-def _available(solved: SolvedPortfolio) -> int | None:
-    """Accelerators of all offers that can do some of the work; None where one of them has no limit."""
-    useful = {rate.offer for rate in solved.problem.rates}
-    offers = [offer for offer in solved.problem.offers if offer.name in useful]
-    if any(offer.unit_limit is None for offer in offers):
-        return None
-    return sum((offer.unit_limit or 0) * offer.accelerator_count for offer in offers)
-
-
 def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdings.MaterialRow, ...]:
     """Two bills from one roadmap: what trains, and what serves; machines in turn stand on both."""
     nodes = {each.offer.name: each.node for each in solved.case.offers}
     rows: dict[tuple[str, str], holdings.MaterialRow] = {}
-    for lease in found:
-        if lease.accelerators_per_unit == 0:
+    for half, lease in product(("training", "serving"), found):
+        if lease.accelerators_per_unit == 0 or lease.use not in (half, "both"):
             continue
-        for half in ("training", "serving"):
-            if lease.use not in (half, "both"):
-                continue
-            node = nodes[lease.offer]
-            fabric = f"{node.fabric}, all to all" if half == "training" and lease.units > 1 else "any"
-            before = rows.get((half, node.name))
-            units = max(lease.units, before.units if before and half == "training" else 0)
-            if before and half == "serving":
-                units += before.units
-            hours = lease.unit_h + (before.unit_h if before else 0.0)
-            count = units * lease.accelerators_per_unit
-            rows[half, node.name] = holdings.MaterialRow(
-                half, node.name, lease.accelerator, units, count, hours, fabric
-            )
+        node = nodes[lease.offer]
+        fabric = f"{node.fabric}, all to all" if half == "training" and lease.units > 1 else "any"
+        units, hours = lease.units, lease.unit_h
+        if before := rows.get((half, node.name)):
+            units = max(units, before.units) if half == "training" else units + before.units
+            hours += before.unit_h
+        count = units * lease.accelerators_per_unit
+        rows[half, node.name] = holdings.MaterialRow(
+            half, node.name, lease.accelerator, units, count, hours, fabric
+        )
     return tuple(sorted(rows.values(), key=lambda row: (row.half != "training", -row.accelerator_count)))
 
 
-def ranking(solved: SolvedPortfolio, context: Context) -> tuple[holdings.OfferRank, ...]:
+def ranking(
+    solved: SolvedPortfolio, found: tuple[Lease, ...], context: Context
+) -> tuple[holdings.OfferRank, ...]:
     """Offers by USD/h of a TB/s of memory, with what tokens of the first class cost on them."""
     waited = next((each for each in solved.case.classes if not each.load.is_batch), None)
-    used = {lease.offer for lease in leases(solved)}
+    used = {lease.offer for lease in found}
     rows = []
     for offer in solved.problem.offers:
         if offer.tenure in ("api", "owned"):
@@ -391,23 +330,18 @@ def ranking(solved: SolvedPortfolio, context: Context) -> tuple[holdings.OfferRa
 
 def window_costs(solved: SolvedPortfolio) -> tuple[holdings.WindowCost, ...]:
     """Each dense run's machines for its window, against the same held all year."""
-    offers: Mapping[str, CapacityOffer] = {offer.name: offer for offer in solved.problem.offers}
     rows = []
-    for each in solved.answer.placements:
-        offer = offers[each.option.offer]
-        if not is_hourly(offer):
-            continue
-        price = unit_usd_per_h(offer)
-        year_h = WEEK_H * solved.problem.week_count
+    for placed, offer in _rented_runs(solved):
+        price, option = unit_usd_per_h(offer), placed.option
         rows.append(
             holdings.WindowCost(
-                each.campaign,
-                each.option.units,
+                placed.campaign,
+                option.units,
                 offer.name,
-                solved.day(each.start_week),
-                _release(solved, each),
-                each.option.unit_h * price,
-                each.option.units * year_h * price,
+                solved.day(placed.start_week),
+                _release(solved, placed),
+                option.unit_h * price,
+                option.units * (WEEK_H * solved.problem.week_count) * price,
             )
         )
     return tuple(rows)
@@ -421,8 +355,9 @@ def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[hold
     rows = []
     for name in dict.fromkeys(lease.accelerator for lease in found if lease.accelerators_per_unit):
         listed = [offer for offer in solved.problem.offers if offer.accelerator == name]
-        reserved = [_per_accelerator(offer) for offer in listed if offer.minimum_weeks > 0]
-        hourly = [_per_accelerator(offer) for offer in listed if offer.term == "on_demand"]
+        prices = [(offer, unit_usd_per_h(offer) / offer.accelerator_count) for offer in listed]
+        reserved = [price for offer, price in prices if offer.minimum_weeks > 0]
+        hourly = [price for offer, price in prices if offer.term == "on_demand"]
         own = [lease for lease in found if lease.accelerator == name and lease.term != "owned"]
         by_hour = {offer.name for offer in listed if is_hourly(offer)}
         rows.append(
@@ -434,7 +369,3 @@ def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[hold
             )
         )
     return tuple(rows)
-
-
-def _per_accelerator(offer: CapacityOffer) -> float:
-    return unit_usd_per_h(offer) / offer.accelerator_count
