@@ -201,18 +201,11 @@ def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
             hours = float(answer.hourly_units[o].sum()) * 7 + float(answer.rented_unit_h[o].sum())
             hours += sum(each.option.unit_h for each in answer.placements if each.option.offer == offer.name)
             total += price * hours
-        total += _by_request(problem, answer, o)
-    return total
-
-
-def _by_request(problem: PortfolioProblem, answer: PortfolioAnswer, o: int) -> float:
-    total = 0.0
-    for w, name in enumerate(problem.work_names):
-        prices = [
-            rate.usd_per_request
-            for rate in problem.rates
-            if (rate.offer, rate.demand) == (problem.offers[o].name, name)
-        ]
-        if prices:
-            total += min(prices) * float(answer.served_per_s[o, w].sum()) * 7 * 3600
+        asked_usd = 0.0  # by request: hosted interfaces, and answers that leave a provider
+        for w, name in enumerate(problem.work_names):
+            which = (offer.name, name)
+            prices = [each.usd_per_request for each in problem.rates if (each.offer, each.demand) == which]
+            if prices:
+                asked_usd += min(prices) * float(answer.served_per_s[o, w].sum()) * 7 * 3600
+        total += asked_usd
     return total

@@ -65,13 +65,9 @@ def _spellings(text: str) -> Iterator[str]:
     name = re.sub(r"(\d)p(\d)", r"\1.\2", name)  # `llama-3p1`, `kimi-k2p6`
     name = re.sub(r"^llama-(\d)-(\d)-", r"llama-\1.\2-", name)
     yield name
-    shorter = name
-    while shorter:
-        ending = next((found for each in _ENDINGS if (found := re.search(each, shorter))), None)
-        if ending is None:
-            return
-        shorter = shorter[: ending.start()]
-        yield shorter
+    while ending := next((found for each in _ENDINGS if (found := re.search(each, name))), None):
+        name = name[: ending.start()]
+        yield name
 
 
 def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
@@ -81,24 +77,21 @@ def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
         (price, found) for price in catalog.rows(ApiPrice) if (found := api_model(price, catalog, names))
     ]
     own = [ApiOffer(price, found.name, True) for price, found in known if found.name == model.name]
-    alike = [ApiOffer(price, found.name, False) for price, found in known if _alike(found, model)]
-    return tuple(
-        sorted(
-            own or alike,
-            key=lambda each: (
-                each.price.input_usd_per_mtok + each.price.output_usd_per_mtok,
-                each.price.provider,
-                each.price.model_id,
-            ),
+    alike = [
+        ApiOffer(price, found.name, False)
+        for price, found in known
+        if all(
+            abs(getattr(found, count) / getattr(model, count) - 1) < SAME_SIZE
+            for count in ("parameters", "parameters_active")
         )
-    )
+    ]
 
+    def dearness(each: ApiOffer) -> tuple[float, str, str]:
+        price = each.price
+        usd = price.input_usd_per_mtok + price.output_usd_per_mtok
+        return usd, price.provider, price.model_id
 
-def _alike(other: Model, model: Model) -> bool:
-    return all(
-        abs(getattr(other, count) / getattr(model, count) - 1) < SAME_SIZE
-        for count in ("parameters", "parameters_active")
-    )
+    return tuple(sorted(own or alike, key=dearness))
 
 
 def usd_per_request(
@@ -131,7 +124,10 @@ def hosted(
     offers: list[CapacityOffer] = []
     rates: list[ServingRate] = []
     notes: list[str] = []
-    own = _trained(context)
+    catalog = context.catalog
+    own = {  # models that runs of the spec train or tune, with the run
+        catalog.model(run.model.name).name: run.name for run in context.spec.training if run.model.name
+    }
     for each in wanted:
         choice = services[each.service]
         if run := own.get(choice.model.name):
@@ -144,26 +140,16 @@ def hosted(
         sent, got = (
             float(np.max(np.asarray(one, float))) for one in (lengths.input_tokens, lengths.output_tokens)
         )
-        priced = sorted(
-            (
-                (usd_per_request(found.price, sent, got, shared), found)
-                for found in _found(choice.model, context)
-            ),
-            key=lambda one: (one[0], one[1].price.provider, one[1].price.model_id),
-        )
+        found = _found(choice.model, context)
+        priced = [(usd_per_request(one.price, sent, got, shared), one) for one in found]
+        priced.sort(key=lambda one: (one[0], one[1].price.provider, one[1].price.model_id))
         if not priced:
             notes.append(f"{each.name}: no hosted interface that may be used is known")
-        for usd, found in priced[:KEPT]:
-            offer = api_offer(found.price, each.name)
+        for usd, one in priced[:KEPT]:
+            offer = api_offer(one.price, each.name)
             offers.append(offer)
-            rates.append(ServingRate(offer.name, each.name, f"{found.model} hosted", np.inf, None, usd))
+            rates.append(ServingRate(offer.name, each.name, f"{one.model} hosted", np.inf, None, usd))
     return tuple(offers), tuple(rates), tuple(notes)
-
-
-def _trained(context: Context) -> Mapping[str, str]:
-    """Models that runs of the spec train or tune, with the run."""
-    catalog = context.catalog
-    return {catalog.model(run.model.name).name: run.name for run in context.spec.training if run.model.name}
 
 
 def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:

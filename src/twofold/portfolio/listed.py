@@ -86,10 +86,10 @@ def stated_region(region: str) -> str:
 def place_of(provider: str, region: str, catalog: Catalog) -> str:
     """`provider:region` where the catalogue knows the place; "" where the price does not say it."""
     known = {f"{each.provider}:{each.name}": each for each in catalog.regions()}
-    if f"{provider}:{region}" in known or region in known:
-        return region if region in known else f"{provider}:{region}"
-    same = sorted(name for name, each in known.items() if each.name == region)
-    return same[0] if same else ""
+    for name in (region, f"{provider}:{region}"):
+        if name in known:
+            return name
+    return min((name for name, each in known.items() if each.name == region), default="")
 
 
 def interruptions_per_h(term: str, per_month: float | None = None) -> float:

@@ -67,29 +67,20 @@ def stands_in(each: NodeOffer, entry: TrainingRun | Service, context: Context) -
 
 
 def _own(offer: Offer, region: str, context: Context) -> NodeOffer:
-    node = offer.node
-    made = own_offer(
-        node.name,
-        offer.accelerator.name,
-        node.accelerator_count,
-        offer.node_count_max or 0,
-        region,
-        context.catalog,
-    )
-    return NodeOffer(made, node, region)
+    node, units = offer.node, offer.node_count_max or 0
+    name, count = offer.accelerator.name, node.accelerator_count
+    return NodeOffer(own_offer(node.name, name, count, units, region, context.catalog), node, region)
 
 
 def _named(offer: Offer, context: Context) -> NodeOffer:
     """A node that a search was given, at the price that it was searched with; its size is the node's."""
     assert offer.price
-    made = _discounted(
-        offer_of_price(offer.price, context.catalog, virtualised=offer.node.virtualised), context
-    )
-    count = offer.node.accelerator_count
+    node, count = offer.node, offer.node.accelerator_count
+    made = _discounted(offer_of_price(offer.price, context.catalog, virtualised=node.virtualised), context)
     share = offer.price.usd_per_accelerator_h * count
     name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
     sized = replace(made, name=name, accelerator_count=count, usd_per_unit_h=share)
-    return NodeOffer(sized, offer.node, offer.price.region)
+    return NodeOffer(sized, node, offer.price.region)
 
 
 def _listed(name: str, context: Context) -> list[NodeOffer]:

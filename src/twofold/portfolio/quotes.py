@@ -47,6 +47,7 @@ COLUMNS = (
     _column("egress_usd_per_tb", "float", "none", ">=0", "Traffic out"),
     _column("quoted", "date", "", "", "Day of the quote"),
 )
+HEADER_HINT = f"columns: {', '.join(column.name for column in COLUMNS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,46 +83,56 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
 
     With `today` also for a quote that was made more than a year later: no clock is that wrong.
     """
-    lines = _lines(path)
-    if not lines:
-        raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=_header_hint())
-    slots = _slots(lines[0][1], _Row(str(path), lines[0][0], lines[0][2]))
-    if len(lines) == 1:
+    rows = _rows(path)
+    if not rows:
+        raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=HEADER_HINT)
+    slots = _slots(rows[0])
+    if len(rows) == 1:
         hint = "write an offer a row, or leave `supply: quotes:` out"
         raise CatalogError("the file holds no quote", place=Place(str(path), 1, 1), hint=hint)
     quotes: list[Quote] = []
     errors: list[InputError] = []
-    for number, cells, raw in lines[1 : ROWS_MAX + 1]:
-        row = _Row(str(path), number, raw)
-        values, wrong = _values(slots, cells, row, catalog)
-        wrong += _made_later(values, slots, row, today)
-        if wrong:
-            errors += wrong
-        else:
+    for row in rows[1 : ROWS_MAX + 1]:
+        values, wrong = _values(slots, row, catalog, today)
+        errors += wrong
+        if not wrong:
             quotes.append(_quote(values, row, catalog))
     errors += _overlaps(quotes)
+    more = len(errors) - SHOWN_ERRORS
+    if more > 0:
+        rest = CatalogError(f"{more} more mistakes in '{path}'", hint="mend these first")
+        errors = [*errors[:SHOWN_ERRORS], rest]
     if errors:
-        raise errors[0] if len(errors) == 1 else InputErrors(_first(errors, path))
+        raise errors[0] if len(errors) == 1 else InputErrors(errors)
     return tuple(quotes)
 
 
-def _first(errors: list[InputError], path: Path) -> list[InputError]:
-    """The first mistakes, and how many more there are."""
-    more = len(errors) - SHOWN_ERRORS
-    if more <= 0:
-        return errors
-    return [
-        *errors[:SHOWN_ERRORS],
-        CatalogError(f"{more} more mistakes in '{path}'", hint="mend these first"),
-    ]
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of the file that is not empty."""
+
+    file: str
+    line: int
+    raw: str
+
+    @property
+    def cells(self) -> list[str]:
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(self.raw)), [])]
+
+    def place(self, index: int) -> Place:
+        """Where a cell begins; past the end of the row where it has none."""
+        starts, quoted = [0], False
+        for number, letter in enumerate(self.raw):
+            quoted ^= letter == '"'
+            if letter == "," and not quoted:  # commas in quotation marks part nothing
+                starts.append(number + 1)
+        if index >= len(starts):
+            return Place(self.file, self.line, len(self.raw) + 1)
+        rest = self.raw[starts[index] :]
+        return Place(self.file, self.line, 1 + len(self.raw) - len(rest.lstrip(" ")))
 
 
-def _header_hint() -> str:
-    return f"columns: {', '.join(column.name for column in COLUMNS)}"
-
-
-def _lines(path: Path) -> list[tuple[int, list[str], str]]:
-    """(line, cells, the line as it stands) of every line that is not empty."""
+def _rows(path: Path) -> list[_Row]:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -132,50 +143,24 @@ def _lines(path: Path) -> list[tuple[int, list[str], str]]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise CatalogError("this is not UTF-8 text", place=Place(str(path), 1, 1)) from None
-    found = []
-    for number, raw in enumerate(text.splitlines(), 1):
-        if raw.strip():
-            cells = next(csv.reader(io.StringIO(raw)), [])
-            found.append((number, [cell.strip() for cell in cells], raw))
-    return found
+    return [_Row(str(path), number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    file: str
-    line: int
-    raw: str
-
-    def place(self, index: int) -> Place:
-        """Where a cell begins; past the end of the row where it has none."""
-        starts = _starts(self.raw)
-        return Place(self.file, self.line, starts[index] if index < len(starts) else len(self.raw) + 1)
-
-
-def _starts(raw: str) -> list[int]:
-    """The columns, from 1, at which a row's cells begin; commas in quotation marks part nothing."""
-    starts, quoted = [1], False
-    for column, letter in enumerate(raw, 1):
-        quoted ^= letter == '"'
-        if letter == "," and not quoted:
-            starts.append(column + 1)
-    return [start + len(raw[start - 1 :]) - len(raw[start - 1 :].lstrip(" ")) for start in starts]
-
-
-def _slots(header: list[str], row: _Row) -> dict[str, int]:
-    known = [column.name for column in COLUMNS]
+def _slots(row: _Row) -> dict[str, int]:
+    """Where each column stands, by the header. Raises CatalogError, or InputErrors."""
+    known, header = [column.name for column in COLUMNS], row.cells
     errors: list[InputError] = [
         CatalogError(
             f"`{name}` is not a column of quotes",
             place=row.place(index),
-            hint=did_you_mean(name, known) or _header_hint(),
+            hint=did_you_mean(name, known) or HEADER_HINT,
         )
         for index, name in enumerate(header)
         if name not in known
     ]
     slots = {name: index for index, name in enumerate(header)}
     errors = errors or [  # what is missing may be what is misspelt
-        CatalogError(f"column `{column.name}` is missing", place=row.place(0), hint=_header_hint())
+        CatalogError(f"column `{column.name}` is missing", place=row.place(0), hint=HEADER_HINT)
         for column in COLUMNS
         if not column.default and column.name not in slots
     ]
@@ -185,9 +170,10 @@ def _slots(header: list[str], row: _Row) -> dict[str, int]:
 
 
 def _values(
-    slots: dict[str, int], cells: list[str], row: _Row, catalog: Catalog
+    slots: dict[str, int], row: _Row, catalog: Catalog, today: date | None
 ) -> tuple[dict[str, Cell], list[InputError]]:
     """The cells of a row as their columns read them, and everything that is wrong with them."""
+    cells = row.cells
     if len(cells) != len(slots):
         error = CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=row.place(0))
         return {}, [error]
@@ -204,18 +190,11 @@ def _values(
     if first and last and str(last) < str(first):
         text = f"it ends on {last}, before it begins on {first}"
         errors.append(CatalogError(text, place=row.place(slots["until"])))
-    return values, errors
-
-
-def _made_later(
-    values: dict[str, Cell], slots: dict[str, int], row: _Row, today: date | None
-) -> list[InputError]:
-    """The day of a quote, where it lies far ahead."""
     made = values.get("quoted")
-    if today is None or made is None or str(made) <= str(today + FUTURE_DAYS):
-        return []
-    hint = f"today is {today}; `from` is the first day on which it can be had"
-    return [CatalogError(f"it was quoted on {made}", place=row.place(slots["quoted"]), hint=hint)]
+    if today is not None and made is not None and str(made) > str(today + FUTURE_DAYS):
+        hint = f"today is {today}; `from` is the first day on which it can be had"
+        errors.append(CatalogError(f"it was quoted on {made}", place=row.place(slots["quoted"]), hint=hint))
+    return values, errors
 
 
 def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
@@ -232,9 +211,15 @@ def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
     if column.name == "accelerator":
         return catalog.accelerator(text).name
     if column.name == "region":
-        _check_region(text, catalog)
+        known = region_names(catalog)  # and places of prices, countries
+        if text.lower() not in {each.lower() for each in known} | {"all"}:
+            hint = did_you_mean(text, known) or "`twofold catalog regions` lists them"
+            raise UnknownNameError(f"unknown region `{text}`", hint=hint)
     if column.type == "date" and column.default == "none":
-        _check_day(text)
+        try:
+            date.fromisoformat(text)
+        except ValueError:
+            raise InputError(f"`{text}` is not a day", hint="write 2027-01-31") from None
     return value
 
 
@@ -243,8 +228,10 @@ def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
     provider, instance, region, term = (
         str(values[name]) for name in ("provider", "instance", "region", "term")
     )
-    first_day, place, weeks = _day(values["from"]), row.place(0), values["minimum_weeks"]
-    egress = values["egress_usd_per_tb"]
+    first_day, last_day = (
+        None if (day := values[name]) is None else date.fromisoformat(str(day)) for name in ("from", "until")
+    )
+    place, weeks, egress = row.place(0), values["minimum_weeks"], values["egress_usd_per_tb"]
     base = offer_name(provider, instance, region, term)
     offer = CapacityOffer(
         name=f"{base} from {first_day}" if first_day else base,
@@ -268,26 +255,7 @@ def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
         date=str(values["quoted"]),
         stated_region=stated_region(region),
     )
-    return Quote(offer, region, first_day, _day(values["until"]), place)
-
-
-def _check_region(name: str, catalog: Catalog) -> None:
-    """A region of the catalogue's, a price's, a country, or `all`. Raises UnknownNameError for another."""
-    known = region_names(catalog)
-    if name.lower() not in {each.lower() for each in known} | {"all"}:
-        hint = did_you_mean(name, known) or "`twofold catalog regions` lists them"
-        raise UnknownNameError(f"unknown region `{name}`", hint=hint)
-
-
-def _check_day(text: str) -> None:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"`{text}` is not a day", hint="write 2027-01-31") from None
-
-
-def _day(value: Cell) -> date | None:
-    return None if value is None else date.fromisoformat(str(value))
+    return Quote(offer, region, first_day, last_day, place)
 
 
 def _overlaps(quotes: list[Quote]) -> list[InputError]:
@@ -301,13 +269,9 @@ def _overlaps(quotes: list[Quote]) -> list[InputError]:
         for other in same:
             begins = max(quote.first_day or date.min, other.first_day or date.min)
             if begins <= min(quote.last_day or date.max, other.last_day or date.max):
-                errors.append(
-                    CatalogError(
-                        f"its days overlap with those of line {other.place.line}, the same offer",
-                        place=quote.place,
-                        hint="end one with `until` on the day before the other's `from`",
-                    )
-                )
+                text = f"its days overlap with those of line {other.place.line}, the same offer"
+                hint = "end one with `until` on the day before the other's `from`"
+                errors.append(CatalogError(text, place=quote.place, hint=hint))
                 break
         same.append(quote)
     return errors
