@@ -47,17 +47,6 @@ Call = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
 """Asks a quantity by name: the evaluator knows no quantity itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an expression came to: whether it holds, and the quantity that its first comparison is about.
-
-    A comparison with what does not exist is neither true nor false, so it does not hold.
-    """
-
-    holds: bool
-    value: Any
-
-
 def parse(text: str) -> ast.expr:
     """The expression as a tree of nothing but what the language has.
 
@@ -76,7 +65,10 @@ def parse(text: str) -> ast.expr:
         raise ValueRefusedError(
             f"`{text[:80]}` is not an expression", hint="write for example `catalog('L4').tdp_w in 300..450`"
         ) from None
-    if _depth(tree) > DEPTH_MAX:
+    level: list[ast.AST] = [tree]
+    for _ in range(DEPTH_MAX):  # without recursion
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
         raise ValueRefusedError(f"`{text[:80]}` is nested deeper than {DEPTH_MAX}")
     for node in ast.walk(tree):
         if not isinstance(node, ALLOWED):
@@ -88,16 +80,6 @@ def parse(text: str) -> ast.expr:
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float, str, bool)):
             raise ValueRefusedError(f"`{node.value!r}` is neither a number nor a text")
     return tree.body
-
-
-def _depth(tree: ast.AST) -> int:
-    """Levels of nesting, found without recursion."""
-    deepest, waiting = 0, [(tree, 1)]
-    while waiting:
-        node, level = waiting.pop()
-        deepest = max(deepest, level)
-        waiting += [(child, level + 1) for child in ast.iter_child_nodes(node)]
-    return deepest
 
 
 def names_in(tree: ast.expr) -> set[str]:
@@ -139,11 +121,12 @@ def evaluate(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> Any:
     return _Walk(variables, call).value(tree)
 
 
-def judge_expression(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> Outcome:
-    """Whether a predicate holds, and the quantity that it is about."""
-    walk = _Walk(variables, call)
-    holds = walk.value(tree)
-    return Outcome(bool(holds), walk.value(subject(tree)))
+def judge_expression(tree: ast.expr, variables: Mapping[str, Any], call: Call) -> tuple[bool, Any]:
+    """Whether a predicate holds, and the quantity that its first comparison is about.
+
+    A comparison with what does not exist is neither true nor false, so it does not hold.
+    """
+    return bool(evaluate(tree, variables, call)), evaluate(subject(tree), variables, call)
 
 
 @dataclass(slots=True)
@@ -169,7 +152,7 @@ class _Walk:
                     return None if operand is None else not operand
                 return None if operand is None else -operand
             case ast.BinOp():
-                return _calculated(SIMPLE[type(node.op)], self.value(node.left), self.value(node.right))
+                return self._calculated(node)
             case ast.BoolOp():
                 return self._joined(node.values, decides=isinstance(node.op, ast.Or))
             case ast.Compare():
@@ -194,6 +177,14 @@ class _Walk:
             return None if None in arguments else FUNCTIONS[node.func.id](*arguments)
         return self.call(node.func.id, arguments, named)
 
+    def _calculated(self, node: ast.BinOp) -> Any:
+        left, right, function = self.value(node.left), self.value(node.right), SIMPLE[type(node.op)]
+        if left is None or right is None:
+            return None
+        if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
+            raise ValueRefusedError(f"cannot calculate with a {_kind(left)} and a {_kind(right)}")
+        return None if right == 0 and function is operator.truediv else function(left, right)
+
     def _joined(self, nodes: Sequence[ast.expr], *, decides: bool) -> bool | None:
         """`or` is decided by one that is true, `and` by one that is false; else None if any part is None."""
         unknown = False
@@ -212,12 +203,18 @@ class _Walk:
             if left is None or right is None:
                 return None
             if isinstance(op, (ast.In, ast.NotIn)):
-                inside = _inside(left, right, interval=isinstance(right_node, ast.Tuple))
-                holds = inside if isinstance(op, ast.In) else not inside
-            elif isinstance(op, (ast.Eq, ast.NotEq)):
-                holds = SIMPLE[type(op)](left, right)
+                if isinstance(right_node, ast.Tuple):  # a closed interval, whose missing ends are open
+                    low, high = right
+                    inside = (low is None or left >= low) and (high is None or left <= high)
+                else:
+                    inside = left in right
+                holds = inside == isinstance(op, ast.In)
             else:
-                holds = _ordered(SIMPLE[type(op)], left, right)
+                ordered = not isinstance(op, (ast.Eq, ast.NotEq))
+                whole = is_dataclass(left) or is_dataclass(right)
+                if ordered and (isinstance(left, str) != isinstance(right, str) or whole):
+                    raise ValueRefusedError(f"cannot compare a {_kind(left)} with a {_kind(right)}")
+                holds = SIMPLE[type(op)](left, right)
             if not holds:
                 return False
             left = right
@@ -235,30 +232,8 @@ def _attribute(owner: Any, name: str) -> Any:
     return found
 
 
-def _calculated(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    if left is None or right is None:
-        return None
-    if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
-        raise ValueRefusedError(f"cannot calculate with a {_kind(left)} and a {_kind(right)}")
-    return None if right == 0 and function is operator.truediv else function(left, right)
-
-
 def _kind(value: Any) -> str:
     return "number" if isinstance(value, (int, float)) else "text" if isinstance(value, str) else "whole row"
-
-
-def _ordered(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    if isinstance(left, str) != isinstance(right, str) or is_dataclass(left) or is_dataclass(right):
-        raise ValueRefusedError(f"cannot compare a {_kind(left)} with a {_kind(right)}")
-    return bool(function(left, right))
-
-
-def _inside(value: Any, ends: Any, *, interval: bool) -> bool:
-    """Membership of a list or a text, or of a closed interval whose missing ends are open."""
-    if not interval:
-        return bool(value in ends)
-    low, high = ends
-    return (low is None or value >= low) and (high is None or value <= high)
 
 
 # How names of figures end -> the unit that a reader knows; what is not here is a count or a ratio.
@@ -294,10 +269,8 @@ def unit_of_name(name: str) -> str:
     found = ENDING.search(name)
     if not found:
         return ""
-    per = found["per"]
-    if per is None:
-        return WORDS[found["what"]]
-    return f"{WORDS[found['what']]}/{WORDS.get(per, per.replace('_', '-'))}"
+    unit, per = WORDS[found["what"]], found["per"]
+    return f"{unit}/{WORDS.get(per, per.replace('_', '-'))}" if per else unit
 
 
 def unit_of_expression(text: str) -> str:
@@ -319,19 +292,13 @@ def _unit(node: ast.expr) -> str:
             return QUANTITY_UNITS.get(name, unit_of_name(name))
         case ast.UnaryOp(op=ast.USub()):
             return _unit(node.operand)
-        case ast.BinOp():
-            return _unit_of_two(node)
+        case ast.BinOp(left=first, op=op, right=second):
+            left, right = _unit(first), _unit(second)
+            if isinstance(op, (ast.Add, ast.Sub)):
+                return left if left == right else ""
+            if isinstance(op, ast.Div):
+                if isinstance(second, ast.Name) and second.id in NAMED:
+                    return second.id  # so many of it
+                return "" if right else left
+            return "" if left and right else left or right
     return ""
-
-
-def _unit_of_two(node: ast.BinOp) -> str:
-    left, right = _unit(node.left), _unit(node.right)
-    if isinstance(node.op, (ast.Add, ast.Sub)):
-        return left if left == right else ""
-    if isinstance(node.op, ast.Div):
-        if isinstance(node.right, ast.Name) and node.right.id in NAMED:
-            return node.right.id  # so many of it
-        return "" if right else left
-    if left and right:
-        return ""
-    return left or right

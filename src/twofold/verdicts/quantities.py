@@ -53,6 +53,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 MAY_BE_NONE = {"zero", "slow_count"}
+WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "True or False"}
 TOO_MANY = 1e30  # no figure that a quantity takes is so large
 
 
@@ -66,7 +67,17 @@ def ask(world: World, name: str, arguments: Sequence[Any], named: Mapping[str, A
     if None in arguments or None in named.values():
         return None
     given = _checked(name, quantity, arguments, named)
-    return world.once((name, *given.items()), lambda: _feasible(name, quantity, world, given))
+
+    def feasible() -> Any:
+        try:
+            with np.errstate(all="ignore"):  # what is not finite is shown as none
+                return quantity.function(world, **given)
+        except InfeasibleError:
+            return None
+        except (ValueError, ArithmeticError) as error:  # figures that no formula takes: a rate below 0
+            raise ValueRefusedError(f"`{name}` has no value for these arguments: {error}") from None
+
+    return world.once((name, *given.items()), feasible)
 
 
 def _checked(
@@ -80,9 +91,14 @@ def _checked(
     hints = get_type_hints(quantity.function)
     given = {key: value for key, value in found.items() if key != "world"}
     for key, value in given.items():
+        kinds = get_args(hints[key]) or (hints[key],)
         if not _is_of(hints[key], value):
-            raise ValueRefusedError(f"`{name}`: `{key}` is not {_kind_of(hints[key])}")
-        if isinstance(value, (int, float)) and not _least(key, hints[key]) <= value < TOO_MANY:
+            is_list = get_origin(hints[key]) is Sequence
+            kind = "a list of texts" if is_list else WORDS[next(each for each in kinds if each in WORDS)]
+            raise ValueRefusedError(f"`{name}`: `{key}` is not {kind}")
+        # Counts begin at 1, except those that may be none; other numbers at 0.
+        least = int(int in kinds and key not in MAY_BE_NONE)
+        if isinstance(value, (int, float)) and not least <= value < TOO_MANY:
             raise ValueRefusedError(f"`{name}`: no `{key}` of {value:g}")
     return given
 
@@ -100,28 +116,6 @@ def _is_of(kind: Any, value: Any) -> bool:
         return False
     whole = int in kinds and float(value).is_integer()
     return float in kinds or whole
-
-
-def _least(key: str, kind: Any) -> int:
-    """Counts begin at 1, except those that may be none; other numbers at 0."""
-    return int(int in (get_args(kind) or (kind,)) and key not in MAY_BE_NONE)
-
-
-def _kind_of(kind: Any) -> str:
-    words = {str: "a text", int: "a whole number", float: "a number", bool: "True or False"}
-    if get_origin(kind) is Sequence:
-        return "a list of texts"
-    return words[next(each for each in get_args(kind) or (kind,) if each in words)]
-
-
-def _feasible(name: str, quantity: Quantity, world: World, given: Mapping[str, Any]) -> Any:
-    try:
-        with np.errstate(all="ignore"):  # what is not finite is shown as none
-            return quantity.function(world, **given)
-    except InfeasibleError:
-        return None
-    except (ValueError, ArithmeticError) as error:  # figures that no formula takes, such as a rate below 0
-        raise ValueRefusedError(f"`{name}` has no value for these arguments: {error}") from None
 
 
 def command_of(claim_id: str, predicate: Predicate, variables: Mapping[str, Any]) -> str:

@@ -45,7 +45,10 @@ def _served(world: World, model: str) -> Mapping[str, float]:
         priced = {name: usd for name, usd in costs.items() if usd is not None}
         return dict(sorted(priced.items(), key=lambda item: item[1]))
 
-    return world.once(("served", model), compute)
+    found = world.once(("served", model), compute)
+    if not found:
+        raise InfeasibleError(f"nothing serves {model} within its promises")
+    return found
 
 
 def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
@@ -68,25 +71,18 @@ def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
 
 def cheapest_server(world: World, model: str) -> str:
     """The accelerator that serves a model at least cost per token, within 1 s and 50 ms per token."""
-    return next(iter(_priced(world, model)))
-
-
-def _priced(world: World, model: str) -> Mapping[str, float]:
-    found = _served(world, model)
-    if not found:
-        raise InfeasibleError(f"nothing serves {model} within its promises")
-    return found
+    return next(iter(_served(world, model)))
 
 
 def serving_rank(world: World, model: str, gpu: str) -> int | None:
     """Where an accelerator stands by cost per token, 1 the cheapest; None if it misses the promises."""
-    names = list(_priced(world, model))
+    names = list(_served(world, model))
     return names.index(gpu) + 1 if gpu in names else None
 
 
 def served_usd_per_mtok(world: World, model: str, gpu: str = "") -> float | None:
     """Dollars per million output tokens within promises, on one accelerator or on the cheapest."""
-    found = _priced(world, model)
+    found = _served(world, model)
     return found.get(gpu or next(iter(found)))
 
 

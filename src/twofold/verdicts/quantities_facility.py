@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from twofold.building import (
     COOLING_KINDS,
@@ -30,12 +31,12 @@ from twofold.catalog import (
     HardwarePrice,
     MandateRow,
     NetworkPart,
-    Price,
     Regime,
     best_price,
     find_regime,
     permits,
 )
+from twofold.contracts.results import Compliance
 from twofold.contracts.spec import ComplianceSpec
 from twofold.core import J_PER_KWH, YEAR_H, InfeasibleError, UnknownNameError, ValueRefusedError
 from twofold.perf import fabric_parts
@@ -124,7 +125,6 @@ def loading_s(world: World, size: float, replica_count: int, bytes_per_s: float)
 
 RENTED = "H100-SXM5-80GB"
 ON_DEMAND = ("on_demand",)
-UNDATED = ""  # verdicts do not change with the day on which they are asked
 
 
 def in_force(world: World, name: str) -> bool:
@@ -148,14 +148,12 @@ def regime(world: World, name: str) -> Regime:
 
 def control_count(world: World, name: str) -> int:
     """Controls of NIST SP 800-53 in a regime's baseline."""
-    system = _system(world, name, 64)
-    return len(compliance_of(_spec(name), system, (), None, world.catalog, UNDATED).controls)
+    return len(_rules(world, _system(world, name, 64)).controls)
 
 
 def key_modules(world: World, name: str, accelerators: int) -> int:
     """Hardware security modules that a regime asks of a training cluster."""
-    system = _system(world, name, accelerators)
-    return compliance_of(_spec(name), system, (), None, world.catalog, UNDATED).keys.module_count
+    return _rules(world, _system(world, name, accelerators)).keys.module_count
 
 
 def rules_uplift(world: World, name: str, accelerators: int) -> float:
@@ -163,24 +161,11 @@ def rules_uplift(world: World, name: str, accelerators: int) -> float:
 
     What is paid once is spread over the years that it serves; a premium is over the same provider's price.
     """
-    hours = accelerators * YEAR_H
-    rent = _rent(world, find_regime(world.catalog, name), hours)
-    provider = rent.paid.split(" ")[0]
-    system = _system(world, name, accelerators)
-    rents = (rent,) if system.regime.rented else ()
-    system = replace(system, providers=(provider,) if rents else ())
-    base_usd = hours * rent.provider_usd_per_h
-    found = compliance_of(_spec(name), system, rents, base_usd, world.catalog, UNDATED)
-    if found.uplift is None:
-        raise InfeasibleError(f"{name} has no bill")
-    return found.uplift.uplift_fraction.value
-
-
-def _rent(world: World, regime: Regime, hours: float) -> Rent:
-    """The cheapest H100 that a regime permits, beside its provider's and anybody's without the regime."""
+    regime = find_regime(world.catalog, name)
     anywhere = best_price(world.catalog, RENTED, ON_DEMAND)
     rented = regime.rented and not regime.closed  # else the list price stands for machines of one's own
     authorised = world.catalog.restricted(permits(world.catalog, regime)) if rented else world.catalog
+    # The cheapest H100 that a regime permits, beside its provider's and anybody's without the regime.
     paid = best_price(authorised, RENTED, ON_DEMAND)
     if paid is None or anywhere is None:
         raise MissingFigure(f"no list price of {RENTED} under {regime.name}")
@@ -189,21 +174,15 @@ def _rent(world: World, regime: Regime, hours: float) -> Rent:
         if each.provider == paid.provider and each.instance == paid.instance and each.term in ON_DEMAND
     ]  # fmt: skip
     same = min(prices, key=lambda each: each.usd_per_accelerator_h)
-    return Rent(
-        "training",
-        hours,
-        paid.usd_per_accelerator_h,
-        same.usd_per_accelerator_h,
-        anywhere.usd_per_accelerator_h,
-        _words(paid),
-        _words(same),
-        _words(anywhere),
-        paid.date,
-    )
-
-
-def _words(price: Price) -> str:
-    return f"{price.provider} {price.instance} {price.region} {price.term}"
+    words = (f"{each.provider} {each.instance} {each.region} {each.term}" for each in (paid, same, anywhere))
+    hours, usd = accelerators * YEAR_H, [each.usd_per_accelerator_h for each in (paid, same, anywhere)]
+    rent = Rent("training", hours, usd[0], usd[1], usd[2], next(words), next(words), next(words), paid.date)
+    rents = (rent,) if regime.rented else ()
+    system = replace(_system(world, name, accelerators), providers=(paid.provider,) if rents else ())
+    found = _rules(world, system, rents, hours * rent.provider_usd_per_h)
+    if found.uplift is None:
+        raise InfeasibleError(f"{name} has no bill")
+    return found.uplift.uplift_fraction.value
 
 
 def log_wait_s(world: World, name: str, how: str) -> float:
@@ -213,16 +192,24 @@ def log_wait_s(world: World, name: str, how: str) -> float:
         _system(world, name, 8), requests_per_s=1.0, peak_requests_per_s=2.0, input_tokens=1000.0,
         output_tokens=200.0,
     )  # fmt: skip
-    spec = _spec(name).model_copy(update={"recorded": "attribution"})
-    logs = compliance_of(spec, system, (), None, world.catalog, UNDATED).logs
+    logs = _rules(world, system, recorded="attribution").logs
     waits = logs.synchronous_s if how == "synchronous" else logs.asynchronous_s
     if waits is None:
         raise InfeasibleError("nothing is served")
     return waits.value
 
 
-def _spec(name: str) -> ComplianceSpec:
-    return ComplianceSpec(regime=name)  # type: ignore[arg-type]  # `find_regime` has refused any other
+def _rules(
+    world: World,
+    system: RuledSystem,
+    rents: tuple[Rent, ...] = (),
+    base_usd: float | None = None,
+    recorded: Literal["content", "attribution"] = "content",
+) -> Compliance:
+    """Everything that a regime changes in a system, on no day: verdicts do not change with it."""
+    name = system.regime.name
+    spec = ComplianceSpec(regime=name, recorded=recorded)  # type: ignore[arg-type]  # it is a row's
+    return compliance_of(spec, system, rents, base_usd, world.catalog, "")
 
 
 def _system(world: World, name: str, accelerators: int) -> RuledSystem:

@@ -347,11 +347,7 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
         "engine": None if arguments["engine"] == DEFAULT_ENGINE else arguments["engine"],
     }
     names = "on input output concurrency rate weights kv engine tp prefix offload scale"
-    return f"twofold estimate serve {arguments['model']}" + options(
-        told, {n: f"--{n}" for n in names.split()}
-    )
+    return f"twofold estimate serve {arguments['model']}{options(told, names.split())}"
 
 
-COMMANDS: Mapping[str, CommandOf] = {
-    "serve": _shown,
-}
+COMMANDS: Mapping[str, CommandOf] = {"serve": _shown}

@@ -8,15 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from twofold.answer import (
-    COLLECTIVES,
-    RELIEVED,
-    Given,
-    TrainingSite,
-    limits_of,
-    resource_gain,
-    training_site,
-)
+from twofold.answer import COLLECTIVES, RELIEVED, Given, TrainingSite, limits_of, resource_gain, training_site
 from twofold.core import InfeasibleError
 from twofold.perf import DEFAULT_FRAMEWORK, one
 from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation
@@ -227,11 +219,7 @@ def _shown(arguments: Mapping[str, Any], asked: str) -> str:
         "on batch sequence precision kind framework recompute zero layout scale oversubscription fabric nic "
         "virtual"
     )
-    return f"twofold estimate train {arguments['model']}" + options(
-        told, {n: f"--{n}" for n in names.split()}
-    )
+    return f"twofold estimate train {arguments['model']}{options(told, names.split())}"
 
 
-COMMANDS: Mapping[str, CommandOf] = {
-    "train": _shown,
-}
+COMMANDS: Mapping[str, CommandOf] = {"train": _shown}

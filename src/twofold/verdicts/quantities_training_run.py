@@ -171,9 +171,7 @@ def _shown_run(arguments: Mapping[str, Any], asked: str) -> str:
         "tokens": f"{arguments['tokens']:.12g} tok",
         "write-within": f"{arguments['write_s']:g} s",
     }  # fmt: skip
-    return f"twofold estimate train {arguments['model']}" + options(told, {n: f"--{n}" for n in told})
+    return f"twofold estimate train {arguments['model']}{options(told, told)}"
 
 
-COMMANDS: Mapping[str, CommandOf] = {
-    "run": _shown_run,
-}
+COMMANDS: Mapping[str, CommandOf] = {"run": _shown_run}

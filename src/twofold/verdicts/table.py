@@ -16,10 +16,6 @@ from twofold.verdicts.units import SI_FACTOR, Value
 TABLE = Path(__file__).parent / "claims.csv"
 LABELLED = re.compile(r"^([^'\"():\[\]]+?)\s*(?:\[(.*?)\])?:\s+(.*)$", re.DOTALL)
 OUTSIDE_TEXT = r"(?=(?:[^']*'[^']*')*[^']*$)"  # an even number of quotes follows
-COLUMNS = (
-    "id", "topic", "claim", "quantity", "low", "high", "unit", "conditions",
-    "computed", "predicate", "cases", "shown_in",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from math import isfinite
 from statistics import median
 from typing import Any
 
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.verdicts.language import FUNCTIONS, Call, calls_in, evaluate, judge_expression, names_in, parse
+from twofold.verdicts.language import FUNCTIONS, calls_in, evaluate, judge_expression, names_in, parse
 from twofold.verdicts.quantities import QUANTITIES, ask, command_of
 from twofold.verdicts.table import Claim, Predicate, cases_of
 from twofold.verdicts.units import Value, in_unit, shown
@@ -59,18 +60,29 @@ class Judged:
     cases: tuple[Case, ...]
 
 
-Found = tuple[Case, Predicate, dict[str, Any]]
-"""A case with what its command needs: its predicate and its variables."""
-
-
 def judge(claim: Claim, world: World) -> Judged:
     """Judge one claim by what the world's tables and models say."""
-    found, lacking = _computed(claim, world)
+    found: list[tuple[Case, Predicate, dict[str, Any]]] = []
+    lacking: list[str] = []  # what the tables have not, for each case that cannot be computed
+    for predicate in claim.predicates:
+        for variables in cases_of(claim, predicate) or [{}]:
+            known = {**variables, "low": claim.low, "high": claim.high}
+            try:
+                found.append((_case(claim, predicate, variables, known, world), predicate, known))
+            except MissingFigure as missing:
+                lacking.append(str(missing))
     cases = tuple(case for case, _, _ in found)
-    verdict = _verdict(cases)
+    held, verdict = sum(case.holds for case in cases), Verdict.UNVERIFIABLE
+    if cases:
+        verdict = Verdict.CONDITIONAL if held else Verdict.CONTRADICTED
+        verdict = Verdict.HOLDS if held == len(cases) else verdict
     value, low, high = _summary(cases)
     # The command shows a case that decided: one that fails, unless all hold.
     telling = next((each for each in found if each[0].holds == (verdict == Verdict.HOLDS)), None)
+    left_out = ""
+    if lacking:
+        count = "1 case" if len(lacking) == 1 else f"{len(lacking)} cases"
+        left_out = f"; {count} left out: {', '.join(dict.fromkeys(lacking))}"
     return Judged(
         id=claim.id,
         topic=claim.topic,
@@ -83,43 +95,22 @@ def judge(claim: Claim, world: World) -> Judged:
         claimed_low=_number(in_unit(claim.low, claim.unit)),
         claimed_high=_number(in_unit(claim.high, claim.unit)),
         claimed_unit=claim.unit,
-        holds_fraction=sum(case.holds for case in cases) / len(cases) if cases else None,
-        reason=_reason(claim, cases, verdict) + _left_out(lacking),
+        holds_fraction=held / len(cases) if cases else None,
+        reason=_reason(claim, cases, verdict) + left_out,
         command=command_of(claim.id, *telling[1:]) if telling else f"twofold claims --only {claim.id}",
         cases=cases,
     )
 
 
-def _computed(claim: Claim, world: World) -> tuple[list[Found], list[str]]:
-    """Every case that can be computed, and what the tables lack for each of those that cannot."""
-    found: list[Found] = []
-    lacking: list[str] = []
-    for predicate in claim.predicates:
-        for variables in cases_of(claim, predicate) or [{}]:
-            try:
-                found.append(_case(claim, predicate, variables, world))
-            except MissingFigure as missing:
-                lacking.append(str(missing))
-    return found, lacking
-
-
-def _left_out(lacking: Sequence[str]) -> str:
-    """What cases are not judged for."""
-    if not lacking:
-        return ""
-    count = "1 case" if len(lacking) == 1 else f"{len(lacking)} cases"
-    return f"; {count} left out: {', '.join(dict.fromkeys(lacking))}"
-
-
-def _case(claim: Claim, predicate: Predicate, variables: dict[str, Value], world: World) -> Found:
-    known = {**variables, "low": claim.low, "high": claim.high}
-    outcome = judge_expression(predicate.tree, known, _caller(world))
+def _case(
+    claim: Claim, predicate: Predicate, variables: dict[str, Value], known: dict[str, Any], world: World
+) -> Case:
+    holds, found = judge_expression(predicate.tree, known, partial(ask, world))
     unit = claim.shown_in if predicate.unit is None else predicate.unit
-    value = _plain(outcome.value)
+    value = _plain(found)
     words = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in variables.values())
-    text = shown(value, unit)
-    case = Case(predicate.label, words, predicate.text, in_unit(value, unit), unit, text, outcome.holds)
-    return case, predicate, known
+    at = in_unit(value, unit)
+    return Case(predicate.label, words, predicate.text, at, unit, shown(value, unit), holds)
 
 
 def judge_all(
@@ -138,24 +129,17 @@ def compute(text: str, world: World) -> Any:
 
     Raises ValueRefusedError for a division by nothing, which a predicate takes for what does not exist.
     """
-    tree, call = parse(text), _caller(world)
+    tree, call = parse(text), partial(ask, world)
     try:
         for node in ast.walk(tree):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                _refuse_nothing(node, evaluate(node.right, {}, call))
+            if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
+                continue
+            if evaluate(node.right, {}, call) == 0:
+                hint = "" if isinstance(node.right, ast.Constant) else f"`{ast.unparse(node.right)}` is 0"
+                raise ValueRefusedError(f"`{ast.unparse(node)}` divides by 0", hint=hint)
         return evaluate(tree, {}, call)
     except MissingFigure:
         return None
-
-
-def _refuse_nothing(node: ast.BinOp, divisor: Any) -> None:
-    if divisor == 0:
-        hint = "" if isinstance(node.right, ast.Constant) else f"`{ast.unparse(node.right)}` is 0"
-        raise ValueRefusedError(f"`{ast.unparse(node)}` divides by 0", hint=hint)
-
-
-def _caller(world: World) -> Call:
-    return lambda name, arguments, named: ask(world, name, arguments, named)
 
 
 def _plain(value: Any) -> Value:
@@ -167,15 +151,6 @@ def _plain(value: Any) -> Value:
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:  # a numpy number
         return _plain(value.item())
     raise UnknownNameError(f"`{type(value).__name__}` is no figure; name one of its fields")
-
-
-def _verdict(cases: Sequence[Case]) -> Verdict:
-    if not cases:
-        return Verdict.UNVERIFIABLE
-    held = sum(case.holds for case in cases)
-    if held == len(cases):
-        return Verdict.HOLDS
-    return Verdict.CONDITIONAL if held else Verdict.CONTRADICTED
 
 
 def _summary(cases: Sequence[Case]) -> tuple[Value, float | None, float | None]:
@@ -204,16 +179,14 @@ def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict) -> str:
         Verdict.CONTRADICTED: "not as claimed",
     }[verdict]
     count = f" ({sum(case.holds for case in cases)} of {len(cases)} cases)" if len(cases) > 1 else ""
-    return f"{claim.computed}: {_told(cases)}{_claimed(claim)}; {words}{count}"
-
-
-def _told(cases: Sequence[Case]) -> str:
-    """What the cases came to, predicate by predicate."""
-    labels = list(dict.fromkeys(case.label for case in cases))
-    if len(labels) == 1:
-        return _group_told(cases, NAMED_CASES_MAX)
-    groups = [[case for case in cases if case.label == label] for label in labels]
-    return " · ".join(f"{group[0].label} {_group_told(group, NAMED_CASES_MAX // 2)}" for group in groups)
+    groups: dict[str, list[Case]] = {}  # by predicate
+    for case in cases:
+        groups.setdefault(case.label, []).append(case)
+    told = _group_told(cases, NAMED_CASES_MAX)
+    if len(groups) > 1:
+        few = NAMED_CASES_MAX // 2
+        told = " · ".join(f"{label} {_group_told(group, few)}" for label, group in groups.items())
+    return f"{claim.computed}: {told}{_claimed(claim)}; {words}{count}"
 
 
 def _group_told(cases: Sequence[Case], most: int) -> str:
@@ -248,10 +221,10 @@ def _claimed(claim: Claim) -> str:
 def unknown_quantities(claims: Iterable[Claim]) -> list[str]:
     """Names that predicates call and no table holds: our own mistakes, for a test."""
     known = QUANTITIES.keys() | FUNCTIONS.keys()
-    called = (
-        (claim.id, node.func.id)  # type: ignore[attr-defined]  # parse lets only names be called
+    return [
+        f"{claim.id}: {node.func.id}"  # type: ignore[attr-defined]  # parse lets only names be called
         for claim in claims
         for predicate in claim.predicates
         for node in calls_in(predicate.tree)
-    )
-    return [f"{identity}: {name}" for identity, name in called if name not in known]
+        if node.func.id not in known  # type: ignore[attr-defined]
+    ]

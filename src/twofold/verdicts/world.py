@@ -47,12 +47,10 @@ class Quantity:
     command: CommandOf | None = None
 
 
-def options(arguments: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """` --tp 4 --weights fp8`: the arguments that are given, as the options that `names` calls them."""
-    given = [
-        (option, value) for name, option in names.items() if (value := arguments.get(name)) not in (None, "")
-    ]
-    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in given)
+def options(arguments: Mapping[str, Any], names: Iterable[str]) -> str:
+    """` --tp 4 --weights fp8`: those of these arguments that are given, as options."""
+    given = [(name, value) for name in names if (value := arguments.get(name)) not in (None, "")]
+    return "".join(f" --{name} {shlex.quote(str(value))}" for name, value in given)
 
 
 def one_of(name: str, known: Iterable[str], what: str) -> str:
