@@ -15,7 +15,6 @@ from twofold.inference import (
     CacheOptions,
     Lengths,
     Replica,
-    Served,
     Slo,
     TrafficClass,
     bottleneck,
@@ -154,10 +153,6 @@ def serve(
         load = regimes.max_throughput(made, lengths)
     if not np.all(np.isfinite(np.asarray(load.e2e.mean_s, float))):
         raise InfeasibleError(f"{on} saturates below {rate:g} requests/s")
-    return _serving(world, made, load, model, on, lengths)
-
-
-def _serving(world: World, made: Replica, load: Served, model: str, on: str, lengths: Lengths) -> Serving:
     found = machines(world, on)
     price, count = price_usd_per_h(found), int(one(made.accelerator_count))
     requests, tokens = one(load.requests_per_s), one(load.output_tokens_per_s)
@@ -165,8 +160,12 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
     peak = found.cluster.device.peak_flops_per_s.get("bf16", np.nan)
     flops = 2.0 * world.catalog.model(model).parameters_active
     work = requests * (one(lengths.input_tokens) + one(lengths.output_tokens)) * flops
+    latencies = {}
+    for name in LATENCIES:  # `ttft_s_p95`, or the mean of all for `ttft_s`
+        metric, _, which = name.partition("_s")
+        latencies[name] = one(getattr(getattr(load, metric), f"{which.removeprefix('_') or 'mean'}_s"))
     return Serving(
-        **{name: _latency_s(load, name) for name in LATENCIES},
+        **latencies,
         requests_per_s=requests,
         tokens_per_s=tokens,
         batch=one(load.batch_sequences),
@@ -178,12 +177,6 @@ def _serving(world: World, made: Replica, load: Served, model: str, on: str, len
         usd_per_request=None if price is None else price * count / 3600 / requests,
         accelerators=count,
     )
-
-
-def _latency_s(load: Served, name: str) -> float:
-    """`ttft_s_p95`, or the mean of all for `ttft_s`."""
-    metric, _, which = name.partition("_s")
-    return one(getattr(getattr(load, metric), f"{which.removeprefix('_') or 'mean'}_s"))
 
 
 def decode_step(
@@ -265,12 +258,11 @@ def serving_gains(
     world: World, model: str, on: str, input: int = 1000, output: int = 200, weights: str = "bf16"
 ) -> Mapping[str, float]:
     """Requests/s within promises that 20 % more gains, of bandwidth, compute, capacity, link and host."""
-
-    def compute() -> Mapping[str, float]:
-        traffic = replace(PROMISED, lengths=Lengths(float(input), float(output)))
-        return bottleneck(replica(world, model, on, weights), traffic)
-
-    return world.once(("serving gains", model, on, input, output, weights), compute)
+    traffic = replace(PROMISED, lengths=Lengths(float(input), float(output)))
+    return world.once(
+        ("serving gains", model, on, input, output, weights),
+        lambda: bottleneck(replica(world, model, on, weights), traffic),
+    )
 
 
 def serving_gain(
