@@ -13,7 +13,7 @@ from twofold.catalog.geography import distance_rtt_s
 from twofold.catalog.names import canonical, did_you_mean, resolve
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
-from twofold.catalog.tables import FILE_LIMIT_BYTES, Row, Source, Table, read_table
+from twofold.catalog.tables import FILE_LIMIT_BYTES, Source, Table, read_table
 from twofold.catalog.types import (
     TABLE_OF,
     Accelerator,
@@ -52,13 +52,26 @@ class Catalog:
         return tuple(self.named(kind).values())
 
     def named(self, kind: type[T]) -> dict[str, T]:
-        """The rows of a kind by name, or by number where rows have no name of their own."""
+        """The rows of a kind by name, or by number where rows have no name of their own; numbers in SI."""
 
         def read() -> dict[str, T]:
             table = self.table(TABLE_OF[kind])
-            named = [column.name for column in table.columns if column.key] == ["name"]
-            build = record_builder(kind, table)
-            return {str(row["name"] if named else index): build(row) for index, row in enumerate(table.rows)}
+            wanted = {field.name for field in fields(kind)} | {"memory_visible_bytes"}  # type: ignore[arg-type]  # every record is a dataclass
+            taken = [column for column in table.columns if column.field in wanted]
+            is_named = [column.name for column in table.columns if column.key] == ["name"]
+            found: dict[str, T] = {}
+            for index, row in enumerate(table.rows):
+                values: dict[str, Any] = {column.field: column.si(row[column.name]) for column in taken}
+                # Fields that follow from others where a row leaves them empty.
+                if kind is Accelerator:
+                    visible = values.pop("memory_visible_bytes")
+                    values["memory_bytes"] = visible or values["memory_nominal_bytes"]
+                elif kind is Price:
+                    share = values["usd_per_h"] / values["accelerator_count"]
+                    values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
+                    values["date_precision"] = values["date_precision"] or DATE_PRECISION[len(values["date"])]
+                found[str(row["name"] if is_named else index)] = kind(**values)
+            return found
 
         return self._once(kind, read)
 
@@ -73,8 +86,7 @@ class Catalog:
 
     def benchmark_accelerator(self, name: str) -> Accelerator:
         """As `accelerator`, for names in published measurements, where `a100` means one known part."""
-        known = self._aliases().get("benchmark", {}).get(canonical(name), ())
-        return self.accelerator(known[0] if known else name)
+        return self.accelerator(self._benchmark(name))
 
     def model(self, name: str) -> Model:
         """The shape of a model by name, alias or repository name."""
@@ -82,8 +94,10 @@ class Catalog:
 
     def benchmark_model(self, name: str) -> Model:
         """As `model`, for the model names of published measurements."""
-        known = self._aliases().get("benchmark", {}).get(canonical(name), ())
-        return self.model(known[0] if known else name)
+        return self.model(self._benchmark(name))
+
+    def _benchmark(self, name: str) -> str:
+        return self._aliases().get("benchmark", {}).get(canonical(name), (name,))[0]
 
     def family(self, model_type: str) -> ModelFamily:
         """What configs of this `model_type` leave unsaid."""
@@ -107,10 +121,10 @@ class Catalog:
 
     def region(self, name: str) -> Region:
         """A region as `provider:name`, or by its name alone where only one provider has it."""
-        aliases = self._once("region aliases", self._region_aliases)
         regions = self._regions()
         # Dashes count here: `us-east-1` and `us-east1` are two clouds' regions.
         names = self._once("region names", lambda: {own.lower(): own for own in regions})
+        aliases = self._once("region aliases", self._region_aliases)
         return regions[resolve(name, "region", names, aliases, "regions", form=str.lower)]
 
     def regions(self) -> tuple[Region, ...]:
@@ -148,32 +162,36 @@ class Catalog:
 
     def prices_for(self, accelerator_name: str) -> tuple[Price, ...]:
         """Every price of an instance with this accelerator; empty where none is known."""
-        by_name = self._once("prices by accelerator", self._prices_by_accelerator)
+
+        def read() -> dict[str, list[Price]]:
+            found: dict[str, list[Price]] = defaultdict(list)
+            for price in self.prices():
+                found[price.accelerator].append(price)
+            return dict(found)
+
+        by_name = self._once("prices by accelerator", read)
         full = self.accelerator(accelerator_name).name
         name, _, profile = full.partition(":")
         if not profile:
-            return by_name.get(name, ())
+            return tuple(by_name.get(name, ()))
         part = self._profile(self.accelerator(name), profile)
         return (*by_name.get(full, ()), *(cut_price(price, part) for price in by_name.get(name, ())))
 
     def facility(self, category: str) -> tuple[FacilityFigure, ...]:
         """The figures of one kind about buildings, in the table's order; empty where there is none."""
-        figures = self.rows(FacilityFigure)
-        return tuple(figure for figure in figures if figure.category == category)
+        return tuple(figure for figure in self.rows(FacilityFigure) if figure.category == category)
 
     def economic(self, item: str) -> EconomicFigure:
         """One figure about money that no offer states: egress, support, salaries, an hour of outage."""
         figures = {figure.item: figure for figure in self.rows(EconomicFigure)}
         if item in figures:
             return figures[item]
-        raise UnknownNameError(
-            f"`{item}` is not a row of the table economics", hint=did_you_mean(item, figures)
-        )
+        hint = did_you_mean(item, figures)
+        raise UnknownNameError(f"`{item}` is not a row of the table economics", hint=hint)
 
     def authorisations(self, regime: str) -> tuple[Authorisation, ...]:
         """Who is authorised for a regime, and where."""
-        rows = self.rows(Authorisation)
-        return tuple(row for row in rows if row.regime == regime)
+        return tuple(row for row in self.rows(Authorisation) if row.regime == regime)
 
     def partitions(self, accelerator_name: str) -> tuple[Partition, ...]:
         """The profiles that this accelerator can be cut into; empty where it cannot."""
@@ -194,10 +212,8 @@ class Catalog:
     def table(self, name: str) -> Table:
         """Any table as rows of cells in the units of its columns."""
         if name not in schema():
-            raise UnknownNameError(
-                f"`{name}` is not a catalog table",
-                hint=did_you_mean(name, schema(), "tables: " + ", ".join(self.table_names())),
-            )
+            hint = did_you_mean(name, schema(), "tables: " + ", ".join(schema()))
+            raise UnknownNameError(f"`{name}` is not a catalog table", hint=hint)
         return self._once(("table", name), lambda: self._read_table(name))
 
     def places_of_own(self, name: str) -> dict[str, Place]:
@@ -224,9 +240,9 @@ class Catalog:
         columns = [column for column in table.columns if column.type in REFERENCES]
         if not users or not columns:
             return table
-        rows = list(table.rows)
+        files, rows = {source.file for source in users}, list(table.rows)
         for index, place in enumerate(table.places):
-            if place.file in {source.file for source in users}:
+            if place.file in files:
                 names = {c.name: self._referred(c, str(rows[index][c.name]), place) for c in columns}
                 rows[index] = {**rows[index], **names}
         return replace(table, rows=tuple(rows))
@@ -256,11 +272,9 @@ class Catalog:
         return records[resolve(name, word, names, self._aliases().get(word, {}), TABLE_OF[kind])]
 
     def _regions(self) -> dict[str, Region]:
-        def read() -> dict[str, Region]:
-            regions = self.rows(Region)
-            return {f"{region.provider}:{region.name}": region for region in regions}
-
-        return self._once("regions", read)
+        return self._once(
+            "regions", lambda: {f"{region.provider}:{region.name}": region for region in self.rows(Region)}
+        )
 
     def _aliases(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """Kind → canonical alias → the names that it fits."""
@@ -283,12 +297,6 @@ class Catalog:
         rows = [row for row in self.table("aliases").rows if row["kind"] == "region"]
         return found | {str(row["alias"]).lower(): (str(row["name"]),) for row in rows}
 
-    def _prices_by_accelerator(self) -> dict[str, tuple[Price, ...]]:
-        found: dict[str, list[Price]] = defaultdict(list)
-        for price in self.prices():
-            found[price.accelerator].append(price)
-        return {name: tuple(prices) for name, prices in found.items()}
-
 
 def load_catalog(*folders: Path | None) -> Catalog:
     """Our tables, overlaid by the CSV files of a user's `folders` (same names and headers), the last on top.
@@ -304,38 +312,9 @@ def load_catalog(*folders: Path | None) -> Catalog:
         for name, source in _user_sources(folder).items():
             users[name] = (*users.get(name, ()), source)
     catalog = Catalog(_our_sources(), users)
-    for name in catalog._users:
+    for name in users:
         catalog.table(name)
     return catalog
-
-
-def record_builder(kind: type[T], table: Table) -> Callable[[Row], T]:
-    """A function from one row of `table` to `kind`: fields by name, numbers in SI."""
-    wanted = {field.name for field in fields(kind)} | {"memory_visible_bytes"}  # type: ignore[arg-type]  # every record is a dataclass
-    taken = [column for column in table.columns if column.field in wanted]
-
-    def build(row: Row) -> T:
-        values: dict[str, Any] = {column.field: column.si(row[column.name]) for column in taken}
-        if complete := _COMPLETIONS.get(kind):
-            complete(values)
-        return kind(**values)
-
-    return build
-
-
-def _complete_price(values: dict[str, Any]) -> None:
-    share = values["usd_per_h"] / values["accelerator_count"]
-    values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
-    values["date_precision"] = values["date_precision"] or DATE_PRECISION[len(values["date"])]
-
-
-# Fields that follow from others where a row leaves them empty.
-_COMPLETIONS: dict[type, Callable[[dict[str, Any]], None]] = {
-    Accelerator: lambda values: values.update(
-        memory_bytes=values.pop("memory_visible_bytes") or values["memory_nominal_bytes"]
-    ),
-    Price: _complete_price,
-}
 
 
 @cache

@@ -39,7 +39,17 @@ def legal_partitions(catalog: Catalog, accelerator_name: str) -> tuple[tuple[Pla
         return ()
     if profiles[0].kind == "amd":
         return tuple(tuple(Placement(part.profile, start) for start in _starts(part)) for part in profiles)
-    plain = [part for part in profiles if _is_plain(part, profiles)]
+    # The profile that stands for its compute size: no media engines, the least memory.
+    least: dict[int, int] = {}
+    for part in profiles:
+        least[part.compute_slices] = min(
+            part.memory_slices, least.get(part.compute_slices, part.memory_slices)
+        )
+    plain = [
+        part
+        for part in profiles
+        if not part.profile.endswith(MEDIA_ENGINES) and part.memory_slices == least[part.compute_slices]
+    ]
     size = {part.profile: part.compute_slices for part in plain}
     return tuple(sorted(_fill(plain, 0), key=lambda cut: [-size[placed.profile] for placed in cut]))
 
@@ -68,9 +78,8 @@ def place_parts(parts: Sequence[Partition]) -> tuple[Placement, ...] | Partition
     placed = _place(sorted(parts, key=lambda part: -part.memory_slices), ())
     if placed is None:
         starts = ", ".join(f"{part.profile} at {part.starts.replace(' ', '/')}" for part in _unique(parts))
-        return PartitionRefused(
-            f"no placement: memory slices would overlap ({starts} of {parts[0].memory_slices_total})"
-        )
+        of_all = f"{starts} of {parts[0].memory_slices_total}"
+        return PartitionRefused(f"no placement: memory slices would overlap ({of_all})")
     return tuple(sorted(placed, key=lambda place: place.start))
 
 
@@ -80,13 +89,6 @@ def _starts(part: Partition) -> list[int]:
 
 def _unique(parts: Sequence[Partition]) -> list[Partition]:
     return list({part.profile: part for part in parts}.values())
-
-
-def _is_plain(part: Partition, profiles: Sequence[Partition]) -> bool:
-    """The profile that stands for its compute size: no media engines, the least memory."""
-    rivals = [other for other in profiles if other.compute_slices == part.compute_slices]
-    least = min(other.memory_slices for other in rivals)
-    return not part.profile.endswith(MEDIA_ENGINES) and part.memory_slices == least
 
 
 def _fill(parts: Sequence[Partition], start: int) -> set[tuple[Placement, ...]]:
@@ -107,24 +109,21 @@ def _fill(parts: Sequence[Partition], start: int) -> set[tuple[Placement, ...]]:
 def _refused_by_counts(parts: Sequence[Partition]) -> PartitionRefused | None:
     """The plain reasons first: too many slices in all, or too many of one profile."""
     asked = " + ".join(part.profile for part in parts)
-    for what, needed, total in (
-        ("compute", sum(part.compute_slices for part in parts), parts[0].compute_slices_total),
-        ("memory", sum(part.memory_slices for part in parts), parts[0].memory_slices_total),
-    ):
+    for what in ("compute", "memory"):
+        needed = sum(getattr(part, f"{what}_slices") for part in parts)
+        total = getattr(parts[0], f"{what}_slices_total")
         if needed > total:
-            return PartitionRefused(
-                f"{asked} need {needed} {what} slices; {parts[0].accelerator} has {total}"
-            )
+            there = f"{parts[0].accelerator} has {total}"
+            return PartitionRefused(f"{asked} need {needed} {what} slices; {there}")
     counts = Counter(part.profile for part in parts)
     for part in parts:
         if counts[part.profile] > part.count_max:
-            return PartitionRefused(
-                f"{part.accelerator} holds {part.count_max} × {part.profile}, not {counts[part.profile]}"
-            )
-    media = sum(counts[part.profile] for part in _unique(parts) if part.profile.endswith(MEDIA_ENGINES))
-    return (
-        PartitionRefused(f"only one partition may have the media engines, not {media}") if media > 1 else None
-    )
+            most = f"{part.accelerator} holds {part.count_max} × {part.profile}"
+            return PartitionRefused(f"{most}, not {counts[part.profile]}")
+    media = sum(part.profile.endswith(MEDIA_ENGINES) for part in parts)
+    if media > 1:
+        return PartitionRefused(f"only one partition may have the media engines, not {media}")
+    return None
 
 
 def _place(

@@ -13,10 +13,8 @@ _RATES = [field.name for field in fields(Accelerator) if field.name.endswith("_f
 def find_profile(device: Accelerator, known: Sequence[Partition], profile: str) -> Partition:
     """The profile of this name among those that the device has."""
     if not known:
-        raise UnknownNameError(
-            f"{device.name} cannot be partitioned",
-            hint="`twofold catalog partitions` lists the devices that can",
-        )
+        hint = "`twofold catalog partitions` lists the devices that can"
+        raise UnknownNameError(f"{device.name} cannot be partitioned", hint=hint)
     for part in known:
         if canonical(part.profile) == canonical(profile):
             return part
@@ -34,13 +32,10 @@ def part_of(device: Accelerator, part: Partition) -> Accelerator:
     if part.count_max == 1 and part.memory_slices == part.memory_slices_total:
         return device
     cores = part.core_count if part.core_count and device.sm_count else None
-    compute = (
-        cores / device.sm_count
-        if cores and device.sm_count
-        else part.compute_slices / part.compute_slices_total
-    )
+    compute = part.compute_slices / part.compute_slices_total
+    if cores and device.sm_count:
+        compute = cores / device.sm_count
     memory = part.memory_slices / part.memory_slices_total
-
     rates = {name: rate * compute for name in _RATES if (rate := getattr(device, name))}
     return replace(
         device,

@@ -70,8 +70,12 @@ def fit_of(catalog: Catalog, provider: str, region: str, asked: tuple[str, ...])
     if own in UNNAMED:
         has = any(place.startswith(f"{seller}:") for place in places_in(catalog, scope))
         return Fit.WIDER if has else Fit.OUTSIDE
-    if own.upper() in _countries(catalog):
-        return _fit_of_country(catalog, own.upper(), scope)
+    if own.upper() in _countries(catalog):  # the price says only in which country it holds
+        if own.upper() in scope.countries:
+            return Fit.INSIDE
+        held = (_by_id(catalog)[place] for place in scope.places)
+        wider = any(each.country == own.upper() and not each.government for each in held)
+        return Fit.WIDER if wider else Fit.OUTSIDE
     row = row or _city(catalog, own)
     if row:
         at = f"{row.provider}:{row.name}".lower()
@@ -97,16 +101,6 @@ def _of_family(own: str, families: tuple[str, ...]) -> bool:
     return any(folded.startswith(family) for family in families) or folded.rstrip("0123456789") in turned
 
 
-def _fit_of_country(catalog: Catalog, country: str, scope: Scope) -> Fit:
-    """A price that says only in which country it holds."""
-    if country in scope.countries:
-        return Fit.INSIDE
-    rows = _by_id(catalog)
-    held = (rows[place] for place in scope.places)
-    wider = any(row.country == country and not row.government for row in held)
-    return Fit.WIDER if wider else Fit.OUTSIDE
-
-
 @lru_cache(maxsize=256)
 def scope_of(catalog: Catalog, asked: tuple[str, ...]) -> Scope:
     """What regions cover: exact ones with their cities, unions, countries, else families of names."""
@@ -126,7 +120,10 @@ def scope_of(catalog: Catalog, asked: tuple[str, ...]) -> Scope:
             names.add(bare)
             open_to_all = {place for place in same_name if not rows[place].government}
             places |= same_name | _with_cities(catalog, _meant(catalog, word) & open_to_all or open_to_all)
-        elif word.upper() in _countries(catalog) and _is_country(catalog, word):
+        elif word.upper() in _countries(catalog) and {
+            row.country for row in rows.values() if row.name.lower().startswith(f"{word}-")
+        } <= {word.upper()}:
+            # `us` and `ca` are countries; `sa` begins names in South America, and is none.
             countries.add(word.upper())
         else:
             families.append(canonical(word))
@@ -208,12 +205,6 @@ def _letters(own: str) -> str:
     return re.sub(r"[\W\d_]+", "", ZONE.sub("", own))
 
 
-def _is_country(catalog: Catalog, word: str) -> bool:
-    """`us` and `ca` are countries; `sa` begins names in South America, and is none."""
-    beginning = {row.country for row in catalog.regions() if row.name.lower().startswith(f"{word}-")}
-    return beginning <= {word.upper()}
-
-
 def _meant(catalog: Catalog, word: str) -> set[str]:
     """The region that an alias stands for."""
     try:
@@ -226,18 +217,16 @@ def _meant(catalog: Catalog, word: str) -> set[str]:
 def _with_cities(catalog: Catalog, places: set[str]) -> set[str]:
     """Some regions, and every provider's regions in the same cities."""
     rows = _by_id(catalog)
-    starts = [rows[place] for place in places]
-    return places | {place for place, row in rows.items() if any(_same_city(row, start) for start in starts)}
 
+    def cities(region: Region) -> set[str]:
+        return {part.strip().lower() for part in region.city.split("/")}
 
-def _same_city(one: Region, other: Region) -> bool:
-    if one.country != other.country:
-        return False
-    return bool(_cities(one) & _cities(other)) or distance_m(one, other) <= METRO_M
-
-
-def _cities(region: Region) -> set[str]:
-    return {part.strip().lower() for part in region.city.split("/")}
+    return places | {
+        place
+        for place, row in rows.items()
+        for start in (rows[each] for each in places)
+        if row.country == start.country and (cities(row) & cities(start) or distance_m(row, start) <= METRO_M)
+    }
 
 
 def _city(catalog: Catalog, own: str) -> Region | None:
@@ -266,7 +255,11 @@ def best_price(
     these regions, and lists of providers that have one there; empty keeps all. A word of `exclude_providers`
     leaves out a provider, or the term of that name.
     """
-    wanted = tuple(_known(catalog, region) for region in regions)
+    wanted = tuple(regions)
+    for region in wanted:
+        scope = scope_of(catalog, (region,))
+        if not (scope.places or scope.names or scope.countries):
+            catalog.region(region)  # raises: no table, price, country or family is called so
     excluded = {canonical(word) for word in exclude_providers}
     offers = [
         price
@@ -279,11 +272,3 @@ def best_price(
     offers.sort(key=lambda price: (price.provider, price.instance, price.region, price.term))
     offers.sort(key=lambda price: price.date, reverse=True)
     return min(offers, key=lambda price: price.usd_per_accelerator_h, default=None)
-
-
-def _known(catalog: Catalog, region: str) -> str:
-    """The word itself. Raises UnknownNameError where no table, price, country or family is called so."""
-    scope = scope_of(catalog, (region,))
-    if not (scope.places or scope.names or scope.countries):
-        catalog.region(region)
-    return region

@@ -29,6 +29,12 @@ SI_FACTOR = {
 REFERENCES = {"accelerator": "accelerators", "fabric": "fabrics"}
 LARGEST = 1e18  # no figure of a table is larger; NaN and infinity fail the comparison
 DATE_PRECISION = {4: "year", 7: "month", 10: "day"}  # by the letters of a date
+EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "flag": "0 or 1",
+    "date": "a date such as 2026-07-20",
+}
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 
 
@@ -52,9 +58,9 @@ class Column:
         if not text:
             if not self.default:
                 raise ValueError(f"`{self.name}` is empty; write {self.expected()}")
-            text = "" if self.default == "none" else self.default
-            if not text:
+            if self.default == "none":
                 return "" if self.is_text() else None
+            text = self.default
         match self.type:
             case "int" | "float":
                 return self._number(text)
@@ -80,17 +86,17 @@ class Column:
         """What a good cell looks like, in words."""
         if "|" in self.type:
             return "one of " + ", ".join(self.type.split("|"))
-        kind = {
-            "int": "a whole number",
-            "float": "a number",
-            "flag": "0 or 1",
-            "date": "a date such as 2026-07-20",
-        }
-        words = kind.get(
-            self.type, f"a name of table {REFERENCES[self.type]}" if self.type in REFERENCES else "text"
-        )
+        kind = "text"
+        if self.type in REFERENCES:
+            kind = f"a name of table {REFERENCES[self.type]}"
+        words = EXPECTED.get(self.type, kind)
         unit = f" in {self.unit}" if self.unit else ""
-        bounds = f", {_bounds_in_words(self.range)}" if self.range else ""
+        bounds = ""
+        if ".." in self.range:
+            bounds = ", from " + self.range.replace("..", " to ")
+        elif self.range:
+            at_least = self.range.startswith(">=")
+            bounds = f", {self.range[2:]} or more" if at_least else f", above {self.range[1:]}"
         return f"{words}{unit}{bounds}"
 
     def _number(self, text: str) -> Cell:
@@ -124,12 +130,6 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return bool(_DATE.fullmatch(text))
-
-
-def _bounds_in_words(bounds: str) -> str:
-    if ".." in bounds:
-        return "from " + bounds.replace("..", " to ")
-    return f"{bounds[2:]} or more" if bounds.startswith(">=") else f"above {bounds[1:]}"
 
 
 @cache

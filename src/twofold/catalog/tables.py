@@ -80,21 +80,17 @@ def _groups(columns: tuple[Column, ...], source: Source, base: _Groups) -> _Grou
 
 def _lines(source: Source) -> Iterator[tuple[int, list[str]]]:
     """(line where it starts, cells) of every row that is not empty."""
+    start = Place(source.file, 1, 1)
     if len(source.data) > FILE_LIMIT_BYTES:
-        raise CatalogError(
-            f"the file is larger than {FILE_LIMIT_BYTES >> 20} MiB", place=Place(source.file, 1, 1)
-        )
+        raise CatalogError(f"the file is larger than {FILE_LIMIT_BYTES >> 20} MiB", place=start)
+    hint = "save the table as CSV in UTF-8"
     try:
         text = source.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = source.data.count(b"\n", 0, error.start) + 1
-        raise CatalogError(
-            "this is not UTF-8 text", place=Place(source.file, line, 1), hint="save the table as CSV in UTF-8"
-        ) from None
+        place = Place(source.file, source.data.count(b"\n", 0, error.start) + 1, 1)
+        raise CatalogError("this is not UTF-8 text", place=place, hint=hint) from None
     if "\0" in text:
-        raise CatalogError(
-            "this is not text", place=Place(source.file, 1, 1), hint="save the table as CSV in UTF-8"
-        )
+        raise CatalogError("this is not text", place=start, hint=hint)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:
@@ -111,21 +107,17 @@ def _slots(columns: tuple[Column, ...], header: list[str], source: Source) -> di
     known = [column.name for column in columns]
     slots: dict[str, int] = {}
     for index, name in enumerate(header):
-        if name not in known:
+        if name not in known or name in slots:
             place = Place(source.file, 1, _cell_column(source, 1, index))
+            if name in slots:
+                raise CatalogError(f"column `{name}` stands twice", place=place)
             hint = did_you_mean(name, known) or "columns: " + ", ".join(known)
             raise CatalogError(f"`{name}` is not a column of this table", place=place, hint=hint)
-        if name in slots:
-            place = Place(source.file, 1, _cell_column(source, 1, index))
-            raise CatalogError(f"column `{name}` stands twice", place=place)
         slots[name] = index
     missing = [column.name for column in columns if column.key and column.name not in slots]
     if missing:
-        raise CatalogError(
-            f"column `{missing[0]}` is missing",
-            place=Place(source.file, 1, 1),
-            hint=f"columns: {', '.join(known)}",
-        )
+        hint = f"columns: {', '.join(known)}"
+        raise CatalogError(f"column `{missing[0]}` is missing", place=Place(source.file, 1, 1), hint=hint)
     return slots
 
 
@@ -140,25 +132,23 @@ def _row(
     if len(cells) != len(slots):
         raise CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=place)
     row: dict[str, Cell] = {}
-    absent = []
     for column in columns:
-        index = slots.get(column.name)
-        if index is None:
-            absent.append(column)
-            continue
-        try:
-            row[column.name] = column.read(cells[index])
-        except ValueError as error:
-            at = Place(place.file, place.line, _cell_column(source, place.line, index))
-            raise CatalogError(str(error), place=at, hint=f"{column.name}: {column.meaning}") from None
+        if column.name in slots:
+            index = slots[column.name]
+            try:
+                row[column.name] = column.read(cells[index])
+            except ValueError as error:
+                at = Place(place.file, place.line, _cell_column(source, place.line, index))
+                raise CatalogError(str(error), place=at, hint=f"{column.name}: {column.meaning}") from None
     overridden: list[_Located] = []
     if base:
         key = [column.name for column in columns if column.key == 1]
         overridden = base.get(tuple(canonical(str(row[name])) for name in key), [])
         if overridden:  # other tables refer to the row as we spell it
             row |= {name: overridden[0][0][name] for name in key}
-    for column in absent:
-        row[column.name] = _inherited(column, overridden, users=bool(base), place=place)
+    for column in columns:
+        if column.name not in slots:
+            row[column.name] = _inherited(column, overridden, users=bool(base), place=place)
     return row
 
 
@@ -171,11 +161,9 @@ def _inherited(column: Column, overridden: list[_Located], *, users: bool, place
     try:
         return column.read("")
     except ValueError:
-        raise CatalogError(
-            f"column `{column.name}` is missing, and the row overrides none of ours",
-            place=place,
-            hint=f"add `{column.name}`: {column.expected()}",
-        ) from None
+        said = f"column `{column.name}` is missing, and the row overrides none of ours"
+        hint = f"add `{column.name}`: {column.expected()}"
+        raise CatalogError(said, place=place, hint=hint) from None
 
 
 def _cell_column(source: Source, line: int, index: int) -> int:
