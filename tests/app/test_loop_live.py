@@ -19,7 +19,7 @@ from twofold.live.processes import free_port
 from twofold.live.training_record import read_steps
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
-from twofold.policy.gate.replay import replay
+from twofold.policy.machine import first_difference
 
 for library, extra in {
     "torch": "train",
@@ -156,4 +156,4 @@ def check_a_killed_replica_gets_nothing(state: Path, port: int) -> None:
     ]
     assert [replica for at_s, replica in sent if at_s > killed_s + 1.0].count("replica-0") == 0
     assert [replica for at_s, replica in sent if at_s > killed_s].count("replica-1") > 0
-    assert replay(Gate(run.settings, run.beliefs), run.entries) is None
+    assert first_difference(Gate(run.settings, run.beliefs), map(entry_from_line, run.entries)) is None

@@ -99,7 +99,7 @@ class GateLog:
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """One run of a gate, from its `started` line. `entries` are lines for `policy.gate.replay`."""
+    """One run of a gate, from its `started` line. `entries` are lines for `entry_from_line`."""
 
     settings: GateSettings
     beliefs: Beliefs

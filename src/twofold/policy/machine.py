@@ -5,6 +5,7 @@ that later versions add. Fields are text, whole and finite numbers, yes or no, e
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
@@ -60,29 +61,27 @@ class LineFormat(Generic[EventT, EffectT]):
     """The lines of one machine, from its two closed unions of dataclasses."""
 
     def __init__(self, events: Any, effects: Any) -> None:
-        self._events, self._effects = _by_name(events), _by_name(effects)
-        self._all = self._events | self._effects
+        self._events, self._effects = (
+            {made.__name__: made for made in get_args(union)} for union in (events, effects)
+        )
         self._defaults = {
-            name: [(field.name, field.default) for field in fields(made)] for name, made in self._all.items()
+            name: [(field.name, field.default) for field in fields(made)]
+            for name, made in (self._events | self._effects).items()
         }
 
-    def to_line(self, value: EventT | EffectT | Entry[EventT, EffectT]) -> str:
+    def to_line(self, entry: Entry[EventT, EffectT]) -> str:
         """One JSON object without a line break. NaN and infinity are our own mistake: ValueError."""
-        if isinstance(value, Entry):
-            effects = [self._to_data(effect) for effect in value.effects]
-            data = {"now_s": value.now_s, "event": self._to_data(value.event), "effects": effects}
-        else:
-            data = self._to_data(value)
-        return _ENCODER.encode(data)
-
-    def from_line(self, line: str) -> EventT | EffectT:
-        """What `to_line` wrote, equal to it. Raises ShapeError on anything else."""
-        value: EventT | EffectT = _from_data(_parse(line), self._all)
-        return value
+        effects = [self._to_data(effect) for effect in entry.effects]
+        return _ENCODER.encode(
+            {"now_s": entry.now_s, "event": self._to_data(entry.event), "effects": effects}
+        )
 
     def entry_from_line(self, line: str) -> Entry[EventT, EffectT]:
         """The entry that `to_line` wrote, equal to it. Raises ShapeError on anything else."""
-        data = _parse(line)
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _refused(f"not JSON: {error}") from error
         if not isinstance(data, dict) or data.keys() != {"now_s", "event", "effects"}:
             raise _refused("an entry is an object of `now_s`, `event` and `effects`")
         if not isinstance(data["effects"], list):
@@ -118,18 +117,27 @@ def _from_data(data: Any, known: dict[str, type[Any]]) -> Any:
         raise _refused(f"{name}: {error}") from error
 
 
-def _parse(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _refused(f"not JSON: {error}") from error
-
-
 def _refused(why: str) -> ShapeError:
     return ShapeError(
         f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
     )
 
 
-def _by_name(union: Any) -> dict[str, type[Any]]:
-    return {made.__name__: made for made in get_args(union)}
+@dataclass(frozen=True, slots=True)
+class Difference(Generic[EventT, EffectT]):
+    """The first entry that a replay answered otherwise."""
+
+    line: int  # counts from 1
+    logged: Entry[EventT, EffectT]
+    replayed: tuple[EffectT, ...]
+
+
+def first_difference(
+    machine: Machine[EventT, EffectT], entries: Iterable[Entry[EventT, EffectT]]
+) -> Difference[EventT, EffectT] | None:
+    """Feed a fresh machine the entries of one run's log, in order; None when it answers as the log says."""
+    for number, entry in enumerate(entries, 1):
+        replayed = tuple(machine.handle(entry.event, entry.now_s))
+        if replayed != entry.effects:
+            return Difference(number, entry, replayed)
+    return None

@@ -40,7 +40,9 @@ def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: l
 )
 def test_a_line_of_another_kind_is_refused(line: str) -> None:
     with pytest.raises(ShapeError, match="not a line of a policy log"):
-        CLUSTER_LINES.from_line(line)
+        CLUSTER_LINES.entry_from_line(f'{{"now_s":0.0,"event":{line},"effects":[]}}')
+    with pytest.raises(ShapeError, match="not a line of a policy log"):
+        CLUSTER_LINES.entry_from_line(f'{{"now_s":0.0,"event":{{"type":"Woke"}},"effects":[{line}]}}')
 
 
 def test_the_two_machines_share_one_waking() -> None:

@@ -118,10 +118,10 @@ class QueueAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def it_holds_what_was_pushed_and_not_yet_served(self) -> None:
-        assert len(self.queue) == len(self.held)
+        assert len(self.queue._waiting) == len(self.held)
         assert self.queue.next_expiry_s() == min((row[3] for row in self.held.values()), default=None)
         for line in ("chat", "code", "batch"):
-            assert self.queue.count_of(line) == sum(row[0] == line for row in self.held.values())
+            assert self.queue.lines[line].count == sum(row[0] == line for row in self.held.values())
             ahead, share = self.queue.tokens_ahead(line, "a")
             assert 0 <= ahead <= sum(row[2] for row in self.held.values()) and 0 < share <= 1
 
@@ -182,9 +182,9 @@ def test_bulk_gets_its_least_share_while_others_wait_and_all_when_none_does() ->
     for key in range(1000):
         queue.push(key, "chat" if key % 2 else "batch", "a", 10, 1e9)
     assert sum(key % 2 == 0 for key in served(queue, 400)) == pytest.approx(0.2 * 400, abs=2)
-    while queue.count_of("chat"):
+    while queue.lines["chat"].count:
         served(queue, 1)
-    rest = served(queue, len(queue))
+    rest = served(queue, len(queue._waiting))
     assert len(rest) > 300 and rest == list(range(rest[0], 1000, 2))
 
 
@@ -244,12 +244,12 @@ def test_no_less_is_said_to_be_ahead_than_is_served_before_but_for_one_request_e
         tenants = [f"tenant {number}" for number in range(draw.randint(1, 6))]
         for key in range(draw.randint(1, 80)):
             queue.push(key, "", draw.choice(tenants), 10, 1e9)
-        served(queue, draw.randint(0, len(queue) // 2))
+        served(queue, draw.randint(0, len(queue._waiting) // 2))
         tenant = draw.choice(tenants)
         said, share = queue.tokens_ahead("", tenant)
-        assert said <= 10 * len(queue)
+        assert said <= 10 * len(queue._waiting)
         queue.push(1000, "", tenant, 10, 1e9)
-        before = served(queue, len(queue)).index(1000) * 10
+        before = served(queue, len(queue._waiting)).index(1000) * 10
         assert share == 1.0 and said >= before - 10 * len(tenants)
 
 
@@ -280,9 +280,9 @@ def test_tenants_that_come_and_go_leave_nothing_behind() -> None:  # S8
         queue.push(key, "", f"tenant {key}", 10, float(key))
         if key % 3:
             queue.remove(key)
-        elif len(queue) > 5:
+        elif len(queue._waiting) > 5:
             served(queue, 1)
-    line = queue._lines[""]
+    line = queue.lines[""]
     assert len(line.flows) <= 130 and len(line.heads) <= 130 and len(queue._ends) <= 80
     assert all(a <= b for a, b in pairwise(sorted(head[0] for head in line.heads)))
 

@@ -96,7 +96,7 @@ def test_names_without_number_take_no_named_tenant_its_own_limit() -> None:
         limiter.take_or_wait_s(f"tenant {number}", "", 1, 0.0)
     assert [limiter.take_or_wait_s("big", "", 1, 0.0) for _ in range(1000)] == [0.0] * 1000
     assert limiter.take_or_wait_s("big", "", 1, 0.0) == pytest.approx(0.001)
-    limiter.give_back_all("big", "", 1)
+    limiter.give_back("big", "", 1, 1)
     assert limiter.take_or_wait_s("big", "", 1, 0.0) == 0.0 and len(limiter._tenants) == 3
 
 
@@ -107,7 +107,7 @@ def test_what_is_given_back_whole_leaves_the_buckets_as_they_were(requests: list
     for gap_s, tokens in requests:
         now_s += gap_s
         if busy.take_or_wait_s("a", "", tokens + 1, now_s) == 0.0:
-            busy.give_back_all("a", "", tokens + 1)
+            busy.give_back("a", "", tokens + 1, 1)
         waits_s = [limiter.take_or_wait_s("a", "", tokens, now_s) for limiter in (plain, busy)]
         assert waits_s[0] == pytest.approx(waits_s[1], abs=1e-6)
 
@@ -117,7 +117,7 @@ def test_what_is_given_back_late_is_never_more_than_the_burst() -> None:
     for now_s in (0.0, 0.0, 100.0):
         assert limiter.take_or_wait_s("a", "", 10, now_s) == 0.0
     for _ in range(2):
-        limiter.give_back_all("a", "", 10)
+        limiter.give_back("a", "", 10, 1)
     assert [limiter.take_or_wait_s("a", "", 1, 100.0) for _ in range(5)] == [0.0] * 4 + [0.5]
 
 

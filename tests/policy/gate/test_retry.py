@@ -85,7 +85,7 @@ def test_an_attempt_is_late_when_it_takes_longer_than_almost_all(hedger: Hedger)
     due_s = hedger.next_due_s()
     assert due_s is not None and due_s == pytest.approx(10.1, abs=0.02)
     assert hedger.take_due(due_s - 1e-6) is None
-    assert hedger.take_due(due_s) == 5000 and hedger.take_due(1e9) is None and not len(hedger)
+    assert hedger.take_due(due_s) == 5000 and hedger.take_due(1e9) is None and not hedger._sent_s
 
 
 def test_as_long_as_little_is_known_nothing_is_late() -> None:

@@ -9,19 +9,26 @@ from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.pace import SPREAD_FRACTION, Pace
 from twofold.policy.gate.settings import ClassKind, ClassSettings, DegradationSettings
 
-STATUS = {RefusalReason.FULL: 429, RefusalReason.NO_REPLICA: 503}
+UNAVAILABLE = (RefusalReason.NO_REPLICA, RefusalReason.EXPIRED, RefusalReason.SHED)
+STATUS = {reason: 503 if reason in UNAVAILABLE else 429 for reason in RefusalReason}
 
 
 def room_or_refusal(view: FleetView, request: Request, now_s: float) -> Refuse | None:
-    """None when a healthy replica has room, else the refusal and when asking again may help."""
-    healthy = False
-    for replica in view.replicas.values():
-        if replica.healthy:
-            if replica.has_room:
-                return None
-            healthy = True
-    reason = RefusalReason.FULL if healthy else RefusalReason.NO_REPLICA
-    again_s = until_room_s(view) if healthy else until_trial_s(view, now_s)
+    """None when a healthy replica has room, else the refusal and when asking again may help.
+
+    Without a healthy one that is when a probe may close the first circuit; with none, one shortest opening.
+    """
+    healthy = [replica for replica in view.replicas.values() if replica.healthy]
+    if any(replica.has_room for replica in healthy):
+        return None
+    if healthy:
+        reason, again_s = RefusalReason.FULL, until_room_s(view)
+    else:
+        reason, again_s = RefusalReason.NO_REPLICA, view.settings.open_s
+        circuits = [replica.circuit for replica in view.replicas.values() if not replica.draining]
+        ends_s = [circuit.until_s for circuit in circuits if circuit.until_s is not None]
+        if ends_s:
+            again_s = max(min(ends_s) - now_s, 0.0) + view.settings.probe_every_s
     return Refuse(request.request_id, reason, STATUS[reason], min(again_s, view.settings.retry_after_s_max))
 
 
@@ -40,16 +47,6 @@ def until_room_s(view: FleetView) -> float:
         ),
         default=view.settings.retry_after_s_max,
     )
-
-
-def until_trial_s(view: FleetView, now_s: float) -> float:
-    """Seconds until a probe may close the first circuit; with no replica at all, one shortest opening."""
-    ends = [
-        r.circuit.until_s for r in view.replicas.values() if not r.draining and r.circuit.until_s is not None
-    ]
-    if not ends:
-        return view.settings.open_s
-    return max(min(ends) - now_s, 0.0) + view.settings.probe_every_s
 
 
 def lacking_s(

@@ -31,9 +31,6 @@ def learn(view: FleetView, replica: Replica, tpot_s: float, slo_s: float, attain
         replica.in_flight_limit = limit
 
 
-Answered = events.ResponseStarted | events.ResponseEnded | events.ResponseFailed
-
-
 class Answers:
     """One request's attempts, from the first byte to the last. No state of its own."""
 
@@ -42,17 +39,21 @@ class Answers:
     ) -> None:
         self._view, self._path, self._health, self._steering = view, path, health, steering
 
-    def handle(self, event: Answered | events.ClientLeft, now_s: float) -> list[events.Effect]:
+    def handle(self, event: events.Answered | events.ClientLeft, now_s: float) -> list[events.Effect]:
         """Of a request that has ended, and of an attempt that was cancelled, nothing is heard any more."""
         assert 1 <= event.request_id <= self._path.given_ids, event
         request = self._view.requests.get(event.request_id)
         if isinstance(event, events.ClientLeft):
             return self._left(request, event.request_id, now_s)
-        if request is None or not self._takes_up(request, event.attempt):
-            return self._ignored()
+        if request is None:
+            return self._view.ignored()
+        if event.attempt not in (0, request.attempt.number):
+            if request.rival is None or request.rival.number != event.attempt:
+                return self._view.ignored()
+            self._view.swap(request)  # the attempt that is spoken of becomes the request's
         match event:
             case events.ResponseStarted():
-                return self._ignored() if request.started else self._started(request, now_s)
+                return self._view.ignored() if request.started else self._started(request, now_s)
             case events.ResponseEnded():
                 return self._ended(request, event, now_s)
             case events.ResponseFailed():
@@ -60,25 +61,21 @@ class Answers:
             case _:
                 assert_never(event)
 
-    def _takes_up(self, request: Request, attempt: int) -> bool:
-        """Make the attempt that is spoken of the request's; False: it does not run."""
-        if attempt in (0, request.attempt.number):
-            return True
-        if request.rival is None or request.rival.number != attempt:
-            return False
-        self._view.swap(request)
-        return True
-
     def _started(self, request: Request, now_s: float) -> list[events.Effect]:
-        had_rival = request.rival is not None
+        had_rival, pace = request.rival is not None, self._path.pace
         effects = self._begun(request, now_s)
-        self._learn_begin(request, now_s, had_rival)
+        # When an answer begins says how fast the fleet is; of one that came in one piece nobody knows.
+        if pace is not None:
+            if not had_rival:
+                pace.began(request.believed_s, now_s - request.attempt.sent_s)
+            if request.predicted_s is not None:
+                late_s = now_s - request.arrived_s - request.predicted_s
+                pace.waited(request.kind.name, late_s, request.spread_s)
         self._view.start(request)
         request.started_s = now_s
         if self._steering is not None:
             self._steering.started(request, now_s)
-        effects += self._health.proven(request, now_s)
-        return effects
+        return effects + self._health.proven(request, now_s)
 
     def _begun(self, request: Request, now_s: float) -> list[events.Effect]:
         """It was the first of its attempts to answer: the other is cancelled."""
@@ -93,61 +90,44 @@ class Answers:
             path.hedger.began(request.request_id, now_s)
         return effects
 
-    def _learn_begin(self, request: Request, now_s: float, had_rival: bool) -> None:
-        """When an answer begins says how fast the fleet is; of one that came in one piece nobody knows."""
-        pace = self._path.pace
-        if pace is None:
-            return
-        if not had_rival:
-            pace.began(request.believed_s, now_s - request.attempt.sent_s)
-        if request.predicted_s is not None:
-            late_s = now_s - request.arrived_s - request.predicted_s
-            pace.waited(request.kind.name, late_s, request.spread_s)
-
     def _ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
-        effects: list[events.Effect] = []
-        path = self._path
-        if not request.started:
-            effects = self._begun(request, now_s)
+        view, path, tokens = self._view, self._path, event.output_tokens
+        effects = [] if request.started else self._begun(request, now_s)
         self._health.ended(request)
         effects += self._health.proven(request, now_s)
-        self._view.counts.finished += 1
+        view.counts.finished += 1
         if self._steering is not None:
             effects += self._steering.ended(request, event, now_s)
         if path.pace:
             wrote_s = now_s - request.started_s if request.started else None
-            path.pace.finished(request.kind.name, event.output_tokens, wrote_s)
-            self._learn_places(request, event.output_tokens, wrote_s)
-        unused_tokens = request.charged_tokens - request.input_tokens - event.output_tokens
+            path.pace.finished(request.kind.name, tokens, wrote_s)
+            admission, slo_s = view.settings.admission, request.kind.tpot_slo_s
+            if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
+                tpot_s = wrote_s / (tokens - 1)
+                learn(view, request.attempt.replica, tpot_s, slo_s, admission.attained_fraction)
+        unused_tokens = request.charged_tokens - request.input_tokens - tokens
         if unused_tokens > 0:
             path.settled(request, unused_tokens)
         self._released(request, now_s)
-        return effects + path.drained(now_s, 1) if self._view.held else effects
-
-    def _learn_places(self, request: Request, tokens: int, wrote_s: float | None) -> None:
-        admission, slo_s = self._view.settings.admission, request.kind.tpot_slo_s
-        if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
-            replica = request.attempt.replica
-            learn(self._view, replica, wrote_s / (tokens - 1), slo_s, admission.attained_fraction)
+        return effects + path.drained(now_s, 1) if view.held else effects
 
     def _left(self, request: Request | None, request_id: int, now_s: float) -> list[events.Effect]:
-        if request is not None:
-            self._view.counts.left += 1
-            effects: list[events.Effect] = []
-            if not request.started:
-                if request.rival is not None and request.rival.number < request.attempt.number:
-                    self._view.swap(request)  # the first of two waited longer
-                if self._steering is not None:
-                    effects = self._steering.left(request, now_s)
-                self._path.settled(request, request.charged_tokens - request.input_tokens)
-            self._released(request, now_s)
-            return effects + self._path.drained(now_s)
-        if request_id in self._view.held:
-            self._view.counts.left += 1
+        if request is None and request_id not in self._view.held:
+            return self._view.ignored()
+        self._view.counts.left += 1
+        if request is None:
             request = self._path.unheld(request_id)
             self._path.settled(request, request.charged_tokens)
             return [events.Cancel(request_id, "", 0)]
-        return self._ignored()
+        effects: list[events.Effect] = []
+        if not request.started:
+            if request.rival is not None and request.rival.number < request.attempt.number:
+                self._view.swap(request)  # the first of two waited longer
+            if self._steering is not None:
+                effects = self._steering.left(request, now_s)
+            self._path.settled(request, request.charged_tokens - request.input_tokens)
+        self._released(request, now_s)
+        return effects + self._path.drained(now_s)
 
     def _failed(self, request: Request, event: events.ResponseFailed, now_s: float) -> list[events.Effect]:
         effects = self._health.failed(request, event.cause, now_s)
@@ -174,7 +154,3 @@ class Answers:
         if self._path.hedger is not None:
             self._path.hedger.ended(request.request_id)
         self._view.release(request)
-
-    def _ignored(self) -> list[events.Effect]:
-        self._view.counts.ignored += 1
-        return []

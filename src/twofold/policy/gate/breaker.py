@@ -52,22 +52,19 @@ def after_request_failed(
     """The circuit after an attempt sent in `era` failed; one that is not closed waits for its probe."""
     if era != circuit.era or circuit.until_s is not None:
         return circuit
-    return _after_failure(circuit, cause, now_s, settings)
+    recent = (*(at_s for at_s in circuit.failed_at_s if now_s - at_s < settings.failure_window_s), now_s)
+    if cause is Cause.REFUSED or len(recent) >= settings.failure_limit:
+        return _opened(circuit, now_s, settings)
+    return replace(circuit, failed_at_s=recent)
 
 
 def after_probe_failed(
     circuit: Circuit, era: int, cause: Cause, now_s: float, settings: GateSettings
 ) -> Circuit:
-    """The circuit after a probe sent in `era` failed: half-open, it opens again."""
-    if era != circuit.era:
-        return circuit
-    match state_of(circuit, now_s):
-        case CircuitState.CLOSED:
-            return _after_failure(circuit, cause, now_s, settings)
-        case CircuitState.OPEN:
-            return circuit
-        case CircuitState.HALF_OPEN:
-            return _opened(circuit, now_s, settings)
+    """The circuit after a probe sent in `era` failed: half-open, it opens again; closed, it counts."""
+    if era == circuit.era and state_of(circuit, now_s) is CircuitState.HALF_OPEN:
+        return _opened(circuit, now_s, settings)
+    return after_request_failed(circuit, era, cause, now_s, settings)
 
 
 def after_probe_answered(circuit: Circuit, era: int, now_s: float) -> Circuit:
@@ -85,13 +82,6 @@ def after_response_ended(circuit: Circuit, era: int) -> Circuit:
     if era != circuit.era or circuit.until_s is not None or not circuit.opened_count:
         return circuit
     return replace(circuit, opened_count=0)
-
-
-def _after_failure(circuit: Circuit, cause: Cause, now_s: float, settings: GateSettings) -> Circuit:
-    recent = (*(at_s for at_s in circuit.failed_at_s if now_s - at_s < settings.failure_window_s), now_s)
-    if cause is Cause.REFUSED or len(recent) >= settings.failure_limit:
-        return _opened(circuit, now_s, settings)
-    return replace(circuit, failed_at_s=recent)
 
 
 def _opened(circuit: Circuit, now_s: float, settings: GateSettings) -> Circuit:

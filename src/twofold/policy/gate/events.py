@@ -163,23 +163,11 @@ class ReleaseWithdrawn:
     version: str
 
 
-Event = (
-    RequestArrived
-    | ResponseStarted
-    | ResponseEnded
-    | ResponseFailed
-    | ClientLeft
-    | ProbeAnswered
-    | ProbeFailed
-    | Woke
-    | ReplicaAdded
-    | ReplicaRemoved
-    | ReplicaStartFailed
-    | ReplicaReported
-    | BeliefsChanged
-    | ReleaseOffered
-    | ReleaseWithdrawn
-)
+Answered = ResponseStarted | ResponseEnded | ResponseFailed
+Probed = ProbeAnswered | ProbeFailed
+Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn
+FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported | BeliefsChanged
+Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered
 
 # --- effects ---
 
@@ -334,29 +322,14 @@ class RestoreZone:
 
 
 Decision = Send | Hold | Refuse  # the answer to a RequestArrived
+Trusted = OpenCircuit | CloseCircuit | EjectReplica | ReadmitReplica | FailOverZone | RestoreZone
 Released = Send | Refuse | GiveUp  # what becomes of a request that was held
-Effect = (
-    Decision
-    | GiveUp
-    | Cancel
-    | Probe
-    | OpenCircuit
-    | CloseCircuit
-    | EjectReplica
-    | ReadmitReplica
-    | StartReplica
-    | StopReplica
-    | StageRelease
-    | PromoteRelease
-    | RollBackRelease
-    | Degrade
-    | FailOverZone
-    | RestoreZone
-)
+ScaledTo = StartReplica | StopReplica
+Staged = StageRelease | PromoteRelease | RollBackRelease
+Effect = Decision | GiveUp | Cancel | Probe | Trusted | ScaledTo | Staged | Degrade
 
 # --- one per line ---
 
 _LINES: LineFormat[Event, Effect] = LineFormat(Event, Effect)
 to_line = _LINES.to_line
-from_line = _LINES.from_line
 entry_from_line = _LINES.entry_from_line

@@ -76,44 +76,34 @@ class Level:
 
 
 class FairQueue:
-    """Holds requests by their ids. `head` names the next, `serve` takes it out."""
+    """Holds requests by their ids. `head` names the next, `serve` takes it out; `lines` are for reading."""
 
     def __init__(self, settings: QueueSettings, classes: Sequence[ClassSettings]) -> None:
         self._settings = settings
         self._waiting: dict[int, Waiting] = {}
         self._ends: list[tuple[float, int]] = []  # (expires_s, key); some are stale
         levels: dict[int, Level] = {}
-        self._lines: dict[str, Line] = {}
+        self.lines: dict[str, Line] = {}  # by class
         for each in classes:
             level = levels.setdefault(each.priority, Level())
-            line = self._lines[each.name] = Line(each, level)
+            line = self.lines[each.name] = Line(each, level)
             level.lines.append(line)
         self._levels = [levels[priority] for priority in sorted(levels)]
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._waiting
-
-    def count_of(self, class_name: str) -> int:
-        """Requests of the class that are held."""
-        return self._lines[class_name].count
-
     def goes_behind(self, class_name: str, model: str) -> bool:
         """Whether requests of the class wait that a place for this model would do for."""
-        models = self._lines[class_name].models
+        models = self.lines[class_name].models
         return bool(models) and (model in models or "" in models)
 
     def waits_for_others(self, class_name: str, models: Collection[str]) -> bool:
         """Whether requests of the class wait that name none of these models."""
-        return any(model not in models for model in self._lines[class_name].models)
+        return any(model not in models for model in self.lines[class_name].models)
 
     def push(
         self, key: int, class_name: str, tenant: str, tokens: int, expires_s: float, model: str = ""
     ) -> None:
         """Hold a request; `tokens` is what it is expected to cost."""
-        line = self._lines[class_name]
+        line = self.lines[class_name]
         flow = line.flows.get(tenant)
         if flow is None:
             if len(line.flows) >= line.sweep_count:
@@ -137,11 +127,10 @@ class FairQueue:
         """Class and id of who is next, but for classes that cannot be served now."""
         best: Line | None = None
         for level in self._levels:
-            if not level.count:
+            free = [each for each in level.lines if each.count and each.settings.name not in blocked]
+            if not free:
                 continue
-            line = _first_line(level, blocked)
-            if line is None:
-                continue
+            line = min(free, key=lambda each: each.start_tokens)
             if best is None:
                 best = line
             elif level.credit_tokens >= _first(line).tokens:
@@ -157,7 +146,7 @@ class FairQueue:
         None: nobody of them waits.
         """
         nexts = []
-        for tenant, flow in self._lines[class_name].flows.items():
+        for tenant, flow in self.lines[class_name].flows.items():
             waits = flow.waiting.values()
             first = next((each for each in waits if not but_models or each.model not in but_models), None)
             if first is not None and may(tenant):
@@ -166,7 +155,7 @@ class FairQueue:
 
     def waits(self, class_name: str, tenant: str) -> bool:
         """Whether requests of this tenant and class are held."""
-        flow = self._lines[class_name].flows.get(tenant)
+        flow = self.lines[class_name].flows.get(tenant)
         return flow is not None and bool(flow.waiting)
 
     def serve(self, key: int) -> None:
@@ -193,7 +182,7 @@ class FairQueue:
 
     def settle(self, class_name: str, tenant: str, tokens: int) -> None:
         """An answer was so many tokens shorter than was charged."""
-        flow = self._lines[class_name].flows.get(tenant)
+        flow = self.lines[class_name].flows.get(tenant)
         if flow is not None:
             flow.finish_tokens -= tokens
 
@@ -214,7 +203,7 @@ class FairQueue:
 
     def longest_but(self, class_name: str, tenant: str) -> int | None:
         """The last request of the tenant with most of them; None if it is this tenant that has its share."""
-        line = self._lines[class_name]
+        line = self.lines[class_name]
         own = line.flows.get(tenant)
         if (len(own.waiting) + 1 if own else 1) * (line.busy_flows + (not own)) > line.count:
             return None
@@ -229,7 +218,7 @@ class FairQueue:
                 it get their weights' part of the same time. Later requests of earlier priorities go first:
                 they are expected to ask for the share that they lately had.
         """
-        line = self._lines[class_name]
+        line = self.lines[class_name]
         flow, level = line.flows.get(tenant), line.level
         ahead = max(0.0, flow.finish_tokens - line.clock_tokens) if flow else 0.0
         others = line.busy_flows - (1 if flow and flow.waiting else 0)
@@ -287,19 +276,6 @@ class FairQueue:
             if name not in kept:
                 del line.flows[name]
         line.sweep_count = max(SWEEP_COUNT_MIN, 2 * len(line.flows))
-
-
-def _first_line(level: Level, blocked: Collection[str]) -> Line | None:
-    """The class of this priority that is next."""
-    best: Line | None = None
-    for line in level.lines:
-        if (
-            line.count
-            and (best is None or line.start_tokens < best.start_tokens)
-            and not (blocked and line.settings.name in blocked)
-        ):
-            best = line
-    return best
 
 
 def _first(line: Line) -> Waiting:

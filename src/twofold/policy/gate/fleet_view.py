@@ -7,7 +7,7 @@ and taking away a million times leaves exactly nothing, and new beliefs price ol
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.breaker import Circuit
-from twofold.policy.gate.events import Cause, ReplicaAdded, ReplicaReported, RequestArrived
+from twofold.policy.gate.events import Cause, Effect, ReplicaAdded, ReplicaReported, RequestArrived
 from twofold.policy.gate.settings import Beliefs, ClassSettings, GateSettings
 
 UNREPORTED_PROBES_MAX = 64  # of one replica; beyond, the driver lost one and the oldest is forgotten
@@ -169,6 +169,11 @@ class FleetView:
             replica.draining = True
             self.active_count -= 1
         self._forget_if_drained(replica)
+
+    def ignored(self) -> list[Effect]:
+        """What follows from an event that comes late or twice: nothing, but that it is counted."""
+        self.counts.ignored += 1
+        return []
 
     def count_places(self) -> None:
         """Count the healthy replicas' places anew: health changed, or may have."""

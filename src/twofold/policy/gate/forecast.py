@@ -68,18 +68,12 @@ class Forecast:
         """Whether a whole season was seen."""
         return self._closed_count >= self._bin_count
 
-    def per_s(self, ahead_s: float) -> float | None:
-        """The rate expected so long from the open bin on; None before a whole season was seen."""
-        if not self.known():
-            return None
-        return self._bin_ahead(max(round(ahead_s / self.settings.bin_s), 0)) / self.settings.bin_s
-
     def highest_per_s(self, ahead_s: float) -> float | None:
-        """The highest rate expected from now until so long from now."""
+        """The highest rate expected from now until so long from now; None before a whole season was seen."""
         if not self.known():
             return None
         bins = min(max(math.ceil(ahead_s / self.settings.bin_s), 0), LEAD_BINS_MAX)
-        return max(self._bin_ahead(number) for number in range(bins + 1)) / self.settings.bin_s
+        return max(self.bin_ahead(number) for number in range(bins + 1)) / self.settings.bin_s
 
     def error_fraction(self) -> float | None:
         """Root mean square of what forecasts made `lead_s` ahead missed, over what they said."""
@@ -87,7 +81,7 @@ class Forecast:
             return None
         return math.sqrt(self._miss_square / self._miss_weight)
 
-    def _bin_ahead(self, ahead_count: int) -> float:
+    def bin_ahead(self, ahead_count: int) -> float:
         """Expected amount in the bin `ahead_count` after the open one."""
         kept = self.settings.trend_kept_ratio
         trend = self._trend * kept * (1 - kept**ahead_count) / (1 - kept)
@@ -104,8 +98,11 @@ class Forecast:
         place = self._closed_count % self._bin_count
         if self.known():
             expected = self._smooth(self._closed_count)
-            if len(self._ahead) == self._lead_count:
-                self._missed(amount, self._ahead.popleft())
+            forecast = self._ahead.popleft() if len(self._ahead) == self._lead_count else 0.0
+            if forecast > UNIT:
+                miss = (amount - forecast) / forecast
+                self._miss_square += settings.error_gain * (miss * miss - self._miss_square)
+                self._miss_weight += settings.error_gain * (1 - self._miss_weight)
             gain = settings.level_gain
             self._recent += gain * (amount - self._recent)
             self._expected += gain * (expected - self._expected)
@@ -120,15 +117,7 @@ class Forecast:
         self._closed_count += 1
         self._amount = 0.0
         if self.known():
-            self._ahead.append(self._bin_ahead(self._lead_count - 1))
-
-    def _missed(self, amount: float, forecast: float) -> None:
-        if forecast <= UNIT:
-            return
-        gain = self.settings.error_gain
-        miss = (amount - forecast) / forecast
-        self._miss_square += gain * (miss * miss - self._miss_square)
-        self._miss_weight += gain * (1 - self._miss_weight)
+            self._ahead.append(self.bin_ahead(self._lead_count - 1))
 
 
 SAMPLES_MAX = 4096  # of the need, within one start-up time

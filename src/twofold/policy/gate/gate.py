@@ -15,7 +15,7 @@ from twofold.policy.gate.health import Health
 from twofold.policy.gate.request_path import RequestPath
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.policy.gate.steering import Steering, steers
+from twofold.policy.gate.steering import Steering
 
 
 class Gate(Machine[events.Event, events.Effect]):
@@ -30,7 +30,8 @@ class Gate(Machine[events.Event, events.Effect]):
     def __init__(self, settings: GateSettings, beliefs: Beliefs) -> None:
         self.view = FleetView(settings, beliefs)
         self._router = Router(settings.routing, settings.routes)
-        self._steering = Steering(self.view, self._router) if steers(settings) else None
+        steers = settings.outliers or settings.zones or settings.scaling or settings.canary
+        self._steering = Steering(self.view, self._router) if steers else None
         outliers = self._steering.outliers if self._steering is not None else None
         self._health = Health(self.view, self._router, outliers)
         self._path = RequestPath(self.view, self._router, self._steering)
@@ -41,12 +42,12 @@ class Gate(Machine[events.Event, events.Effect]):
         """Fold one event in; an arrival is answered by exactly one Send, Hold or Refuse of its own."""
         if self._seen_s < now_s < math.inf:
             self._seen_s = now_s
-        now_s = self._seen_s
+        now_s, view, steering = self._seen_s, self.view, self._steering
         match event:
             case events.RequestArrived():
                 effects = self._path.arrived(event, now_s)
-                if self._steering is not None and not self.view.place_count and self.view.held:
-                    effects += self._steering.wanted(now_s)
+                if steering is not None and not view.place_count and view.held:
+                    effects += steering.wanted(now_s)
                 return effects
             case (
                 events.ResponseStarted()
@@ -56,41 +57,36 @@ class Gate(Machine[events.Event, events.Effect]):
             ):
                 return self._answers.handle(event, now_s)
             case events.ProbeAnswered() | events.ProbeFailed():
-                return self._probed(event, now_s)
+                replica = view.replicas.get(event.replica_id)
+                if replica is None or event.number not in replica.probe_eras:
+                    return view.ignored()
+                effects = self._health.probed(replica, event, now_s)
+                return effects + self._path.drained(now_s) if effects else effects
             case Woke():
                 return self._woke(now_s)
             case events.ReplicaAdded():
                 return self._added(event, now_s)
             case events.ReplicaRemoved():
-                return self._removed(event)
+                replica = view.replicas.get(event.replica_id)
+                if replica is None or replica.draining:
+                    return view.ignored()
+                view.remove_replica(replica)
+                self._fleet_changed(replica.replica_id)
+                return []
             case events.ReplicaReported():
-                return self._reported(event)
+                replica = view.replicas.get(event.replica_id)
+                if replica is None or (replica.report and replica.report.observed_s > event.observed_s):
+                    return view.ignored()
+                replica.report = event
+                return []
             case events.BeliefsChanged():
-                self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
+                view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
                 return []
             case events.ReplicaStartFailed() | events.ReleaseOffered() | events.ReleaseWithdrawn():
-                return self._steered(event, now_s)
+                followed = None if steering is None else steering.told(event, now_s)
+                return view.ignored() if followed is None else followed + self._path.drained(now_s)
             case _:
                 assert_never(event)
-
-    def _steered(
-        self, event: events.ReplicaStartFailed | events.ReleaseOffered | events.ReleaseWithdrawn, now_s: float
-    ) -> list[events.Effect]:
-        steering = self._steering
-        effects: list[events.Effect] | None = None
-        if steering is not None:
-            match event:
-                case events.ReplicaStartFailed():
-                    effects = [] if steering.start_failed(event.replica_id, now_s) else None
-                case events.ReleaseOffered():
-                    effects = steering.offered(event.version, event.pool, now_s)
-                case events.ReleaseWithdrawn():
-                    effects = steering.withdrawn(event.version, now_s)
-                case _:
-                    assert_never(event)
-        if effects is None:
-            return self._ignored()
-        return effects + self._path.drained(now_s)
 
     def wake_at_s(self) -> float | None:
         """When probes are due, a request's time is up, or the fleet is to be looked at; None: never."""
@@ -108,25 +104,15 @@ class Gate(Machine[events.Event, events.Effect]):
         """Ends and hedges that are due, and what steers the fleet; the rest as often as probes are."""
         effects = self._path.expired(now_s) + self._path.hedged(now_s)
         if self._steering is not None and now_s >= self._steering.next_due_s:
-            effects += self._steering.tick(now_s)
-            effects += self._path.drained(now_s)
+            effects += self._steering.tick(now_s) + self._path.drained(now_s)
         if now_s < self._health.probe_at_s:
             return effects
         effects += self._health.probes(now_s)
         self.view.count_places()
-        ladder = self._path.ladder
-        if ladder:
-            taken_count = len(self.view.requests)
-            if ladder.tick(len(self.view.held), taken_count, self.view.place_count, now_s):
-                effects.append(events.Degrade(ladder.level))
+        view, ladder = self.view, self._path.ladder
+        if ladder and ladder.tick(len(view.held), len(view.requests), view.place_count, now_s):
+            effects.append(events.Degrade(ladder.level))
         return effects + self._path.drained(now_s)
-
-    def _probed(self, event: events.ProbeAnswered | events.ProbeFailed, now_s: float) -> list[events.Effect]:
-        replica = self.view.replicas.get(event.replica_id)
-        if replica is None or event.number not in replica.probe_eras:
-            return self._ignored()
-        effects = self._health.probed(replica, event, now_s)
-        return effects + self._path.drained(now_s) if effects else effects
 
     def _added(self, event: events.ReplicaAdded, now_s: float) -> list[events.Effect]:
         assert event.in_flight_limit >= 1, event
@@ -138,25 +124,6 @@ class Gate(Machine[events.Event, events.Effect]):
         self._fleet_changed()
         return self._path.drained(now_s)
 
-    def _removed(self, event: events.ReplicaRemoved) -> list[events.Effect]:
-        replica = self.view.replicas.get(event.replica_id)
-        if replica is None or replica.draining:
-            return self._ignored()
-        self.view.remove_replica(replica)
-        self._fleet_changed(replica.replica_id)
-        return []
-
-    def _reported(self, event: events.ReplicaReported) -> list[events.Effect]:
-        replica = self.view.replicas.get(event.replica_id)
-        if replica is None or (replica.report and replica.report.observed_s > event.observed_s):
-            return self._ignored()
-        replica.report = event
-        return []
-
     def _fleet_changed(self, gone_id: str | None = None) -> None:
         self._router.fleet_changed(gone_id)
         self.view.count_places()
-
-    def _ignored(self) -> list[events.Effect]:
-        self.view.counts.ignored += 1
-        return []

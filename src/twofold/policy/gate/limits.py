@@ -58,19 +58,6 @@ class Bucket:
                 wait_s = max(wait_s, lacking / self.tokens_per_s)
         return wait_s
 
-    def take(self, tokens: int) -> None:
-        self.requests_count -= 1.0
-        self.tokens -= tokens
-
-    def give_back(self, tokens: int) -> None:
-        """The answer was shorter than its limit."""
-        self.tokens = min(self.full_tokens, self.tokens + tokens)
-
-    def give_back_all(self, tokens: int) -> None:
-        """The request was refused after all."""
-        self.requests_count = min(self.full_requests_count, self.requests_count + 1.0)
-        self.give_back(tokens)
-
     def full_at_s(self) -> float:
         """When nothing that was taken shows any more: such a bucket may be forgotten."""
         wait_s = 0.0
@@ -86,50 +73,36 @@ class Limiter:
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
-        self._class_rates = dict(settings.classes)
         # Of tenants with a rate of their own: nobody takes their place.
         self._named = {name: _full_bucket(rate, 0.0) for name, rate in settings.tenants}
         self._tenants: OrderedDict[str, Bucket] = OrderedDict()  # of the others, the longest unseen first
-        self._classes: dict[str, Bucket] = {}  # only of classes that have a rate
-        self._others: Bucket | None = None
+        self._classes = {name: _full_bucket(rate, 0.0) for name, rate in settings.classes}
+        self._others: Bucket | None = None  # of tenants beyond those that can be told apart
 
     def take_or_wait_s(self, tenant: str, class_name: str, tokens: int, now_s: float) -> float:
         """0, and it is taken; or how long to wait until it may be taken, and nothing is."""
-        by_tenant, by_class = self._tenant(tenant, now_s), self._class(class_name, now_s)
+        buckets = (self._tenant(tenant, now_s), self._classes.get(class_name))
         wait_s = 0.0
-        if by_tenant is not None:
-            by_tenant.fill(now_s)
-            wait_s = by_tenant.until_enough_s(tokens)
-        if by_class is not None:
-            by_class.fill(now_s)
-            wait_s = max(wait_s, by_class.until_enough_s(tokens))
-        if wait_s > 0.0:
-            return wait_s
-        if by_tenant is not None:
-            by_tenant.take(tokens)
-        if by_class is not None:
-            by_class.take(tokens)
-        return 0.0
+        for bucket in buckets:
+            if bucket is not None:
+                bucket.fill(now_s)
+                wait_s = max(wait_s, bucket.until_enough_s(tokens))
+        if wait_s <= 0.0:
+            for bucket in buckets:
+                if bucket is not None:
+                    bucket.requests_count -= 1.0
+                    bucket.tokens -= tokens
+        return wait_s
 
-    def give_back(self, tenant: str, class_name: str, tokens: int) -> None:
-        """Tokens that were taken and not written."""
-        by_tenant, by_class = self._taken_from(tenant), self._classes.get(class_name)
-        if by_tenant is not None:
-            by_tenant.give_back(tokens)
-        if by_class is not None:
-            by_class.give_back(tokens)
-
-    def give_back_all(self, tenant: str, class_name: str, tokens: int) -> None:
-        """A request that was let in here and refused later, and so many tokens that it took."""
-        by_tenant, by_class = self._taken_from(tenant), self._classes.get(class_name)
-        if by_tenant is not None:
-            by_tenant.give_back_all(tokens)
-        if by_class is not None:
-            by_class.give_back_all(tokens)
-
-    def _taken_from(self, tenant: str) -> Bucket | None:
-        """A tenant that is forgotten by now was full anyway."""
-        return self._named.get(tenant) or self._tenants.get(tenant, self._others)
+    def give_back(self, tenant: str, class_name: str, tokens: int, request_count: int = 0) -> None:
+        """Tokens that were taken and not written, and the request if it was refused after all."""
+        # A tenant that is forgotten by now was full anyway.
+        by_tenant = self._named.get(tenant) or self._tenants.get(tenant, self._others)
+        for bucket in (by_tenant, self._classes.get(class_name)):
+            if bucket is not None:
+                requests_count = bucket.requests_count + request_count
+                bucket.requests_count = min(bucket.full_requests_count, requests_count)
+                bucket.tokens = min(bucket.full_tokens, bucket.tokens + tokens)
 
     def _tenant(self, tenant: str, now_s: float) -> Bucket | None:
         bucket = self._named.get(tenant)
@@ -143,24 +116,12 @@ class Limiter:
             if len(self._tenants) >= self._settings.tenant_count_max:
                 longest_unseen = next(iter(self._tenants))
                 if self._tenants[longest_unseen].full_at_s() > now_s:
-                    return self._shared(now_s)
+                    # Names made up by the thousand gain nothing: they share one.
+                    self._others = self._others or _full_bucket(rate, now_s)
+                    return self._others
                 del self._tenants[longest_unseen]
             bucket = _full_bucket(rate, now_s)
         self._tenants[tenant] = bucket
-        return bucket
-
-    def _shared(self, now_s: float) -> Bucket | None:
-        """Of tenants beyond those that can be told apart: names made up by the thousand gain nothing."""
-        if self._others is None and self._settings.tenant is not None:
-            self._others = _full_bucket(self._settings.tenant, now_s)
-        return self._others
-
-    def _class(self, class_name: str, now_s: float) -> Bucket | None:
-        bucket = self._classes.get(class_name)
-        if bucket is None:
-            rate = self._class_rates.get(class_name)
-            if rate is not None:
-                bucket = self._classes[class_name] = _full_bucket(rate, now_s)
         return bucket
 
 
@@ -196,9 +157,8 @@ class Reserve:
         self._now_s = now_s
         if now_s >= self._until_s:
             fresh = now_s - self._until_s < WINDOW_S
-            self._earlier_asked, self._earlier_sent = (
-                (self._asked, self._sent) if fresh else (Counter(), Counter())
-            )
+            self._earlier_asked = self._asked if fresh else Counter()
+            self._earlier_sent = self._sent if fresh else Counter()
             self._asked, self._sent = Counter(), Counter()
             self._sent_tokens = self._earlier_sent.total()
             self._until_s, self._level_until_s = now_s + WINDOW_S, now_s

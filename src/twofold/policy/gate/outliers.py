@@ -16,7 +16,8 @@ have found most of it well for a while, not replica by replica while it flaps.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -36,11 +37,6 @@ class _Mean:
     sum_value: float = 0.0
     squares_value: float = 0.0
 
-    def fade(self, factor: float) -> None:
-        self.weight_value *= factor
-        self.sum_value *= factor
-        self.squares_value *= factor
-
     def add(self, value: float) -> None:
         self.weight_value += 1.0
         self.sum_value += value
@@ -48,10 +44,6 @@ class _Mean:
 
     def mean(self) -> float:
         return self.sum_value / self.weight_value
-
-    def standard_error(self) -> float:
-        beyond = self.squares_value / self.weight_value - self.mean() ** 2
-        return math.sqrt(max(beyond, 0.0) / self.weight_value)
 
 
 @dataclass(slots=True)
@@ -70,7 +62,9 @@ class _Record:
         factor = math.exp(-max(now_s - self.at_s, 0.0) / window_s)
         self.at_s = now_s
         for mean in (self.failed, self.ttft, self.tpot):
-            mean.fade(factor)
+            mean.weight_value *= factor
+            mean.sum_value *= factor
+            mean.squares_value *= factor
 
     def clear(self) -> None:
         self.failed, self.ttft, self.tpot = _Mean(), _Mean(), _Mean()
@@ -107,70 +101,61 @@ class Outliers:
     def tick(self, view: FleetView, now_s: float) -> list[Effect]:
         """Readmit whose time is over, then eject who is out of line, the worst first."""
         self._records = {name: kept for name, kept in self._records.items() if name in view.replicas}
-        effects: list[Effect] = []
+        readmitted: dict[str, None] = {}
         peers: dict[tuple[str, str, str], list[Replica]] = {}
         for replica in view.replicas.values():
             if replica.draining:
                 continue
-            peers.setdefault((replica.added.pool, replica.added.model, replica.added.version), []).append(
-                replica
-            )
+            added = replica.added
+            peers.setdefault((added.pool, added.model, added.version), []).append(replica)
             if replica.ejected_until_s is not None and now_s >= replica.ejected_until_s:
-                effects.append(ReadmitReplica(replica.replica_id))
+                readmitted[replica.replica_id] = None
                 record = self._records.setdefault(replica.replica_id, _Record(now_s))
                 record.clear()
                 record.readmitted_s = now_s
-        readmitted = {effect.replica_id for effect in effects if isinstance(effect, ReadmitReplica)}
+        effects: list[Effect] = [ReadmitReplica(name) for name in readmitted]
         for group in peers.values():
             if len(group) >= self.settings.peers_min_count:
                 effects += self._ejected(group, readmitted, now_s)
         return effects
 
-    def _ejected(self, group: Sequence[Replica], readmitted: set[str], now_s: float) -> list[Effect]:
-        judged = []
+    def _ejected(self, group: Sequence[Replica], readmitted: Collection[str], now_s: float) -> list[Effect]:
+        settings, judged = self.settings, []
         for replica in group:
             record = self._records.get(replica.replica_id)
             if record is not None and replica.healthy:
-                record.fade_to(now_s, self.settings.window_s)
+                record.fade_to(now_s, settings.window_s)
                 judged.append((replica, record))
-        excesses = self._excesses([record for _, record in judged])
+        # How far each is beyond its worst limit, in units of that limit; 0 for those in line.
+        excesses = [
+            max(each)
+            for each in zip(
+                _beyond([record.tpot for _, record in judged], math.log(settings.slow_ratio), settings),
+                _beyond([record.ttft for _, record in judged], math.log(settings.late_ratio), settings),
+                _beyond([record.failed for _, record in judged], settings.failure_margin_fraction, settings),
+                strict=True,
+            )
+        ]
         out = sum(
             r.circuit.until_s is not None
             or r.zone_lost
             or (r.ejected_until_s is not None and r.replica_id not in readmitted)
             for r in group
         )
-        room = max(int(self.settings.ejected_max_fraction * len(group)), 1) - out
+        room = max(int(settings.ejected_max_fraction * len(group)), 1) - out
         effects: list[Effect] = []
         order = sorted(zip(excesses, judged, strict=True), key=lambda each: (-each[0], each[1][0].replica_id))
         for excess, (replica, record) in order:
             record.looks_count = record.looks_count + 1 if excess > 0 else 0
-            if record.looks_count >= self.settings.looks_count and len(effects) < room:
-                effects.append(EjectReplica(replica.replica_id, self._until_s(record, now_s)))
+            if record.looks_count >= settings.looks_count and len(effects) < room:
+                if now_s - record.readmitted_s >= settings.eject_s_max:
+                    record.ejections_count = 0
+                eject_s = settings.eject_s * 2.0 ** min(record.ejections_count, DOUBLINGS_MAX)
+                record.ejections_count += 1
+                record.clear()
+                until_s = now_s + min(eject_s, settings.eject_s_max)
+                effects.append(EjectReplica(replica.replica_id, until_s))
         return effects
-
-    def _until_s(self, record: _Record, now_s: float) -> float:
-        """When the replica is tried again; counts the ejection."""
-        settings = self.settings
-        if now_s - record.readmitted_s >= settings.eject_s_max:
-            record.ejections_count = 0
-        eject_s = settings.eject_s * 2.0 ** min(record.ejections_count, DOUBLINGS_MAX)
-        record.ejections_count += 1
-        record.clear()
-        return now_s + min(eject_s, settings.eject_s_max)
-
-    def _excesses(self, records: Sequence[_Record]) -> list[float]:
-        """How far each is beyond its worst limit, in units of that limit; 0 for those in line."""
-        settings = self.settings
-        found = [0.0] * len(records)
-        for means, limit in (
-            ([record.tpot for record in records], math.log(settings.slow_ratio)),
-            ([record.ttft for record in records], math.log(settings.late_ratio)),
-            ([record.failed for record in records], settings.failure_margin_fraction),
-        ):
-            for index, excess in enumerate(_beyond(means, limit, settings)):
-                found[index] = max(found[index], excess)
-        return found
 
 
 def _beyond(means: Sequence[_Mean], limit: float, settings: OutlierSettings) -> list[float]:
@@ -181,9 +166,12 @@ def _beyond(means: Sequence[_Mean], limit: float, settings: OutlierSettings) -> 
     middle = median(mean.mean() for mean in known)
     found = []
     for mean in means:
-        above = mean.mean() - middle if mean.weight_value >= settings.requests_min_count else 0.0
-        sure = above > limit and above > SURE_SPREADS * mean.standard_error()
-        found.append(above / limit if sure else 0.0)
+        found.append(0.0)
+        if mean.weight_value >= settings.requests_min_count:
+            above = mean.mean() - middle
+            variance = max(mean.squares_value / mean.weight_value - mean.mean() ** 2, 0.0)
+            if above > limit and above > SURE_SPREADS * math.sqrt(variance / mean.weight_value):
+                found[-1] = above / limit
     return found
 
 
@@ -196,31 +184,31 @@ class ZoneWatch:
 
     def tick(self, view: FleetView, now_s: float) -> list[Effect]:
         """Fail over zones that are lost while another is left, and take back those that have recovered."""
-        sick, well = _counts(view)
+        lost, settings = self.lost, self.settings
+        sick: Counter[str] = Counter()  # replicas by zone, those alone that are in a named one
+        well: Counter[str] = Counter()
+        for replica in view.replicas.values():
+            if replica.added.zone and not replica.draining:
+                fine = replica.circuit.until_s is None and replica.ejected_until_s is None
+                (well if fine else sick)[replica.added.zone] += 1
         effects: list[Effect] = []
-        for zone in sorted(sick.keys() | well.keys() | self.lost.keys()):
-            sick_count, well_count = sick.get(zone, 0), well.get(zone, 0)
-            all_count = sick_count + well_count
-            if zone in self.lost:
-                effects += self._watched(zone, well_count, all_count, now_s)
-            elif sick_count >= max(self.settings.lost_fraction * all_count, 1) and any(
-                count for other, count in well.items() if other != zone and other not in self.lost
-            ):
-                self.lost[zone] = None
-                effects.append(FailOverZone(zone))
+        for zone in sorted(sick.keys() | well.keys() | lost.keys()):
+            all_count = sick[zone] + well[zone]
+            if zone not in lost:
+                others = any(count for each, count in well.items() if each != zone and each not in lost)
+                if others and sick[zone] >= max(settings.lost_fraction * all_count, 1):
+                    lost[zone] = None
+                    effects.append(FailOverZone(zone))
+            elif not well[zone] or well[zone] < settings.restored_fraction * all_count:
+                lost[zone] = None
+            else:
+                since_s = lost[zone]
+                if since_s is None:
+                    since_s = lost[zone] = now_s
+                if now_s - since_s >= settings.restore_after_s:
+                    del lost[zone]
+                    effects.append(RestoreZone(zone))
         return effects
-
-    def _watched(self, zone: str, well_count: int, all_count: int, now_s: float) -> list[Effect]:
-        if not well_count or well_count < self.settings.restored_fraction * all_count:
-            self.lost[zone] = None
-            return []
-        since_s = self.lost[zone]
-        if since_s is None:
-            since_s = self.lost[zone] = now_s
-        if now_s - since_s < self.settings.restore_after_s:
-            return []
-        del self.lost[zone]
-        return [RestoreZone(zone)]
 
 
 def replicas_with_spares(needed_count: int, zone_count: int, lost_count: int) -> int:
@@ -234,15 +222,3 @@ def replicas_with_spares(needed_count: int, zone_count: int, lost_count: int) ->
     while total - lost_count * math.ceil(total / zone_count) < needed_count:
         total += 1
     return total
-
-
-def _counts(view: FleetView) -> tuple[dict[str, int], dict[str, int]]:
-    """Sick and well replicas by zone, those alone that are in a named one."""
-    sick: dict[str, int] = {}
-    well: dict[str, int] = {}
-    for replica in view.replicas.values():
-        if replica.added.zone and not replica.draining:
-            fine = replica.circuit.until_s is None and replica.ejected_until_s is None
-            counts = well if fine else sick
-            counts[replica.added.zone] = counts.get(replica.added.zone, 0) + 1
-    return sick, well

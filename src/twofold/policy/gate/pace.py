@@ -4,7 +4,7 @@ Beliefs say what a token should take; what requests took says how long places ar
 off, and how much later than predicted the unluckiest of those that waited began.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import NormalDist
 
@@ -50,23 +50,16 @@ class Quantile:
         self.value = min(max(self.value + step, self.low), self.high)
 
 
-@dataclass(slots=True)
-class ClassPace:
-    """What is known of one class."""
-
-    late_spreads: Quantile  # how late who waits begins, in spreads of the prediction
-    output_tokens: Mean = field(default_factory=Mean)
-
-
 class Pace:
     """What requests took: fed when they begin and when they free their place."""
 
     def __init__(self, attained_fraction: float, class_names: tuple[str, ...]) -> None:
         normal = NormalDist().inv_cdf(attained_fraction)
-        self.classes = {
-            name: ClassPace(Quantile(attained_fraction, normal, STEP_SPREADS_VALUE, 0.0, SPREADS_MAX_VALUE))
+        self._late_spreads = {  # by class: how late who waits begins, in spreads of the prediction
+            name: Quantile(attained_fraction, normal, STEP_SPREADS_VALUE, 0.0, SPREADS_MAX_VALUE)
             for name in class_names
         }
+        self._output_tokens = {name: Mean() for name in class_names}
         self._place_s, self._place_tokens = Mean(), Mean()
         self._output_token_s = Mean()
         self._began_s, self._believed_s = Mean(), Mean()
@@ -78,7 +71,7 @@ class Pace:
 
     def waited(self, class_name: str, late_s: float, spread_s: float) -> None:
         """A request that had to wait began so much later than predicted; infinity: it never did."""
-        self.classes[class_name].late_spreads.add(late_s / spread_s)
+        self._late_spreads[class_name].add(late_s / spread_s)
 
     def freed(self, tokens: int, held_s: float) -> None:
         """A request of so many tokens left its place after so long."""
@@ -87,7 +80,7 @@ class Pace:
 
     def finished(self, class_name: str, output_tokens: int, wrote_s: float | None) -> None:
         """An answer ended, `wrote_s` after it began."""
-        self.classes[class_name].output_tokens.add(float(output_tokens))
+        self._output_tokens[class_name].add(float(output_tokens))
         if wrote_s is not None and output_tokens > 1:
             self._output_token_s.add(wrote_s / (output_tokens - 1))
 
@@ -105,7 +98,7 @@ class Pace:
 
     def write_s(self, beliefs: Beliefs, class_name: str, output_limit_tokens: int) -> float:
         """Predicted seconds from the first token to the last: of an answer as long as its class's lately."""
-        lately, token_s = self.classes[class_name].output_tokens, self._output_token_s
+        lately, token_s = self._output_tokens[class_name], self._output_token_s
         tokens = min(lately.value, output_limit_tokens) if lately.count else output_limit_tokens
         return tokens * (token_s.value if token_s.count else beliefs.output_token_s)
 
@@ -125,4 +118,4 @@ class Pace:
 
     def late_s(self, class_name: str, spread_s: float) -> float:
         """How much later than predicted a request may begin, for the wanted share to be no later."""
-        return self.classes[class_name].late_spreads.value * spread_s
+        return self._late_spreads[class_name].value * spread_s

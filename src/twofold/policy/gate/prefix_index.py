@@ -15,15 +15,12 @@ class PrefixIndex:
     """Block hash -> replicas, as one bit each of a whole number: matching a prompt is one `&` per block."""
 
     def __init__(self, blocks_per_replica_count: int) -> None:
-        assert blocks_per_replica_count >= 1
         self._limit_count = blocks_per_replica_count
         self._holders: dict[int, int] = {}
         self._places: dict[str, int] = {}  # replica -> its bit's place
         self._names: dict[int, str] = {}
         self._recent: dict[str, OrderedDict[int, None]] = {}  # oldest first
-        self._sets: dict[
-            int, tuple[str, ...]
-        ] = {}  # who some bits are, by the lowest first; while nobody goes
+        self._sets: dict[int, tuple[str, ...]] = {}  # who some bits are, lowest first; while nobody goes
 
     def hits(self, blocks: Sequence[int]) -> dict[str, int]:
         """Leading blocks of the prompt that each replica holds; those that hold none are left out."""
@@ -73,10 +70,6 @@ class PrefixIndex:
         if place is not None:
             del self._names[place]
             self._sets.clear()
-
-    def block_count(self) -> int:
-        """Blocks remembered, over all replicas."""
-        return sum(len(recent) for recent in self._recent.values())
 
     def _drop(self, block: int, bit: int) -> None:
         left = self._holders[block] & ~bit

@@ -12,7 +12,7 @@ from twofold.policy.gate import admission
 from twofold.policy.gate.admission import Ladder, is_shed, shortened_tokens, smaller_model
 from twofold.policy.gate.events import Effect, Hold, RefusalReason, Refuse, RequestArrived, Send
 from twofold.policy.gate.fair_queue import FairQueue
-from twofold.policy.gate.fleet_view import ANY_CLASS, FleetView, Replica, Request
+from twofold.policy.gate.fleet_view import ANY_CLASS, Attempt, FleetView, Replica, Request
 from twofold.policy.gate.limits import Limiter, Reserve
 from twofold.policy.gate.pace import Pace
 from twofold.policy.gate.retry import ClientBudget, Hedger, RetryBudget
@@ -50,15 +50,9 @@ class RequestPath:
 
     def next_due_s(self) -> float | None:
         """When a held request's time is up or an attempt is late, whichever comes first."""
-        due_s = None
-        if self._view.held:
-            assert self._queue is not None
-            due_s = self._queue.next_expiry_s()
-        if self.hedger is not None:
-            hedge_s = self.hedger.next_due_s()
-            if hedge_s is not None and (due_s is None or hedge_s < due_s):
-                return hedge_s
-        return due_s
+        due_s = self._queue.next_expiry_s() if self._view.held and self._queue is not None else None
+        hedge_s = self.hedger.next_due_s() if self.hedger is not None else None
+        return hedge_s if hedge_s is not None and (due_s is None or hedge_s < due_s) else due_s
 
     # --- arrival ---
 
@@ -77,22 +71,22 @@ class RequestPath:
         if self._limiter is not None:
             wait_s = self._limiter.take_or_wait_s(event.tenant, kind.name, tokens, now_s)
             if wait_s > 0.0:
-                return [self._refuse(request, RefusalReason.RATE, 429, wait_s)]
+                return [self._refused(request, RefusalReason.RATE, wait_s)]
         request.charged_tokens = tokens
         if self._budget is not None and self._client_budget is not None:
             if not event.retry_count:
                 self._budget.arrived()
                 self._client_budget.arrived(event.tenant)
             elif not self._client_budget.take(event.tenant, now_s):
-                again_s = self._client_budget.until_one_s()
-                return [self._refused(request, RefusalReason.RETRY, 429, again_s)]
+                again_s = self._client_budget.common.until_one_s()
+                return [self._refused(request, RefusalReason.RETRY, again_s)]
         if self._steering is not None:
             self._steering.arrived(request, now_s)
         if self.hedger is not None:
             self.hedger.arrived()
         if self.ladder is not None:
             if is_shed(self.ladder.level, kind):
-                return [self._refused(request, RefusalReason.SHED, 503, self.ladder.settings.lower_after_s)]
+                return [self._refused(request, RefusalReason.SHED, self.ladder.settings.lower_after_s)]
             effects = self._admitted(request, now_s)
             self.ladder.arrived(not isinstance(effects[-1], Send))
             return effects
@@ -118,7 +112,7 @@ class RequestPath:
         if self.pace is not None:
             lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait, now_s)
             if lacking_s > 0.0:
-                return [self._refused(request, RefusalReason.SLO, 429, lacking_s)]
+                return [self._refused(request, RefusalReason.SLO, lacking_s)]
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
 
     def _is_kept_from(self, request: Request) -> bool:
@@ -170,21 +164,19 @@ class RequestPath:
         refusal = admission.room_or_refusal(view, request, now_s)
         in_vain = self._queue is not None and view.active_count > 0  # they are for other models or pools
         if refusal is None or in_vain:
-            again_s = view.settings.retry_after_s_max
-            return self._refused(request, RefusalReason.NO_REPLICA, 503, again_s)
-        return self._refused(request, refusal.reason, refusal.status, refusal.retry_after_s)
+            return self._refused(request, RefusalReason.NO_REPLICA, view.settings.retry_after_s_max)
+        return self._refused(request, refusal.reason, refusal.retry_after_s)
 
     def _held(self, request: Request, now_s: float) -> list[Effect]:
         queue, kind = self._queue, request.kind
         assert queue is not None
         effects: list[Effect] = []
-        if queue.count_of(kind.name) >= kind.queue_limit_count:
+        if queue.lines[kind.name].count >= kind.queue_limit_count:
             again_s = admission.until_room_s(self._view)
             displaced = queue.longest_but(kind.name, request.arrival.tenant)
             if displaced is None:
-                return [self._refused(request, RefusalReason.QUEUE_FULL, 429, again_s)]
-            other = self.unheld(displaced)
-            effects.append(self._refused(other, RefusalReason.QUEUE_FULL, 429, again_s))
+                return [self._refused(request, RefusalReason.QUEUE_FULL, again_s)]
+            effects.append(self._refused(self.unheld(displaced), RefusalReason.QUEUE_FULL, again_s))
         expires_s = admission.expires_s(self._view, self.pace, request, now_s)
         tokens, model = request.charged_tokens, request.model
         queue.push(request.request_id, kind.name, request.arrival.tenant, tokens, expires_s, model)
@@ -192,43 +184,36 @@ class RequestPath:
         self._view.held[request.request_id] = request
         return [*effects, Hold(request.request_id)]
 
-    def _refused(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
-        """Refuse what is within its limits: it uses up none of them."""
-        if self._limiter is not None:
-            self._limiter.give_back_all(request.arrival.tenant, request.kind.name, request.charged_tokens)
-        return self._refuse(request, reason, status, again_s)
-
-    def _refuse(self, request: Request, reason: RefusalReason, status: int, again_s: float) -> Refuse:
+    def _refused(self, request: Request, reason: RefusalReason, again_s: float) -> Refuse:
+        """What is refused within its limits uses up none of them."""
+        if self._limiter is not None and reason is not RefusalReason.RATE:
+            self._limiter.give_back(request.arrival.tenant, request.kind.name, request.charged_tokens, 1)
         self._view.counts.refused += 1
         retry_after_s = min(again_s, self._view.settings.retry_after_s_max)
-        return Refuse(request.request_id, reason, status, retry_after_s)
+        return Refuse(request.request_id, reason, admission.STATUS[reason], retry_after_s)
 
     # --- sending ---
 
-    def repeated(self, request: Request, now_s: float) -> Send | None:
-        """One more attempt of a request that has none running, if it may and somebody can take it."""
+    def repeated(self, request: Request, now_s: float, beside: Attempt | None = None) -> Send | None:
+        """One more attempt, if it may and somebody can take it: other than who has the one `beside` it."""
         if request.sent_count >= self._view.settings.attempt_limit:
             return None
         replica = self._router.route(self._view, request, now_s)
-        if replica is None or (self._budget is not None and not self._budget.take(now_s)):
+        if replica is None or (beside is not None and replica is beside.replica):
             return None
+        if self._budget is not None and not self._budget.take(now_s):
+            return None
+        request.rival = beside  # it runs on
         return self._sent(request, replica, now_s)
 
     def hedged(self, now_s: float) -> list[Effect]:
         """A second attempt of every request whose first is late, as far as hedges and replicas are left."""
         effects: list[Effect] = []
-        hedger, view = self.hedger, self._view
-        while hedger is not None and (request_id := hedger.take_due(now_s)) is not None:
-            request = view.requests[request_id]
-            if request.sent_count >= view.settings.attempt_limit:
-                continue
-            replica = self._router.route(view, request, now_s)
-            if replica is None or replica is request.attempt.replica:
-                continue
-            if self._budget is not None and not self._budget.take(now_s):
-                continue
-            request.rival = request.attempt  # it runs on beside the next one
-            effects.append(self._sent(request, replica, now_s))
+        while self.hedger is not None and (request_id := self.hedger.take_due(now_s)) is not None:
+            request = self._view.requests[request_id]
+            second = self.repeated(request, now_s, beside=request.attempt)
+            if second is not None:
+                effects.append(second)
         return effects
 
     def drained(self, now_s: float, most_count: int = DRAIN_MAX) -> list[Effect]:
@@ -278,8 +263,7 @@ class RequestPath:
             request = self.unheld(request_id)
             if self.pace and request.predicted_s is not None:
                 self.pace.waited(request.kind.name, math.inf, request.spread_s)
-            again_s = admission.until_room_s(self._view)
-            effects.append(self._refused(request, RefusalReason.EXPIRED, 503, again_s))
+            effects.append(self._refused(request, RefusalReason.EXPIRED, admission.until_room_s(self._view)))
         return effects
 
     def unheld(self, request_id: int) -> Request:

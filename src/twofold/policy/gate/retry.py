@@ -2,7 +2,6 @@
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 from twofold.policy.gate.pace import Quantile
 from twofold.policy.gate.settings import HedgeSettings, RetryBudgetSettings
@@ -13,7 +12,6 @@ TENANT_COUNT_MAX = 10_000  # whose repeats are counted apart
 BURST_COUNT = 10  # hedges that are kept from calmer times
 
 
-@dataclass(slots=True)
 class RetryBudget:
     """A bucket that new requests fill and repeats empty: a fleet that fails everything is not asked twice.
 
@@ -22,24 +20,19 @@ class RetryBudget:
          leaves no room for new requests.
     """
 
-    settings: RetryBudgetSettings
-    left_count: float = field(init=False)
-    at_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.left_count = float(self.settings.burst_count)
+    def __init__(self, settings: RetryBudgetSettings) -> None:
+        self.settings = settings
+        self._burst_count = self.left_count = float(settings.burst_count)
+        self.at_s = 0.0
 
     def arrived(self) -> None:
         """A new request; repeats are none."""
-        self.left_count = min(
-            self.left_count + self.settings.attempts_fraction, float(self.settings.burst_count)
-        )
+        self.left_count = min(self.left_count + self.settings.attempts_fraction, self._burst_count)
 
     def take(self, now_s: float) -> bool:
         """Whether one more attempt may be made; then it is counted."""
-        settings = self.settings
-        by_time = max(now_s - self.at_s, 0.0) * settings.least_per_s
-        self.left_count, self.at_s = min(self.left_count + by_time, float(settings.burst_count)), now_s
+        by_time = max(now_s - self.at_s, 0.0) * self.settings.least_per_s
+        self.left_count, self.at_s = min(self.left_count + by_time, self._burst_count), now_s
         if self.left_count < 1.0:
             return False
         self.left_count -= 1.0
@@ -62,7 +55,7 @@ class ClientBudget:
 
     def __init__(self, settings: RetryBudgetSettings) -> None:
         self._settings = settings
-        self._common = RetryBudget(settings)
+        self.common = RetryBudget(settings)
         self._earned: OrderedDict[str, float] = OrderedDict()  # by tenant, the longest unseen first
 
     def arrived(self, tenant: str) -> None:
@@ -80,11 +73,7 @@ class ClientBudget:
         if count >= 1.0:
             self._earned[tenant] = count - 1.0
             return True
-        return self._common.take(now_s)
-
-    def until_one_s(self) -> float:
-        """Seconds until anybody may repeat even if no new request comes."""
-        return self._common.until_one_s()
+        return self.common.take(now_s)
 
 
 class Hedger:
@@ -97,12 +86,9 @@ class Hedger:
         self._sent_s: OrderedDict[int, float] = OrderedDict()
         least_log = math.log(settings.wait_s_min)
         self._late_log = Quantile(settings.after_fraction, least_log, STEP_LOG, least_log)
-        self._wait_s = settings.wait_s_min
+        self._wait_s = settings.wait_s_min  # as `_late_log` has it
         self._known_count = 0
         self._left_count = 0.0
-
-    def __len__(self) -> int:
-        return len(self._sent_s)
 
     def arrived(self) -> None:
         """A new request, which earns a part of a hedge."""

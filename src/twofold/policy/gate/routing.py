@@ -24,8 +24,11 @@ class Group:
     """Replicas to choose from, in order of their ids. Mutable: the turn of the round robin."""
 
     replicas: list[Replica]
-    by_id: dict[str, Replica]
+    by_id: dict[str, Replica] = field(init=False)
     turn_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.by_id = {replica.replica_id: replica for replica in self.replicas}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,10 @@ class Router:
 
     def __post_init__(self) -> None:
         self._choose = {
-            Routing.LEAST_WORK: _least_work_of,
+            Routing.LEAST_WORK: lambda view, _, group: least_work(group.replicas, view.beliefs),
             Routing.ROUND_ROBIN: self._in_turn,
-            Routing.RANDOM: self._drawn,
-            Routing.POWER_OF_TWO: self._less_of_two_drawn,
+            Routing.RANDOM: lambda _, request, group: _first_with_room(group.replicas, self._draw(request)),
+            Routing.POWER_OF_TWO: self._less_of_two,
             Routing.PREFIX: self._least_left,
             Routing.SESSION: self._at_home,
         }[self.rule]
@@ -85,15 +88,24 @@ class Router:
         return replica
 
     def _routed(self, view: FleetView, request: Request) -> Replica | None:
-        rules = self.settings.pools
-        if rules is None:
-            return self._in_pool(view, request, "")
-        for pool, full_fraction in pools_for(rules, request.arrival.class_name):
-            if full_fraction < 1 and self._used_fraction(view, request, pool) > full_fraction:
-                continue
-            replica = self._in_pool(view, request, pool)
-            if replica is not None:
-                return replica
+        rules, zone = self.settings.pools, request.arrival.zone
+        pools = (("", 1.0),) if rules is None else pools_for(rules, request.arrival.class_name)
+        for pool, full_fraction in pools:
+            tiers = self._tiers_of(view, pool, request.model, request.version)
+            if full_fraction < 1:  # in flight over the limits, of who may take the request; 1 if nobody may
+                fit = [replica for tier in tiers for replica in tier.everywhere.replicas]
+                limit_count = sum(replica.in_flight_limit for replica in fit)
+                in_flight_count = sum(replica.in_flight_count for replica in fit)
+                if (in_flight_count / limit_count if limit_count else 1.0) > full_fraction:
+                    continue
+            for tier in tiers:
+                near = tier.by_zone.get(zone) if zone and len(tier.by_zone) > 1 else None
+                chosen = None if near is None else self._chosen(view, request, near)
+                spill = self.settings.zone_spill_fraction
+                if chosen is None or chosen.in_flight_count >= spill * chosen.in_flight_limit:
+                    chosen = self._chosen(view, request, tier.everywhere)
+                if chosen is not None:
+                    return chosen
         return None
 
     def placed(self, request: Request, replica: Replica) -> None:
@@ -109,25 +121,6 @@ class Router:
             if len(homes) > self.settings.session_limit_count:
                 homes.popitem(last=False)
 
-    def _in_pool(self, view: FleetView, request: Request, pool: str) -> Replica | None:
-        tiers = self._tiers.get((pool, request.model, request.version))
-        if tiers is None:
-            tiers = self._tiers_of(view, pool, request.model, request.version)
-        for tier in tiers:
-            replica = self._in_tier(view, request, tier)
-            if replica is not None:
-                return replica
-        return None
-
-    def _in_tier(self, view: FleetView, request: Request, tier: Tier) -> Replica | None:
-        near = tier.by_zone.get(request.arrival.zone) if request.arrival.zone else None
-        if near is not None and len(tier.by_zone) > 1:
-            chosen = self._chosen(view, request, near)
-            spill = self.settings.zone_spill_fraction
-            if chosen is not None and chosen.in_flight_count < spill * chosen.in_flight_limit:
-                return chosen
-        return self._chosen(view, request, tier.everywhere)
-
     def _chosen(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         request.hit_tokens = 0
         if request.sent_count:
@@ -138,11 +131,19 @@ class Router:
         group.turn_count += 1
         return _first_with_room(group.replicas, group.turn_count - 1)
 
-    def _drawn(self, _view: FleetView, request: Request, group: Group) -> Replica | None:
-        return _first_with_room(group.replicas, mixed(self.settings.seed, request.request_id))
+    def _draw(self, request: Request) -> int:
+        return mixed(self.settings.seed, request.request_id)
 
-    def _less_of_two_drawn(self, view: FleetView, request: Request, group: Group) -> Replica | None:
-        return _less_of_two(group.replicas, mixed(self.settings.seed, request.request_id), view.beliefs)
+    def _less_of_two(self, view: FleetView, request: Request, group: Group) -> Replica | None:
+        """The one with less work of two drawn ones; if both are full, any with a place."""
+        fit, draw = group.replicas, self._draw(request)
+        count = len(fit)
+        if count < 2:
+            return least_work(fit, view.beliefs)
+        first = draw % count
+        second = (first + 1 + (draw >> 32) % (count - 1)) % count
+        pair = [fit[first], fit[second]] if first < second else [fit[second], fit[first]]
+        return least_work(pair, view.beliefs) or least_work(fit, view.beliefs)
 
     def _least_left(self, view: FleetView, request: Request, group: Group) -> Replica | None:
         """Least predicted seconds until the answer begins and of what shares its steps.
@@ -200,13 +201,6 @@ class Router:
                 return known
         return least_work(group.replicas, view.beliefs)
 
-    def _used_fraction(self, view: FleetView, request: Request, pool: str) -> float:
-        """In flight over the limits, of who may take the request in the pool; 1 if nobody may."""
-        tiers = self._tiers_of(view, pool, request.model, request.version)
-        replicas = [replica for tier in tiers for replica in tier.everywhere.replicas]
-        limit_count = sum(replica.in_flight_limit for replica in replicas)
-        return sum(replica.in_flight_count for replica in replicas) / limit_count if limit_count else 1.0
-
     def _tiers_of(self, view: FleetView, pool: str, model: str, version: str | None) -> tuple[Tier, ...]:
         """Who may take such requests: first who holds the model, then who names none."""
         key = (pool, model, version)
@@ -214,27 +208,17 @@ class Router:
         if tiers is None:
             if len(self._tiers) >= TIERS_MAX:
                 self._tiers.clear()
-            fit = [r for r in view.replicas.values() if r.healthy and self._may(r, pool, version)]
-            fit.sort(key=lambda replica: replica.replica_id)
-            if model:
-                parts = [[r for r in fit if r.added.model == model], [r for r in fit if not r.added.model]]
-            else:
-                parts = [fit]
+            fit = [
+                replica
+                for _, replica in sorted(view.replicas.items())
+                if replica.healthy
+                and (self.settings.pools is None or replica.added.pool == pool)
+                and (version is not None or replica.added.version not in self.trial_versions)
+                and version in (None, replica.added.version)
+            ]
+            parts = [[r for r in fit if r.added.model == each] for each in (model, "")] if model else [fit]
             tiers = self._tiers[key] = tuple(_tier(part) for part in parts if part)
         return tiers
-
-    def _may(self, replica: Replica, pool: str, version: str | None) -> bool:
-        if self.settings.pools is not None and replica.added.pool != pool:
-            return False
-        return (
-            replica.added.version not in self.trial_versions
-            if version is None
-            else replica.added.version == version
-        )
-
-
-def _least_work_of(view: FleetView, _request: Request, group: Group) -> Replica | None:
-    return least_work(group.replicas, view.beliefs)
 
 
 def least_work(fit: list[Replica], beliefs: Beliefs) -> Replica | None:
@@ -274,23 +258,8 @@ def _first_with_room(fit: list[Replica], start: int) -> Replica | None:
     return None
 
 
-def _less_of_two(fit: list[Replica], draw: int, beliefs: Beliefs) -> Replica | None:
-    """The one with less work of two that the draw names; if both are full, any with a place."""
-    count = len(fit)
-    if count < 2:
-        return least_work(fit, beliefs)
-    first = draw % count
-    second = (first + 1 + (draw >> 32) % (count - 1)) % count
-    pair = [fit[first], fit[second]] if first < second else [fit[second], fit[first]]
-    return least_work(pair, beliefs) or least_work(fit, beliefs)
-
-
 def _tier(replicas: list[Replica]) -> Tier:
     zones: dict[str, list[Replica]] = {}
     for replica in replicas:
         zones.setdefault(replica.added.zone, []).append(replica)
-    return Tier(_group(replicas), {zone: _group(part) for zone, part in zones.items()})
-
-
-def _group(replicas: list[Replica]) -> Group:
-    return Group(replicas, {replica.replica_id: replica for replica in replicas})
+    return Tier(Group(replicas), {zone: Group(part) for zone, part in zones.items()})

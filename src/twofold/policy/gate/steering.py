@@ -14,16 +14,10 @@ from twofold.policy.gate.outliers import Outliers, ZoneWatch
 from twofold.policy.gate.rollout import Rollout
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.scaling import Scaler
-from twofold.policy.gate.settings import GateSettings, home_pool
+from twofold.policy.gate.settings import home_pool
 
 BEGUN_SPARE = 1000  # answers that began and were left by their clients, until they are forgotten
 CANARY_TICK_S = 5.0
-
-
-def steers(settings: GateSettings) -> bool:
-    """Whether anything is set that changes the fleet by the clock."""
-    parts = (settings.outliers, settings.zones, settings.scaling, settings.canary)
-    return any(part is not None for part in parts)
 
 
 class Steering:
@@ -43,13 +37,15 @@ class Steering:
         self._loads_s: dict[str, tuple[float, float]] = {}
         self._begun_s: dict[int, float] = {}
         # Parts in the order in which they act: who is spared first, then what that leaves to be replaced.
-        self._due_s: dict[str, float] = {}
-        for name, part in (("outliers", self.outliers), ("zones", self.zones), ("canary", self.canary)):
-            if part is not None:
-                self._due_s[name] = 0.0
-        for name, machine in (("rollout", self.rollout), ("scaling", self.scaler)):
-            if machine is not None:
-                self._due_s[name] = 0.0
+        every_s = {
+            "outliers": settings.outliers.tick_s if settings.outliers else None,
+            "zones": settings.zones.tick_s if settings.zones else None,
+            "canary": CANARY_TICK_S if settings.canary else None,
+            "rollout": settings.rollout.tick_s if settings.canary and settings.rollout else None,
+            "scaling": settings.scaling.tick_s if settings.scaling else None,
+        }
+        self._every_s = {name: each_s for name, each_s in every_s.items() if each_s is not None}
+        self._due_s = dict.fromkeys(self._every_s, 0.0)
         self.next_due_s = 0.0  # when `tick` has something to do
 
     # --- what happens ---
@@ -94,12 +90,16 @@ class Steering:
             return []
         # A hedge hides how late the first attempt was, and a release on few replicas is hardly ever hedged.
         asked = request.late or request.attempt
+        beside_count = float(replica.in_flight_count)  # on average, while it wrote
+        since_s = self._begun_s.pop(request.request_id, None)
+        if since_s is not None and now_s > request.started_s:
+            beside_count = (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
         outcome = Outcome(
             False,
             request.started_s - asked.sent_s if request.started else None,
             tpot_s,
             event.quality_score,
-            self._beside_count(request, replica, now_s),
+            beside_count,
             request.input_tokens,
             asked.beside_count,
             asked.ahead_tokens,
@@ -139,24 +139,21 @@ class Steering:
             self._view.replicas[event.replica_id].zone_lost = event.zone in self.zones.lost
         self._spread_trials()
 
-    def start_failed(self, replica_id: str, now_s: float) -> bool:
-        """A start failed. Whether it was one of ours."""
-        machines = (self.scaler, self.rollout)
-        return any(machine is not None and machine.start_failed(replica_id, now_s) for machine in machines)
-
-    def offered(self, version: str, pool: str, now_s: float) -> list[events.Effect] | None:
-        """A release is to be tried; None: nobody tries releases here."""
+    def told(self, event: events.Steered, now_s: float) -> list[events.Effect] | None:
+        """A start failed, or a release is to be tried or no longer; None: it is no start or trial of ours."""
+        if isinstance(event, events.ReplicaStartFailed):
+            machines = (self.scaler, self.rollout)
+            ours = any(each is not None and each.start_failed(event.replica_id, now_s) for each in machines)
+            return [] if ours else None
         if self.canary is None:
             return None
-        pool = pool if self._rules is not None else ""
-        if self.rollout is not None:
-            self.rollout.offered(self._view, version, pool)
-        effects = self.canary.offered(version, pool, now_s)
-        return self._folded(effects + self._rolled_out(now_s))
-
-    def withdrawn(self, version: str, now_s: float) -> list[events.Effect] | None:
-        """A trial is called off; None: there is none."""
-        effects = self.canary.withdrawn(version) if self.canary is not None else []
+        if isinstance(event, events.ReleaseOffered):
+            pool = event.pool if self._rules is not None else ""
+            if self.rollout is not None:
+                self.rollout.offered(self._view, event.version, pool)
+            effects = self.canary.offered(event.version, pool, now_s)
+        else:
+            effects = self.canary.withdrawn(event.version)
         return self._folded(effects + self._rolled_out(now_s)) if effects else None
 
     # --- by the clock ---
@@ -178,26 +175,20 @@ class Steering:
 
     def _acted(self, name: str, now_s: float) -> list[events.Effect]:
         view = self._view
-        settings = view.settings
-        if name == "outliers" and self.outliers is not None and settings.outliers is not None:
-            self._due_s[name] = now_s + settings.outliers.tick_s
+        self._due_s[name] = now_s + self._every_s[name]
+        if name == "outliers" and self.outliers is not None:
             return self._folded(self.outliers.tick(view, now_s))
-        if name == "zones" and self.zones is not None and settings.zones is not None:
-            self._due_s[name] = now_s + settings.zones.tick_s
+        if name == "zones" and self.zones is not None:
             return self._folded(self.zones.tick(view, now_s))
         if name == "canary" and self.canary is not None:
-            self._due_s[name] = now_s + CANARY_TICK_S
             self._spread_trials()
             return self._folded(self.canary.tick(now_s))
-        if name == "rollout" and settings.rollout is not None:
-            self._due_s[name] = now_s + settings.rollout.tick_s
+        if name == "rollout":
             return self._folded(self._rolled_out(now_s))
-        assert self.scaler is not None and settings.scaling is not None
-        self._due_s[name] = now_s + settings.scaling.tick_s
+        assert self.scaler is not None
         held = Counter(self._pool_of(request) for request in view.held.values())
         lost = self.zones.lost if self.zones is not None else ()
-        canary = self.canary
-        versions = canary.promoted if canary is not None else None
+        versions = self.canary.promoted if self.canary is not None else {}
         kept = self._router.trial_versions
         return self._folded(self.scaler.tick(view, now_s, held, lost, versions, kept))
 
@@ -269,15 +260,8 @@ class Steering:
         self._loads_s[replica.replica_id] = (now_s, load_s)
         return load_s
 
-    def _beside_count(self, request: Request, replica: Replica, now_s: float) -> float:
-        """Requests that the replica had on average while it wrote the answer."""
-        since_s = self._begun_s.pop(request.request_id, None)
-        if since_s is None or now_s <= request.started_s:
-            return float(replica.in_flight_count)
-        return (self._load_s(replica, now_s) - since_s) / (now_s - request.started_s)
-
     def _pool_of(self, request: Request) -> str:
-        return "" if self._rules is None else home_pool(self._rules, request.arrival.class_name)
+        return home_pool(self._rules, request.arrival.class_name)
 
     def _work_s(self, request: Request) -> float:
         beliefs = self._view.beliefs

@@ -4,12 +4,12 @@ import pytest
 
 from twofold.core import ShapeError
 from twofold.policy.gate import Beliefs, Gate, GateSettings
-from twofold.policy.gate.events import Send
-from twofold.policy.gate.replay import replay
+from twofold.policy.gate.events import Send, entry_from_line
+from twofold.policy.machine import first_difference
 
 
 def test_a_recorded_day_is_decided_as_it_was(day_gate: Gate, day_lines: list[str]) -> None:  # INV-15
-    assert replay(day_gate, day_lines) is None
+    assert first_difference(day_gate, map(entry_from_line, day_lines)) is None
     counts = day_gate.view.counts
     assert counts.arrived == sum('"RequestArrived"' in line for line in day_lines)
     assert min(counts.finished, counts.refused, counts.gave_up, counts.left, counts.ignored) > 0
@@ -17,10 +17,10 @@ def test_a_recorded_day_is_decided_as_it_was(day_gate: Gate, day_lines: list[str
 
 def test_a_gate_that_decides_otherwise_differs_at_the_first_such_line(day_lines: list[str]) -> None:
     no_retry = Gate(GateSettings(probe_every_s=1.0, open_s=0.5, attempt_limit=1), Beliefs(0.0001, 0.02))
-    difference = replay(no_retry, day_lines)
+    difference = first_difference(no_retry, map(entry_from_line, day_lines))
     first_repeat = next(i for i, line in enumerate(day_lines, 1) if '"attempt":2' in line)
     assert difference is not None and difference.line == first_repeat
-    assert any(isinstance(effect, Send) for effect in difference.logged)
+    assert any(isinstance(effect, Send) for effect in difference.logged.effects)
     assert not any(isinstance(effect, Send) for effect in difference.replayed)
 
 
@@ -29,14 +29,14 @@ def test_one_changed_effect_is_found_on_its_line(day_gate: Gate, day_lines: list
     entry = json.loads(day_lines[number])
     entry["effects"][0]["replica_id"] = "nobody"
     changed = [*day_lines[:number], json.dumps(entry), *day_lines[number + 1 :]]
-    difference = replay(day_gate, changed)
+    difference = first_difference(day_gate, map(entry_from_line, changed))
     assert difference is not None and difference.line == number + 1
 
 
 def test_a_torn_line_is_refused(day_gate: Gate, day_lines: list[str]) -> None:
     with pytest.raises(ShapeError):
-        replay(day_gate, [*day_lines[:3], day_lines[3][:20]])
+        first_difference(day_gate, map(entry_from_line, [*day_lines[:3], day_lines[3][:20]]))
 
 
 def test_an_empty_log_has_no_difference(day_gate: Gate) -> None:
-    assert replay(day_gate, []) is None
+    assert first_difference(day_gate, map(entry_from_line, [])) is None
