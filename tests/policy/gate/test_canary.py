@@ -48,7 +48,10 @@ def drawn_sums(
     totals = (means * n).tolist()
     squares = (scatters + means**2 * n).tolist()
     return [
-        [MeanSums(count, y, yy_value=yy) for count, y, yy in zip(counts, row, row_squares, strict=True)]
+        [
+            MeanSums(count, [y, 0.0, 0.0], [yy, 0.0, 0.0, 0.0, 0.0, 0.0])
+            for count, y, yy in zip(counts, row, row_squares, strict=True)
+        ]
         for row, row_squares in zip(totals, squares, strict=True)
     ]
 

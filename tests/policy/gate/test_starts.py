@@ -41,5 +41,5 @@ def test_what_is_forgotten_neither_came_nor_failed() -> None:
     starts = Starts(SETTINGS)
     starts.asked("new", 0.0, "2")
     starts.asked("old", 0.0, "1")
-    starts.forget(lambda version: version == "2")
+    starts.forget(["new"])
     assert list(starts.pending) == ["old"] and starts.came("new") is None and not starts.failed("new", 1.0)

@@ -93,19 +93,19 @@ class Trial:
     settings: CanarySettings
     failures: FailureTest
     metrics: dict[str, _Metric]
+    stage_since_s: float
     stage_index_value: int = 0
-    stage_since_s: float = 0.0
     stage_from_count: int = 0  # canary outcomes when the stage began
     canary_count: int = 0
     block: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # outcomes, failures; canary, baseline
     capacity_fraction: float = 1.0  # of the pool's places that the release's replicas have
     due: bool = False  # a look may decide something
-    every_count: int = 1  # of the baseline's outcomes one in so many is measured; failures all count
+    every_count: int = field(init=False)  # one in so many outcomes of the baseline is measured
     answers_s: float = 0.0  # times that the canary's answers took, together …
     answers_count: int = 0  # … of so many
 
     def __post_init__(self) -> None:
-        self.every_count = measured_every(self.settings.stages[self.stage_index_value].share_fraction)
+        self.every_count = measured_every(self.settings.stages[0].share_fraction)
 
     def share_fraction(self) -> float:
         """The share by now: the stage's, but not more than the release's replicas can take."""
@@ -178,16 +178,14 @@ class Canary:
             effects = self._rolled_back(self.trials[pool], "another release was offered")
         self.banned.pop(version, None)
         settings, errors = self.settings, self.settings.errors
-        margins = {
-            "ttft": math.log1p(settings.ttft_margin_fraction),
-            "tpot": math.log1p(settings.tpot_margin_fraction),
+        tests = {
+            "ttft": MeanTest(math.log1p(settings.ttft_margin_fraction), errors),
+            "tpot": MeanTest(math.log1p(settings.tpot_margin_fraction), errors),
+            "quality": MeanTest(settings.quality_margin_fraction, errors, evidence=Evidence(ALONE_BLOCKS)),
         }
-        scores = MeanTest(settings.quality_margin_fraction, errors, evidence=Evidence(ALONE_BLOCKS))
-        metrics = {n: _Metric(n, MeanTest(margin, errors), True, now_s) for n, margin in margins.items()}
-        metrics["quality"] = _Metric("quality", scores, False, now_s)
+        metrics = {name: _Metric(name, test, name != "quality", now_s) for name, test in tests.items()}
         failures = FailureTest(settings.failure_margin_fraction, errors)
-        trial = Trial(version, pool, now_s, settings, failures, metrics, stage_since_s=now_s)
-        self.trials[pool] = trial
+        self.trials[pool] = Trial(version, pool, now_s, settings, failures, metrics, now_s)
         return [*effects, StageRelease(version, settings.stages[0].share_fraction)]
 
     def withdrawn(self, version: str) -> list[Effect]:
@@ -220,23 +218,23 @@ class Canary:
             why = _why_worse(trial, now_s)
             if why is not None:
                 effects += self._rolled_back(trial, why)
-            elif _may_grow(trial, now_s):
-                effects += self._grown(trial, now_s)
+            elif not _may_grow(trial, now_s):
+                continue
+            elif trial.stage_index_value + 1 < len(trial.settings.stages):
+                trial.stage_index_value += 1
+                trial.stage_since_s, trial.stage_from_count = now_s, trial.canary_count
+                share = trial.settings.stages[trial.stage_index_value].share_fraction
+                trial.every_count = measured_every(share)
+                for metric in trial.metrics.values():
+                    metric.next_stage(now_s)
+                effects.append(StageRelease(trial.version, share))
+            else:
+                del self.trials[trial.pool]
+                self.promoted[trial.pool] = trial.version
+                few = [m.name for m in trial.metrics.values() if m.told_count and not trial.is_known(m.test)]
+                why_not = f"not judged: {', '.join(few)}" if few else ""
+                effects.append(PromoteRelease(trial.version, why_not))
         return effects
-
-    def _grown(self, trial: Trial, now_s: float) -> list[Effect]:
-        if trial.stage_index_value + 1 < len(trial.settings.stages):
-            trial.stage_index_value += 1
-            trial.stage_since_s, trial.stage_from_count = now_s, trial.canary_count
-            share = trial.settings.stages[trial.stage_index_value].share_fraction
-            trial.every_count = measured_every(share)
-            for metric in trial.metrics.values():
-                metric.next_stage(now_s)
-            return [StageRelease(trial.version, share)]
-        del self.trials[trial.pool]
-        self.promoted[trial.pool] = trial.version
-        few = [m.name for m in trial.metrics.values() if m.told_count and not trial.is_known(m.test)]
-        return [PromoteRelease(trial.version, f"not judged: {', '.join(few)}" if few else "")]
 
     def _rolled_back(self, trial: Trial, why: str) -> list[Effect]:
         del self.trials[trial.pool]

@@ -4,6 +4,8 @@ Only the gate changes it; decisions and the driver's status page read it. Work i
 and taking away a million times leaves exactly nothing, and new beliefs price old work too.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.breaker import Circuit
@@ -61,6 +63,12 @@ class Replica:
             self.unread_input_tokens * beliefs.input_token_s
             + self.output_limit_tokens * beliefs.output_token_s
         )
+
+
+def most_common_version(replicas: Iterable[Replica]) -> str:
+    """What most of them run, of equally many the last by name; "" without any."""
+    counts = Counter(replica.added.version for replica in replicas)
+    return max(counts, key=lambda version: (counts[version], version), default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,10 @@ class FleetView:
     active_count: int = 0  # of replicas that are not draining
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
+
+    def members(self, pool: str) -> list[Replica]:
+        """Replicas of a pool that stay; every one is of the pool without a name."""
+        return [r for r in self.replicas.values() if not r.draining and (not pool or r.added.pool == pool)]
 
     def add_replica(self, added: ReplicaAdded) -> None:
         """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""

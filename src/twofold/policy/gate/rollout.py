@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from twofold.policy.gate.events import Effect, StartReplica, StopReplica
-from twofold.policy.gate.fleet_view import FleetView, Replica
+from twofold.policy.gate.fleet_view import FleetView, Replica, most_common_version
 from twofold.policy.gate.settings import RolloutSettings
 from twofold.policy.gate.starts import Starts
 
@@ -43,10 +43,9 @@ class Rollout:
 
     def offered(self, view: FleetView, version: str, pool: str) -> None:
         """A release is to be tried: remember what the pool is."""
-        old = [replica for replica in _members(view, pool) if replica.added.version != version]
-        versions = Counter(replica.added.version for replica in old)
-        common = max(versions, key=lambda name: (versions[name], name)) if versions else ""
-        self.courses[version] = Course(pool, version, common, max(len(old), 1), Starts(self.settings))
+        old = [replica for replica in view.members(pool) if replica.added.version != version]
+        size_count, starts = max(len(old), 1), Starts(self.settings)
+        self.courses[version] = Course(pool, version, most_common_version(old), size_count, starts)
 
     def replica_added(self, replica_id: str, promoted: Collection[str]) -> None:
         """One is ready."""
@@ -72,80 +71,45 @@ class Rollout:
         for course in list(self.courses.values()):
             course.starts.given_up(now_s)
             stopped |= {effect.replica_id for effect in effects if isinstance(effect, StopReplica)}
-            members = [r for r in _members(view, course.pool) if r.replica_id not in stopped]
+            members = [each for each in view.members(course.pool) if each.replica_id not in stopped]
             new = [replica for replica in members if replica.added.version == course.version]
             old = [replica for replica in members if replica.added.version not in self.courses]
-            scaled = course.pool in scaled_pools
-            if course.version in shares:
-                effects += self._tried(course, old, new, shares[course.version], scaled, now_s)
-            elif course.version in promoted:
-                effects += self._promoted(course, old, new, scaled, now_s)
+            version, size_count, like = course.version, course.size_count, [*old, *new]
+            scaled, over_count = course.pool in scaled_pools, 0
+            if version in shares:
+                goal_count = max(math.ceil(shares[version] * size_count - 1e-9), 1)
+                effects += self._started(course, version, goal_count - len(new), like, now_s)
+                if not scaled:
+                    kept_count = math.ceil((1 - shares[version]) * size_count - 1e-9)
+                    over_count = min(len(old) - kept_count, len(like) - size_count)
+            elif version in promoted:
+                missing_count = len(old) - course.owed_count if scaled else size_count - len(new)
+                effects += self._started(course, version, missing_count, like, now_s)
+                over_count = min(len(old), course.owed_count if scaled else len(like) - size_count)
+                course.owed_count -= over_count if scaled else 0
                 if not old:
-                    del self.courses[course.version]
+                    del self.courses[version]
             else:
-                effects += self._rolled_back(course, old, new, scaled, now_s)
+                # Nobody else would ever stop one that came later: it is of a version that nobody runs.
+                starting = [name for name, (_, what) in course.starts.pending.items() if what == version]
+                effects += [StopReplica(name) for name in (*(each.replica_id for each in new), *starting)]
+                course.starts.forget(starting)
+                if not scaled:
+                    missing_count = size_count - len(old)
+                    effects += self._started(course, course.old_version, missing_count, old or new, now_s)
                 if not new and not course.starts.pending:
-                    del self.courses[course.version]
-        return effects
-
-    def _tried(
-        self,
-        course: Course,
-        old: Sequence[Replica],
-        new: Sequence[Replica],
-        share_fraction: float,
-        scaled: bool,
-        now_s: float,
-    ) -> list[Effect]:
-        size_count = course.size_count
-        goal_count = max(math.ceil(share_fraction * size_count - 1e-9), 1)
-        effects = self._started(course, course.version, goal_count - len(new), [*old, *new], now_s)
-        if not scaled:
-            kept_count = math.ceil((1 - share_fraction) * size_count - 1e-9)
-            beyond_count = min(len(old) - kept_count, len(old) + len(new) - size_count)
-            effects += _stopped(old, beyond_count)
-        return effects
-
-    def _promoted(
-        self, course: Course, old: Sequence[Replica], new: Sequence[Replica], scaled: bool, now_s: float
-    ) -> list[Effect]:
-        if scaled:
-            effects = self._started(course, course.version, len(old) - course.owed_count, [*old, *new], now_s)
-            over_count = min(course.owed_count, len(old))
-            course.owed_count -= over_count
-            return effects + _stopped(old, over_count)
-        missing_count = course.size_count - len(new)
-        effects = self._started(course, course.version, missing_count, [*old, *new], now_s)
-        return effects + _stopped(old, min(len(old), len(old) + len(new) - course.size_count))
-
-    def _rolled_back(
-        self, course: Course, old: Sequence[Replica], new: Sequence[Replica], scaled: bool, now_s: float
-    ) -> list[Effect]:
-        effects: list[Effect] = [StopReplica(replica.replica_id) for replica in new]
-        starting = [name for name, (_, version) in course.starts.pending.items() if version == course.version]
-        # Nobody else would ever stop one that came later: it is of a version that nobody runs.
-        effects += [StopReplica(name) for name in starting]
-        course.starts.forget(lambda version: version == course.version)
-        if not scaled:
-            missing_count = course.size_count - len(old)
-            effects += self._started(
-                course, course.old_version, missing_count, old or new, now_s, at_once=True
-            )
+                    del self.courses[version]
+            # The sick end first, then the idlest.
+            order = sorted(old, key=lambda r: (r.healthy, r.in_flight_count, r.replica_id))
+            effects += [StopReplica(replica.replica_id) for replica in order[: max(over_count, 0)]]
         return effects
 
     def _started(
-        self,
-        course: Course,
-        version: str,
-        missing_count: int,
-        like: Sequence[Replica],
-        now_s: float,
-        *,
-        at_once: bool = False,
+        self, course: Course, version: str, missing_count: int, like: Sequence[Replica], now_s: float
     ) -> list[Effect]:
         """Start some of those that are missing, where the pool has fewest, like the replicas that it has."""
         surge_count = max(int(self.settings.surge_fraction * course.size_count), 1)
-        room_count = course.size_count if at_once else surge_count
+        room_count = surge_count if version == course.version else course.size_count  # what ran: at once
         count = min(missing_count, room_count) - len(course.starts.pending)
         if count <= 0 or now_s < course.starts.not_before_s or not like:
             return []
@@ -159,14 +123,3 @@ class Rollout:
             course.starts.asked(replica_id, now_s, version)
             effects.append(StartReplica(replica_id, like[0].added.pool, zone, like[0].added.model, version))
         return effects
-
-
-def _members(view: FleetView, pool: str) -> list[Replica]:
-    """Replicas of a pool that stay; every one is of the pool without a name."""
-    return [r for r in view.replicas.values() if not r.draining and (not pool or r.added.pool == pool)]
-
-
-def _stopped(old: Sequence[Replica], count: int) -> list[Effect]:
-    """Stop so many: the sick, then the idlest."""
-    order = sorted(old, key=lambda r: (r.healthy, r.in_flight_count, r.replica_id))
-    return [StopReplica(replica.replica_id) for replica in order[: max(count, 0)]]

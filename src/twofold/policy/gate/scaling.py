@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.events import Effect, StartReplica, StopReplica
-from twofold.policy.gate.fleet_view import FleetView, Replica
+from twofold.policy.gate.fleet_view import FleetView, Replica, most_common_version
 from twofold.policy.gate.forecast import Forecast, Rises, warm_count
 from twofold.policy.gate.outliers import replicas_with_spares
 from twofold.policy.gate.settings import PoolScaling, ScalingSettings, WarmSettings
@@ -72,6 +72,7 @@ class Stays:
 class PoolState:
     """What is remembered of one pool. Mutable, bounded."""
 
+    pool: PoolScaling
     start_s: float  # believed time to ready
     forecast: Forecast | None
     rises: Rises | None
@@ -102,17 +103,13 @@ class Scaler:
     def __init__(
         self, settings: ScalingSettings, warm: WarmSettings | None = None, spare_zones_count: int = 0
     ) -> None:
-        self.settings = settings
-        self.warm = warm
-        self.spare_zones_count = spare_zones_count
+        self.settings, self.warm, self.spare_zones_count = settings, warm, spare_zones_count
         self._given_ids = 0
         self.pools: dict[str, PoolState] = {}
         for pool in settings.pools:
             forecast = Forecast(settings.forecast, settings.start_s) if settings.forecast else None
-            rises = Rises(warm) if warm else None
-            self.pools[pool.pool] = PoolState(
-                settings.start_s, forecast, rises, Starts(settings), Starts(settings)
-            )
+            rises, starts, trials = Rises(warm) if warm else None, Starts(settings), Starts(settings)
+            self.pools[pool.pool] = PoolState(pool, settings.start_s, forecast, rises, starts, trials)
 
     def observe_arrival(self, pool: str, now_s: float, work_s: float) -> None:
         """A request came; `work_s`: what it asks for, as beliefs price it."""
@@ -149,11 +146,8 @@ class Scaler:
 
     def start_failed(self, replica_id: str, now_s: float) -> bool:
         """One that was started will not come. Whether it was started here."""
-        return any(
-            starts.failed(replica_id, now_s)
-            for state in self.pools.values()
-            for starts in (state.starts, state.trials)
-        )
+        starts = [each for state in self.pools.values() for each in (state.starts, state.trials)]
+        return any(each.failed(replica_id, now_s) for each in starts)
 
     def tick(
         self,
@@ -170,56 +164,62 @@ class Scaler:
         than by majority; replicas of `kept_versions` are another's to start and stop, and do not count here.
         """
         effects: list[Effect] = []
-        for pool in self.settings.pools:
-            state = self.pools[pool.pool]
+        for name, state in self.pools.items():
             state.starts.given_up(now_s)
             state.trials.given_up(now_s)
-            members = [
-                replica
-                for replica in view.replicas.values()
-                if pool.pool in ("", replica.added.pool)
-                and not replica.draining
-                and replica.added.version not in kept_versions
-            ]
-            well = self._well(state, members, now_s)
-            held_count = held_counts.get(pool.pool, 0)
-            need = self._need(pool, state, members, len(well), held_count, now_s)
-            lasting = _highest_of_late(state.needs, now_s, need, self.settings.down_pause_s)
-            version = (versions or {}).get(pool.pool) or _most_common_version(members) or pool.version
+            members = [each for each in view.members(name) if each.added.version not in kept_versions]
+            # Those that serve, or have not been sick for long.
+            since_s, sick_ids = state.sick_since_s, [each.replica_id for each in members if not each.healthy]
+            state.sick_since_s = since_s = {each: since_s.get(each, now_s) for each in sick_ids}
+            gone = {each for each in sick_ids if now_s - since_s[each] >= self.settings.sick_s}
+            well = [replica for replica in members if replica.replica_id not in gone]
+            held_count, needs = held_counts.get(name, 0), state.needs
+            need = self._need(state, members, len(well), held_count, now_s)
+            # The highest need of the window, this one included; falling maxima alone are kept.
+            while needs and needs[-1][1] <= need:
+                needs.pop()
+            needs.append((now_s, need))
+            while needs[0][0] < now_s - self.settings.down_pause_s:
+                needs.popleft()
+            version = (versions or {}).get(name) or most_common_version(members) or state.pool.version
             waking = held_count > 0 and not well and not state.starts.pending
-            effects += self._started(pool, state, members, well, need, waking, now_s, lost_zones, version)
-            effects += self._on_trial(pool, state, members, now_s, lost_zones, version)
-            effects += self._stopped(state, members, len(well) - lasting, version, now_s)
+            effects += self._started(state, members, well, need, waking, now_s, lost_zones, version)
+            effects += self._stopped(state, members, len(well) - needs[0][1], version, now_s)
         return effects
 
     def _need(
-        self,
-        pool: PoolScaling,
-        state: PoolState,
-        members: Sequence[Replica],
-        well_count: int,
-        held_count: int,
-        now_s: float,
+        self, state: PoolState, members: Sequence[Replica], well_count: int, held_count: int, now_s: float
     ) -> int:
         """Replicas that the pool should have now."""
-        settings = self.settings
+        settings, pool, forecast = self.settings, state.pool, state.forecast
         busy_count = held_count + sum(replica.in_flight_count for replica in members)
         if busy_count:
             state.asked_at_s = now_s
         limits = [replica.in_flight_limit for replica in members] or [pool.in_flight_limit_count]
         most_count = settings.target_fraction * sum(limits) / len(limits)
         full_count = most_count * bearable(state, (busy_count - held_count) / max(well_count, 1) / most_count)
-        ahead = self._ahead(state, full_count, now_s)
-        basic = max(
-            busy_count / full_count,
-            by_kv(members, now_s, settings),
-            by_lateness(state, well_count, now_s, settings),
-        )
+        ahead = 0.0
+        if forecast is not None:
+            forecast.advance(now_s)
+            # The most that is expected until one that is started now has been ready for a tick.
+            rate = forecast.highest_per_s(state.start_s + settings.tick_s)
+            ahead = 0.0 if rate is None else rate * state.stays.per_work_ratio(full_count) / full_count
+        # Replicas that hold the KV in use at its target, by the reports that are fresh enough.
+        reports = [each.report for each in members if each.report is not None]
+        used = [each.kv_used_fraction for each in reports if now_s - each.observed_s <= settings.report_s_max]
+        by_kv = len(members) * sum(used, 0.0) / len(used) / settings.kv_target_fraction if used else 0.0
+        basic = max(busy_count / full_count, by_kv, by_lateness(state, well_count, now_s, settings))
         idle = not busy_count and not ahead and now_s - state.asked_at_s >= settings.idle_s
         if idle and pool.min_count == 0:
             return 0
-        extra_count = self._warm(state, max(basic, ahead), basic, now_s)
-        exact = max(basic, ahead) + extra_count
+        exact = max(basic, ahead)
+        if self.warm is not None and state.rises is not None:
+            state.rises.observe(now_s, basic, state.start_s)
+            miss = forecast.error_fraction() if forecast else None
+            if miss is not None:
+                exact += warm_count(exact, miss, self.warm)
+            else:
+                exact += warm_count(1.0, state.rises.spread_count(), self.warm)
         there_count = well_count + len(state.starts.pending)
         near = abs(exact - there_count) <= settings.tolerance_fraction * there_count
         count = there_count if near else math.ceil(exact - 1e-9)
@@ -227,34 +227,8 @@ class Scaler:
             count = replicas_with_spares(math.ceil(exact - 1e-9), len(pool.zones), self.spare_zones_count)
         return min(max(count, pool.min_count, 1), pool.max_count)
 
-    def _ahead(self, state: PoolState, full_count: float, now_s: float) -> float:
-        """Replicas for the most that is expected until one that is started now has been ready for a tick."""
-        if state.forecast is None:
-            return 0.0
-        state.forecast.advance(now_s)
-        rate = state.forecast.highest_per_s(state.start_s + self.settings.tick_s)
-        return 0.0 if rate is None else rate * state.stays.per_work_ratio(full_count) / full_count
-
-    def _warm(self, state: PoolState, needed: float, basic: float, now_s: float) -> int:
-        """Replicas beyond the need."""
-        if self.warm is None or state.rises is None:
-            return 0
-        state.rises.observe(now_s, basic, state.start_s)
-        miss = state.forecast.error_fraction() if state.forecast else None
-        if miss is not None:
-            return warm_count(needed, miss, self.warm)
-        return warm_count(1.0, state.rises.spread_count(), self.warm)
-
-    def _well(self, state: PoolState, members: Sequence[Replica], now_s: float) -> list[Replica]:
-        """Those that serve, or have not been sick for long; sets down since when the others are."""
-        sick = {replica.replica_id for replica in members if not replica.healthy}
-        state.sick_since_s = {name: state.sick_since_s.get(name, now_s) for name in sorted(sick)}
-        gone = {n for n, since_s in state.sick_since_s.items() if now_s - since_s >= self.settings.sick_s}
-        return [replica for replica in members if replica.replica_id not in gone]
-
     def _started(
         self,
-        pool: PoolScaling,
         state: PoolState,
         members: Sequence[Replica],
         well: Sequence[Replica],
@@ -264,56 +238,37 @@ class Scaler:
         lost_zones: Collection[str],
         version: str,
     ) -> list[Effect]:
-        settings = self.settings
-        there_count = len(well) + len(state.starts.pending)
-        if need <= there_count or now_s < state.starts.not_before_s:
-            return []
-        if now_s - state.up_at_s < settings.up_pause_s and not waking:
-            return []
+        """Start some that lack, and one where a lost zone has none: its probes tell when that is back."""
+        settings, pool, starts = self.settings, state.pool, state.starts
+        effects: list[Effect] = []
+        there_count = len(well) + len(starts.pending)
         step = max(settings.up_count, int((settings.up_ratio - 1) * there_count))
-        room_count = max(pool.max_count - len(members) - len(state.pending()), 0)
-        well_ids = {replica.replica_id for replica in well}
-        sick = [replica for replica in members if replica.replica_id not in well_ids] if well else []
-        sick = sick[: max(min(need - there_count, step) - room_count, 0)]
-        count = min(need - there_count, step, room_count + len(sick))
-        if not count:
-            return []
-        state.up_at_s = now_s
-        zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
-        used = Counter([replica.added.zone for replica in well] + state.pending())
-        effects: list[Effect] = [StopReplica(replica.replica_id) for replica in sick]
-        for _ in range(count):
-            zone = min(zones, key=lambda name: (used[name], name))
-            used[zone] += 1
-            effects.append(self._start(pool, state.starts, zone, version, now_s))
-        return effects
-
-    def _on_trial(
-        self,
-        pool: PoolScaling,
-        state: PoolState,
-        members: Sequence[Replica],
-        now_s: float,
-        lost_zones: Collection[str],
-        version: str,
-    ) -> list[Effect]:
-        """Start one where a lost zone has none, if there is room: its probes tell when the zone is back."""
+        step = min(need - there_count, step) if now_s >= starts.not_before_s else 0
+        if step > 0 and (waking or now_s - state.up_at_s >= settings.up_pause_s):
+            room_count = max(pool.max_count - len(members) - len(state.pending()), 0)
+            well_ids = {replica.replica_id for replica in well}
+            sick_ids = [each.replica_id for each in members if well and each.replica_id not in well_ids]
+            effects += [StopReplica(replica_id) for replica_id in sick_ids[: max(step - room_count, 0)]]
+            used = Counter([replica.added.zone for replica in well] + state.pending())
+            zones = [zone for zone in pool.zones if zone not in lost_zones] or list(pool.zones)
+            for _ in range(min(step, room_count + len(effects))):
+                state.up_at_s = now_s
+                zone = min(zones, key=lambda name: (used[name], name))
+                used[zone] += 1
+                effects.append(self._start(state, starts, zone, version, now_s))
         pending = state.pending()
-        if not lost_zones or now_s < state.trials.not_before_s:
-            return []
         there = {replica.added.zone for replica in members} | set(pending)
         empty = [zone for zone in pool.zones if zone in lost_zones and zone not in there]
-        if not empty or len(members) + len(pending) >= pool.max_count:
-            return []
-        return [self._start(pool, state.trials, empty[0], version, now_s)]
+        room = len(members) + len(pending) < pool.max_count
+        if empty and room and now_s >= state.trials.not_before_s:
+            effects.append(self._start(state, state.trials, empty[0], version, now_s))
+        return effects
 
-    def _start(
-        self, pool: PoolScaling, starts: Starts, zone: str, version: str, now_s: float
-    ) -> StartReplica:
+    def _start(self, state: PoolState, starts: Starts, zone: str, version: str, now_s: float) -> StartReplica:
         self._given_ids += 1
         replica_id = f"scaled-{self._given_ids}"
         starts.asked(replica_id, now_s, zone)
-        return StartReplica(replica_id, pool.pool, zone, pool.model, version)
+        return StartReplica(replica_id, state.pool.pool, zone, state.pool.model, version)
 
     def _stopped(
         self, state: PoolState, members: Sequence[Replica], over_count: int, version: str, now_s: float
@@ -342,16 +297,6 @@ class Scaler:
             left.remove(last)
             effects.append(StopReplica(last.replica_id))
         return effects
-
-
-def by_kv(members: Sequence[Replica], now_s: float, settings: ScalingSettings) -> float:
-    """Replicas that hold the KV in use at its target, by the reports that are fresh enough; 0 without any."""
-    fresh = [
-        replica.report.kv_used_fraction
-        for replica in members
-        if replica.report is not None and now_s - replica.report.observed_s <= settings.report_s_max
-    ]
-    return len(members) * sum(fresh, 0.0) / len(fresh) / settings.kv_target_fraction if fresh else 0.0
 
 
 def bearable(state: PoolState, used_ratio: float) -> float:
@@ -410,18 +355,3 @@ def surely_late_fraction(late_count: float, count: float) -> float:
     late, square = late_count / count, SURE_SPREADS**2 / count
     spread = math.sqrt(max(late * (1.0 - late) * square + square * square / 4.0, 0.0))
     return max((late + square / 2.0 - spread) / (1.0 + square), 0.0)
-
-
-def _highest_of_late(needs: deque[tuple[float, int]], now_s: float, need: int, window_s: float) -> int:
-    """The highest need of the window, this one included; keeps falling maxima alone."""
-    while needs and needs[-1][1] <= need:
-        needs.pop()
-    needs.append((now_s, need))
-    while needs[0][0] < now_s - window_s:
-        needs.popleft()
-    return needs[0][1]
-
-
-def _most_common_version(members: Sequence[Replica]) -> str:
-    counts = Counter(replica.added.version for replica in members)
-    return max(counts, key=lambda version: (counts[version], version)) if counts else ""

@@ -41,41 +41,32 @@ class Errors:
         assert 0 < self.false_alarm_fraction < 1 and 0 < self.miss_fraction < 1, self
 
 
+PRODUCTS = ((0, 0), (1, 1), (2, 2), (1, 2), (1, 0), (2, 0))  # of y, u and v: yy, uu, vv, uv, uy, vy
+
+
 @dataclass(slots=True)
 class MeanSums:
-    """Sums over a block's outcomes of one arm: y, and two covariates. Mutable."""
+    """Sums over a block's outcomes of one arm: y, and two covariates u and v. Mutable."""
 
     count: int = 0
-    y_value: float = 0.0
-    u_value: float = 0.0
-    v_value: float = 0.0
-    yy_value: float = 0.0
-    uu_value: float = 0.0
-    vv_value: float = 0.0
-    uv_value: float = 0.0
-    uy_value: float = 0.0
-    vy_value: float = 0.0
+    sum_values: list[float] = field(default_factory=lambda: [0.0] * 3)  # of y, u and v …
+    product_values: list[float] = field(default_factory=lambda: [0.0] * 6)  # … and of their PRODUCTS
 
     def add(self, y: float, u: float, v: float) -> None:
         """One outcome; covariates that are not known are zero in both arms."""
+        values = (y, u, v)
         self.count += 1
-        self.y_value += y
-        self.u_value += u
-        self.v_value += v
-        self.yy_value += y * y
-        self.uu_value += u * u
-        self.vv_value += v * v
-        self.uv_value += u * v
-        self.uy_value += u * y
-        self.vy_value += v * y
+        for index, value in enumerate(values):
+            self.sum_values[index] += value
+        for index, (one, other) in enumerate(PRODUCTS):
+            self.product_values[index] += values[one] * values[other]
 
-
-class Block(NamedTuple):
-    """What one block says: `difference_value` of the arms' means, its adjustment for load taken off."""
-
-    weight_value: float  # 1 / variance, if outcomes were independent
-    difference_value: float
-    adjustment_value: float
+    def add_centred(self, arm: "MeanSums") -> None:
+        """Products about another one's own means; they take one degree of freedom."""
+        self.count += arm.count - 1
+        for index, (one, other) in enumerate(PRODUCTS):
+            about_zero = arm.sum_values[one] * arm.sum_values[other] / arm.count
+            self.product_values[index] += arm.product_values[index] - about_zero
 
 
 @dataclass(slots=True)
@@ -97,9 +88,8 @@ class Evidence:
     wg_value: float = 0.0
     wdd_value: float = 0.0
 
-    def add(self, block: Block) -> None:
-        """One block."""
-        weight, difference, adjustment = block
+    def add(self, weight: float, difference: float, adjustment: float) -> None:
+        """One block: 1 / variance, if outcomes were independent; what the arms differ by, but for load."""
         self.count += 1
         self.weight_value += weight
         self.wd_value += weight * difference
@@ -159,19 +149,23 @@ class MeanTest:
 
     def close_block(self, canary: MeanSums, baseline: MeanSums) -> None:
         """Fold one block in; both arms have at least two outcomes."""
-        for arm in (canary, baseline):
-            _add_centred(self.scatter, arm)
-        slope_u, slope_v = self._slopes()
-        scatter = self.scatter
-        left = scatter.yy_value - slope_u * scatter.uy_value - slope_v * scatter.vy_value
-        variance = max(left, 1e-12) / max(scatter.count, 1)
+        self.scatter.add_centred(canary)
+        self.scatter.add_centred(baseline)
+        # Least squares of y on both covariates, from centred products.
+        yy, uu, vv, uv, uy, vy = self.scatter.product_values
+        ridged_uu, ridged_vv = uu + SLOPE_RIDGE, vv + SLOPE_RIDGE
+        determinant = ridged_uu * ridged_vv - uv**2
+        slope_u = (uy * ridged_vv - vy * uv) / determinant
+        slope_v = (vy * ridged_uu - uy * uv) / determinant
+        left = yy - slope_u * uy - slope_v * vy
+        variance = max(left, 1e-12) / max(self.scatter.count, 1)
         nc, nb = canary.count, baseline.count
-        du = canary.u_value / nc - baseline.u_value / nb
-        dv = canary.v_value / nc - baseline.v_value / nb
+        dy, du, dv = (c / nc - b / nb for c, b in zip(canary.sum_values, baseline.sum_values, strict=True))
         adjustment = slope_u * du + slope_v * dv
-        difference = canary.y_value / nc - baseline.y_value / nb - adjustment
-        weight = 1.0 / (variance * (1.0 / nc + 1.0 / nb + self._leverage(du, dv)))
-        self.evidence.add(Block(weight, difference, adjustment))
+        # What the doubt about the slopes adds, over s², when the arms' covariates differ.
+        leverage = (du * du * ridged_vv - 2 * du * dv * uv + dv * dv * ridged_uu) / determinant
+        weight = 1.0 / (variance * (1.0 / nc + 1.0 / nb + leverage))
+        self.evidence.add(weight, dy - adjustment, adjustment)
         self.block_count += 1
         log_ratio = self.log_ratio()
         if log_ratio <= cleared_at(self.errors):
@@ -195,35 +189,14 @@ class MeanTest:
         """What `log_ratio` is on average if the canary is worse by the margin: what is known at all."""
         if self.evidence.count < self.blocks_min_count:
             return self.earlier_known_value
-        known = self.evidence.known_weight() / self.spread()
+        known = self.evidence.known_weight() / self.evidence.spread()
         return self.earlier_known_value + self.margin_value**2 / 2 * known
-
-    def spread(self) -> float:
-        """Variance of the blocks' differences over what outcomes inside them predict, at least 1."""
-        return self.evidence.spread()
 
     def verdict(self) -> Verdict:
         """What is known by now."""
         if self.log_ratio() >= alarm_at(self.errors):
             return Verdict.WORSE
         return Verdict.CLEARED if self.cleared else Verdict.OPEN
-
-    def _slopes(self) -> tuple[float, float]:
-        """Least squares of y on both covariates, from centred sums."""
-        s = self.scatter
-        uu, vv = s.uu_value + SLOPE_RIDGE, s.vv_value + SLOPE_RIDGE
-        determinant = uu * vv - s.uv_value**2
-        return (
-            (s.uy_value * vv - s.vy_value * s.uv_value) / determinant,
-            (s.vy_value * uu - s.uy_value * s.uv_value) / determinant,
-        )
-
-    def _leverage(self, du: float, dv: float) -> float:
-        """What the doubt about the slopes adds, over s², when the arms' covariates differ."""
-        s = self.scatter
-        uu, vv = s.uu_value + SLOPE_RIDGE, s.vv_value + SLOPE_RIDGE
-        determinant = uu * vv - s.uv_value**2
-        return (du * du * vv - 2 * du * dv * s.uv_value + dv * dv * uu) / determinant
 
 
 def alarm_at(errors: Errors) -> float:
@@ -234,18 +207,6 @@ def alarm_at(errors: Errors) -> float:
 def cleared_at(errors: Errors) -> float:
     """The log ratio, negative, from which "no worse" is believed, and below which no evidence is kept."""
     return math.log(errors.miss_fraction)
-
-
-def _add_centred(scatter: MeanSums, arm: MeanSums) -> None:
-    """Sums of squares about the arm's own means; they take one degree of freedom."""
-    n = arm.count
-    scatter.count += n - 1
-    scatter.yy_value += arm.yy_value - arm.y_value * arm.y_value / n
-    scatter.uu_value += arm.uu_value - arm.u_value * arm.u_value / n
-    scatter.vv_value += arm.vv_value - arm.v_value * arm.v_value / n
-    scatter.uv_value += arm.uv_value - arm.u_value * arm.v_value / n
-    scatter.uy_value += arm.uy_value - arm.u_value * arm.y_value / n
-    scatter.vy_value += arm.vy_value - arm.v_value * arm.y_value / n
 
 
 RATE_MIN = 0.001  # a believed rate of the baseline is not below it: two failures alone are no proof
@@ -341,18 +302,15 @@ class FailureTest:
         rate = seen[0].failed_count / seen[0].asked_count
         margin = self.margin_fraction  # a request that fails as often as is feared brings on average:
         self.expected_value += canary_count * ((rate + margin) * math.log1p(margin / rate) - margin)
-        self._remember(ordinary_fraction * base_count, ordinary_fraction * base_failed_count)
+        self.base_count += ordinary_fraction * base_count
+        self.base_failed_count += ordinary_fraction * base_failed_count
+        if self.base_count > BASE_COUNT_MAX:
+            self.base_failed_count *= BASE_COUNT_MAX / self.base_count
+            self.base_count = BASE_COUNT_MAX
         if self.log_ratio_value <= floor:
             self.cleared = True
         elif self.log_ratio_value > 0:
             self.cleared = False
-
-    def _remember(self, count: float, failed_count: float) -> None:
-        self.base_count += count
-        self.base_failed_count += failed_count
-        if self.base_count > BASE_COUNT_MAX:
-            self.base_failed_count *= BASE_COUNT_MAX / self.base_count
-            self.base_count = BASE_COUNT_MAX
 
     def log_ratio(self) -> float:
         """ln of the odds that "worse by the margin" has gained over "no worse"."""

@@ -4,7 +4,7 @@ Law  After a failed start nothing is started for `start_backoff_s`, twice as lon
      to `start_backoff_s_max`, until one comes. One that is silent for `start_s_max` has failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from twofold.policy.gate.settings import StartSettings
@@ -43,9 +43,9 @@ class Starts:
         self.not_before_s = now_s + min(pause_s, settings.start_backoff_s_max)
         return True
 
-    def forget(self, which: Callable[[str], bool]) -> None:
-        """Of those that were started as such nothing is awaited any more."""
-        self.pending = {name: each for name, each in self.pending.items() if not which(each[1])}
+    def forget(self, replica_ids: Collection[str]) -> None:
+        """Of these nothing is awaited any more."""
+        self.pending = {name: each for name, each in self.pending.items() if name not in replica_ids}
 
     def given_up(self, now_s: float) -> None:
         """Those that were awaited for too long have failed."""

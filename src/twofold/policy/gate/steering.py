@@ -241,13 +241,9 @@ class Steering:
         if not trials:
             self._loads_s, self._begun_s = {}, {}
         for pool, trial in trials.items():
-            members = [
-                r for r in self._view.replicas.values() if r.healthy and (not pool or r.added.pool == pool)
-            ]
-            places = sum(replica.in_flight_limit for replica in members)
-            new = sum(
-                replica.in_flight_limit for replica in members if replica.added.version == trial.version
-            )
+            fit = [replica for replica in self._view.members(pool) if replica.healthy]
+            places = sum(replica.in_flight_limit for replica in fit)
+            new = sum(each.in_flight_limit for each in fit if each.added.version == trial.version)
             trial.capacity_fraction = new / places if places else 0.0
 
     def _load_s(self, replica: Replica, now_s: float) -> float:
