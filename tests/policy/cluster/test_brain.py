@@ -384,7 +384,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
     @invariant()
     def what_is_remembered_is_bounded(self) -> None:
         view = self.brain.view
-        assert len(view.timers) <= 2 * len(view.jobs) + len(view.nodes) + 2
+        assert len(view.timers._at_s) <= 2 * len(view.jobs) + len(view.nodes) + 2
         assert view.leaving.keys() <= view.jobs.keys() and len(view.ends) <= len(view.jobs)
 
     def teardown(self) -> None:

@@ -60,14 +60,14 @@ def test_teams_nobody_named_are_forgotten_when_they_are_idle() -> None:
     busy.used_count = 1
     for index in range(5000):
         teams.of(f"more-{index}", 5000.0 + index)
-    assert len(teams) < 200 and teams.of("busy", 1e4) is busy
+    assert len(teams._uses) < 200 and teams.of("busy", 1e4) is busy
 
 
 def test_of_too_many_teams_those_that_used_most_are_remembered() -> None:
     teams = Teams((), 1e9)
     for index in range(6000):
         teams.of(f"team-{index}", 0.0).decayed_accelerator_s = 1e6 + index
-    assert len(teams) <= 2 * IDLE_TEAMS_MAX + 64
+    assert len(teams._uses) <= 2 * IDLE_TEAMS_MAX + 64
     assert teams.of("team-5999", 0.0).decayed_accelerator_s > 1e6
     assert teams.of("team-0", 0.0).decayed_accelerator_s == 0.0
 

@@ -91,9 +91,9 @@ def test_an_elastic_job_gives_up_pieces_down_to_its_minimum() -> None:
     job = running(brain, "elastic", 12, minimum_count=5)
     assert spare_pieces(job) == (job.placement[-1],)
     [victim] = victims(brain.view, Need(16, 4), [job]) or []
-    assert victim.job is job and victim.given_up == {job.placement[-1][0]}
+    assert victim == (job, {job.placement[-1][0]})
     [victim] = victims(brain.view, Need(20, 4), [job]) or []
-    assert victim.given_up is None
+    assert victim == (job, None)
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,9 +114,9 @@ def test_victims_make_room_and_nobody_too_many(jobs: list[tuple[int, bool]], siz
 
     def fits(gone: list[Victim]) -> bool:
         left = {node_id: node.free_count for node_id, node in view.nodes.items()}
-        for victim in gone:
-            for node_id, count in victim.job.placement:
-                if victim.given_up is None or node_id in victim.given_up:
+        for job, given_up in gone:
+            for node_id, count in job.placement:
+                if given_up is None or node_id in given_up:
                     left[node_id] += count
         whole = sum(count for count in left.values() if count == 4)
         return max(left.values()) >= size if size <= 4 else whole >= size
@@ -124,7 +124,7 @@ def test_victims_make_room_and_nobody_too_many(jobs: list[tuple[int, bool]], siz
     if fits([]):
         return  # nobody asks then
     if chosen is None:
-        assert not fits([Victim(job, None) for job in candidates])
+        assert not fits([(job, None) for job in candidates])
     else:
         assert fits(chosen)
         for victim in chosen:

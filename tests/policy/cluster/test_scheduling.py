@@ -315,5 +315,5 @@ def test_what_is_over_is_forgotten() -> None:
     for index in range(600):
         world.submit(110.0 * index, a_job(f"j{index}", 1 + index % 16, 60.0, team=f"team-{index}"))
         world.run(110.0 * (index + 1))
-        most = max(most, len(view.timers._heap), len(view.jobs), len(view.teams), len(view.ends))
+        most = max(most, len(view.timers._heap), len(view.jobs), len(view.teams._uses), len(view.ends))
     assert view.counts.finished == 600 and not view.jobs and most < 200

@@ -132,10 +132,10 @@ def make_room(
     view: ClusterView, victim: Victim, reason: events.StopReason, now_s: float
 ) -> list[events.ClusterEffect]:
     """Stop or shrink a job as soon as its work is safe."""
-    job = victim.job
-    job.making_room = MakingRoom(reason, victim.given_up)
+    job, given_up = victim
+    job.making_room = MakingRoom(reason, given_up)
     view.leaving[job.job_id] = job
-    if victim.given_up is None:
+    if given_up is None:
         view.expect_end(job, now_s + job.write_s)
     return save(view, job, now_s)
 

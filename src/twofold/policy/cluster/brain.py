@@ -16,14 +16,6 @@ from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.policy.cluster.view import ClusterView, Due
 
-Report = (
-    events.JobStarted
-    | events.JobFinished
-    | events.JobFailed
-    | events.CheckpointWritten
-    | events.CheckpointFailed
-)
-
 
 class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
     """For one cluster. `view` is for reading; only events change it.
@@ -68,7 +60,10 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                     return [events.StopJob(job.job_id, events.StopReason.CANCELLED)] if had else []
             case events.JobStarted():
                 if job := self._reported(event, JobState.STARTING):
-                    self._running(job, now_s)
+                    attempts.set_state(view, job, JobState.RUNNING)
+                    job.since_s = now_s
+                    view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
+                    attempts.save_later(view, job, now_s)
                     return []
             case events.JobFinished():
                 if job := self._reported(event):
@@ -115,7 +110,7 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
         view.counts.ignored += 1
         return []
 
-    def _reported(self, event: Report, *states: JobState) -> Job | None:
+    def _reported(self, event: events.JobReport, *states: JobState) -> Job | None:
         """The job of a report, if that is of its latest attempt (0 names it), in one of these states."""
         job = self.view.jobs.get(event.job_id)
         known = job is not None and job.attempt and event.attempt in (0, job.attempt)
@@ -181,10 +176,3 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
         if ever_count is not None and event.minimum_count > ever_count:
             return events.JobRefusal.ABOVE_QUOTA
         return events.JobRefusal.QUEUE_FULL if view.queue.full else None
-
-    def _running(self, job: Job, now_s: float) -> None:
-        view = self.view
-        attempts.set_state(view, job, JobState.RUNNING)
-        job.since_s = now_s
-        view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
-        attempts.save_later(view, job, now_s)

@@ -169,21 +169,10 @@ class PartitionDemand:
     profile_counts: tuple[tuple[str, int], ...]
 
 
-ClusterEvent = (
-    NodeAdded
-    | NodeFailed
-    | NodeRepaired
-    | JobSubmitted
-    | JobStarted
-    | JobFinished
-    | JobFailed
-    | JobCancelled
-    | CheckpointWritten
-    | CheckpointFailed
-    | ServingDemand
-    | PartitionDemand
-    | Woke
-)
+NodeReport = NodeAdded | NodeFailed | NodeRepaired
+JobReport = JobStarted | JobFinished | JobFailed | CheckpointWritten | CheckpointFailed
+Demand = ServingDemand | PartitionDemand
+ClusterEvent = NodeReport | JobSubmitted | JobReport | JobCancelled | Demand | Woke
 
 # --- effects ---
 

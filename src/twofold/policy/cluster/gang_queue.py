@@ -79,10 +79,6 @@ class Job:
         """Work per second as a share of what it does at full size."""
         return self.size_count / self.submitted.accelerator_count
 
-    def worked_s(self, now_s: float) -> float:
-        """Work since the last checkpoint, in seconds at full size; what a failure now would undo."""
-        return max(now_s - self.since_s, 0.0) * self.speed_ratio if self.state is JobState.RUNNING else 0.0
-
 
 @dataclass(slots=True)
 class TeamUse:
@@ -155,9 +151,6 @@ class Teams:
         use.advance(now_s, self._half_life_s)
         return use
 
-    def __len__(self) -> int:
-        return len(self._uses)
-
     def _forget(self, now_s: float) -> None:
         """Let go of idle teams nobody named, once there are many: memory does not grow with names.
 
@@ -220,15 +213,15 @@ class GangQueue:
         removed meanwhile.
         """
         # HOT: per look at the queue; only the first of each line is judged before it is needed.
-        heap = [self._entry(line, 0, now_s, standing) for line in self._lines.values()]
+        heap = [(*self._key(line[0][1], now_s, standing), 1, line) for line in self._lines.values()]
         heapify(heap)
         while heap:
-            *_, index, line = heappop(heap)
-            job = line[index][1]
+            *_, number, line = heappop(heap)
+            job = line[number - 1][1]
             if may_start(job):
                 yield job
-                if index + 1 < len(line):
-                    heappush(heap, self._entry(line, index + 1, now_s, standing))
+                if number < len(line):
+                    heappush(heap, (*self._key(line[number][1], now_s, standing), number + 1, line))
 
     def before(self, one: Job, other: Job, now_s: float, standing: Callable[[Job], Standing]) -> bool:
         """Whether one job is looked at before the other."""
@@ -239,11 +232,6 @@ class GangQueue:
     ) -> tuple[int, bool, float, int]:
         beyond, share = standing(job)
         return (-aged_priority(job, now_s, self._aging_s), beyond, share, job.sequence)
-
-    def _entry(
-        self, line: list[tuple[int, Job]], index: int, now_s: float, standing: Callable[[Job], Standing]
-    ) -> tuple[int, bool, float, int, int, list[tuple[int, Job]]]:
-        return (*self._key(line[index][1], now_s, standing), index, line)
 
 
 def aged_priority(job: Job, now_s: float, aging_s: float) -> int:

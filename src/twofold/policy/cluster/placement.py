@@ -134,14 +134,28 @@ class FreeNodes:
         if accelerator_count > self.whole_count:
             return None
         for groups in reversed(self._by_depth):
-            enough = [
-                (group.whole_count, domain)
-                for domain, group in groups.items()
-                if group.whole_count >= accelerator_count
-            ]
+            room = [(group.whole_count, domain) for domain, group in groups.items()]
+            enough = [each for each in room if each[0] >= accelerator_count]
             if enough:
-                return self._filled(min(enough)[1], accelerator_count)
-        return None
+                break
+        left_count = accelerator_count
+        # Of the nodes that stand in a domain itself, and not in one inside it.
+        leaves = sorted(
+            (sum(node.free_count for node in leaf.nodes.values()), leaf.domain)
+            for leaf in self._leaves_in(min(enough)[1])
+        )
+        nodes: list[Node] = []
+        while left_count > 0:
+            index = next((i for i, (count, _) in enumerate(leaves) if count >= left_count), -1)
+            here: Iterable[Node] = self._leaves[leaves.pop(index)[1]].nodes.values()
+            if len(self._sizes) > 1:
+                here = sorted(here, key=lambda node: -node.accelerator_count)
+            for node in here:
+                if left_count <= 0:
+                    break
+                nodes.append(node)
+                left_count -= node.accelerator_count
+        return nodes
 
     def _new_leaf(self, domain: Domain) -> _Group:
         while len(self._by_depth) <= len(domain):
@@ -158,29 +172,6 @@ class FreeNodes:
         depth = len(inside)
         return [leaf for leaf in self._leaves.values() if leaf.nodes and leaf.domain[:depth] == inside]
 
-    def _filled(self, inside: Domain, accelerator_count: int) -> list[Node]:
-        left_count = accelerator_count
-        # Of the nodes that stand in a domain itself, and not in one inside it.
-        leaves = sorted(
-            (sum(node.free_count for node in leaf.nodes.values()), leaf.domain)
-            for leaf in self._leaves_in(inside)
-        )
-        nodes: list[Node] = []
-        while left_count > 0:
-            index = next((i for i, (count, _) in enumerate(leaves) if count >= left_count), -1)
-            for node in self._largest_first(self._leaves[leaves.pop(index)[1]]):
-                if left_count <= 0:
-                    break
-                nodes.append(node)
-                left_count -= node.accelerator_count
-        return nodes
-
-    def _largest_first(self, leaf: _Group) -> Iterable[Node]:
-        nodes = leaf.nodes.values()
-        if len(self._sizes) == 1:
-            return nodes
-        return sorted(nodes, key=lambda node: -node.accelerator_count)
-
 
 def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:
     """Accelerators for one gang, or None: there is no room. Nothing is taken.
@@ -195,7 +186,15 @@ def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placem
         return None if node is None else ((node.node_id, accelerator_count),)
     nodes = free.whole_nodes(accelerator_count)
     if nodes is None:
-        return _with_shared_remainder(free, accelerator_count, largest_count)
+        # One whole node too few: the remainder may still fit beside another gang, anywhere.
+        part_count = accelerator_count % largest_count
+        nodes = free.whole_nodes(accelerator_count - part_count) if part_count else None
+        beside = free.node_with(part_count) if nodes else None
+        if not nodes or beside is None or beside.whole:
+            return None
+        pieces = [(node.node_id, node.accelerator_count) for node in nodes]
+        fits = sum(count for _, count in pieces) == accelerator_count - part_count
+        return (*pieces, (beside.node_id, part_count)) if fits else None
     pieces = [(node.node_id, node.accelerator_count) for node in nodes]
     over_count = sum(count for _, count in pieces) - accelerator_count
     if over_count:
@@ -204,15 +203,3 @@ def place(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placem
         beside = free.node_with(part_count, last.domain)
         pieces[-1] = (last.node_id if beside is None or beside.whole else beside.node_id, part_count)
     return tuple(pieces)
-
-
-def _with_shared_remainder(free: FreeNodes, accelerator_count: int, largest_count: int) -> Placement | None:
-    """One whole node too few: the remainder may still fit beside another gang, anywhere."""
-    part_count = accelerator_count % largest_count
-    nodes = free.whole_nodes(accelerator_count - part_count) if part_count else None
-    if not nodes or sum(node.accelerator_count for node in nodes) != accelerator_count - part_count:
-        return None
-    beside = free.node_with(part_count)
-    if beside is None or beside.whole:
-        return None
-    return (*((node.node_id, node.accelerator_count) for node in nodes), (beside.node_id, part_count))

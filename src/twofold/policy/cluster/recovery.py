@@ -123,10 +123,8 @@ def job_failed(
     view: ClusterView, job: Job, event: events.JobFailed, now_s: float
 ) -> list[events.ClusterEffect]:
     """An attempt ended by itself; its nodes are up."""
-    effects: list[events.ClusterEffect] = []
     node = view.nodes.get(event.node_id)
-    if node is not None:
-        effects += _blamed(view, node, event.cause, now_s)
+    effects = [] if node is None else _blamed(view, node, event.cause, now_s)
     pause_s = backoff_s(job.failed_count + 1, view.settings.faults)
     return effects + _interrupted(view, job, event.cause, pause_s, now_s)
 
@@ -169,7 +167,17 @@ def keep_spares(view: ClusterView) -> None:
 
     A job that needs so much of the cluster that it could not start beside the spares has them given back.
     """
-    target_count = spare_target_count(view)
+    faults = view.settings.faults
+    target_count = faults.spare_count
+    if target_count is None:
+        rate = view.node_failures.failures_per_s
+        confidence = faults.spare_confidence_fraction
+        target_count = recommended_spare_count(len(view.nodes), rate, view.repair_s, confidence)
+    head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
+    if target_count and head is not None:
+        spare_count = sum(node.accelerator_count for node in view.spares.values())
+        left_count = view.usable_count + spare_count - head.submitted.minimum_count
+        target_count = max(min(target_count, left_count // max(view.largest_count, 1)), 0)
     while len(view.spares) > target_count:
         _, node = view.spares.popitem()
         with view.change(node):
@@ -180,22 +188,6 @@ def keep_spares(view: ClusterView) -> None:
             return
         with view.change(kept):
             kept.use = NodeUse.SPARE
-
-
-def spare_target_count(view: ClusterView) -> int:
-    """Nodes to keep spare now."""
-    faults = view.settings.faults
-    target_count = faults.spare_count
-    if target_count is None:
-        rate = view.node_failures.failures_per_s
-        confidence = faults.spare_confidence_fraction
-        target_count = recommended_spare_count(len(view.nodes), rate, view.repair_s, confidence)
-    head = view.jobs.get(view.reservation.job_id) if view.reservation is not None else None
-    if not target_count or head is None:
-        return target_count
-    spare_count = sum(node.accelerator_count for node in view.spares.values())
-    left_count = view.usable_count + spare_count - head.submitted.minimum_count
-    return max(min(target_count, left_count // max(view.largest_count, 1)), 0)
 
 
 def backoff_s(failed_count: int, faults: FaultSettings) -> float:
@@ -244,30 +236,21 @@ def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[events.Cl
     if not bad:
         return [again(view, job, now_s)]
     if len(bad) == 1:
-        swapped = _swapped(view, job, bad[0], now_s)
-        if swapped is not None:
-            return [swapped]
+        failed_id, count = bad[0]
+        spare = replacement_for(view.nodes[failed_id], count, view.spares, view.free, view.held)
+        if spare is not None:
+            if spare.use is NodeUse.SPARE:
+                with view.change(spare):
+                    spare.use = NodeUse.TRAINING
+            pieces = [(spare.node_id if name == failed_id else name, n) for name, n in job.placement]
+            resized = move(view, job, tuple(pieces), now_s)
+            view.counts.swapped += 1
+            return [events.SwapNode(job.job_id, failed_id, spare.node_id, resized.attempt)]
     if kept and sum(count for _, count in kept) >= job.submitted.minimum_count:
         view.counts.shrunk += 1
         return [move(view, job, kept, now_s)]
     to_queue(view, job, now_s)
     return [events.StopJob(job.job_id, events.StopReason.FAILED)]
-
-
-def _swapped(view: ClusterView, job: Job, bad: tuple[str, int], now_s: float) -> events.SwapNode | None:
-    failed_id, count = bad
-    spare = replacement_for(view.nodes[failed_id], count, view.spares, view.free, view.held)
-    if spare is None:
-        return None
-    if spare.use is NodeUse.SPARE:
-        with view.change(spare):
-            spare.use = NodeUse.TRAINING
-    placement = tuple(
-        (spare.node_id, n) if node_id == failed_id else (node_id, n) for node_id, n in job.placement
-    )
-    resized = move(view, job, placement, now_s)
-    view.counts.swapped += 1
-    return events.SwapNode(job.job_id, failed_id, spare.node_id, resized.attempt)
 
 
 def _blamed(

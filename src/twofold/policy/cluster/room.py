@@ -14,7 +14,7 @@ Source  Lifka 1995, the ANL/IBM SP scheduling system; Mu'alem and Feitelson 2001
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
@@ -25,6 +25,8 @@ from twofold.policy.cluster.placement import Node
 from twofold.policy.cluster.view import ClusterView, Reservation
 
 Step = tuple[Job, Placement, bool]  # pieces of one job that come back; whether it is stopped for them
+# One job that makes room after its checkpoint, and the nodes that it leaves if it is elastic; None: all.
+Victim = tuple[Job, frozenset[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,6 @@ class Need:
 
     accelerator_count: int
     largest_count: int
-
-    @property
-    def on_one_node(self) -> bool:
-        return self.accelerator_count <= self.largest_count
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Room:
     one_node: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.one_node = self.need.on_one_node
+        self.one_node = self.need.accelerator_count <= self.need.largest_count
 
     @property
     def enough(self) -> bool:
@@ -85,18 +83,21 @@ class Room:
 def reserve(view: ClusterView, head: Job, now_s: float) -> Reservation:
     """Walk through the expected ends until the head fits; the nodes that make it fit are its own.
 
-    Call with nothing held. A head that would not fit if everything ended waits for nodes to come back: its
-    reservation is at infinity, and keeps nothing.
+    One that is overdue is expected to be late once more by as much as it is late already. Call with nothing
+    held. A head that would not fit if everything ended waits for nodes to come back: its reservation is at
+    infinity, and keeps nothing.
     """
     need = Need(head.submitted.minimum_count, view.largest_count)
     room = Room(view.nodes, need, view.free.whole_count)
     walked: list[Job] = []
+    count = bisect_left(view.ends, (now_s,))
+    overdue = sorted((2.0 * now_s - end_s, sequence, job) for end_s, sequence, job in view.ends[:count])
     # HOT: per look at the queue and job; the whole nodes of a job are one number: bench/twin_cluster.py
-    for end_s, job in expected_ends(view, now_s):
+    for end_s, _, job in merge(overdue, view.ends[count:]):
         walked.append(job)
         room.add(job.beside)
         room.whole_count += job.whole_count
-        if room.enough or (need.on_one_node and job.whole_count):
+        if room.enough or (room.one_node and job.whole_count):
             return Reservation(head.job_id, end_s, _kept(view, room, walked))
     return Reservation(head.job_id, math.inf, ())
 
@@ -120,17 +121,6 @@ def _kept(view: ClusterView, room: Room, walked: list[Job]) -> tuple[str, ...]:
     return (*kept, *(node.node_id for node in whole or ()))
 
 
-def expected_ends(view: ClusterView, now_s: float) -> Iterator[tuple[float, Job]]:
-    """All jobs that have accelerators, by when they are expected to leave.
-
-    One that is overdue is expected to be late once more by as much as it is late already.
-    """
-    count = bisect_left(view.ends, (now_s,))
-    overdue = sorted((2.0 * now_s - end_s, sequence, job) for end_s, sequence, job in view.ends[:count])
-    for end_s, _, job in merge(overdue, view.ends[count:]):
-        yield end_s, job
-
-
 def expected_end_s(job: Job, size_count: int, now_s: float) -> float:
     """When a job that starts now would leave.
 
@@ -140,14 +130,6 @@ def expected_end_s(job: Job, size_count: int, now_s: float) -> float:
     """
     rest_s = max(job.submitted.expected_s - job.done_s, 0.0)
     return now_s + job.submitted.restart_s + rest_s * job.submitted.accelerator_count / size_count
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """One job that makes room after its checkpoint."""
-
-    job: Job
-    given_up: frozenset[str] | None  # nodes that an elastic job leaves; None: it is stopped
 
 
 def cost_accelerator_s(job: Job) -> float:
@@ -172,20 +154,16 @@ def candidates_for(view: ClusterView, head: Job, now_s: float) -> list[Job]:
     borrowed_counts: dict[str, int] = {}
     found = []
     for job in view.running():
-        if job.submitted.priority > head.submitted.priority:
+        team, above = job.submitted.team, head.submitted.priority - job.submitted.priority
+        if above < 0 or not may_make_room(job, rules.minimum_run_s, now_s):
             continue
-        if not may_make_room(job, rules.minimum_run_s, now_s):
-            continue
-        if job.submitted.team not in borrowed_counts:
-            borrowed_counts[job.submitted.team] = view.teams.of(job.submitted.team, now_s).borrowed_count
-        lent = (
-            within and job.submitted.team != head.submitted.team and borrowed_counts[job.submitted.team] > 0
-        )
-        outranked = job.submitted.priority < head.submitted.priority and (
-            within or job.submitted.team == head.submitted.team
-        )
+        if team not in borrowed_counts:
+            borrowed_counts[team] = view.teams.of(team, now_s).borrowed_count
+        lent = within and team != head.submitted.team and borrowed_counts[team] > 0
+        outranked = above > 0 and (within or team == head.submitted.team)
         if lent or outranked:
-            found.append((not lent, job.submitted.priority, _dearness(job), job.sequence, outranked, job))
+            waste_s = cost_accelerator_s(job) / job.size_count  # per accelerator that comes free
+            found.append((not lent, job.submitted.priority, waste_s, job.sequence, outranked, job))
     found.sort()
     chosen = []
     for *_, outranked, job in found:
@@ -201,7 +179,8 @@ def candidates_for_serving(view: ClusterView, now_s: float) -> list[Job]:
     for job in view.running():
         if may_make_room(job, 0.0, now_s):
             borrowed = view.teams.of(job.submitted.team, now_s).borrowed_count > 0
-            found.append((not borrowed, job.submitted.priority, _dearness(job), job.sequence, job))
+            waste_s = cost_accelerator_s(job) / job.size_count
+            found.append((not borrowed, job.submitted.priority, waste_s, job.sequence, job))
     found.sort()
     return [job for *_, job in found]
 
@@ -289,9 +268,4 @@ def _needed(room: Room, chosen: list[Step]) -> list[Victim]:
             kept[job.job_id] = (job, None)
         else:
             kept[job.job_id] = (job, nodes | {node_id for node_id, _ in pieces})
-    return [Victim(job, None if nodes is None else frozenset(nodes)) for job, nodes in kept.values()]
-
-
-def _dearness(job: Job) -> float:
-    """Waste per accelerator that comes free: what orders victims of one rank."""
-    return cost_accelerator_s(job) / job.size_count
+    return [(job, None if nodes is None else frozenset(nodes)) for job, nodes in kept.values()]

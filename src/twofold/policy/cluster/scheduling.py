@@ -47,12 +47,9 @@ class _Doorman:
 
     def size_limit(self, job: Job) -> int:
         """The most accelerators that it may start with."""
+        full_count = job.submitted.accelerator_count
         left_count = self.use(job.submitted.team).left_count(job.submitted.preemptible)
-        return (
-            job.submitted.accelerator_count
-            if left_count is None
-            else min(job.submitted.accelerator_count, left_count)
-        )
+        return full_count if left_count is None else min(full_count, left_count)
 
 
 def look(view: ClusterView, now_s: float) -> list[ClusterEffect]:
@@ -156,7 +153,7 @@ def _room_for(view: ClusterView, head: Job, now_s: float) -> list[ClusterEffect]
     chosen = victims(view, Need(head.submitted.minimum_count, view.largest_count), candidates)
     effects: list[ClusterEffect] = []
     for victim in chosen or ():
-        outranked = victim.job.submitted.priority < head.submitted.priority
+        outranked = victim[0].submitted.priority < head.submitted.priority
         reason = StopReason.PREEMPTED if outranked else StopReason.RECLAIMED
         effects += make_room(view, victim, reason, now_s)
     if effects or chosen:

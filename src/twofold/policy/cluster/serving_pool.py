@@ -20,7 +20,7 @@ def share(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
     """Give serving what it should have now, and take back what it need not have any longer."""
     view.serving_changed = False
     plan = view.serving_plan
-    granted_count = view.serving_count
+    granted_count = sum(node.accelerator_count for node in view.serving.values())
     wanted_count = plan.wanted_count(granted_count, now_s)
     effects: list[events.ClusterEffect] = []
     if wanted_count < granted_count:

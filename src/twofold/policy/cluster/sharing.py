@@ -39,10 +39,12 @@ class DayProfile:
     def advance(self, now_s: float) -> None:
         """Close the bins that have passed; after a longer gap than a day only the last day counts."""
         current = self._bin_of(now_s)
-        bins = len(self.peak_counts)
+        bins, new_share = len(self.peak_counts), 1.0 - math.exp(-1.0 / self.day_memory_count)
         self._open_bin = max(self._open_bin, current - bins)
         while self._open_bin < current:
-            self._learn(self._open_bin % bins, self._open_peak)
+            index, peak = self._open_bin % bins, self._open_peak
+            before = self.peak_counts[index]
+            self.peak_counts[index] = float(peak) if before is None else before + new_share * (peak - before)
             self._open_bin += 1
             self._open_peak = self.demand_count
 
@@ -69,11 +71,6 @@ class DayProfile:
     def _bin_begins_s(self, number: int) -> float:
         day, index = divmod(number, len(self.peak_counts))
         return day * DAY_S + index * self.bin_s
-
-    def _learn(self, index: int, peak: int) -> None:
-        before = self.peak_counts[index]
-        new_share = 1.0 - math.exp(-1.0 / self.day_memory_count)
-        self.peak_counts[index] = float(peak) if before is None else before + new_share * (peak - before)
 
 
 @dataclass(slots=True)
@@ -156,7 +153,9 @@ def planned_cuts(
     place of parts that nobody wants, on accelerators that are cut anew anyway first.
     """
     rows = {row.profile: row for row in profiles}
-    refused = [(name, _unknown(rows)) for name in sorted(demand_counts) if name not in rows]
+    unknown = f"no such profile; there are {', '.join(sorted(rows))}"
+    unknown = unknown if rows else "the accelerators cannot be partitioned"
+    refused = [(name, unknown) for name in sorted(demand_counts) if name not in rows]
     missing = Counter({name: count for name, count in demand_counts.items() if name in rows and count > 0})
     wanted: list[list[str]] = [[] for _ in cuts]
     for kept, cut in zip(wanted, cuts, strict=True):
@@ -174,7 +173,12 @@ def planned_cuts(
                 # Packed onto those already cut, so that whole accelerators stay whole.
                 places.append((index in changed, beside and bool(parts), len(wanted[index]), -index))
         if not places:
-            refused.append((name, _full(rows, name, wanted)))
+            why = "serving has no accelerator"
+            if wanted:  # said of the accelerator with the fewest wanted parts
+                answer = place_parts([rows[part] for part in (*min(wanted, key=len), name)])
+                assert isinstance(answer, PartitionRefused), (name, wanted)
+                why = answer.reason
+            refused.append((name, why))
             continue
         at = -max(places)[3]
         if not _fits(rows, [*new[at], name]):
@@ -187,18 +191,3 @@ def planned_cuts(
 
 def _fits(rows: Mapping[str, Partition], names: Sequence[str]) -> bool:
     return not isinstance(place_parts([rows[name] for name in names]), PartitionRefused)
-
-
-def _unknown(rows: Mapping[str, Partition]) -> str:
-    if not rows:
-        return "the accelerators cannot be partitioned"
-    return f"no such profile; there are {', '.join(sorted(rows))}"
-
-
-def _full(rows: Mapping[str, Partition], name: str, wanted: Sequence[Sequence[str]]) -> str:
-    """Why a part found no place: said of the accelerator with the fewest wanted parts."""
-    if not wanted:
-        return "serving has no accelerator"
-    answer = place_parts([rows[part] for part in (*min(wanted, key=len), name)])
-    assert isinstance(answer, PartitionRefused), (name, wanted)
-    return answer.reason

@@ -43,9 +43,6 @@ class Timers:
     _heap: list[tuple[float, int, Key]] = field(default_factory=list)  # may hold what was cancelled
     _set_count: int = 0
 
-    def __len__(self) -> int:
-        return len(self._at_s)
-
     def set(self, due: Due, name: str, at_s: float) -> None:
         """From now on this key is due then, and not when it was."""
         self._set_count += 1
@@ -91,9 +88,6 @@ class RecentIds:
 
     def __contains__(self, name: str) -> bool:
         return name in self._ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
 
 
 @dataclass(slots=True)
@@ -141,7 +135,6 @@ class ClusterView:
     kept_ids: frozenset[str] = frozenset()  # nodes of the reservation
     spares: dict[str, Node] = field(default_factory=dict)
     serving: dict[str, Node] = field(default_factory=dict)
-    serving_count: int = 0  # accelerators of those
     quarantined: dict[str, Node] = field(default_factory=dict)
     ends: list[tuple[float, int, Job]] = field(default_factory=list)  # of jobs that have accelerators
     leaving: dict[str, Job] = field(default_factory=dict)  # jobs that write a checkpoint to make room
@@ -170,12 +163,9 @@ class ClusterView:
         self.teams = Teams(self.settings.teams, queue.share_half_life_s)
         self.queue = GangQueue(queue.limit_count, queue.aging_s)
         cadence, faults = self.settings.cadence, self.settings.faults
-        self.interruptions = prior_rate(
-            cadence.prior_failures_per_accelerator_s, cadence.prior_count, cadence.memory_count
-        )
-        self.node_failures = prior_rate(
-            faults.prior_failures_per_node_s, cadence.prior_count, cadence.memory_count
-        )
+        worth = (cadence.prior_count, cadence.memory_count)
+        self.interruptions = prior_rate(cadence.prior_failures_per_accelerator_s, *worth)
+        self.node_failures = prior_rate(faults.prior_failures_per_node_s, *worth)
         self.repair_s = faults.prior_repair_s
         self.serving_plan = ServingPlan(self.settings.sharing)
 
@@ -246,17 +236,14 @@ class ClusterView:
         self.file(node)
         if node.usable != was_usable:
             self._count_usable(node, 1 if node.usable else -1)
-        if self.serving.pop(node.node_id, None):
-            self.serving_count -= node.accelerator_count
-        self.spares.pop(node.node_id, None)
-        self.quarantined.pop(node.node_id, None)
-        if node.use is NodeUse.SERVING:
-            self.serving[node.node_id] = node
-            self.serving_count += node.accelerator_count
-        elif node.use is NodeUse.SPARE:
-            self.spares[node.node_id] = node
-        if node.quarantined_until_s is not None:
-            self.quarantined[node.node_id] = node
+        for nodes, belongs in (
+            (self.serving, node.use is NodeUse.SERVING),
+            (self.spares, node.use is NodeUse.SPARE),
+            (self.quarantined, node.quarantined_until_s is not None),
+        ):
+            nodes.pop(node.node_id, None)
+            if belongs:
+                nodes[node.node_id] = node
 
     def _count_usable(self, node: Node, step: int) -> None:
         size = node.accelerator_count
