@@ -20,7 +20,6 @@ from twofold.core import (
     format_seconds,
     format_si,
     format_usd,
-    format_usd_per_h,
     parse_quantity,
 )
 
@@ -44,7 +43,6 @@ from twofold.core import (
         (format_usd(0.61e6), "0.61 M$"),
         (format_usd(2.1e6), "2.1 M$"),
         (format_usd(0.0032), "0.0032 $"),
-        (format_usd_per_h(2.1), "$2.10/h"),
         (format_count(254_000), "254 k"),
         (format_count(30.8e6), "30.8 M"),
         (format_count(512), "512"),

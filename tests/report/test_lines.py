@@ -8,7 +8,7 @@ words = st.text(st.characters(categories=("L", "N", "P"), include_characters=" "
 
 @given(st.text("abcdefghij", min_size=1, max_size=30), st.lists(words, max_size=12))
 def test_a_field_never_leaves_the_screen_and_loses_no_letter(label: str, pieces: list[str]) -> None:
-    for lines in (field(label, pieces), heading(label, pieces)):
+    for lines in (field(label, *pieces), heading(label, *pieces)):
         assert all(len(line) <= WIDTH for line in lines)
         shown = "".join(line[INDENT:] if len(label) + 2 < INDENT else line for line in lines)
         for letter in set("".join(pieces)) - set(" ·"):
@@ -39,7 +39,7 @@ def test_a_table_never_leaves_the_screen(rows: list[list[str]]) -> None:
 
 def test_pieces_break_between_numbers_not_inside_them() -> None:
     pieces = [f"{n}.5 s [{n}.1–{n}.9] f" for n in range(12)]
-    lines = field("step", pieces)
+    lines = field("step", *pieces)
     assert len(lines) > 1
     assert " · ".join(line[INDENT:] for line in lines).split(" · ") == pieces
 

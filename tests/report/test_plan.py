@@ -73,7 +73,7 @@ def test_the_parts_of_a_step_are_100_percent_and_the_run_adds_up(training: Train
 
 
 def test_the_parts_of_memory_add_up_on_the_screen(training: TrainingPlan) -> None:  # INV-1
-    lines = memory_lines(training.memory_bytes, training.memory_parts, training.memory_capacity_bytes)
+    lines = memory_lines(training)
     parts = re.findall(r"(?:weights|gradients|optimiser|activations) ([\d.]+)", " ".join(lines))
     assert len(parts) == 4
     assert sum(map(float, parts)) == pytest.approx(training.memory_bytes.value / 2**30, abs=0.06)

@@ -54,8 +54,8 @@ class Profiles(Shown):
         return [
             f"{self.accelerator}: {len(self.profiles)} profiles, {len(self.cuts)} full cuts",
             *table(columns, rows, numbers=(1, 4)),
-            *field("cuts", [*cuts, "…"] if len(self.cuts) > SHOWN_CUTS else cuts),
-            *(field("fits", placed) if placed else []),
+            *field("cuts", *([*cuts, "…"] if len(self.cuts) > SHOWN_CUTS else cuts)),
+            *(field("fits", *placed) if placed else []),
         ]
 
 
@@ -108,7 +108,7 @@ class Kernels(Shown):
         return [
             f"{self.accelerator}: kernels by engine",
             *table(("operation", "format", *names), rows),
-            *field("", meaning),
+            *field("", *meaning),
         ]
 
 

@@ -40,7 +40,7 @@ def _infeasible_text(error: InfeasibleError) -> str:
 
     lines = [
         f"infeasible: {error.message}",
-        *(line for label, text in error.lines for line in field(label, [text])),
+        *(line for label, text in error.lines for line in field(label, text)),
     ]
     return "\n".join([*lines, f"hint: {error.hint}"] if error.hint else lines)
 

@@ -14,7 +14,6 @@ from .display import format_range as format_range
 from .display import format_seconds as format_seconds
 from .display import format_si as format_si
 from .display import format_usd as format_usd
-from .display import format_usd_per_h as format_usd_per_h
 from .display import scale_of as scale_of
 from .errors import AlteredError as AlteredError
 from .errors import BusyError as BusyError

@@ -171,11 +171,6 @@ def format_usd(value_usd: float) -> str:
     return format_si(value_usd, "USD")
 
 
-def format_usd_per_h(value_usd_per_h: float) -> str:
-    """`$2.10/h`."""
-    return f"${value_usd_per_h:,.2f}/h"
-
-
 def format_count(value: float) -> str:
     """`512`, `254 k`, `30.8 M`."""
     return format_si(value, "")

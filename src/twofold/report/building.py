@@ -1,9 +1,9 @@
 """The block BUILDING of a plan's screen: racks, networks, storage, power, a year, sites."""
 
 from twofold.contracts.results import premises
-from twofold.core import Estimate, format_count, format_si, format_usd
-from twofold.report.figures import percent, ranged
-from twofold.report.lines import both_ends, field, table
+from twofold.core import format_count, format_si, format_usd
+from twofold.report.figures import percent, watt_hours
+from twofold.report.lines import both_ends, field, listed
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN_RACKS = 40
@@ -25,10 +25,10 @@ def building_block(building: premises.Building) -> list[str]:
     return [
         *both_ends(left, right),
         *_racks(building),
-        *field("year", year_pieces(building)[:1]),
-        *field("sites", _sites(building)),
-        *field("bill", [bill] if building.bill else []),
-        *field("warning", building.warnings),
+        *field("year", *year_pieces(building)[:1]),
+        *field("sites", *_sites(building)),
+        *field("bill", bill if building.bill else ""),
+        *field("warning", *building.warnings),
     ]
 
 
@@ -36,11 +36,11 @@ def more_building_lines(building: premises.Building) -> list[str]:
     """What `--details` says first: heat, networks, storage, feeds and steps, water and carbon."""
     return [
         "MORE BUILDING",
-        *field("heat", heat_pieces(building)),
-        *field("network", [_network(each) for each in building.networks]),
-        *field("storage", [_storage(each) for each in building.storage if each.kind == "parallel_fs"]),
-        *field("power", _power(building)),
-        *field("year", year_pieces(building)),
+        *field("heat", *heat_pieces(building)),
+        *field("network", *[_network(each) for each in building.networks]),
+        *field("storage", *[_storage(each) for each in building.storage if each.kind == "parallel_fs"]),
+        *field("power", *_power(building)),
+        *field("year", *year_pieces(building)),
     ]
 
 
@@ -65,9 +65,7 @@ def heat_pieces(building: premises.Building) -> list[str]:
 def year_pieces(building: premises.Building) -> list[str]:
     """Energy, its price, water and carbon of a year."""
     year = building.year
-    low, middle, high = (part / 3600 for part in (year.meter_j.low, year.meter_j.value, year.meter_j.high))
-    energy = ranged(Estimate(middle, low, high, "Wh", year.meter_j.source))
-    hours = year.cleanest_hours
+    energy, hours = watt_hours(year.meter_j), year.cleanest_hours
     cleanest = f", least at {hours[0]}–{hours[-1] + 1} h" if hours else ""
     return [
         f"{energy}, {format_usd(year.energy_usd.value)} at {year.electricity_usd_per_kwh:.3g} $/kWh",
@@ -90,21 +88,17 @@ def site_text(number: int, site: premises.RankedSite) -> str:
 
 
 def _racks(building: premises.Building) -> list[str]:
-    rows = [
-        [
-            group.name,
-            f"{group.node_count:,} × {group.node}",
-            f"{group.rack_count:,}",
-            f"{group.nodes_per_rack}",
-            group.binding,
-            f"{group.rack_w / 1e3:.3g}",
-            f"{group.band} {group.band_low_w / 1e3:.0f}–{group.band_high_w / 1e3:.0f}",
-            f"{group.cooling.replace('_', ' ')} ≤ {group.cooling_limit_w / 1e3:.0f}",
-        ]
-        for group in building.racks
-    ]
-    headings = ["racks of", "servers", "racks", "a rack", "bound by", "kW", "band, kW", "cooling, kW"]
-    return table(headings, rows, numbers=[2, 3, 5])
+    return listed(
+        building.racks,
+        ("racks of", lambda group: group.name),
+        ("servers", lambda group: f"{group.node_count:,} × {group.node}"),
+        (">racks", lambda group: f"{group.rack_count:,}"),
+        (">a rack", lambda group: f"{group.nodes_per_rack}"),
+        ("bound by", lambda group: group.binding),
+        (">kW", lambda group: f"{group.rack_w / 1e3:.3g}"),
+        ("band, kW", lambda g: f"{g.band} {g.band_low_w / 1e3:.0f}–{g.band_high_w / 1e3:.0f}"),
+        ("cooling, kW", lambda g: f"{g.cooling.replace('_', ' ')} ≤ {g.cooling_limit_w / 1e3:.0f}"),
+    )
 
 
 def _network(network: premises.BuiltNetwork) -> str:
@@ -120,8 +114,7 @@ def _network(network: premises.BuiltNetwork) -> str:
 
 
 def _storage(store: premises.BuiltStorage) -> str:
-    asked = (store.read_bytes_per_s, store.read_term), (store.write_bytes_per_s, store.write_term)
-    rate, term = max(asked)
+    rate, term = max((store.read_bytes_per_s, store.read_term), (store.write_bytes_per_s, store.write_term))
     return (
         f"{store.name}: {format_si(rate, 'B/s')} for the {term}, {format_si(store.capacity_bytes, 'B')} of "
         f"{store.product}, {format_usd(store.usd_per_month)}/month"
@@ -130,18 +123,16 @@ def _storage(store: premises.BuiltStorage) -> str:
 
 def _power(building: premises.Building) -> list[str]:
     power = building.power
-    pieces = []
-    for feed in sorted(power.feeds, key=lambda feed: -feed.rack_w)[:1]:
-        pieces.append(
+    return [
+        *(
             f"PDU load {percent(feed.load_fraction)}, {percent(feed.load_alone_fraction)} with one side lost "
             f"(≤ 80 %) on {feed.strip_count} × {feed.amps} A a side"
-        )
-    pieces += [
-        f"{swing.name} steps {format_si(swing.swing_w, 'W')}" for swing in power.swings if swing.swing_w > 0
+            for feed in sorted(power.feeds, key=lambda feed: -feed.rack_w)[:1]
+        ),
+        *(f"{each.name} steps {format_si(each.swing_w, 'W')}" for each in power.swings if each.swing_w > 0),
+        f"PUE {power.pue_ratio:.2f} ({power.pue_source})",
+        f"tier {power.tier} ({power.scheme}) {100 * power.availability_fraction:.3f} %",
     ]
-    pieces.append(f"PUE {power.pue_ratio:.2f} ({power.pue_source})")
-    pieces.append(f"tier {power.tier} ({power.scheme}) {100 * power.availability_fraction:.3f} %")
-    return pieces
 
 
 def _sites(building: premises.Building) -> list[str]:

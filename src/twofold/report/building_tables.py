@@ -6,7 +6,7 @@ from twofold.contracts.results import premises
 from twofold.core import format_si, format_usd
 from twofold.report.building import heat_pieces, more_building_lines, site_text
 from twofold.report.figures import percent, ranged
-from twofold.report.lines import heading, table
+from twofold.report.lines import heading, listed, table
 
 
 def building_tables(building: premises.Building) -> list[list[str]]:
@@ -19,14 +19,19 @@ def building_tables(building: premises.Building) -> list[list[str]]:
         _nodes(building),
         *_parts(building),
         _storage(building),
-        _power(building),
+        _power(building.power),
         _caps(building),
-        _hours(building),
-        _sites(building),
+        _hours(building.year),
+        [
+            *heading("SITES", f"data set {format_si(building.dataset_bytes, 'B')}"),
+            *(f"  {site_text(number, each)}"[:100] for number, each in enumerate(building.sites, 1)),
+        ],
         _users(building),
         [
             "PROVIDER     what rented machines need",
-            *table(("of", "needed"), [[each.what, each.value] for each in building.requirements]),
+            *listed(
+                building.requirements, ("of", lambda each: each.what), ("needed", lambda each: each.value)
+            ),
         ],
         _bill(building),
     ]
@@ -40,11 +45,8 @@ def _limits(building: premises.Building) -> list[str]:
         by_limit = {limit.limit: str(limit.nodes) for limit in group.limits}
         rows.append([group.name, group.node, *(by_limit.get(limit, "–") for limit in limits), group.binding])
     headings = ["run or service", "server", *limits, "bound by"]
-    numbers = range(2, 2 + len(limits))
-    return [
-        "RACKS        servers that one rack holds, by each limit",
-        *table(headings, rows, numbers=numbers),
-    ]
+    lines = table(headings, rows, numbers=range(2, 2 + len(limits)))
+    return ["RACKS        servers that one rack holds, by each limit", *lines]
 
 
 def _heat(building: premises.Building) -> list[str]:
@@ -61,165 +63,141 @@ def _heat(building: premises.Building) -> list[str]:
             lines.append([span, held, *kw, rack.binding, "hot" if rack.hot else ""])
             first = index
     headings = ["racks", "servers", "planned kW", "in use kW", "full first", ""]
-    return [*heading("HEAT", heat_pieces(building)), *table(headings, lines, numbers=(2, 3))]
+    return [*heading("HEAT", *heat_pieces(building)), *table(headings, lines, numbers=(2, 3))]
 
 
 def _cooling(building: premises.Building) -> Iterator[list[str]]:
     for choice in building.cooling:
-        rows = [
-            [
-                way.kind.replace("_", " "),
-                f"{way.nodes_per_rack}",
-                f"{way.rack_count:,}" if way.feasible else "–",
-                f"{way.pue_ratio:.2f}",
-                f"{format_usd(way.usd_per_year)}/y" if way.feasible else "–",
-                way.why.partition(": ")[2],
-            ]
-            for way in choice.ways
-        ]
-        headings = ["cooling", "a rack", "racks", "PUE", "building and energy", "limit"]
-        yield [f"COOLING      {choice.name}", *table(headings, rows, numbers=(1, 2, 3))]
+        lines = listed(
+            choice.ways,
+            ("cooling", lambda way: way.kind.replace("_", " ")),
+            (">a rack", lambda way: f"{way.nodes_per_rack}"),
+            (">racks", lambda way: f"{way.rack_count:,}" if way.feasible else "–"),
+            (">PUE", lambda way: f"{way.pue_ratio:.2f}"),
+            ("building and energy", lambda way: f"{format_usd(way.usd_per_year)}/y" if way.feasible else "–"),
+            ("limit", lambda way: way.why.partition(": ")[2]),
+        )
+        yield [f"COOLING      {choice.name}", *lines]
 
 
 def _nodes(building: premises.Building) -> list[str]:
-    rows = []
-    for node in building.nodes:
+    def parts_text(node: premises.NodeDraw) -> str:
         largest = sorted(node.parts.items(), key=lambda part: -part[1])[:5]
-        parts = " · ".join(f"{name} {watts / 1e3:.2g}" for name, watts in largest)
-        stated = f"{node.stated_w / 1e3:.3g}" if node.stated_w is not None else "–"
-        in_use = ranged(node.in_use_w)
-        rows.append(
-            [node.node, stated, f"{node.modelled_w / 1e3:.3g}", in_use, f"{node.idle_w / 1e3:.2g}", parts]
-        )
-    headings = ["server", "stated kW", "modelled kW", "in use", "idle kW", "parts, kW"]
-    return ["SERVERS", *table(headings, rows, numbers=(1, 2, 4))]
+        return " · ".join(f"{name} {watts / 1e3:.2g}" for name, watts in largest)
+
+    lines = listed(
+        building.nodes,
+        ("server", lambda node: node.node),
+        (">stated kW", lambda node: f"{node.stated_w / 1e3:.3g}" if node.stated_w is not None else "–"),
+        (">modelled kW", lambda node: f"{node.modelled_w / 1e3:.3g}"),
+        ("in use", lambda node: ranged(node.in_use_w)),
+        (">idle kW", lambda node: f"{node.idle_w / 1e3:.2g}"),
+        ("parts, kW", parts_text),
+    )
+    return ["SERVERS", *lines]
 
 
 def _parts(building: premises.Building) -> Iterator[list[str]]:
     for network in building.networks:
-        rows = [
-            [
-                part.part,
-                part.kind,
-                f"{part.count:,}",
-                format_usd(part.unit_usd) if part.unit_usd is not None else "–",
-                format_usd(part.unit_usd * part.count) if part.unit_usd is not None else "–",
-            ]
-            for part in network.parts
+        survives = f"may lose {network.survives}" if network.survives else ""
+        longest = f"longest cable {network.cable_m_longest:.0f} m" if network.cable_m_longest else ""
+        lines = listed(
+            network.parts,
+            ("part", lambda part: part.part),
+            ("kind", lambda part: part.kind),
+            (">count", lambda part: f"{part.count:,}"),
+            (">each", lambda part: _usd(part.unit_usd)),
+            (">together", lambda part: _usd(part.unit_usd and part.unit_usd * part.count)),
+        )
+        yield [
+            *heading("NETWORK", f"{network.name}: {network.shape}, {network.note}", survives, longest),
+            *lines,
         ]
-        pieces = [f"{network.name}: {network.shape}, {network.note}"]
-        if network.survives:
-            pieces.append(f"may lose {network.survives}")
-        if network.cable_m_longest:
-            pieces.append(f"longest cable {network.cable_m_longest:.0f} m")
-        headings = ["part", "kind", "count", "each", "together"]
-        yield [*heading("NETWORK", pieces), *table(headings, rows, numbers=(2, 3, 4))]
+
+
+def _usd(usd: float | None) -> str:
+    return "–" if usd is None else format_usd(usd)
 
 
 def _storage(building: premises.Building) -> list[str]:
-    rows = [
-        [
-            store.name,
-            store.kind.replace("_", " "),
-            f"{format_si(store.read_bytes_per_s, 'B/s')} {store.read_term}",
-            f"{format_si(store.write_bytes_per_s, 'B/s')} {store.write_term}",
-            f"{store.unit_count:,} × {store.unit} {store.product}",
-            store.bound,
-            format_usd(store.usd_per_month),
-        ]
-        for store in building.storage
-    ]
-    headings = ["of", "kind", "reads", "writes", "cheapest that does", "sized by", "a month"]
-    return ["STORAGE", *table(headings, rows, numbers=(6,))]
+    lines = listed(
+        building.storage,
+        ("of", lambda store: store.name),
+        ("kind", lambda store: store.kind.replace("_", " ")),
+        ("reads", lambda store: f"{format_si(store.read_bytes_per_s, 'B/s')} {store.read_term}"),
+        ("writes", lambda store: f"{format_si(store.write_bytes_per_s, 'B/s')} {store.write_term}"),
+        ("cheapest that does", lambda store: f"{store.unit_count:,} × {store.unit} {store.product}"),
+        ("sized by", lambda store: store.bound),
+        (">a month", lambda store: format_usd(store.usd_per_month)),
+    )
+    return ["STORAGE", *lines]
 
 
-def _power(building: premises.Building) -> list[str]:
-    power = building.power
+def _power(power: premises.BuiltPower) -> list[str]:
     steps = {swing.name: swing for swing in power.swings}
-    rows = []
-    for feed in power.feeds:
-        swing = steps[feed.name]
-        rows.append(
-            [
-                feed.name,
-                f"{feed.rack_w / 1e3:.3g} kW",
-                f"{feed.strip_count} × {feed.amps} A a side",
-                f"{percent(feed.load_fraction)}, {percent(feed.load_alone_fraction)} alone",
-                format_si(swing.swing_w, "W"),
-                format_si(swing.phase_swing_w, "W") if swing.phase_swing_w else "–",
-                format_si(swing.ramp_s, "s"),
-                format_si(swing.buffer_j / 3600, "Wh"),
-            ]
-        )
-    headings = ["of", "rack", "PDU", "load (≤ 80 %)", "step", "in a step", "ramp", "buffer"]
-    pieces = [
+    lines = listed(
+        [(feed, steps[feed.name]) for feed in power.feeds],
+        ("of", lambda row: row[0].name),
+        ("rack", lambda row: f"{row[0].rack_w / 1e3:.3g} kW"),
+        ("PDU", lambda row: f"{row[0].strip_count} × {row[0].amps} A a side"),
+        (
+            "load (≤ 80 %)",
+            lambda row: f"{percent(row[0].load_fraction)}, {percent(row[0].load_alone_fraction)} alone",
+        ),
+        ("step", lambda row: format_si(row[1].swing_w, "W")),
+        ("in a step", lambda row: format_si(row[1].phase_swing_w, "W") if row[1].phase_swing_w else "–"),
+        ("ramp", lambda row: format_si(row[1].ramp_s, "s")),
+        ("buffer", lambda row: format_si(row[1].buffer_j / 3600, "Wh")),
+    )
+    head = heading(
+        "POWER",
         f"{format_si(power.it_w, 'W')} provisioned",
         f"{format_si(power.expected_peak_w, 'W')} expected at the peak",
         f"UPS {format_si(power.ride_through_j / 3600, 'Wh')}",
         f"tier {power.tier}, {power.scheme}: {power.down_h_per_year:.1f} h/y down, "
         f"×{power.redundancy_capex_factor:g} to build",
-    ]
-    return [*heading("POWER", pieces), *table(headings, rows)]
+    )
+    return [*head, *lines]
 
 
 def _caps(building: premises.Building) -> list[str]:
-    rows = [
-        [
-            cap.name,
-            percent(cap.cap_fraction),
-            format_si(cap.saved_w, "W"),
-            percent(cap.throughput_fraction),
-            percent(cap.energy_per_work_fraction),
-        ]
-        for cap in building.power.caps
-    ]
-    headings = ["capped", "of the vendor's limit", "saves", "throughput left", "energy for the same work"]
-    return ["CAPPING", *table(headings, rows, numbers=(1, 2, 3, 4))]
+    lines = listed(
+        building.power.caps,
+        ("capped", lambda cap: cap.name),
+        (">of the vendor's limit", lambda cap: percent(cap.cap_fraction)),
+        (">saves", lambda cap: format_si(cap.saved_w, "W")),
+        (">throughput left", lambda cap: percent(cap.throughput_fraction)),
+        (">energy for the same work", lambda cap: percent(cap.energy_per_work_fraction)),
+    )
+    return ["CAPPING", *lines]
 
 
-def _hours(building: premises.Building) -> list[str]:
-    kilograms = [f"{grams / 1e3:,.0f}" for grams in building.year.carbon_by_hour_gco2]
-    hours = ", ".join(str(hour) for hour in building.year.cleanest_hours)
-    first, *rest = (f"{hour} h {kilogram}" for hour, kilogram in enumerate(kilograms))
-    return heading("CARBON", [f"kg of a mean day: {first}", *rest, f"cleanest {hours} h"])
-
-
-def _sites(building: premises.Building) -> list[str]:
-    pieces = [site_text(number, each) for number, each in enumerate(building.sites, 1)]
-    return [
-        *heading("SITES", [f"data set {format_si(building.dataset_bytes, 'B')}"]),
-        *(f"  {piece}"[:100] for piece in pieces),
-    ]
+def _hours(year: premises.BuildingYear) -> list[str]:
+    hours = [f"{hour} h {grams / 1e3:,.0f}" for hour, grams in enumerate(year.carbon_by_hour_gco2)]
+    cleanest = ", ".join(map(str, year.cleanest_hours))
+    return heading("CARBON", f"kg of a mean day: {hours[0]}", *hours[1:], f"cleanest {cleanest} h")
 
 
 def _users(building: premises.Building) -> list[str]:
-    rows = [
-        [
-            each.users,
-            each.site,
-            f"{1e3 * each.rtt_s:.0f} ms",
-            format_si(each.ttft_s, "s") if each.ttft_s is not None else "–",
-        ]
-        for each in building.users
-    ]
-    pieces = ["round trips of users, and the first token with them"]
+    lines = listed(
+        building.users,
+        ("users", lambda each: each.users),
+        ("served in", lambda each: each.site),
+        (">RTT", lambda each: f"{1e3 * each.rtt_s:.0f} ms"),
+        (">TTFT p95 with it", lambda each: "–" if each.ttft_s is None else format_si(each.ttft_s, "s")),
+    )
+    split = ""
     if building.split and building.split_budget_s:
         room = f"{1e3 * building.split_budget_s:.0f} ms"
-        pieces.append(f"goals leave {room}: {', '.join(building.split)} would do")
-    headings = ["users", "served in", "RTT", "TTFT p95 with it"]
-    return [*heading("USERS", pieces), *table(headings, rows, numbers=(2, 3))]
+        split = f"goals leave {room}: {', '.join(building.split)} would do"
+    return [*heading("USERS", "round trips of users, and the first token with them", split), *lines]
 
 
 def _bill(building: premises.Building) -> list[str]:
     rows = [
-        [
-            item.what,
-            f"{item.quantity:,.0f} {item.unit}",
-            format_usd(item.unit_usd),
-            f"{item.total_usd:,.2f}",
-        ]
+        (item.what, f"{item.quantity:,.0f} {item.unit}", format_usd(item.unit_usd), f"{item.total_usd:,.2f}")
         for item in building.bill
     ]
-    rows = [*rows, ["together", "", "", f"{building.bill_usd:,.2f}"]] if rows else []
-    headings = ["owned", "quantity", "each", "USD"]
-    return ["BILL         of the building", *table(headings, rows, numbers=(1, 2, 3))]
+    together = [("together", "", "", f"{building.bill_usd:,.2f}")] if rows else []
+    lines = table(["owned", "quantity", "each", "USD"], [*rows, *together], numbers=(1, 2, 3))
+    return ["BILL         of the building", *lines]

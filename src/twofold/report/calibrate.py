@@ -3,7 +3,7 @@
 from math import exp
 
 from twofold.contracts.rows import CalibratedStack, Calibration
-from twofold.report.lines import both_ends, heading, table
+from twofold.report.lines import both_ends, heading, listed, stacked
 
 LINES_OF_REFUSALS = 20
 FACTOR_WORDS = {
@@ -29,54 +29,37 @@ FIGURE_WORDS = {
 
 def calibration_lines(calibration: Calibration) -> list[str]:
     """The whole screen, at most 100 columns wide."""
-    lines: list[str] = []
-    for stack in calibration.stacks:
-        lines += [*_stack_lines(stack, calibration), ""]
-    shown = calibration.refused[:LINES_OF_REFUSALS]
-    for row in shown:
-        lines += heading("REFUSED", [f"line {row.line}: {row.reason}"])
-    more = len(calibration.refused) - len(shown)
-    lines += heading("REFUSED", [f"{more:,} further rows"]) if more else []
-    return lines if shown else lines[:-1]
-
-
-def stack_name(stack: CalibratedStack) -> str:
-    """`H100-SXM5-80GB under vllm 0.12+, inference`."""
-    return f"{stack.accelerator} under {f'{stack.software} {stack.era}'.strip()}, {stack.half}"
+    refused = [f"line {row.line}: {row.reason}" for row in calibration.refused]
+    if len(refused) > LINES_OF_REFUSALS:
+        refused[LINES_OF_REFUSALS:] = [f"{len(refused) - LINES_OF_REFUSALS:,} further rows"]
+    stacks = [_stack_lines(stack, calibration) for stack in calibration.stacks]
+    return stacked([*stacks, [line for text in refused for line in heading("REFUSED", text)]])
 
 
 def _stack_lines(stack: CalibratedStack, calibration: Calibration) -> list[str]:
     rows = "1 row" if stack.rows == 1 else f"{stack.rows} rows"
+    factors = listed(
+        stack.factors,
+        ("FACTOR", lambda each: each.name),
+        (">", lambda each: f"×{each.value:.2f}"),
+        ("80 % range", lambda each: f"{each.low:.2f}–{each.high:.2f}"),
+        ("before", lambda each: f"{each.low_before:.2f}–{each.high_before:.2f}"),
+        ("", lambda each: FACTOR_WORDS.get(each.name, "")),
+    )
+    figures = listed(
+        stack.figures,
+        ("FIGURE", lambda each: FIGURE_WORDS.get(each.name, each.name)),
+        (">rows", lambda each: f"{each.rows}"),
+        (">before", lambda each: _percent(each.error_before)),
+        (">fitted", lambda each: _percent(each.error_fitted)),
+        (">row left out", lambda each: _percent(each.error_after)),
+        ("80 % before", lambda each: _range(each.range_before_log)),
+        ("80 % after", lambda each: _range(each.range_after_log)),
+    )
+    # `H100-SXM5-80GB under vllm 0.12+, inference`
+    stack_name = f"{stack.accelerator} under {f'{stack.software} {stack.era}'.strip()}, {stack.half}"
     right = f"{rows} of {calibration.measurements}, {calibration.calibrated_on}"
-    factors = [
-        (
-            each.name,
-            f"×{each.value:.2f}",
-            f"{each.low:.2f}–{each.high:.2f}",
-            f"{each.low_before:.2f}–{each.high_before:.2f}",
-            FACTOR_WORDS.get(each.name, ""),
-        )
-        for each in stack.factors
-    ]
-    figures = [
-        (
-            FIGURE_WORDS.get(each.name, each.name),
-            f"{each.rows}",
-            _percent(each.error_before),
-            _percent(each.error_fitted),
-            _percent(each.error_after),
-            _range(each.range_before_log),
-            _range(each.range_after_log),
-        )
-        for each in stack.figures
-    ]
-    figure_titles = ("FIGURE", "rows", "before", "fitted", "row left out", "80 % before", "80 % after")
-    return [
-        *both_ends(stack_name(stack), right),
-        *table(("FACTOR", "", "80 % range", "before", ""), factors, numbers=(1,)),
-        "",
-        *table(figure_titles, figures, numbers=(1, 2, 3, 4)),
-    ]
+    return [*both_ends(stack_name, right), *factors, "", *figures]
 
 
 def _percent(fraction: float) -> str:

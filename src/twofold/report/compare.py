@@ -13,59 +13,42 @@ from twofold.report.training import note_lines
 VERBS = {"training": "TRAIN", "serving": "SERVE"}
 
 
-def _text(value: object) -> str:
-    return f"{value}"
+def _added(fraction: float) -> str:
+    return f"{100 * fraction:+.1f} %" if abs(fraction) >= 5e-4 else "0 %"
 
 
-def _share(value: object) -> str:
-    return percent(float(value)) if isinstance(value, (int, float)) else "–"
-
-
-def _added(value: object) -> str:
-    number = float(value) if isinstance(value, (int, float)) else 0.0
-    return f"{100 * number:+.1f} %" if abs(number) >= 5e-4 else "0 %"
-
-
-def _bytes(value: object) -> str:
-    return format_bytes(float(value)) if isinstance(value, (int, float)) else "–"
-
-
-def _count(value: object) -> str:
-    return format_count(float(value)) if isinstance(value, (int, float)) else "–"
-
-
-# Keys of a rung's values -> how a screen heads and writes them; estimates write themselves.
-COLUMNS: MappingProxyType[str, tuple[str, Callable[[object], str]]] = MappingProxyType(
+# Keys of a rung's values -> how a screen heads them, and writes numbers; estimates write themselves.
+COLUMNS: MappingProxyType[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
     {
-        "step_s": ("step", _text),
+        "step_s": ("step", str),
         "added_fraction": ("added", _added),
-        "exposed_fraction": ("exposed", _share),
-        "switch_count": ("switches", _count),
-        "cable_count": ("cables", _count),
-        "switch": ("switch", _text),
-        "accelerator_count": ("devices", _count),
-        "tokens_per_s": ("tokens", _text),
-        "efficiency_fraction": ("efficiency", _share),
-        "batch_sequences": ("batch", _count),
-        "memory_bytes": ("memory", _bytes),
-        "layout": ("layout", _text),
-        "overhead_fraction": ("overhead", _share),
-        "wall_s": ("run", _text),
-        "accelerator_h": ("GPU-h", _text),
-        "cost_usd": ("cost", _text),
-        "kv_bytes_per_user": ("KV per user", _bytes),
-        "ttft_s": ("TTFT", _text),
-        "tpot_s": ("TPOT p50", _text),
-        "users_count": ("users", _count),
-        "native": ("native", _text),
-        "weights_bytes": ("weights", _bytes),
-        "sequences_count": ("requests", _count),
-        "output_tokens_per_s": ("output", _text),
-        "usd_per_1k_tokens": ("per Mtok", _text),
-        "weights_format": ("format", _text),
-        "feasible_formats": ("feasible", _text),
-        "tokens_per_s_per_accelerator": ("per device", _text),
-        "bound_by": ("bound by", _text),
+        "exposed_fraction": ("exposed", percent),
+        "switch_count": ("switches", format_count),
+        "cable_count": ("cables", format_count),
+        "switch": ("switch", str),
+        "accelerator_count": ("devices", format_count),
+        "tokens_per_s": ("tokens", str),
+        "efficiency_fraction": ("efficiency", percent),
+        "batch_sequences": ("batch", format_count),
+        "memory_bytes": ("memory", format_bytes),
+        "layout": ("layout", str),
+        "overhead_fraction": ("overhead", percent),
+        "wall_s": ("run", str),
+        "accelerator_h": ("GPU-h", str),
+        "cost_usd": ("cost", str),
+        "kv_bytes_per_user": ("KV per user", format_bytes),
+        "ttft_s": ("TTFT", str),
+        "tpot_s": ("TPOT p50", str),
+        "users_count": ("users", format_count),
+        "native": ("native", str),
+        "weights_bytes": ("weights", format_bytes),
+        "sequences_count": ("requests", format_count),
+        "output_tokens_per_s": ("output", str),
+        "usd_per_1k_tokens": ("per Mtok", str),
+        "weights_format": ("format", str),
+        "feasible_formats": ("feasible", str),
+        "tokens_per_s_per_accelerator": ("per device", str),
+        "bound_by": ("bound by", str),
     }
 )
 
@@ -81,12 +64,12 @@ def comparison_lines(answer: Comparison | Ladders) -> list[str]:
     rows = [(row.name, own["training"], own["serving"]) for row, own in zip(answer.rows, cells, strict=True)]
     return [
         *both_ends(answer.name, "each half on the other's fleet"),
-        *field("training", [f"{fleet} fleet" for fleet in answer.training_fleets]),
-        *field("serving", [f"{fleet} fleet" for fleet in answer.serving_fleets]),
+        *field("training", *[f"{fleet} fleet" for fleet in answer.training_fleets]),
+        *field("serving", *[f"{fleet} fleet" for fleet in answer.serving_fleets]),
         "",
         *table(("", "on the training fleet", "on the serving fleet"), rows),
         "",
-        *(line for row in answer.rows for line in heading(VERBS[row.half], _penalty(row))),
+        *(line for row in answer.rows for line in heading(VERBS[row.half], *_penalty(row))),
         *note_lines(answer.warnings),
     ]
 
@@ -95,16 +78,13 @@ def _penalty(row: Crossed) -> list[str]:
     """`pretrain elsewhere: 9.1× the time, +38 % cost 0.84 M$ [0.7–1.0] f`."""
     metric = "time" if row.half == "training" else "TPOT p95"
     pieces = [f"{row.name} on the other fleet"]
-    figure = row.other.wall_s or row.other.latency_s
-    if figure and row.time_penalty_fraction is not None:
-        pieces.append(f"{metric} {ranged(figure)}, {_times(row.time_penalty_fraction)}")
+    figure, slower = row.other.wall_s or row.other.latency_s, row.time_penalty_fraction
+    if figure and slower is not None:
+        times = f"{1 + slower:.2g} times" if slower >= 1 else _added(slower)
+        pieces.append(f"{metric} {ranged(figure)}, {times}")
     if row.other.cost_usd and row.cost_penalty_fraction is not None:
         pieces.append(f"cost {ranged(row.other.cost_usd)}, {_added(row.cost_penalty_fraction)}")
     return pieces if row.other.feasible else [*pieces, "misses what the spec asks"]
-
-
-def _times(fraction: float) -> str:
-    return f"{1 + fraction:.2g} times" if fraction >= 1 else _added(fraction)
 
 
 def _ladder(ladder: Ladder) -> list[str]:
@@ -112,9 +92,9 @@ def _ladder(ladder: Ladder) -> list[str]:
     rows = [[rung.label, *(_cell(rung, key) for key in ladder.columns)] for rung in ladder.rungs]
     noted = [f"{rung.label}: {rung.note}" for rung in ladder.rungs if rung.note]
     return [
-        *heading(VERBS[ladder.half], [f"{ladder.name}: {ladder.title}"]),
+        *heading(VERBS[ladder.half], f"{ladder.name}: {ladder.title}"),
         *table(headings, rows),
-        *(line for note in (*noted, *ladder.notes) for line in field("", [note])),
+        *(line for note in (*noted, *ladder.notes) for line in field("", note)),
     ]
 
 
@@ -124,8 +104,7 @@ def _estimate(key: str, value: Estimate) -> str:
         return ranged(value, "GPU-h")
     if key != "usd_per_1k_tokens":
         return ranged(value)
-    low, middle, high = (1e3 * usd for usd in (value.low, value.value, value.high))
-    return ranged(Estimate(middle, low, high, "USD", value.source))
+    return ranged(value.times(1e3, "USD"))
 
 
 def _cell(rung: Rung, key: str) -> str:
@@ -134,4 +113,4 @@ def _cell(rung: Rung, key: str) -> str:
         return "no price" if "usd" in key and not rung.note else "–"
     if isinstance(value, Estimate):
         return _estimate(key, value)
-    return COLUMNS[key][1](value)
+    return COLUMNS[key][1](value) if isinstance(value, (int, float)) else str(value)

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
-from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd
+from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd, to_data
 from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
 from twofold.report.figures import percent, ranged, shares, watt_hours
-from twofold.report.lines import DOT, field, heading, stacked, table
+from twofold.report.lines import DOT, field, heading, listed, stacked, table, titled
 from twofold.report.money import more_money_lines
 from twofold.report.money_details import detail_money_lines
 from twofold.report.plan import plan_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import pooling_pieces
-from twofold.report.training import cost_text, storage_text
+from twofold.report.training import cost_text
 
 
 def screen_lines(plan: Plan, spec: str, *, details: bool, money: bool, defaults: bool) -> list[str]:
@@ -38,20 +38,17 @@ def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False)
     """
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
-    blocks += [all_actions_lines(plan, spec)]
+    # Everything that the block DO THIS has room for a part of.
+    pieces = [(each.kind, each.text.replace("SPEC", spec).split(DOT)) for each in plan.actions]
+    if pieces:
+        blocks += [["DO THIS, whole", *(line for kind, texts in pieces for line in field(kind, *texts))]]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
-    blocks += [factor_lines(plan), digest_lines(plan)]
+    digests = [f"{name} {digest[:12]}" for name, digest in to_data(plan.digests).items() if digest]
+    blocks += [factor_lines(plan), heading("MADE FROM", f"twofold {plan.twofold}", *digests)]
     return stacked(blocks)
-
-
-def all_actions_lines(plan: Plan, spec: str) -> list[str]:
-    """Everything that the block DO THIS has room for a part of."""
-    texts = [(each.kind, each.text.replace("SPEC", spec).split(DOT)) for each in plan.actions]
-    lines = [line for kind, pieces in texts for line in field(kind, pieces)]
-    return ["DO THIS, whole", *lines] if lines else []
 
 
 def default_lines(plan: Plan) -> list[str]:
@@ -63,70 +60,81 @@ def default_lines(plan: Plan) -> list[str]:
 
 def factor_lines(plan: Plan) -> list[str]:
     """What is not known, and how far each unknown alone moves a headline: where measuring pays."""
-    rows = [
-        (
-            factor.name.replace("_", " "),
-            f"×{factor.low_factor:.2f} to ×{factor.high_factor:.2f}",
-            _swing(factor.step_swing_fraction),
-            _swing(factor.tpot_swing_fraction),
-        )
-        for factor in plan.factors
-    ]
+
+    def swing(fraction: float | None) -> str:
+        return "–" if fraction is None else f"±{percent(abs(fraction))}"
+
+    lines = listed(
+        plan.factors,
+        ("factor", lambda factor: factor.name.replace("_", " ")),
+        ("range", lambda factor: f"×{factor.low_factor:.2f} to ×{factor.high_factor:.2f}"),
+        (">step", lambda factor: swing(factor.step_swing_fraction)),
+        (">TPOT", lambda factor: swing(factor.tpot_swing_fraction)),
+    )
     title = "80 % ranges of the factors, and what each alone does to time per step and per token"
-    return _titled("UNKNOWNS", title, table(("factor", "range", "step", "TPOT"), rows, numbers=(2, 3)))
-
-
-def digest_lines(plan: Plan) -> list[str]:
-    digests = plan.digests
-    named = {"spec": digests.spec, "catalog": digests.catalog, "constants": digests.constants}
-    named |= {"calibration": digests.calibration} if digests.calibration else {}
-    return heading("MADE FROM", [f"twofold {plan.twofold}", *(f"{k} {v[:12]}" for k, v in named.items())])
-
-
-def _swing(fraction: float | None) -> str:
-    return "–" if fraction is None else f"±{percent(abs(fraction))}"
+    return titled("UNKNOWNS", title, lines)
 
 
 def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
-    yield _titled("MEMORY", f"{run.name}, of one device", _parts(run.memory_parts))
-    yield _titled("FORMATS", f"{run.name}, the same bytes by number format", _parts(run.memory_by_format))
-    yield _titled("STEP", run.name, _parts(run.step_parts))
+    yield titled("MEMORY", f"{run.name}, of one device", _parts(run.memory_parts))
+    yield titled("FORMATS", f"{run.name}, the same bytes by number format", _parts(run.memory_by_format))
+    yield titled("STEP", run.name, _parts(run.step_parts))
     gains = [f"20 % more {bound.resource} gains {percent(bound.gain_fraction)}" for bound in run.bounds]
-    yield heading("BOUNDS", [f"{run.name}: {gains[0]}", *gains[1:]]) if gains else []
-    files = storage_text(run.run.checkpoints)
-    yield heading("FILES", [f"{run.name}: {files}"]) if files else []
-    yield _titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", _front(run))
-    yield _titled("SCALING", run.name, _scaling(run))
-    yield _titled("TENANCY", run.name, _tenancy(run))
-    yield heading("ENERGY", [f"{run.name} {watt_hours(run.run.energy_j)}", *_carbon(run.run.carbon_gco2)])
+    yield heading("BOUNDS", f"{run.name}: {gains[0]}", *gains[1:]) if gains else []
+    saved = run.run.checkpoints
+    if saved.storage_bytes_per_s is not None:
+        rate = f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"
+        yield heading("FILES", f"{run.name}: {rate}")
+    front = listed(
+        run.front,
+        ("layout" if run.layout else "machines", lambda point: point.what),
+        (">devices", lambda point: f"{point.accelerator_count:,}"),
+        (">time", lambda point: format_seconds(point.wall_s)),
+        (">cost", lambda point: "no price" if point.cost_usd is None else format_usd(point.cost_usd)),
+        ("", lambda point: "" if point.feasible else "misses"),
+    )
+    yield titled("FRONT", f"{run.name}: nothing beats these in time, cost and size", front)
+    scaling = listed(
+        run.scaling,
+        (">devices", lambda point: f"{point.accelerator_count:,}"),
+        ("step", lambda point: ranged(point.step_s)),
+        ("efficiency", lambda point: ranged(point.efficiency_fraction)),
+    )
+    yield titled("SCALING", run.name, scaling)
+    tenancy = listed(
+        run.tenancy,
+        ("machines", lambda one: one.name),
+        (">overhead", lambda one: percent(one.overhead_fraction)),
+        ("step", lambda one: ranged(one.step_s)),
+        ("cost", lambda one: cost_text(one.cost_usd)),
+    )
+    yield titled("TENANCY", run.name, tenancy)
+    yield heading("ENERGY", f"{run.name} {watt_hours(run.run.energy_j)}", _carbon(run.run.carbon_gco2))
     yield _losers(run.name, run.losers)
 
 
 def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
-    yield _titled("MEMORY", f"{service.name}, of one device", _parts(service.memory_parts))
-    yield _titled("LATENCY", f"{service.name}, at the peak", _latency(service.classes))
+    yield titled("MEMORY", f"{service.name}, of one device", _parts(service.memory_parts))
+    yield titled("LATENCY", f"{service.name}, at the peak", _latency(service.classes))
     for one in service.classes:
-        yield _titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
+        yield titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
     pooling = ": ".join([service.name, *pooling_pieces(service)])
-    yield _titled("POOLS", pooling, _pools(service.classes))
+    yield titled("POOLS", pooling, _pools(service.classes))
     start = [f"{part.name} {ranged(part.value)}" for part in service.cold_start_parts]
     if service.cold_start_s:
-        yield heading("COLD START", [f"{service.name} {ranged(service.cold_start_s)}", *start])
+        yield heading("COLD START", f"{service.name} {ranged(service.cold_start_s)}", *start)
     if service.kv_bytes_per_token is not None:
-        yield heading("CACHE", [f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token"])
+        yield heading("CACHE", f"{service.name}: {format_bytes(service.kv_bytes_per_token)} per token")
     if service.all_to_all_bytes_per_token:
         sent = format_bytes(service.all_to_all_bytes_per_token)
-        yield heading("NETWORK", [f"expert parallelism sends {sent} per token through all layers"])
-    energy = [f"{service.name}, in a year: {watt_hours(service.energy_j_per_year)}"]
-    energy += _carbon(service.carbon_gco2_per_year)
-    energy += [ranged(service.output_tokens_per_j)] if service.output_tokens_per_j else []
-    yield heading("ENERGY", energy)
+        yield heading("NETWORK", f"expert parallelism sends {sent} per token through all layers")
+    yield heading(
+        "ENERGY",
+        f"{service.name}, in a year: {watt_hours(service.energy_j_per_year)}",
+        _carbon(service.carbon_gco2_per_year),
+        ranged(service.output_tokens_per_j) if service.output_tokens_per_j else "",
+    )
     yield _losers(service.name, service.losers)
-
-
-def _titled(label: str, title: str, rows: list[str]) -> list[str]:
-    """A heading above the rows of a table; nothing where there is only the table's head."""
-    return [*heading(label, [title]), *rows] if len(rows) > 1 else []
 
 
 def _parts(parts: Sequence[Part]) -> list[str]:
@@ -139,37 +147,6 @@ def _parts(parts: Sequence[Part]) -> list[str]:
     return table(("part", "", "share"), rows, numbers=(2,))
 
 
-def _front(run: TrainingPlan) -> list[str]:
-    rows = [
-        (
-            point.what,
-            f"{point.accelerator_count:,}",
-            format_seconds(point.wall_s),
-            "no price" if point.cost_usd is None else format_usd(point.cost_usd),
-            "" if point.feasible else "misses",
-        )
-        for point in run.front
-    ]
-    what = "layout" if run.layout else "machines"
-    return table((what, "devices", "time", "cost", ""), rows, numbers=(1, 2, 3))
-
-
-def _scaling(run: TrainingPlan) -> list[str]:
-    rows = [
-        (f"{point.accelerator_count:,}", ranged(point.step_s), ranged(point.efficiency_fraction))
-        for point in run.scaling
-    ]
-    return table(("devices", "step", "efficiency"), rows, numbers=(0,))
-
-
-def _tenancy(run: TrainingPlan) -> list[str]:
-    rows = [
-        (one.name, percent(one.overhead_fraction), ranged(one.step_s), cost_text(one.cost_usd))
-        for one in run.tenancy
-    ]
-    return table(("machines", "overhead", "step", "cost"), rows, numbers=(1,))
-
-
 def _latency(classes: Sequence[ClassPlan]) -> list[str]:
     """TTFT, TPOT and end to end of every class, at three percentiles."""
     rows = []
@@ -177,35 +154,30 @@ def _latency(classes: Sequence[ClassPlan]) -> list[str]:
         for metric, name in METRICS.items():
             found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in QUANTILES]
             if any(found):
-                rows.append((one.name, name, *(ranged(cell) if cell else "–" for cell in found)))
+                rows.append((one.name, name, *map(ranged, found)))
     return table(("class", "", *QUANTILES), rows)
 
 
 def _pools(classes: Sequence[ClassPlan]) -> list[str]:
-    rows = [
-        (
-            one.name,
-            format_si(one.rate_per_s, "1/s"),
-            format_si(one.peak_per_s, "1/s"),
-            _count(one.input_tokens),
-            _count(one.output_tokens),
-            f"{one.replica_count}",
-            ranged(one.rate_per_replica_per_s),
-            "–" if one.knee_per_s is None else format_si(one.knee_per_s, "1/s"),
-        )
-        for one in classes
-    ]
-    columns = ("class", "mean", "peak", "tokens in", "out", "replicas", "one replica serves", "knee")
-    return table(columns, rows, numbers=(1, 2, 3, 4, 5, 7))
+    def count(number: float | None) -> str:
+        return "–" if number is None else f"{number:,.0f}"
 
-
-def _count(number: float | None) -> str:
-    return "–" if number is None else f"{number:,.0f}"
+    return listed(
+        classes,
+        ("class", lambda one: one.name),
+        (">mean", lambda one: format_si(one.rate_per_s, "1/s")),
+        (">peak", lambda one: format_si(one.peak_per_s, "1/s")),
+        (">tokens in", lambda one: count(one.input_tokens)),
+        (">out", lambda one: count(one.output_tokens)),
+        (">replicas", lambda one: f"{one.replica_count}"),
+        ("one replica serves", lambda one: ranged(one.rate_per_replica_per_s)),
+        (">knee", lambda one: "–" if one.knee_per_s is None else format_si(one.knee_per_s, "1/s")),
+    )
 
 
 def _losers(name: str, losers: Sequence[Loser]) -> list[str]:
-    return _titled("LOST", name, table(("what", "why"), [(loser.what, loser.why) for loser in losers]))
+    return titled("LOST", name, table(("what", "why"), [(loser.what, loser.why) for loser in losers]))
 
 
-def _carbon(carbon: Estimate | None) -> list[str]:
-    return [f"carbon {ranged(carbon)}"] if carbon else []
+def _carbon(carbon: Estimate | None) -> str:
+    return f"carbon {ranged(carbon)}" if carbon else ""

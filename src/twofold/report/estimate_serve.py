@@ -2,33 +2,33 @@
 
 from twofold.answer import ServingEstimate
 from twofold.contracts import METRICS, QUANTILES
-from twofold.core import Estimate, format_bytes, format_count, format_memory, format_si
-from twofold.report.figures import apportioned, percent, ranged, shares
-from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
-from twofold.report.training import bound_pieces, machine_text, model_text, note_lines, price_pieces
-
-GIB = 2.0**30
+from twofold.core import format_bytes, format_count, format_memory, format_seconds
+from twofold.report.figures import percent, ranged, shares
+from twofold.report.lines import DOT, both_ends, field, listed, stacked, table, titled
+from twofold.report.training import (
+    bound_pieces,
+    machine_text,
+    memory_texts,
+    model_text,
+    note_lines,
+    price_pieces,
+)
 
 
 def serve_lines(answer: ServingEstimate) -> list[str]:
     """The answer in at most 100 columns."""
+    model = model_text(answer.model, answer.parameters)
+    tokens = f"{answer.input_tokens:,.0f} tok in, {answer.output_tokens:,.0f} tok out"
     blocks = [
         [
-            *both_ends(
-                f"{model_text(answer.model, answer.parameters)}{DOT}serving", machine_text(answer.machine)
-            ),
+            *both_ends(f"{model}{DOT}serving", machine_text(answer.machine)),
             *field(
                 "replica",
-                [
-                    *answer.replica.text.split(DOT),
-                    f"maths in {answer.compute_format}",
-                    answer.replica.engine or "",
-                ],
+                *answer.replica.text.split(DOT),
+                f"maths in {answer.compute_format}",
+                answer.replica.engine or "",
             ),
-            *field(
-                "load",
-                [answer.load, f"{answer.input_tokens:,.0f} tok in, {answer.output_tokens:,.0f} tok out"],
-            ),
+            *field("load", answer.load, tokens),
             *_memory(answer),
             *_cache(answer),
         ],
@@ -45,30 +45,24 @@ def serve_lines(answer: ServingEstimate) -> list[str]:
 
 def _memory(answer: ServingEstimate) -> list[str]:
     """One device by part, adding up to all it has; then the weights of the whole model."""
-    texts = apportioned([part.value.value / GIB for part in answer.memory_parts], 1)
-    parts = [f"{part.name} {text}" for part, text in zip(answer.memory_parts, texts, strict=True)]
+    parts = memory_texts(answer.memory_parts)
     scales = f", {format_bytes(answer.scales_bytes)} of it scales" if answer.scales_bytes else ""
     return [
-        *field("memory", [f"{format_memory(answer.memory_capacity_bytes)} per device", *parts]),
-        *field("", [f"weights of the whole model {format_bytes(answer.weights_bytes)}{scales}"]),
+        *field("memory", f"{format_memory(answer.memory_capacity_bytes)} per device", *parts),
+        *field("", f"weights of the whole model {format_bytes(answer.weights_bytes)}{scales}"),
     ]
 
 
 def _cache(answer: ServingEstimate) -> list[str]:
-    held, clients = answer.max_sequences, answer.client_count
-    together = (
-        f"{format_bytes(clients * answer.kv_bytes_per_sequence)} for all {clients:,}" if clients else ""
-    )
+    each, clients = answer.kv_bytes_per_sequence, answer.client_count
     return field(
         "KV cache",
-        [
-            f"{answer.kv_bytes_per_token:,.0f} B per token",
-            f"{format_bytes(answer.kv_bytes_per_sequence)} per request",
-            *([together] if together else []),
-            f"room for {ranged(held, 'requests')} at once",
-            f"{percent(answer.kv_fraction)} full at this load",
-            f"a full replica is limited by {answer.batch_limit}",
-        ],
+        f"{answer.kv_bytes_per_token:,.0f} B per token",
+        f"{format_bytes(each)} per request",
+        f"{format_bytes(clients * each)} for all {clients:,}" if clients else "",
+        f"room for {ranged(answer.max_sequences, 'requests')} at once",
+        f"{percent(answer.kv_fraction)} full at this load",
+        f"a full replica is limited by {answer.batch_limit}",
     )
 
 
@@ -77,114 +71,92 @@ def _latency(answer: ServingEstimate) -> list[str]:
         (name, *(ranged(answer.percentiles[f"{metric}_{q}"]) for q in QUANTILES))
         for metric, name in {**METRICS, "e2e": "end to end"}.items()
     ]
-    budget = [(part.name, part.value.value) for part in answer.latency_budget]
-    total = sum(value for _, value in budget)
-    parts = [f"{name} {format_si(value, 's')}" for name, value in budget]
-    whole = Estimate(total, total, total, "s", answer.latency_budget[-1].value.source)
+    parts = [f"{part.name} {format_seconds(part.value.value)}" for part in answer.latency_budget]
+    total_s = sum(part.value.value for part in answer.latency_budget)
     return [
         *table(("latency", *QUANTILES), rows),
-        *field("budget", [*parts, f"= {format_si(whole.value, 's')} on average"]),
-        *field("a step", [ranged(answer.step_s), f"{answer.batch_sequences:,.0f} requests decode together"]),
-        *field("", shares([(part.name, part.value.value) for part in answer.step_parts])),
+        *field("budget", *parts, f"= {format_seconds(total_s)} on average"),
+        *field("a step", ranged(answer.step_s), f"{answer.batch_sequences:,.0f} requests decode together"),
+        *field("", *shares([(part.name, part.value.value) for part in answer.step_parts])),
     ]
 
 
 def _rates(answer: ServingEstimate) -> list[str]:
-    cost = answer.usd_per_1k_output_tokens
-    each = answer.communication_bytes_per_token
-    sent = [f"each device sends {format_bytes(each)} per token" if each else "nothing leaves a device"]
-    if answer.all_to_all_bytes_per_token:
-        exchanged = format_bytes(answer.all_to_all_bytes_per_token)
-        sent.append(f"all-to-all between experts {exchanged} per token through all layers")
+    cost, price = answer.usd_per_1k_output_tokens, answer.machine.price
+    each, exchanged = answer.communication_bytes_per_token, answer.all_to_all_bytes_per_token
     starting = [f"{part.name} {ranged(part.value)}" for part in answer.cold_start_parts]
     return [
         *field(
             "output",
-            [
-                f"{ranged(answer.output_tokens_per_s)}",
-                f"{ranged(answer.output_tokens_per_s_per_accelerator)} per device",
-                f"{ranged(answer.requests_per_s)}",
-            ],
+            f"{ranged(answer.output_tokens_per_s)}",
+            f"{ranged(answer.output_tokens_per_s_per_accelerator)} per device",
+            f"{ranged(answer.requests_per_s)}",
         ),
-        *field("", [f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {ranged(answer.power_w)}"]),
-        *field("cost", [f"{ranged(cost)} per 1k output tokens" if cost else "no price"]),
-        *field("", price_pieces(answer.machine.price) if answer.machine.price else []),
-        *field("cold start", [ranged(answer.cold_start_s), *starting]),
-        *field("network", sent),
-        *field("bound by", bound_pieces(answer.bounds)),
+        *field("", f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {ranged(answer.power_w)}"),
+        *field("cost", f"{ranged(cost)} per 1k output tokens" if cost else "no price"),
+        *field("", *(price_pieces(price) if price else [])),
+        *field("cold start", ranged(answer.cold_start_s), *starting),
+        *field(
+            "network",
+            f"each device sends {format_bytes(each)} per token" if each else "nothing leaves a device",
+            f"all-to-all between experts {format_bytes(exchanged)} per token through all layers"
+            if exchanged
+            else "",
+        ),
+        *field("bound by", *bound_pieces(answer.bounds)),
     ]
 
 
 def _formats(answer: ServingEstimate) -> list[str]:
-    rows = [
-        (
-            row.weights_format,
-            "yes" if row.supported else "no",
-            format_bytes(row.weights_bytes),
-            format_bytes(row.scales_bytes) if row.scales_bytes else "–",
-            "–" if row.max_sequences is None else format_count(row.max_sequences),
-            _or_dash(row.tpot_s),
-            _or_dash(row.output_tokens_per_s),
-            _or_dash(row.usd_per_1k_output_tokens),
-        )
-        for row in answer.formats
-    ]
-    if not rows:
-        return []
+    lines = listed(
+        answer.formats,
+        ("format", lambda row: row.weights_format),
+        ("native", lambda row: "yes" if row.supported else "no"),
+        (">weights", lambda row: format_bytes(row.weights_bytes)),
+        (">scales", lambda row: format_bytes(row.scales_bytes) if row.scales_bytes else "–"),
+        (">requests", lambda row: "–" if row.max_sequences is None else format_count(row.max_sequences)),
+        ("TPOT p50", lambda row: ranged(row.tpot_s)),
+        ("output", lambda row: ranged(row.output_tokens_per_s)),
+        ("$/1k tok", lambda row: ranged(row.usd_per_1k_output_tokens)),
+    )
     notes = [f"{row.weights_format}: {row.note}" for row in answer.formats if row.note]
-    headings = ("format", "native", "weights", "scales", "requests", "TPOT p50", "output", "$/1k tok")
-    return [
-        *heading("FORMATS", ["each in its fastest layout at this load"]),
-        *table(headings, rows, numbers=(2, 3, 4)),
-        *(line for note in notes for line in field("", [note])),
-    ]
+    lines += [line for note in notes for line in field("", note)]
+    return titled("FORMATS", "each in its fastest layout at this load", lines)
 
 
 def _layouts(answer: ServingEstimate) -> list[str]:
-    rows = [
-        (
-            f"{row.tp}",
-            f"{row.pp}",
-            f"{row.ep}",
-            f"{row.dp}",
-            format_count(row.max_sequences) if row.fits else "does not fit",
-            _or_dash(row.ttft_s),
-            _or_dash(row.tpot_s),
-            _or_dash(row.output_tokens_per_s),
-            format_bytes(row.communication_bytes_per_token),
-        )
-        for row in answer.layouts
-    ]
-    if not rows:
-        return []
-    headings = ("TP", "PP", "EP", "DP", "requests", "TTFT p95", "TPOT p50", "output", "sent/token")
-    return [*heading("LAYOUTS", ["fastest answer first"]), *table(headings, rows, numbers=(0, 1, 2, 3, 4, 8))]
+    lines = listed(
+        answer.layouts,
+        (">TP", lambda row: f"{row.tp}"),
+        (">PP", lambda row: f"{row.pp}"),
+        (">EP", lambda row: f"{row.ep}"),
+        (">DP", lambda row: f"{row.dp}"),
+        (">requests", lambda row: format_count(row.max_sequences) if row.fits else "does not fit"),
+        ("TTFT p95", lambda row: ranged(row.ttft_s)),
+        ("TPOT p50", lambda row: ranged(row.tpot_s)),
+        ("output", lambda row: ranged(row.output_tokens_per_s)),
+        (">sent/token", lambda row: format_bytes(row.communication_bytes_per_token)),
+    )
+    return titled("LAYOUTS", "fastest answer first", lines)
 
 
 def _switches(answer: ServingEstimate) -> list[str]:
     rows = [(row.name, format_count(row.max_sequences), f"×{row.ratio:.2f}") for row in answer.switches]
-    titled = heading("KV CACHE", ["requests at once with each way of keeping it, switched on by itself"])
-    return [*titled, *table(("cache", "requests", ""), rows, numbers=(1, 2))] if rows else []
+    lines = table(("cache", "requests", ""), rows, numbers=(1, 2))
+    return titled("KV CACHE", "requests at once with each way of keeping it, switched on by itself", lines)
 
 
 def _replicas(answer: ServingEstimate) -> list[str]:
-    rows = [
-        (
-            f"{row.replica_count:,}",
-            f"{row.accelerator_count:,}",
-            ranged(row.requests_per_s),
-            ranged(row.output_tokens_per_s),
-            percent(row.efficiency_fraction),
-        )
-        for row in answer.replicas
-    ]
-    if not rows:
+    if not answer.replicas:
         return []
+    lines = listed(
+        answer.replicas,
+        (">replicas", lambda row: f"{row.replica_count:,}"),
+        (">devices", lambda row: f"{row.accelerator_count:,}"),
+        ("requests", lambda row: ranged(row.requests_per_s)),
+        ("output", lambda row: ranged(row.output_tokens_per_s)),
+        (">efficiency", lambda row: percent(row.efficiency_fraction)),
+    )
     last = answer.replicas[-1]
     note = f"{last.replica_count:,} replicas keep {percent(last.efficiency_fraction)} of as many times one"
-    headings = ("replicas", "devices", "requests", "output", "efficiency")
-    return [*heading("REPLICAS", [note]), *table(headings, rows, numbers=(0, 1, 4))]
-
-
-def _or_dash(estimate: Estimate | None) -> str:
-    return ranged(estimate) if estimate else "–"
+    return titled("REPLICAS", note, lines)

@@ -1,6 +1,8 @@
 """The screens of `estimate`: a training step, a collective, a fleet's FLOPs, a roofline drawn as text."""
 
+from dataclasses import replace
 from math import floor, log10
+from string import ascii_lowercase as LETTERS
 
 from twofold.answer import (
     CollectiveEstimate,
@@ -18,11 +20,10 @@ from twofold.core import (
     format_seconds,
     format_si,
     format_usd,
-    format_usd_per_h,
 )
 from twofold.report.estimate_serve import serve_lines
 from twofold.report.figures import hours_unit, percent, ranged, shares, summed, watt_hours
-from twofold.report.lines import DOT, WIDTH, both_ends, field, stacked, table
+from twofold.report.lines import DOT, WIDTH, both_ends, field, listed, stacked
 from twofold.report.training import (
     bound_pieces,
     cost_text,
@@ -31,6 +32,7 @@ from twofold.report.training import (
     model_text,
     note_lines,
     price_pieces,
+    wall_text,
 )
 
 KIND = {"pretrain": "training", "finetune": "full fine-tune", "lora": "LoRA"}
@@ -61,12 +63,12 @@ def train_lines(answer: TrainingEstimate) -> list[str]:
     blocks = [
         [
             *both_ends(f"{model_text(answer.model, answer.parameters)}{DOT}{KIND[answer.kind]}", machines),
-            *field("layout", [*answer.layout.text.split(DOT), answer.precision, answer.framework]),
+            *field("layout", *answer.layout.text.split(DOT), answer.precision, answer.framework),
             *_step(answer),
-            *memory_lines(answer.memory_bytes, answer.memory_parts, answer.memory_capacity_bytes),
-            *field("formats", [f"{p.name} {format_memory(p.value.value)}" for p in answer.memory_by_format]),
-            *field("bound by", bound_pieces(answer.bounds)),
-            *field("tried", [f"{answer.valid_layouts:,} valid layouts", *_rejected(answer)]),
+            *memory_lines(answer),
+            *field("formats", *[f"{p.name} {format_memory(p.value.value)}" for p in answer.memory_by_format]),
+            *field("bound by", *bound_pieces(answer.bounds)),
+            *field("tried", f"{answer.valid_layouts:,} valid layouts", *_rejected(answer)),
         ],
         _layouts(answer),
         _run(answer.run, answer) if answer.run else [],
@@ -87,17 +89,15 @@ def _step(answer: TrainingEstimate) -> list[str]:
     more = answer.hardware_flops / answer.model_flops - 1
     flops = f"{format_si(answer.model_flops, 'FLOP')} of the model"
     return [
-        *field("step", [f"{ranged(answer.step_s)} for {each}", f"MFU {ranged(answer.mfu_fraction)}"]),
-        *field("", shares([(part.name, part.value.value) for part in answer.step_parts])),
+        *field("step", f"{ranged(answer.step_s)} for {each}", f"MFU {ranged(answer.mfu_fraction)}"),
+        *field("", *shares([(part.name, part.value.value) for part in answer.step_parts])),
         *field(
             "",
-            [
-                f"exposed communication {ranged(answer.communication_exposed_s)}, "
-                f"{percent(answer.communication_exposed_fraction)} of the step",
-                f"{ranged(answer.tokens_per_s)}",
-            ],
+            f"exposed communication {ranged(answer.communication_exposed_s)}, "
+            f"{percent(answer.communication_exposed_fraction)} of the step",
+            f"{ranged(answer.tokens_per_s)}",
         ),
-        *field("work", [flops, f"recomputation adds {percent(more)}" if more else "nothing recomputed"]),
+        *field("work", flops, f"recomputation adds {percent(more)}" if more else "nothing recomputed"),
     ]
 
 
@@ -115,17 +115,14 @@ def _rejected(answer: TrainingEstimate) -> list[str]:
 def _layouts(answer: TrainingEstimate) -> list[str]:
     if not answer.layouts:
         return []
-    rows = [
-        (
-            f"{at}",
-            row.text,
-            ranged(row.step_s),
-            format_memory(row.memory_bytes.value),
-            percent(row.communication_exposed_fraction),
-        )
-        for at, row in enumerate(answer.layouts, 1)
-    ]
-    return table(("", "layout, fastest first", "step", "memory", "exposed"), rows, numbers=(0, 3, 4))
+    return listed(
+        list(enumerate(answer.layouts, 1)),
+        (">", lambda row: f"{row[0]}"),
+        ("layout, fastest first", lambda row: row[1].text),
+        ("step", lambda row: ranged(row[1].step_s)),
+        (">memory", lambda row: format_memory(row[1].memory_bytes.value)),
+        (">exposed", lambda row: percent(row[1].communication_exposed_fraction)),
+    )
 
 
 def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
@@ -134,80 +131,67 @@ def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
     assert run.tokens and run.flops and run.data_bytes_per_s is not None
     assert saved.size_bytes is not None and saved.write_bytes_per_s is not None
     assert saved.storage_bytes_per_s is not None
-    base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
-    base.append(("failures", run.failure_s.value))
     return [
         *both_ends(f"RUN       {format_si(run.tokens, 'tok')}, {run.steps:,} steps", cost_text(run.cost_usd)),
-        *field("time", [summed(base, run.wall_s), f"goodput {ranged(run.goodput_fraction)}"]),
+        *field("time", wall_text(run), f"goodput {ranged(run.goodput_fraction)}"),
         *field("devices", _hours(run, hours_unit(answer.machine.accelerator))),
-        *field("work", [f"{run.flops:.3g} FLOP of the model"]),
-        *field("failures", [f"{ranged(run.interruptions, 'interruptions')}"]),
+        *field("work", f"{run.flops:.3g} FLOP of the model"),
+        *field("failures", f"{ranged(run.interruptions, 'interruptions')}"),
         *field(
             "checkpoint",
-            [
-                f"{size_text(saved.size_bytes)} every {ranged(saved.interval_s)}",
-                f"{format_si(saved.write_bytes_per_s, 'B/s')} to write it in {format_seconds(saved.write_s)}",
-            ],
+            f"{size_text(saved.size_bytes)} every {ranged(saved.interval_s)}",
+            f"{format_si(saved.write_bytes_per_s, 'B/s')} to write it in {format_seconds(saved.write_s)}",
         ),
         *field(
             "storage",
-            [
-                f"{format_si(saved.storage_bytes_per_s, 'B/s')}, set by the {saved.storage_term}",
-                f"data {format_bytes(run.data_bytes_per_s)}/s",
-            ],
+            f"{format_si(saved.storage_bytes_per_s, 'B/s')}, set by the {saved.storage_term}",
+            f"data {format_bytes(run.data_bytes_per_s)}/s",
         ),
-        *field("price", price_pieces(answer.machine.price)),
-        *field("energy", [f"accelerators draw {watt_hours(run.energy_j)}"]),
+        *field("price", *price_pieces(answer.machine.price)),
+        *field("energy", f"accelerators draw {watt_hours(run.energy_j)}"),
     ]
 
 
-def _hours(run: RunEstimate, unit: str) -> list[str]:
+def _hours(run: RunEstimate, unit: str) -> str:
     """Accelerator-hours of the run, and of each cause that hours are kept for: they add up."""
     if not run.headroom:
-        return [ranged(run.accelerator_h, unit), "no headroom asked"]
-    total = run.accelerator_h
-    parts = [(f"{part.name}", part.value.value) for part in run.headroom]
-    return [summed(parts, type(total)(total.value, total.low, total.high, unit, total.source))]
+        return f"{ranged(run.accelerator_h, unit)}{DOT}no headroom asked"
+    parts = [(part.name, part.value.value) for part in run.headroom]
+    return summed(parts, replace(run.accelerator_h, unit=unit))
 
 
 def collective_lines(answer: CollectiveEstimate) -> list[str]:
     """Time on an idle network beside the ring formula's, and the tail that jitter makes."""
+    what = f"{answer.operation} of {format_bytes(answer.payload_bytes)} among {answer.rank_count:,} ranks"
     ring = f"{answer.formula} = {format_seconds(answer.ring_s)}"
     against = answer.ring_difference_fraction
     signed = f"{100 * against:+.2g} %" if abs(against) >= 5e-4 else "0.0 %"
     tail = [f"{name} {ranged(value)}" for name, value in answer.tail_s.items()]
     return [
-        *both_ends(
-            f"{answer.operation} of {format_bytes(answer.payload_bytes)} among {answer.rank_count:,} ranks",
-            f"{machine_text(answer.machine)}{DOT}{answer.machine.fabric}",
-        ),
-        *field("idle", [ranged(answer.idle_s), f"{format_si(answer.bus_bytes_per_s, 'B/s')} on each link"]),
-        *field("ring", [ring, f"idle takes {signed} against it"]),
-        *field("jitter", [f"{percent(answer.jitter_fraction)} of one rank, all wait for the slowest", *tail]),
+        *both_ends(what, f"{machine_text(answer.machine)}{DOT}{answer.machine.fabric}"),
+        *field("idle", ranged(answer.idle_s), f"{format_si(answer.bus_bytes_per_s, 'B/s')} on each link"),
+        *field("ring", ring, f"idle takes {signed} against it"),
+        *field("jitter", f"{percent(answer.jitter_fraction)} of one rank, all wait for the slowest", *tail),
         *note_lines(answer.warnings),
     ]
 
 
 def compute_lines(answer: ComputeEstimate) -> list[str]:
     """FLOPs, accelerator-hours and the price that a spend allows."""
-    work = [f"{answer.flops:.3g} FLOP"]
-    if answer.tokens:
-        work.append(f"trains {answer.model} on {format_si(answer.tokens, 'tok')}")
-    money = []
+    trains = f"trains {answer.model} on {format_si(answer.tokens, 'tok')}" if answer.tokens else ""
+    spend = ""
     if answer.usd_per_accelerator_h is not None and answer.spend_usd is not None:
-        money.append(
-            f"{format_usd_per_h(answer.usd_per_accelerator_h)} each meets {format_usd(answer.spend_usd)}"
-        )
-    money.append(f"at the usual price {ranged(answer.cost_usd)}" if answer.cost_usd else "no price")
+        spend = f"${answer.usd_per_accelerator_h:,.2f}/h each meets {format_usd(answer.spend_usd)}"
+    usual = f"at the usual price {ranged(answer.cost_usd)}" if answer.cost_usd else "no price"
     peak = f"{format_si(answer.peak_flops_per_s, 'FLOP/s')} peak each"
     unit = hours_unit(answer.machine.accelerator)
     return [
         *both_ends(f"{machine_text(answer.machine)} for {format_seconds(answer.duration_s)}", peak),
-        *field("work", [*work, f"at an MFU of {percent(answer.mfu_fraction)}"]),
-        *field("devices", [f"{answer.machine.accelerator_count:,}", format_si(answer.accelerator_h, unit)]),
-        *field("money", money),
-        *field("price", price_pieces(answer.machine.price)),
-        *field("energy", [f"{watt_hours(exact(answer.energy_j, 'J'))}, accelerators at their power limit"]),
+        *field("work", f"{answer.flops:.3g} FLOP", trains, f"at an MFU of {percent(answer.mfu_fraction)}"),
+        *field("devices", f"{answer.machine.accelerator_count:,}", format_si(answer.accelerator_h, unit)),
+        *field("money", spend, usual),
+        *field("price", *price_pieces(answer.machine.price)),
+        *field("energy", f"{watt_hours(exact(answer.energy_j, 'J'))}, accelerators at their power limit"),
         *note_lines(answer.warnings),
     ]
 
@@ -216,28 +200,24 @@ def roofline_lines(answer: RooflineEstimate) -> list[str]:
     """Ridges, the points of training, prefill and decode, and both drawn on logarithmic axes."""
     peak, rate = format_si(answer.peak_flops_per_s, "FLOP/s"), format_si(answer.memory_bytes_per_s, "B/s")
     ridges = [f"{name} {ridge:,.0f}" for name, ridge in answer.ridges.items()]
-    rows = [
-        (
-            chr(ord("a") + at),
-            point.name,
-            f"{point.flops_per_byte:,.1f}",
-            format_si(point.flops_per_s, "FLOP/s"),
-            percent(point.flops_per_s / answer.peak_flops_per_s),
-            point.bound,
-        )
-        for at, point in enumerate(answer.points)
-    ]
-    headings = ("", "work", "FLOP/B", "at most", "of peak", "bound by")
+    device = f"{answer.accelerator}{DOT}{peak}{DOT}{rate}"
+    points = listed(
+        list(zip(LETTERS, answer.points, strict=False)),
+        ("", lambda row: row[0]),
+        ("work", lambda row: row[1].name),
+        (">FLOP/B", lambda row: f"{row[1].flops_per_byte:,.1f}"),
+        (">at most", lambda row: format_si(row[1].flops_per_s, "FLOP/s")),
+        (">of peak", lambda row: percent(row[1].flops_per_s / answer.peak_flops_per_s)),
+        ("bound by", lambda row: row[1].bound),
+    )
     return [
-        *both_ends(
-            f"{answer.model} in {answer.weights_format}", f"{answer.accelerator}{DOT}{peak}{DOT}{rate}"
-        ),
-        *field("ridge", [f"{answer.ridge_flops_per_byte:,.0f} FLOP/B: above it compute binds"]),
-        *field("", [f"by format: {ridges[0]}", *ridges[1:], "FLOP/B"]),
+        *both_ends(f"{answer.model} in {answer.weights_format}", device),
+        *field("ridge", f"{answer.ridge_flops_per_byte:,.0f} FLOP/B: above it compute binds"),
+        *field("", f"by format: {ridges[0]}", *ridges[1:], "FLOP/B"),
         "",
         *plot(answer, WIDTH),
         "",
-        *table(headings, rows, numbers=(2, 3, 4)),
+        *points,
     ]
 
 
@@ -261,17 +241,11 @@ def plot(answer: RooflineEstimate, width: int) -> list[str]:
         rises = intensity < answer.ridge_flops_per_byte
         roof = min(answer.peak_flops_per_s, intensity * answer.memory_bytes_per_s)
         grid[row(roof)][at] = "╱" if rises else "─"
-    for at, point in enumerate(answer.points):
+    for letter, point in zip(LETTERS, answer.points, strict=False):
         # Points that would hide one another stand side by side.
-        place = next(
-            (
-                c
-                for c in range(column(point.flops_per_byte), columns)
-                if not grid[row(point.flops_per_s)][c].isalpha()
-            ),
-            columns - 1,
-        )
-        grid[row(point.flops_per_s)][place] = chr(ord("a") + at)
+        cells, first = grid[row(point.flops_per_s)], column(point.flops_per_byte)
+        place = next((c for c in range(first, columns) if not cells[c].isalpha()), columns - 1)
+        cells[place] = letter
     labels = {
         0: format_si(answer.peak_flops_per_s, "FLOP/s"),
         PLOT_ROWS - 1: format_si(10.0**bottom, "FLOP/s"),

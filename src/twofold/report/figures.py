@@ -18,12 +18,16 @@ LETTERS = MappingProxyType(
 )
 
 
-def ranged(estimate: Estimate, unit: str = "") -> str:
+def ranged(estimate: Estimate | None, unit: str = "") -> str:
     """`8.6 s [7.9–9.5] f`; without brackets when it is exact. `unit` shows the same number on another scale.
+
+    What is absent is a dash.
 
     >>> ranged(Estimate(8.6, 7.9, 9.5, "s")), ranged(Estimate(4.0, 4.0, 4.0, "s"))
     ('8.6 s [7.9–9.5] f', '4 s f')
     """
+    if estimate is None:
+        return "–"
     shown = Estimate(estimate.value, estimate.low, estimate.high, unit or estimate.unit, estimate.source)
     if shown.low == shown.high:
         return f"{format_si(shown.value, shown.unit)} {shown.source}"

@@ -1,37 +1,42 @@
 """Text on a screen of fixed width: fields that wrap between their pieces, and tables. No numbers here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap
+from typing import TypeVar
 
 WIDTH = 100
 INDENT = 13  # where the text of a field begins
 DOT = " · "
+Row = TypeVar("Row")
 TIED = "\N{NO-BREAK SPACE}"
 
 
-def field(label: str, pieces: Iterable[str], *, separator: str = DOT) -> list[str]:
+def field(label: str, *pieces: str, separator: str = DOT) -> list[str]:
     """`  label      piece · piece`, broken between pieces; a piece wider than the screen at its spaces.
 
-    >>> field("layout", ["TP 8", "PP 4"])
-    ['  layout     TP 8 · PP 4']
+    Empty pieces are left out, and a field that has no others.
+
+    >>> field("layout", "TP 8", "", "PP 4"), field("price", "")
+    (['  layout     TP 8 · PP 4'], [])
     """
-    return _hung(f"  {label}", pieces, separator)
+    return heading(f"  {label}", *pieces, separator=separator)
 
 
-def heading(label: str, pieces: Iterable[str], *, separator: str = DOT) -> list[str]:
+def heading(head: str, *pieces: str, separator: str = DOT) -> list[str]:
     """A field whose label stands at the margin."""
-    return _hung(label, pieces, separator)
-
-
-def _hung(head: str, pieces: Iterable[str], separator: str) -> list[str]:
     room = WIDTH - INDENT
     lines: list[str] = []
-    for part in (part for piece in pieces for part in _fitting(piece, room)):
+    for part in (part for piece in pieces if piece for part in _fitting(piece, room)):
         joined = f"{lines[-1]}{separator}{part}" if lines else part
         lines = [*lines[:-1], joined] if len(joined) <= room else [*lines, part]
     if len(head) >= INDENT:
         return [head[:WIDTH], *(" " * INDENT + line for line in lines)]
     return [(head if number == 0 else "").ljust(INDENT) + line for number, line in enumerate(lines)]
+
+
+def titled(label: str, title: str, rows: Sequence[str]) -> list[str]:
+    """A heading above the rows of a table; nothing where there is only the table's head."""
+    return [*heading(label, title), *rows] if len(rows) > 1 else []
 
 
 def both_ends(left: str, right: str) -> list[str]:
@@ -67,6 +72,20 @@ def table(
             )
             lines.append(f"  {line}".rstrip())
     return lines
+
+
+def listed(rows: Iterable[Row], *columns: tuple[str, Callable[[Row], str]]) -> list[str]:
+    """A table of values: what heads each column, behind a `>` that sets it right, and how a row is written.
+
+    >>> listed([("weights", 4.1)], ("part", lambda row: row[0]), (">GiB", lambda row: f"{row[1]:.1f}"))
+    ['  part     GiB', '  weights  4.1']
+    """
+    heads = [head for head, _ in columns]
+    return table(
+        [head.removeprefix(">") for head in heads],
+        [[write(row) for _, write in columns] for row in rows],
+        numbers=[index for index, head in enumerate(heads) if head.startswith(">")],
+    )
 
 
 def stacked(blocks: Iterable[Sequence[str]]) -> list[str]:

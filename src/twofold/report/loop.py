@@ -4,9 +4,7 @@ from collections.abc import Iterable
 
 from twofold.contracts.results import loop
 from twofold.core import format_range, format_si
-from twofold.report.lines import both_ends, heading, table
-
-ABSENT = "–"
+from twofold.report.lines import both_ends, heading, listed
 
 
 def loop_lines(page: loop.LoopPage) -> list[str]:
@@ -15,8 +13,7 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
     for half in ("training", "serving"):
         lines += [half.upper(), *_half(row for row in page.rows if row.half == half), ""]
     for run in page.training:
-        if run.recovery:
-            lines += heading("RECOVERED", _recovered(run.recovery))
+        lines += heading("RECOVERED", *(_recovered(run.recovery) if run.recovery else ()))
     for service in page.serving:
         sent, finished, refused, failed = (
             sum(getattr(load, name) for load in service.loads)
@@ -24,40 +21,34 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
         )
         lines += heading(
             "SERVED",
-            [
-                f"{sent:,} requests = {finished:,} finished + {refused:,} refused + {failed:,} failed",
-                f"{service.replica_count} replicas of {service.engine}",
-                f"artefact {service.artefact[:19]}…",
-            ],
+            f"{sent:,} requests = {finished:,} finished + {refused:,} refused + {failed:,} failed",
+            f"{service.replica_count} replicas of {service.engine}",
+            f"artefact {service.artefact[:19]}…",
         )
     for finding in page.findings:
         mark = "ok" if finding.verdict == "ok" else "warn"
-        advice = [finding.advice] if finding.advice else []
-        lines += heading("DOCTOR", [f"{mark} {finding.rule}: {finding.saw}", *advice])
-    lines += [line for note in page.notes for line in heading("NOTE", [note])]
+        lines += heading("DOCTOR", f"{mark} {finding.rule}: {finding.saw}", finding.advice)
+    lines += [line for note in page.notes for line in heading("NOTE", note)]
     return lines
 
 
 def _half(rows: Iterable[loop.Row]) -> list[str]:
-    shown = [
-        [row.name, _planned(row), _measured(row), _verdict(row)]
-        for row in rows
-        if row.planned is not None or row.measured is not None
-    ]
-    return table(["", "planned, 80 % range", "measured", ""], shown)
+    return listed(
+        [row for row in rows if row.planned is not None or row.measured is not None],
+        ("", lambda row: row.name),
+        ("planned, 80 % range", _planned),
+        ("measured", lambda row: "–" if row.measured is None else f"{format_si(row.measured, row.unit)} m"),
+        ("", _verdict),
+    )
 
 
 def _planned(row: loop.Row) -> str:
     planned = row.planned
     if planned is None:
-        return ABSENT
+        return "–"
     if planned.low == planned.high:
         return format_si(planned.value, row.unit)  # counted, not estimated: no letter
     return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
-
-
-def _measured(row: loop.Row) -> str:
-    return ABSENT if row.measured is None else f"{format_si(row.measured, row.unit)} m"
 
 
 def _verdict(row: loop.Row) -> str:

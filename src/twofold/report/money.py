@@ -1,7 +1,7 @@
 """The block MONEY of a plan's screen; what `--money` adds stands in `report/money_details.py`."""
 
 from twofold.contracts.results import LineItem, cents, ledger, total_usd
-from twofold.core import DAY_S, Estimate, format_seconds, format_si, format_usd
+from twofold.core import DAY_S, format_seconds, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field
 
@@ -10,40 +10,48 @@ HOUR_S = 3600.0
 
 def money_lines(money: ledger.Money) -> list[str]:
     """The bill by kind, hosted against own, owning against renting, outages; `more_money` has the rest."""
-    lines = both_ends(
-        "MONEY        first year of the fleets above",
-        f"{dollars(money.total_usd)} v{_other(money)}",
-    )
-    lines += field("bill", _kinds(money))
+    other = ""  # the same in the spec's currency
+    if money.currency != "USD":
+        usd, ratio = money.total_usd * money.exchange_ratio, money.exchange_ratio
+        other = f" = {usd:,.2f} {money.currency} at {ratio:g}"
+    lines = both_ends("MONEY        first year of the fleets above", f"{dollars(money.total_usd)} v{other}")
+    lines += field("bill", *_kinds(money))
     for service in money.services:
         if service.api:
-            lines += field("hosted", _hosted(service, service.api))
+            lines += field("hosted", *_hosted(service, service.api))
     if money.owning:
-        lines += field("own", _own(money.owning)[:1])
+        lines += field("own", *_own(money.owning)[:1])
     for service in money.services:
-        lines += field("outages", _outages(service)[:-1]) if service.spares else []
+        lines += field("outages", *_outages(service)[:-1]) if service.spares else []
     return lines
 
 
 def more_money_lines(money: ledger.Money) -> list[str]:
     """What `--details` and `--money` add: how the total follows, queries, watts, lifetime, owning, ratios."""
-    lines = field("adds up", [money.difference] if money.difference else [])
+    lines = field("adds up", money.difference)
     queries = [
         f"{one.name} {thousand_queries(one)}"
         + (f", {one.usd_per_mtok.value:.3g} $/Mtok" if one.usd_per_mtok else "")
         for service in money.services
         for one in service.classes
     ]
-    lines += field("1k queries", [*queries, "at the goals above"]) if queries else []
-    rates = _per_watt(money)
-    lines += field("tok/s/W", [*rates, "at the meter"]) if rates else []
-    lines += _lifetime(money)
+    lines += field("1k queries", *queries, "at the goals above") if queries else []
+    per_watt = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
+    per_watt += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
+    rates = [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in per_watt if rate]
+    lines += field("tok/s/W", *rates, "at the meter") if rates else []
+    lives = []
+    for run in money.runs:
+        if run.crossing_days is not None:
+            day = f" ({run.crossing_date})" if run.crossing_date else ""
+            after = format_seconds(run.crossing_days * DAY_S)
+            lives.append(f"{run.served_by} has cost as much as {run.name} after {after} of serving{day}")
+    lines += [line for at, life in enumerate(lives) for line in field("" if at else "lifetime", life)]
     if money.owning:
-        lines += field("own", _own(money.owning)[1:])
+        lines += field("own", *_own(money.owning)[1:])
     for service in money.services:
-        lines += field("nines", _outages(service)[-1:]) if service.spares else []
-    if money.ratios:
-        lines += field("ratios", [_ratio(row) for row in money.ratios])
+        lines += field("nines", *_outages(service)[-1:]) if service.spares else []
+    lines += field("ratios", *map(_ratio, money.ratios))
     return ["MORE MONEY", *lines] if lines else []
 
 
@@ -52,91 +60,56 @@ def dollars(usd: float) -> str:
     return f"{cents(usd):,.2f} $"
 
 
-def _other(money: ledger.Money) -> str:
-    """The same in the spec's currency."""
-    if money.currency == "USD":
-        return ""
-    return f" = {money.total_usd * money.exchange_ratio:,.2f} {money.currency} at {money.exchange_ratio:g}"
-
-
 def _kinds(money: ledger.Money) -> list[str]:
     """The sum of each kind of line; discount and tax as they are in it."""
     kinds: dict[str, list[LineItem]] = {}
     for line in money.lines:
         kinds.setdefault(line.category, []).append(line)
     words = [f"{kind} {dollars(total_usd(lines))}" for kind, lines in kinds.items()]
+    if not money.discount_fraction and not money.tax_fraction:
+        return [*words, "no discount, no tax"]
     terms = f"discount {percent(money.discount_fraction)}, tax {percent(money.tax_fraction)} in it"
-    return (
-        [*words, terms] if money.discount_fraction or money.tax_fraction else [*words, "no discount, no tax"]
-    )
+    return [*words, terms]
 
 
 def thousand_queries(one: ledger.ClassMoney) -> str:
     """What a thousand queries cost: a single one is a fraction of a cent."""
-    low, value, high = (
-        1e3 * part for part in (one.usd_per_query.low, one.usd_per_query.value, one.usd_per_query.high)
-    )
-    return ranged(Estimate(value, low, high, "USD", one.usd_per_query.source))
-
-
-def _per_watt(money: ledger.Money) -> list[str]:
-    rates = [(each.name, each.output_tokens_per_s_per_w) for each in money.services]
-    rates += [(each.name, each.tokens_per_s_per_w) for each in money.runs]
-    return [f"{name} {ranged(rate).replace('tok/J ', '')}" for name, rate in rates if rate]
+    return ranged(one.usd_per_query.times(1e3, "USD"))
 
 
 def _hosted(service: ledger.ServiceMoney, api: ledger.ApiComparison) -> list[str]:
     """The cheapest API for this mix, and the volume from which the own fleet costs less."""
     like = "" if api.same_model else " (as large)"
-    volume = api.break_even_mtok_per_month
-    if volume is None:
-        when = "the API stays cheaper at any volume"
-    else:
+    volume, months = api.break_even_mtok_per_month, api.pays_back_months
+    when, back = "the API stays cheaper at any volume", ""
+    if volume is not None:
         has = format_si(api.mtok_per_month * 1e6, "tok")
         when = f"own is cheaper from {format_si(volume * 1e6, 'tok')} a month; it has {has}"
-    back = []
-    if api.once_usd and api.pays_back_months is not None:
+        back = "the run is never paid back" if api.once_usd else ""
+    if api.once_usd and months is not None:
         day = f", on {api.pays_back_date}" if api.pays_back_date else ""
-        back = [f"the run is paid back in {api.pays_back_months:.3g} months{day}"]
-    elif api.once_usd and volume is not None:
-        back = ["the run is never paid back"]
+        back = f"the run is paid back in {months:.3g} months{day}"
     asked = f"{api.provider} {api.model}{like} {api.usd_per_mtok:.3g} $/Mtok ({api.date})"
     return [
         f"{service.name}: {asked}",
         f"{format_usd(api.api_usd_per_year)}/y against the fleet's {format_usd(api.own_usd_per_year)}/y",
         when,
-        *back,
+        back,
     ]
-
-
-def _lifetime(money: ledger.Money) -> list[str]:
-    lines: list[str] = []
-    for run in money.runs:
-        if run.crossing_days is not None:
-            day = f" ({run.crossing_date})" if run.crossing_date else ""
-            after = format_seconds(run.crossing_days * DAY_S)
-            text = f"{run.served_by} has cost as much as {run.name} after {after} of serving{day}"
-            lines += field("lifetime" if not lines else "", [text])
-    return lines
 
 
 def _own(owning: ledger.Owning) -> list[str]:
     """Both totals over the years, and for each machine the use from which owning is cheaper."""
     totals = f"{format_usd(owning.owned_usd)} owned, {format_usd(owning.rented_usd)} rented"
-    return [
-        f"over {owning.years} years {totals}",
-        *(_crossing(row) for row in owning.crossings),
-        *owning.left_out,
-    ]
-
-
-def _crossing(row: ledger.Crossing) -> str:
-    used = f"used {percent(row.used_fraction)}"
-    if not row.rented_usd_per_accelerator_h:
-        return f"{row.name}: {used}, no rent to compare"
-    if row.utilisation_fraction > 1:
-        return f"{row.name}: {used}, renting is cheaper at any use"
-    return f"{row.name}: {used}, owning pays above {percent(row.utilisation_fraction)} of the year"
+    pieces = [f"over {owning.years} years {totals}"]
+    for row in owning.crossings:
+        pays = f"owning pays above {percent(row.utilisation_fraction)} of the year"
+        if not row.rented_usd_per_accelerator_h:
+            pays = "no rent to compare"
+        elif row.utilisation_fraction > 1:
+            pays = "renting is cheaper at any use"
+        pieces.append(f"{row.name}: used {percent(row.used_fraction)}, {pays}")
+    return [*pieces, *owning.left_out]
 
 
 def _outages(service: ledger.ServiceMoney) -> list[str]:
@@ -167,9 +140,8 @@ def share_text(fraction: float) -> str:
 
 def _ratio(row: ledger.RatioRow) -> str:
     what = row.name if row.name != "lifetime" else "serving over training in all years"
-    return (
-        f"{what} {number_text(row.ratio)}× ({row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict})"
-    )
+    claim = f"{row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict}"
+    return f"{what} {number_text(row.ratio)}× ({claim})"
 
 
 def number_text(value: float) -> str:

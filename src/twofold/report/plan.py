@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from twofold.answer import reason_text
-from twofold.contracts.results import Action, Count, Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
@@ -15,7 +15,7 @@ from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
 from twofold.report.money import money_lines
 from twofold.report.portfolio import portfolio_lines
 from twofold.report.serving import serving_lines
-from twofold.report.training import training_lines
+from twofold.report.training import note_lines, training_lines
 
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
@@ -41,19 +41,18 @@ class ShownPlan(Plan, Shown):
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
     """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
+    bill = plan.money.portfolio if plan.money else None
     blocks = [
         header_lines(plan),
         action_lines(plan, spec),
         *(training_lines(run) for run in plan.training),
         *(serving_lines(service, plan.rehearsed) for service in plan.serving),
         two_halves_lines(plan),
-        portfolio_lines(plan.portfolio, plan.money.portfolio if plan.money else None)
-        if plan.portfolio
-        else [],
+        portfolio_lines(plan.portfolio, bill) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
         building_block(plan.building) if plan.building else [],
         compliance_lines(plan.compliance) if plan.compliance else [],
-        [*why_not_lines(plan), *note_lines(plan), *number_lines(plan), *next_lines(plan, spec)],
+        [*why_not_lines(plan), *plan_notes(plan), *number_lines(plan), *next_lines(plan, spec)],
     ]
     return stacked(blocks)
 
@@ -61,21 +60,35 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
 def header_lines(plan: Plan) -> list[str]:
     """Name, models with their size, and the money of the first year."""
     halves = halves_of(plan)
-    models = list(dict.fromkeys(_model_text(half) for half in halves))
-    what = models[0] if len(models) == 1 else f"{len(models)} models"
+    models = []
+    for half in halves:
+        count = half.parameters
+        size = "measured"  # of rows only the name is known
+        if count is not None:  # billions and millions, as models are called
+            size = f"{count / 1e9:.3g} B parameters" if count >= 1e9 else f"{count / 1e6:.3g} M parameters"
+        models.append(f"{half.model}{DOT}{size}")
+    what = models[0] if len(set(models)) == 1 else f"{len(set(models))} models"
     fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
-    money = f"first year {ranged(plan.first_year_usd)}" if plan.first_year_usd else "no price"
-    budget = (
-        f" of {format_usd(plan.budget_usd)}" if plan.first_year_usd and plan.budget_usd is not None else ""
-    )
-    return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}{budget}")
+    money = "no price"
+    if plan.first_year_usd:
+        budget = "" if plan.budget_usd is None else f" of {format_usd(plan.budget_usd)}"
+        money = f"first year {ranged(plan.first_year_usd)}{budget}"
+    return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}")
 
 
 def action_lines(plan: Plan, spec: str) -> list[str]:
     """The block DO THIS on at most six lines; `--details` and `--json` have what found no room."""
-    texts = [(each.kind, _dated(each).replace("SPEC", spec).split(DOT)) for each in plan.actions]
+    texts = []
+    for each in plan.actions:
+        dated = f"{each.when}, {each.text}" if each.kind == "rent" and each.when else each.text
+        texts.append((each.kind, dated.replace("SPEC", spec).split(DOT)))
     while len(lines := _block(texts)) > MOST_ACTION_LINES:
-        long = [text for kind in CUT_FIRST for text in texts if text[0] == kind and _can_be_cut(text[1])]
+        long = [
+            (kind, pieces)
+            for first in CUT_FIRST
+            for kind, pieces in texts
+            if kind == first and len(pieces) > (2 if pieces[-1] == MORE_BELOW else 1)
+        ]
         if long:
             kind, pieces = long[0]
             pieces[-2 if pieces[-1] == MORE_BELOW else -1 :] = [] if kind == "risk" else [MORE_BELOW]
@@ -86,20 +99,11 @@ def action_lines(plan: Plan, spec: str) -> list[str]:
     return lines
 
 
-def _can_be_cut(pieces: Sequence[str]) -> bool:
-    return len(pieces) > (2 if pieces[-1] == MORE_BELOW else 1)
-
-
 def _block(texts: Sequence[tuple[str, list[str]]]) -> list[str]:
     lines: list[str] = []
     for kind, pieces in texts:
-        label = kind if lines else f"DO THIS {kind}"
-        lines += field(kind, pieces) if lines else heading(label, pieces)
+        lines += field(kind, *pieces) if lines else heading(f"DO THIS {kind}", *pieces)
     return lines
-
-
-def _dated(action: Action) -> str:
-    return f"{action.when}, {action.text}" if action.kind == "rent" and action.when else action.text
 
 
 def two_halves_lines(plan: Plan) -> list[str]:
@@ -120,13 +124,17 @@ def why_not_lines(plan: Plan) -> list[str]:
     """What lost and by how much; how many candidates fell to which reason."""
     lines: list[str] = []
     for half in halves_of(plan):
-        tried = f"{half.name}: {half.tried:,} tried{_fallen(half.rejected)}"
+        # Rules of how numbers divide count as one reason.
+        counts: Counter[str] = Counter()
+        for one in half.rejected:
+            counts[reason_text(one.reason)] += one.count
+        fallen = "".join(f", {count:,} {reason}" for reason, count in counts.items())
         losers = [f"{loser.what}: {loser.why}" for loser in half.losers[:SHOWN_LOSERS]]
-        lines += heading("" if lines else "WHY NOT", [tried, *losers])
+        lines += heading("" if lines else "WHY NOT", f"{half.name}: {half.tried:,} tried{fallen}", *losers)
     return lines
 
 
-def note_lines(plan: Plan) -> list[str]:
+def plan_notes(plan: Plan) -> list[str]:
     """Warnings, and choices that the unknown could turn."""
     notes = dict.fromkeys(plan.warnings)
     for half in halves_of(plan):
@@ -134,10 +142,7 @@ def note_lines(plan: Plan) -> list[str]:
         if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings):
             share = percent(half.flip_fraction)
             notes[f"{half.name}: the choice is close: a runner-up wins in {share} of the draws"] = None
-    lines: list[str] = []
-    for note in notes:
-        lines += heading("" if lines else "NOTE", [note])
-    return lines
+    return note_lines(tuple(notes))
 
 
 def number_lines(plan: Plan) -> list[str]:
@@ -150,37 +155,17 @@ def number_lines(plan: Plan) -> list[str]:
     ]
     rows = dict.fromkeys(half.model for half in halves_of(plan) if half.parameters is None)
     measured = plan.calibration or (f"rows of {', '.join(rows)}" if rows else "none measured here")
-    return heading("NUMBERS", [f"80 % ranges; {letters}", measured, *peaks])
+    return heading("NUMBERS", f"80 % ranges; {letters}", measured, *peaks)
 
 
 def next_lines(plan: Plan, spec: str) -> list[str]:
     """What to ask next, as commands."""
-    paths = [f"training.{run.name}.step_s" for run in plan.training]
-    paths += [f"serving.{service.name}.cost_usd_per_year" for service in plan.serving]
-    explain = f"twofold explain plan.json {paths[0]}"
-    return heading("NEXT", [f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}"])
+    runs = plan.training
+    path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
+    explain = f"twofold explain plan.json {path}"
+    return heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
 
 
 def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
     """Runs, then services."""
     return (*plan.training, *plan.serving)
-
-
-def _model_text(half: TrainingPlan | ServicePlan) -> str:
-    """What is trained or served, with its size; of measured rows only their name."""
-    if half.parameters is None:
-        return f"{half.model}{DOT}measured"
-    return f"{half.model}{DOT}{parameters_text(half.parameters)}"
-
-
-def parameters_text(count: int) -> str:
-    """`70.6 B parameters`: billions and millions, as models are called."""
-    return f"{count / 1e9:.3g} B parameters" if count >= 1e9 else f"{count / 1e6:.3g} M parameters"
-
-
-def _fallen(rejected: Sequence[Count]) -> str:
-    """`, 752 exceed memory, 765 slower`; rules of how numbers divide count as one reason."""
-    counts: Counter[str] = Counter()
-    for one in rejected:
-        counts[reason_text(one.reason)] += one.count
-    return "".join(f", {count:,} {reason}" for reason, count in counts.items())

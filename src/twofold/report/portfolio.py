@@ -5,16 +5,12 @@ import re
 from twofold.contracts.results import Lease, Portfolio, holdings, ledger
 from twofold.core import format_seconds, format_usd
 from twofold.report.figures import percent
-from twofold.report.lines import DOT, both_ends, field, table
+from twofold.report.lines import DOT, both_ends, field, listed, table
 
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 4, 3, 2, 6
 SMALL_GAP_FRACTION = 0.0005
-USUAL_NOTES = (
-    "above, each half",
-    "amounts are before tax",
-    "other years are priced",
-    "the search was cut",
-)  # in the tables alone
+# In the tables alone.
+USUAL_NOTES = ("above, each half", "amounts are before tax", "other years are priced", "the search was cut")
 NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
@@ -26,36 +22,31 @@ def portfolio_lines(portfolio: Portfolio, bill: ledger.PortfolioBill | None = No
     bill's are on the terms of the plan's own.
     """
     offers = f"{portfolio.offers_count} offers"
+    gap = f"at most {percent(portfolio.gap_fraction)} above the cheapest"
+    gap = "the cheapest" if portfolio.gap_fraction < SMALL_GAP_FRACTION else gap
     usd = f"first year {bill.total_usd:,.2f} $ v" if bill else f"{format_usd(portfolio.usd)} a year"
     lines = both_ends(
         f"PORTFOLIO    {portfolio.weeks} weeks{f' from {portfolio.start}' if portfolio.start else ''}"
         f"{DOT}{offers}",
-        f"{usd}, {_gap_text(portfolio)}",
+        f"{usd}, {gap}",
     )
     if portfolio.conflict:
-        lines += field("conflict", [f"cannot all be met: {', '.join(portfolio.conflict)}"])
+        lines += field("conflict", f"cannot all be met: {', '.join(portfolio.conflict)}")
     rows = _lease_rows(portfolio)
-    lines += table(
-        ("at most", "from", "when", "rent", "for"),
-        [row for row, _ in rows[:SHOWN_LEASES]],
-        numbers=(3,),
-    )
-    if len(rows) > SHOWN_LEASES:
-        rest = rows[SHOWN_LEASES:]
+    shown, rest = [row for row, _ in rows[:SHOWN_LEASES]], rows[SHOWN_LEASES:]
+    lines += table(("at most", "from", "when", "rent", "for"), shown, numbers=(3,))
+    if rest:
         noun = "lease" if len(rest) == 1 else "leases"
-        lines += field("and", [f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}"])
-    differs = [f"against the fleets above: {bill.difference or 'the same'}"] if bill else []
-    lines += field("bill", differs)
-    lines += field("instead", _instead(portfolio.options))
-    lines += field("released", _released(portfolio))
+        lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
+    lines += field("bill", f"against the fleets above: {bill.difference or 'the same'}" if bill else "")
+    lines += field("instead", *_instead(portfolio.options))
+    lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
-        lines += field("calendar", _calendar(portfolio.calendar))
-    lines += field(
-        "if it is", [text for row in portfolio.scenarios if row.usd is None for text in [_year(row)]]
-    )
-    lines += field("owed after", [format_usd(portfolio.owed_usd)] if portfolio.owed_usd else [])
-    lines += field("rehearsed", portfolio.rounds)
-    return [*lines, *field("note", [note for note in portfolio.notes if not note.startswith(USUAL_NOTES)])]
+        lines += field("calendar", *_calendar(portfolio.calendar))
+    lines += field("if it is", *(_year(row) for row in portfolio.scenarios if row.usd is None))
+    lines += field("owed after", format_usd(portfolio.owed_usd) if portfolio.owed_usd else "")
+    lines += field("rehearsed", *portfolio.rounds)
+    return [*lines, *field("note", *[note for note in portfolio.notes if not note.startswith(USUAL_NOTES)])]
 
 
 def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
@@ -63,21 +54,18 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
     kept = f"{portfolio.kept_count} of {portfolio.offers_count} offers are not beaten by another"
     lines = [f"LEASES       what they answer, and what else there is{DOT}{kept}"]
-    lines += table(
-        ("at most", "from", "when", "used", "rent", "for"),
-        [_lease_row(lease, portfolio.weeks) for lease in portfolio.leases],
-        numbers=(3, 4),
-    )
+    leases = [_lease_row(lease, portfolio.weeks) for lease in portfolio.leases]
+    lines += table(("at most", "from", "when", "used", "rent", "for"), leases, numbers=(3, 4))
     lines += _options(portfolio.options)
-    lines += field("calendar", _calendar(portfolio.calendar))
-    lines += field("rules", [_rule(row.rule, row.usd, row.extra_fraction) for row in portfolio.restrictions])
-    lines += field("if it is", map(_year, portfolio.scenarios))
-    lines += field("answers", [_served(row) for row in shown])
-    lines += field("bandwidth", _ranking(portfolio))
-    lines += field("reserved", _splits(portfolio))
+    lines += field("calendar", *_calendar(portfolio.calendar))
+    lines += field("rules", *map(_rule, portfolio.restrictions))
+    lines += field("if it is", *map(_year, portfolio.scenarios))
+    lines += field("answers", *[_served(row) for row in shown])
+    lines += field("bandwidth", *_ranking(portfolio))
+    lines += field("reserved", *_splits(portfolio))
     materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
-    lines += field("to buy", materials)
-    return [[*lines, *field("note", portfolio.notes)]]
+    lines += field("to buy", *materials)
+    return [[*lines, *field("note", *portfolio.notes)]]
 
 
 def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
@@ -90,12 +78,6 @@ def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
         + ("" if each.deadline in (own.deadline, "–") else f", {each.deadline}")
         for each in others
     ]
-
-
-def _gap_text(portfolio: Portfolio) -> str:
-    if portfolio.gap_fraction < SMALL_GAP_FRACTION:
-        return "the cheapest"
-    return f"at most {percent(portfolio.gap_fraction)} above the cheapest"
 
 
 def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
@@ -148,19 +130,20 @@ def _when(lease: Lease, weeks: int) -> str:
 
 def _options(options: tuple[holdings.FleetOption, ...]) -> list[str]:
     """One table of cost, promises, deadlines and the load at which the choice turns."""
-    rows = [
-        (
-            option.name,
-            option.what,
-            format_usd(option.usd),
-            option.slo,
-            option.deadline,
-            f"{100 * option.saving_fraction:+.0f} %" if number else "–",
-            "–" if option.break_even_ratio is None else f"{option.break_even_ratio:.2g}x",
-        )
-        for number, option in enumerate(options)
-    ]
-    return table(("option", "what", "USD", "SLO", "deadline", "saved", "turns at"), rows, numbers=(2, 5, 6))
+
+    def turns(option: holdings.FleetOption) -> str:
+        return "–" if option.break_even_ratio is None else f"{option.break_even_ratio:.2g}x"
+
+    return listed(
+        options,
+        ("option", lambda option: option.name),
+        ("what", lambda option: option.what),
+        (">USD", lambda option: format_usd(option.usd)),
+        ("SLO", lambda option: option.slo),
+        ("deadline", lambda option: option.deadline),
+        (">saved", lambda each: "–" if each is options[0] else f"{100 * each.saving_fraction:+.0f} %"),
+        (">turns at", turns),
+    )
 
 
 def _released(portfolio: Portfolio) -> list[str]:
@@ -171,7 +154,7 @@ def _released(portfolio: Portfolio) -> list[str]:
         for row in portfolio.windows[:SHOWN_WINDOWS]
     ]
     more = len(portfolio.windows) - SHOWN_WINDOWS
-    return [*rows, *([f"{more} more windows"] if more > 0 else [])]
+    return [*rows, f"{more} more windows"] if more > 0 else rows
 
 
 def _calendar(months: tuple[holdings.MonthDemand, ...]) -> list[str]:
@@ -186,9 +169,7 @@ def _calendar(months: tuple[holdings.MonthDemand, ...]) -> list[str]:
         else:
             pieces.append((month.label, month.label, figures))
     texts = [f"{a if a == b else f'{a}–{b}'} {figures}" for a, b, figures in pieces]
-    if not texts:
-        return []
-    return ["accelerators to train + serve", *texts]
+    return ["accelerators to train + serve", *texts] if texts else []
 
 
 def _served(row: holdings.ServedShare) -> str:
@@ -199,11 +180,10 @@ def _served(row: holdings.ServedShare) -> str:
 
 
 def _ranking(portfolio: Portfolio) -> list[str]:
-    rows = portfolio.ranking[:SHOWN_RANKS]
     return [
         f"{row.offer} {row.usd_per_h_per_tb_s:.2f} $/h per TB/s"
         + ("" if row.usd_per_million is None else f", {row.usd_per_million:.2g} $/Mtok with egress")
-        for row in rows
+        for row in portfolio.ranking[:SHOWN_RANKS]
     ]
 
 
@@ -212,21 +192,18 @@ def _splits(portfolio: Portfolio) -> list[str]:
     for row in portfolio.splits:
         total = row.reserved_unit_h + row.hourly_unit_h
         share = row.reserved_unit_h / total if total else 0.0
-        even = (
-            "no reservation on offer"
-            if row.break_even_fraction is None
-            else "dearer than by the hour at any use"
-            if row.break_even_fraction > 1
-            else f"pays above {percent(row.break_even_fraction)} use"
-        )
+        even = "no reservation on offer"
+        if row.break_even_fraction is not None:
+            pays = f"pays above {percent(row.break_even_fraction)} use"
+            even = "dearer than by the hour at any use" if row.break_even_fraction > 1 else pays
         texts.append(f"{row.accelerator} {percent(share)} of unit-hours, {even}")
     return texts
 
 
-def _rule(rule: str, usd: float | None, extra: float | None) -> str:
-    if usd is None or extra is None:
-        return f"{rule}: impossible"
-    return f"{rule}: {format_usd(usd)} ({100 * extra:+.1f} %)"
+def _rule(row: holdings.Restriction) -> str:
+    if row.usd is None or row.extra_fraction is None:
+        return f"{row.rule}: impossible"
+    return f"{row.rule}: {format_usd(row.usd)} ({100 * row.extra_fraction:+.1f} %)"
 
 
 def _year(row: holdings.YearScenario) -> str:

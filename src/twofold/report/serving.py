@@ -16,20 +16,16 @@ HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
-    limits = [f"batch limited by {service.batch_limit}"] if service.batch_limit else []
+    limit = f"batch limited by {service.batch_limit}" if service.batch_limit else ""
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
-        *field("replica", _replica_pieces(service)),
+        *field("replica", *_replica_pieces(service)),
         *_class_table(service),
-        *(
-            memory_lines(service.memory_bytes, service.memory_parts, service.memory_capacity_bytes)
-            if service.memory_bytes
-            else []
-        ),
-        *field("fleet", _fleet_pieces(service)),
-        *field("cost", _cost_pieces(service)),
-        *field("price", price_pieces(service.machine.price)),
-        *field("bound by", [*bound_pieces(service.bounds), *limits]),
+        *memory_lines(service),
+        *field("fleet", *_fleet_pieces(service)),
+        *field("cost", *_cost_pieces(service)),
+        *field("price", *price_pieces(service.machine.price)),
+        *field("bound by", *bound_pieces(service.bounds), limit),
         *_rehearsed_lines(service, rehearsed),
     ]
 
@@ -60,47 +56,40 @@ def _rehearsed(slo: serving.SloOutcome) -> str:
 def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """Each fleet that was tried on the twin, the planned one first; or that none was."""
     if not service.rehearsals:
-        return field("", ["rehearsed" if rehearsed else "not rehearsed: closed form only"])
+        return field("", "rehearsed" if rehearsed else "not rehearsed: closed form only")
     words = [
         f"{one.name} {'holds' if one.holds else 'misses a goal'}{' (planned)' if one.chosen else ''}"
         for one in service.rehearsals
     ]
-    return field("rehearsed", ["at the peak, spares away", *words])
+    return field("rehearsed", "at the peak, spares away", *words)
 
 
 def _fleet(service: ServicePlan) -> str:
     """`14 × 4 H200-SXM-141GB (fp8), 2 of them spare, 3 zones`."""
     replica, machine = service.replica, service.machine
-    size = f"{service.replica_count} × {replica.accelerator_count} {machine.accelerator}"
-    if (
-        service.replica_count * replica.accelerator_count != machine.accelerator_count
-    ):  # replicas of two kinds
-        size = f"{service.replica_count} replicas on {machine.accelerator_count} {machine.accelerator}"
+    count = service.replica_count
+    size = f"{count} × {replica.accelerator_count} {machine.accelerator}"
+    if count * replica.accelerator_count != machine.accelerator_count:  # replicas of two kinds
+        size = f"{count} replicas on {machine.accelerator_count} {machine.accelerator}"
     spare = f", {service.spare_count} spare" if service.spare_count else ""
     zones = f", {service.zones} zones" if service.zones > 1 else ""
     return f"{size} ({replica.weights_format or 'measured'}){spare}{zones}"
 
 
 def _replica_pieces(service: ServicePlan) -> list[str]:
-    plain = ("", service.replica.text)
-    others = [one for one in service.classes if one.replica_text not in plain]
+    """Measured times say nothing of memory, tokens and starts."""
+    others = [one for one in service.classes if one.replica_text not in ("", service.replica.text)]
     if len({one.replica_text for one in service.classes}) == 1 and len(service.classes) > 1:
-        others = others[:0]  # one pool for all: the table says so
+        others = []  # one pool for all: the table says so
+    rate, exposed = service.output_tokens_per_s_per_accelerator, service.communication_exposed_fraction
     return [
         *service.replica.text.split(DOT),
-        *_model_pieces(service),
-        *([f"quality: {service.quality_note}"] if service.quality_note else []),
+        service.replica.engine or "",
+        f"{ranged(rate, 'tok/s')} per device" if rate else "",
+        "" if exposed is None else f"exposed communication {percent(exposed)}",
+        f"quality: {service.quality_note}" if service.quality_note else "",
         *(f"{one.name} on {one.replica_text.replace(DOT, ', ')}" for one in others),
     ]
-
-
-def _model_pieces(service: ServicePlan) -> list[str]:
-    """What a model says of a replica; measured times say nothing of memory, tokens and starts."""
-    pieces = [service.replica.engine] if service.replica.engine else []
-    if service.output_tokens_per_s_per_accelerator:
-        pieces.append(f"{ranged(service.output_tokens_per_s_per_accelerator, 'tok/s')} per device")
-    exposed = service.communication_exposed_fraction
-    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
 
 
 def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
@@ -123,16 +112,13 @@ def _predicted(slo: serving.SloOutcome) -> str:
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:
-    modelled = []
-    if service.cold_start_s:
-        modelled.append(f"cold start {ranged(service.cold_start_s)}, warm pool {service.warm_pool_count}")
-    if service.kv_utilisation_fraction is not None:
-        modelled.append(f"KV cache {percent(service.kv_utilisation_fraction)} full at peak")
+    start_s, held = service.cold_start_s, service.kv_utilisation_fraction
     return [
         f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
-        *modelled,
+        f"cold start {ranged(start_s)}, warm pool {service.warm_pool_count}" if start_s else "",
+        "" if held is None else f"KV cache {percent(held)} full at peak",
         *pooling_pieces(service),
-        *([f"regions {', '.join(service.regions)}"] if service.regions else []),
+        f"regions {', '.join(service.regions)}" if service.regions else "",
     ]
 
 

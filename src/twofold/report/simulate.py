@@ -8,7 +8,7 @@ from twofold.contracts.results import ClassFigures, simulated, sweeps
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.rehearse import OF_FLEETS, figure_of
 from twofold.report.figures import percent, share
-from twofold.report.lines import both_ends, field, heading, table
+from twofold.report.lines import both_ends, field, heading, listed, stacked, table
 from twofold.report.simulate_cluster import training_lines
 from twofold.report.sweep import sweep_lines
 
@@ -30,30 +30,25 @@ def simulation_lines(made: simulated.Simulation | sweeps.Sweep) -> list[str]:
 def _rehearsal_lines(simulation: simulated.Simulation) -> list[str]:
     training = simulation.training
     span = format_seconds(training.duration_s if training else simulation.horizon_s)
-    lines = [
-        *both_ends(f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"),
-        *field("", [simulation.about]),
-    ]
-    for fleet in simulation.fleets:
-        own = [
-            each for each in simulation.classes if (each.service, each.pool) == (fleet.service, fleet.pool)
+    head = both_ends(
+        f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"
+    )
+    return stacked(
+        [
+            [*head, *field("", simulation.about)],
+            *(_fleet_lines(fleet, simulation) for fleet in simulation.fleets),
+            _tenant_lines(simulation.tenants) if simulation.tenants else [],
+            training_lines(training) if training else [],
+            _belief_lines(simulation) if len(simulation.beliefs) > 1 else [],
+            _comparison_lines(simulation.comparison) if simulation.comparison else [],
+            _verdict_lines(simulation),
         ]
-        lines += ["", *_fleet_lines(fleet, own, simulation)]
-    if simulation.tenants:
-        lines += ["", *_tenant_lines(simulation.tenants)]
-    if training:
-        lines += ["", *training_lines(training)]
-    if len(simulation.beliefs) > 1:
-        lines += ["", *_belief_lines(simulation)]
-    if simulation.comparison:
-        lines += ["", *_comparison_lines(simulation.comparison)]
-    lines += ["", *_verdict_lines(simulation)]
-    return lines
+    )
 
 
-def _fleet_lines(
-    fleet: simulated.FleetFigures, classes: Sequence[ClassFigures], simulation: simulated.Simulation
-) -> list[str]:
+def _fleet_lines(fleet: simulated.FleetFigures, simulation: simulated.Simulation) -> list[str]:
+    pool = fleet.service, fleet.pool
+    classes = [each for each in simulation.classes if (each.service, each.pool) == pool]
     name = fleet.service if fleet.pool in ("", fleet.service) else f"{fleet.service}/{fleet.pool}"
     count = f"{fleet.replica_count} replicas" if fleet.replica_count != 1 else "1 replica"
     most = f", {fleet.replica_count_max} at most" if fleet.replica_count_max > fleet.replica_count else ""
@@ -64,11 +59,11 @@ def _fleet_lines(
     return [
         *both_ends(f"SERVING   {name}: {count} on {fleet.accelerator}{most}", cost),
         *table(HEADINGS, rows, numbers=(1, 3, 4, 6)),
-        *(field("replica", [fleet.replica_text]) if fleet.replica_text else []),
-        *field("outcomes", _outcome_pieces(fleet)),
-        *field("goodput", [f"{kept} of {asked} within every goal", *_token_pieces(fleet)]),
-        *field("used", _use_pieces(fleet)),
-        *(field("fault", _fault_pieces(fleet.after_fault)) if fleet.after_fault else []),
+        *field("replica", fleet.replica_text),
+        *field("outcomes", *_outcome_pieces(fleet)),
+        *field("goodput", f"{kept} of {asked} within every goal", *_token_pieces(fleet)),
+        *field("used", *_use_pieces(fleet)),
+        *field("fault", *(_fault_pieces(fleet.after_fault) if fleet.after_fault else ())),
     ]
 
 
@@ -94,14 +89,8 @@ def _goal_cells(each: ClassFigures, slo: simulated.SloKept | None) -> tuple[str,
         return goal, planned, "", seen, "", mark
     if figures is None:
         return goal, planned, "–", "–", "–", mark
-    return (
-        goal,
-        planned,
-        format_seconds(figures.p50),
-        _with_interval(figures),
-        format_seconds(figures.p99),
-        mark,
-    )
+    p50, p99 = format_seconds(figures.p50), format_seconds(figures.p99)
+    return goal, planned, p50, _with_interval(figures), p99, mark
 
 
 def _with_interval(figures: simulated.LatencyFigures) -> str:
@@ -118,77 +107,70 @@ def _outcome_pieces(fleet: simulated.FleetFigures) -> list[str]:
     total = max(1, sum(fleet.outcomes.values()))
     ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
     pieces = [f"{name} {share(count / total)}" for name, count in ordered if count]
-    retried = [f"{fleet.retry_count:,} retries of clients"] if fleet.retry_count else []
-    return [f"{fleet.arrived_count:,} requests", *pieces, *retried]
+    retried = f"{fleet.retry_count:,} retries of clients" if fleet.retry_count else ""
+    return [f"{fleet.arrived_count:,} requests", *pieces, retried]
 
 
-def _token_pieces(fleet: simulated.FleetFigures) -> list[str]:
-    rate = fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0
-    pieces = [format_si(rate, "tok/s")]
+def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
+    yield format_si(fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0, "tok/s")
     if fleet.usd_per_1k_output_tokens is not None:
-        pieces.append(f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens")
+        yield f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens"
     if fleet.usd_per_request is not None:
-        pieces.append(f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests")
+        yield f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests"
+    yield format_si(fleet.energy_j / 3600.0, "Wh")
     most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
-    power = f"{most} at most, changing by {ramp}"
-    if fleet.power_ramp_limit_w_per_s is not None:
-        power += f"; a site may by {format_si(fleet.power_ramp_limit_w_per_s, 'W/s')}"
-    return [*pieces, format_si(fleet.energy_j / 3600.0, "Wh"), power]
+    limit = fleet.power_ramp_limit_w_per_s
+    site = "" if limit is None else f"; a site may by {format_si(limit, 'W/s')}"
+    yield f"{most} at most, changing by {ramp}{site}"
 
 
-def _use_pieces(fleet: simulated.FleetFigures) -> list[str]:
-    pieces = [each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet]
+def _use_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
+    yield from (each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet)
     if fleet.saved_s:
-        pieces.append(
-            f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
-        )
-    pieces.append(f"{percent(fleet.kv_waste_fraction)} of held cache empty")
+        yield f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
+    yield f"{percent(fleet.kv_waste_fraction)} of held cache empty"
     if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:
         usual, longest = (format_seconds(gap_s) for gap_s in (fleet.token_gap_p99_s, fleet.token_gap_max_s))
-        pieces.append(f"between tokens {usual} in 99 %, {longest} at most")
+        yield f"between tokens {usual} in 99 %, {longest} at most"
     if fleet.preempted_count:
-        pieces.append(f"{fleet.preempted_count:,} preempted")
+        yield f"{fleet.preempted_count:,} preempted"
     if fleet.started_count:
-        pieces.append(f"{fleet.started_count} starts of {format_seconds(fleet.start_s_mean)}")
-    decisions = [f"{name} {count:,}" for name, count in fleet.effects.items() if name not in ("Probe",)]
-    return [*pieces, f"gate: {fleet.event_count:,} events", *decisions]
+        yield f"{fleet.started_count} starts of {format_seconds(fleet.start_s_mean)}"
+    yield f"gate: {fleet.event_count:,} events"
+    yield from (f"{name} {count:,}" for name, count in fleet.effects.items() if name != "Probe")
 
 
-def _fault_pieces(after: simulated.AfterFault) -> list[str]:
+def _fault_pieces(after: simulated.AfterFault) -> Iterator[str]:
     """What the gate did, by when, and what was lost on the way."""
-    pieces = [f"at {format_seconds(after.at_s)}"]
-    for name in TIMED_EFFECTS:
-        if name in after.first_effects_s:
-            pieces.append(f"{name} after {format_seconds(after.first_effects_s[name])}")
+    yield f"at {format_seconds(after.at_s)}"
+    firsts = after.first_effects_s
+    yield from (f"{name} after {format_seconds(firsts[name])}" for name in TIMED_EFFECTS if name in firsts)
     last = f", the last after {format_seconds(after.missent_s)}" if after.missent_s is not None else ""
-    pieces.append(f"{after.missent_count} sent where nobody could hear{last}")
+    yield f"{after.missent_count} sent where nobody could hear{last}"
     if after.affected_fraction is not None:
         stage = f", at a stage of {share(after.stage_fraction)}" if after.stage_fraction else ""
-        pieces.append(f"the release got {share(after.affected_fraction)} of the requests until then{stage}")
+        yield f"the release got {share(after.affected_fraction)} of the requests until then{stage}"
     if after.release_p95_s:
-        named = (name.split(".") for name in after.release_p95_s)
-        seen = zip(named, after.release_p95_s.values(), strict=True)
-        told = [f"{name} {metric.upper()} {format_seconds(value)}" for (name, metric), value in seen]
-        pieces.append(f"p95 meanwhile: {', '.join(told)}")
+        seen = [(*key.split("."), format_seconds(value)) for key, value in after.release_p95_s.items()]
+        told = [f"{name} {metric.upper()} {text}" for name, metric, text in seen]
+        yield f"p95 meanwhile: {', '.join(told)}"
     recovered = after.recovered_s
-    back = f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
-    return [*pieces, back]
+    yield f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
 
 
 def _tenant_lines(tenants: Sequence[simulated.TenantFigures]) -> list[str]:
-    rows = [
-        (
-            tenant.name or "others",
-            f"{tenant.arrived_count:,}",
-            share(tenant.finished_count / max(1, tenant.arrived_count)),
-            "–" if tenant.ttft_p95_s is None else format_seconds(tenant.ttft_p95_s),
-            "–" if tenant.e2e_p95_s is None else format_seconds(tenant.e2e_p95_s),
-            "–" if tenant.fair_fraction is None else share(tenant.fair_fraction),
-        )
-        for tenant in tenants
-    ]
-    titles = ("TENANTS", "requests", "finished", "TTFT p95", "E2E p95", "of its fair share")
-    return table(titles, rows, numbers=(1, 2, 3, 4, 5))
+    def seconds(value_s: float | None) -> str:
+        return "–" if value_s is None else format_seconds(value_s)
+
+    return listed(
+        tenants,
+        ("TENANTS", lambda tenant: tenant.name or "others"),
+        (">requests", lambda tenant: f"{tenant.arrived_count:,}"),
+        (">finished", lambda tenant: share(tenant.finished_count / max(1, tenant.arrived_count))),
+        (">TTFT p95", lambda tenant: seconds(tenant.ttft_p95_s)),
+        (">E2E p95", lambda tenant: seconds(tenant.e2e_p95_s)),
+        (">of its fair share", lambda t: "–" if t.fair_fraction is None else share(t.fair_fraction)),
+    )
 
 
 def _belief_lines(simulation: simulated.Simulation) -> list[str]:
@@ -202,18 +184,15 @@ def _belief_lines(simulation: simulated.Simulation) -> list[str]:
     ]
     rows.append(("within every goal", *(share(run.goodput_fraction) for run in runs)))
     rows.append(("all goals", *("met" if run.slos_met else "missed" for run in runs)))
-    return table(("BELIEFS", *map(_belief_text, runs)), rows, numbers=tuple(range(1, len(runs) + 1)))
+    off = [run.belief_factor - 1.0 for run in runs]
+    heads = ["perfect" if abs(each) < 1e-9 else f"{100 * each:+.0f} % off" for each in off]
+    return table(("BELIEFS", *heads), rows, numbers=range(1, len(runs) + 1))
 
 
 def _belief_cell(run: simulated.BeliefRun, each: ClassFigures, slo: simulated.SloKept) -> str:
     by_metric = {"ttft": run.ttft_p95_s, "tpot": run.tpot_p95_s, "e2e": run.e2e_p95_s}
     value = by_metric[slo.metric.removesuffix("_p95")].get(each.name)
     return "–" if value is None else format_seconds(value)
-
-
-def _belief_text(run: simulated.BeliefRun) -> str:
-    off = run.belief_factor - 1.0
-    return "perfect" if abs(off) < 1e-9 else f"{100 * off:+.0f} % off"
 
 
 def _comparison_lines(comparison: simulated.Comparison) -> list[str]:
@@ -236,9 +215,9 @@ def _comparison_lines(comparison: simulated.Comparison) -> list[str]:
         rows.append((one.figure, a, b, gap, f"{low} to {high}" if drawn else "–", "*" if differs else ""))
     names = ("COMPARED", comparison.a, comparison.b, "difference", "95 % interval", "")
     paired = f"paired over {len(comparison.seeds)} seeds; * differs beyond chance"
-    pieces = [paired if drawn else "the same under every seed: nothing is drawn, so there is no interval"]
-    pieces += [f"so do {others} further figures: `--json`"] if others else []
-    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", pieces)]
+    paired = paired if drawn else "the same under every seed: nothing is drawn, so there is no interval"
+    more = f"so do {others} further figures: `--json`" if others else ""
+    return [*table(names, rows, numbers=(1, 2, 3, 4)), *field("", paired, more)]
 
 
 def _signed(figure: str, value: float) -> str:
@@ -258,23 +237,19 @@ def _is_unanswered(one: ClassFigures) -> bool:
 
 
 def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
-    missed = [f"{each.name} {metric_text(slo.metric)}" for each in simulation.classes for slo in each.missed]
+    training = simulation.training
     stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
-    if simulation.training and simulation.training.waits_for:
-        stuck.append(simulation.training.waits_for)
-    lines = heading("BROKE FIRST", [simulation.broke_first or "nothing: every limit held"])
+    stuck += [training.waits_for] if training and training.waits_for else []
+    lines = heading("BROKE FIRST", simulation.broke_first or "nothing: every limit held")
     if simulation.classes:
-        whose = f"of {simulation.scenario}: " if simulation.comparison else ""
-        verdict = (
-            "all met" if simulation.slos_met else f"missed: {', '.join(missed)}" if missed else "not judged"
-        )
+        missed = [f"{one.name} {metric_text(slo.metric)}" for one in simulation.classes for slo in one.missed]
+        said = f"missed: {', '.join(missed)}" if missed else "not judged"
+        verdict = "all met" if simulation.slos_met else said
         few = [each.name for each in simulation.classes if _is_unanswered(each)]
         why = [f"{name}: fewer were answered than a p95 promises" for name in few]
-        lines += heading("GOALS", [f"{whose}{verdict}", *why])
-    if simulation.training and simulation.training.missed:
-        lines += heading("GOALS", [f"missed: {'; '.join(simulation.training.missed)}"])
-    lines += heading("WAITS FOR", stuck) if stuck else []
-    lines += heading("POLICIES", simulation.policies)
-    for note in simulation.notes:
-        lines += heading("NOTE", [note])
-    return lines
+        whose = f"of {simulation.scenario}: " if simulation.comparison else ""
+        lines += heading("GOALS", f"{whose}{verdict}", *why)
+    if training and training.missed:
+        lines += heading("GOALS", f"missed: {'; '.join(training.missed)}")
+    lines += [*heading("WAITS FOR", *stuck), *heading("POLICIES", *simulation.policies)]
+    return [*lines, *(line for note in simulation.notes for line in heading("NOTE", note))]

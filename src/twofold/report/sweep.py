@@ -9,23 +9,16 @@ from twofold.report.lines import both_ends, heading, table
 
 COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen
 CLASS_COLUMNS_MAX = 3
-STEP = ("step_p99_s", "step_inflation_fraction")
-ASKED_FOR = {  # by key: what it is swept for, before the rest
-    "engine.reserve": ("kv_waste_fraction",),
-    "fleet.pools": ("cost_usd",),
-    "cluster.jitter": (*STEP, "slowdown_factor", "goodput_fraction"),
-    "cluster.files": (
-        "checkpoint_files_count",
-        "checkpoint_metadata_s",
-        "checkpoint_data_s",
-        "goodput_fraction",
-    ),
-    "cluster.run_nodes": (
-        *("run_accelerators", "step_compute_s", "step_communication_s", "step_input_s", "step_sync_s"),
-        "step_p99_s",
-    ),
+# By key: what it is swept for, before the rest.
+ASKED_FOR = {
+    "engine.reserve": "kv_waste_fraction",
+    "fleet.pools": "cost_usd",
+    "cluster.jitter": "step_p99_s step_inflation_fraction slowdown_factor goodput_fraction",
+    "cluster.files": "checkpoint_files_count checkpoint_metadata_s checkpoint_data_s goodput_fraction",
+    "cluster.run_nodes": "run_accelerators step_compute_s step_communication_s step_input_s step_sync_s"
+    " step_p99_s",
 }
-TRAINING = ("goodput_fraction", "work_fraction", "busy_h", "lost_h", "restarting_h", "recovery_s_mean")
+TRAINING = "goodput_fraction work_fraction busy_h lost_h restarting_h recovery_s_mean"
 
 
 def sweep_lines(sweep: sweeps.Sweep) -> list[str]:
@@ -33,36 +26,31 @@ def sweep_lines(sweep: sweeps.Sweep) -> list[str]:
     seeds = f"{len(sweep.seeds)} seeds" if len(sweep.seeds) > 1 else f"seed {sweep.seeds[0]}"
     names = _columns(sweep.key, sweep.points)
     heads = (sweep.key.split(".")[-1], *(_short(name) for name in names), "goals")
-    rows = [
-        (
-            point.value,
-            *(_cell(name, point.figures.get(name)) for name in names),
-            "all met" if point.slos_met else "missed",
-        )
-        for point in sweep.points
-    ]
+    rows = []
+    for point in sweep.points:
+        cells = [_cell(name, point.figures.get(name)) for name in names]
+        rows.append((point.value, *cells, "all met" if point.slos_met else "missed"))
     lines = [
         *both_ends(f"{sweep.name} · {sweep.scenario} · {sweep.key}", seeds),
         "",
         *table(heads, rows, numbers=tuple(range(1, len(names) + 1))),
     ]
     for finding in sweep.findings:
-        lines += ["", *heading(finding.rule.upper(), [finding.text])]
-    for note in sweep.notes:
-        lines += heading("NOTE", [note])
-    return lines
+        lines += ["", *heading(finding.rule.upper(), finding.text)]
+    return [*lines, *(line for note in sweep.notes for line in heading("NOTE", note))]
 
 
 def _columns(key: str, points: Sequence[sweeps.SweepPoint]) -> list[str]:
     """The figures to show: those of the first class and of the whole that differ between the values."""
     known = list(points[0].figures)
-    asked_for = ASKED_FOR.get(key, ())
-    training = [f"training.{name}" for name in asked_for or TRAINING if f"training.{name}" in known]
+    asked_for = ASKED_FOR.get(key, "")
+    training = [f"training.{name}" for name in (asked_for or TRAINING).split()]
+    training = [name for name in training if name in known]
     if training:
         return training[:COLUMNS_MAX]
     first = next((name.split(".")[0] for name in known if "." in name), "")
     of_class = [name for name in _ranked(known) if name.startswith(f"{first}.")]
-    asked = [name for name in asked_for if name in known]
+    asked = [name for name in asked_for.split() if name in known]
     others = [f"{first}.unanswered_fraction", *(name for name in _ranked(known) if "." not in name)]
     whole = [name for name in others if name in known and name not in asked and _differs(name, points)]
     return [*of_class[:CLASS_COLUMNS_MAX], *asked, *whole][:COLUMNS_MAX]

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.contracts.results import Bound, Machine, Part, PriceUsed, TrainingPlan, training
+from twofold.answer import TrainingEstimate
+from twofold.contracts.results import Bound, Machine, Part, PriceUsed, ServicePlan, TrainingPlan, training
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
 from twofold.report.figures import apportioned, hours_unit, percent, ranged, shares, summed
 from twofold.report.lines import DOT, both_ends, field, heading
@@ -27,43 +28,39 @@ MORE_OF = MappingProxyType(
 
 def training_lines(run: TrainingPlan) -> list[str]:
     """One training run: what to rent for how long, and how it runs there."""
+    machines, release_s = machine_text(run.machine), run.release_after_s
+    rented = f"on {machines} for {format_seconds(run.run.total_s.value)}"
+    if release_s is not None:
+        rented = f"reserve {machines} for {format_seconds(release_s)}, then release"
+    exposed = run.communication_exposed_fraction
+    parts = shares([(part.name, part.value.value) for part in run.step_parts])
     return [
-        *both_ends(f"TRAINING  {run.name}: {_reservation(run)}", cost_text(run.cost_usd)),
+        *both_ends(f"TRAINING  {run.name}: {rented}", cost_text(run.cost_usd)),
         *_layout_lines(run),
-        *field("step", _step_pieces(run)),
-        *field("", [share for share in step_shares(run) if not share.endswith(" 0 %")]),
-        *(
-            memory_lines(run.memory_bytes, run.memory_parts, run.memory_capacity_bytes)
-            if run.memory_bytes
-            else []
+        *field(
+            "step",
+            f"{ranged(run.step_s)} each",
+            f"{run.run.steps:,.0f} steps",
+            f"MFU {ranged(run.mfu_fraction)}" if run.mfu_fraction else "",
+            "" if exposed is None else f"exposed communication {percent(exposed)}",
         ),
-        *field("run", _run_pieces(run.run, run.machine.accelerator), separator="; "),
-        *field("failures", _failure_pieces(run.run)),
-        *field("price", price_pieces(run.machine.price)),
-        *field("bound by", bound_pieces(run.bounds)),
+        *field("", *(share for share in parts if not share.endswith(" 0 %"))),
+        *memory_lines(run),
+        *field("run", *_run_pieces(run.run, run.machine.accelerator), separator="; "),
+        *field("failures", *_failure_pieces(run.run)),
+        *field("price", *price_pieces(run.machine.price)),
+        *field("bound by", *bound_pieces(run.bounds)),
     ]
 
 
 def _layout_lines(run: TrainingPlan) -> list[str]:
     """How the run is split and on what software; or, where steps were measured, on how many accelerators."""
     if run.layout:
-        return field("layout", filter(None, [*run.layout.text.split(DOT), run.precision, run.framework]))
+        return field("layout", *run.layout.text.split(DOT), run.precision or "", run.framework or "")
     counts = [f"{point.accelerator_count:,}" for point in run.scaling]
     sizes = f"{', '.join(counts[:-1])} and {counts[-1]}" if len(counts) > 1 else "".join(counts)
     batch = f"batch of {run.batch_samples:,}" if run.batch_samples else ""
-    return field("measured", filter(None, [f"rows of {run.model}", f"{sizes} accelerators", batch]))
-
-
-def _step_pieces(run: TrainingPlan) -> list[str]:
-    pieces = [f"{ranged(run.step_s)} each", f"{run.run.steps:,.0f} steps"]
-    pieces += [f"MFU {ranged(run.mfu_fraction)}"] if run.mfu_fraction else []
-    exposed = run.communication_exposed_fraction
-    return pieces if exposed is None else [*pieces, f"exposed communication {percent(exposed)}"]
-
-
-def step_shares(run: TrainingPlan) -> list[str]:
-    """The parts of a step, 100 % together."""
-    return shares([(part.name, part.value.value) for part in run.step_parts])
+    return field("measured", f"rows of {run.model}", f"{sizes} accelerators", batch)
 
 
 def cost_text(cost: Estimate | None, unit: str = "USD") -> str:
@@ -76,13 +73,19 @@ def machine_text(machine: Machine) -> str:
     return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
 
 
-def memory_lines(total: Estimate, parts: Sequence[Part], capacity_bytes: float) -> list[str]:
-    """The memory of one device, and its parts, which add up."""
+def memory_lines(used: TrainingPlan | ServicePlan | TrainingEstimate) -> list[str]:
+    """The memory of one device, and its parts, which add up; nothing where it was not measured."""
+    if not used.memory_bytes:
+        return []
+    capacity = format_memory(used.memory_capacity_bytes)
+    whole = f"{ranged(used.memory_bytes, 'memory B')} of {capacity} per device"
+    return field("memory", whole, *memory_texts(used.memory_parts))
+
+
+def memory_texts(parts: Sequence[Part]) -> list[str]:
+    """Each part in GiB, which add up."""
     texts = apportioned([part.value.value / GIB for part in parts], 1)
-    named = [f"{part.name} {text}" for part, text in zip(parts, texts, strict=True)]
-    return field(
-        "memory", [f"{ranged(total, 'memory B')} of {format_memory(capacity_bytes)} per device", *named]
-    )
+    return [f"{part.name} {text}" for part, text in zip(parts, texts, strict=True)]
 
 
 def price_pieces(price: PriceUsed | None) -> list[str]:
@@ -106,50 +109,33 @@ def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
     return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else []
 
 
-def _reservation(run: TrainingPlan) -> str:
-    machines = machine_text(run.machine)
-    if run.release_after_s is None:
-        return f"on {machines} for {format_seconds(run.run.total_s.value)}"
-    return f"reserve {machines} for {format_seconds(run.release_after_s)}, then release"
-
-
 def _run_pieces(run: training.Run, accelerator: str) -> list[str]:
     """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
-    base = [("compute", run.compute_s.value), ("checkpoints", run.checkpoint_s.value)]
-    base.append(("failures", run.failure_s.value))
     headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
     return [
-        summed(base, run.wall_s),
+        wall_text(run),
         f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
         ranged(run.accelerator_h, hours_unit(accelerator)),
     ]
 
 
+def wall_text(run: training.RunTotals) -> str:
+    """Compute, checkpoints and failures, which add up."""
+    parts = {"compute": run.compute_s, "checkpoints": run.checkpoint_s, "failures": run.failure_s}
+    return summed([(name, part.value) for name, part in parts.items()], run.wall_s)
+
+
 def _failure_pieces(run: training.Run) -> list[str]:
+    """How many, and the size and cadence of checkpoints; what was not measured is not said."""
     saved, rare = run.checkpoints, run.interruptions.high < RARE_COUNT
-    return [
-        "none expected" if rare else ranged(run.interruptions, "interruptions"),
-        f"goodput {ranged(run.goodput_fraction)}",
-        *_checkpoint_pieces(saved),
-    ]
-
-
-def _checkpoint_pieces(saved: training.Checkpoints) -> list[str]:
-    """Size and cadence; what was not measured is not said."""
     every, pause = f"every {ranged(saved.interval_s)}", f"written in {format_seconds(saved.write_s)}"
     if saved.size_bytes is None or saved.write_bytes_per_s is None:
         pieces = [f"checkpoint {every}", pause, "its size was not measured"]
     else:
         rate = format_si(saved.write_bytes_per_s, "B/s")
         pieces = [f"checkpoint of {format_bytes(saved.size_bytes)} {every}", f"{pause} at {rate}"]
-    return pieces
-
-
-def storage_text(saved: training.Checkpoints) -> str:
-    """The rate that a run asks of its file system; empty where it is not known."""
-    if saved.storage_bytes_per_s is None:
-        return ""
-    return f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"
+    failures = "none expected" if rare else ranged(run.interruptions, "interruptions")
+    return [failures, f"goodput {ranged(run.goodput_fraction)}", *pieces]
 
 
 def model_text(name: str, parameters: int) -> str:
@@ -160,4 +146,4 @@ def model_text(name: str, parameters: int) -> str:
 
 def note_lines(warnings: tuple[str, ...]) -> list[str]:
     """What to know beside the figures, one note per line."""
-    return [line for at, note in enumerate(warnings) for line in heading("" if at else "NOTE", [note])]
+    return [line for at, note in enumerate(warnings) for line in heading("" if at else "NOTE", note)]

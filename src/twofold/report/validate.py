@@ -1,5 +1,6 @@
 """The screens of `validate`: goals, figures by group, the gate, findings of a lint. 100 columns wide."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -7,7 +8,7 @@ from typing import Any
 
 from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding
 from twofold.report.answers import Shown
-from twofold.report.lines import WIDTH, both_ends, field, table
+from twofold.report.lines import WIDTH, both_ends, field, listed, table
 
 NONE = "–"
 WORSE = 3  # exit code
@@ -27,6 +28,7 @@ COUNTS = {"groups off", "constants above 1", "priors better"}
 RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
 WORST_LINES = 40  # of one figure on the screen; `--json` has them all
 WORST_FINDINGS = 60
+UNKEPT = "no fit that missed a source is kept here: LEFT OUT shows the fit's own errors"
 KEY = (
     "SEEN: other configurations of the row's source were fitted. LEFT OUT: nothing of its source was.",
     "AFTER 10: as left out, then calibrated with ten rows, where a source has 20 of one stack. PRIORS:",
@@ -89,12 +91,10 @@ def validation_lines(shown: Validated) -> Iterator[str]:
     yield from both_ends(said, f"{shown.context_rows:,} of context left out")
     for refused in shown.refusals:
         codes = [f"{count:,} refused ({code})" for code, count in refused.by_code.items()]
-        codes.append(f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran")
-        yield from field(refused.half, codes)
+        large = f"{refused.not_fitting:,} of {refused.rows:,} called too large, although they ran"
+        yield from field(refused.half, *codes, large)
         if refused.half in shown.unkept:
-            yield from field(
-                "", ["no fit that missed a source is kept here: LEFT OUT shows the fit's own errors"]
-            )
+            yield from field("", UNKEPT)
     yield ""
     yield from goal_lines(shown.goals)
     for figure, lines in groupby(shown.groups, key=lambda line: line.figure):
@@ -150,25 +150,16 @@ def _limit(goal: Judged, reached: Reached) -> str:
 
 def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
     """Errors, one line a group, furthest off first; then ranges of the same groups in the same order."""
-    head = headline(lines)
+    # What a table is about: sources left out, wherever there are such predictions.
+    head = Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
     title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
     words = " · ".join("class" if lines[0].half == "kernels" and name == "source" else name for name in by)
-    others = [
-        column for column in COLUMN_WORDS if column is not head and any(column in x.scores for x in lines)
-    ]
+    scored = {column for line in lines for column in line.scores}
+    others = [column for column in COLUMN_WORDS if column is not head and column in scored]
     kept = [line for line in lines if line.scores[head].rows]
     shown = kept[:WORST_LINES]
-    heads = [
-        "",
-        "",
-        "rows",
-        "mean",
-        "med.",
-        "bias",
-        "rank",
-        "≤10/20/30",
-        *(COLUMN_WORDS[each] for each in others),
-    ]
+    heads = ["", "", "rows", "mean", "med.", "bias", "rank", "≤10/20/30"]
+    heads += [COLUMN_WORDS[each] for each in others]
     rows = [_errors(line, head, others) for line in shown]
     found = [f"{title} by {words}", *table(heads, rows, numbers=range(2, len(heads)))]
     if any(line.scores[head].coverage_80 is not None for line in shown):
@@ -177,11 +168,6 @@ def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[s
     if len(kept) > WORST_LINES:
         found.append(f"  and {len(kept) - WORST_LINES} groups that are nearer; `--json` has them")
     return found
-
-
-def headline(lines: Sequence[Line]) -> Column:
-    """The column that a table is about: sources left out, wherever there are such predictions."""
-    return Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
 
 
 def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
@@ -218,36 +204,28 @@ def gate_lines(gate: Gate) -> list[str]:
     """Whether the gate holds, and every group that moved."""
     holds = f"fails: {gate.failure}" if gate.failure else "holds"
     found = [f"GATE {holds} · {gate.compared} groups compared, {len(gate.moved)} moved"]
-    rows = [
-        (
-            each.name,
-            f"{each.rows:,}",
-            f"{100 * each.before:.1f} %",
-            f"{100 * each.after:.1f} %",
-            f"{each.points:+.1f}",
-            f"{each.lost} rows fewer answered" if each.lost else "",
-        )
-        for each in gate.moved
-    ]
-    found += table(("left out", "rows", "committed", "now", "points", ""), rows, numbers=(1, 2, 3, 4))[
-        : 1 + len(rows) if rows else 0
-    ]
-    return found + [f"  other rows than committed: {name}" for name in gate.unlike]
+    lines = listed(
+        gate.moved,
+        ("left out", lambda each: each.name),
+        (">rows", lambda each: f"{each.rows:,}"),
+        (">committed", lambda each: f"{100 * each.before:.1f} %"),
+        (">now", lambda each: f"{100 * each.after:.1f} %"),
+        (">points", lambda each: f"{each.points:+.1f}"),
+        ("", lambda each: f"{each.lost} rows fewer answered" if each.lost else ""),
+    )
+    unlike = [f"  other rows than committed: {name}" for name in gate.unlike]
+    return [*found, *(lines if gate.moved else []), *unlike]
 
 
 def lint_lines(shown: Linted) -> Iterator[str]:
     """Findings by line of the file, the gravest first."""
-    counts = {
-        name: sum(each.severity == name for each in shown.findings)
-        for name in ("impossible", "suspect", "note")
-    }
-    said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    counts = Counter(each.severity for each in shown.findings)
+    said = ", ".join(f"{counts[name]:,} {name}" for name in ("impossible", "suspect", "note"))
     yield from both_ends(f"{shown.file}: {shown.row_count:,} {shown.half} rows", said)
     for finding in shown.findings[:WORST_FINDINGS]:
         where = f"line {finding.line}" + (f" ({finding.row_id})" if finding.row_id else "")
         yield f"{finding.severity}: {where}: {finding.rule}"[:WIDTH]
-        yield from field("", [finding.message])
-        if finding.hint:
-            yield from field("  hint", [finding.hint])
+        yield from field("", finding.message)
+        yield from field("  hint", finding.hint)
     if len(shown.findings) > WORST_FINDINGS:
         yield f"and {len(shown.findings) - WORST_FINDINGS} more; `--json` has them"
