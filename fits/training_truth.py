@@ -64,8 +64,9 @@ class Columns:
 def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Constants) -> Truth:
     """Rows that measured `column`, thinned per source."""
     measured = thin([row for row in rows if number(row, column) is not None])
-    entries, _ = settled_entries(measured, catalog, constants)
-    groups = group_entries(entries, catalog)
+    settled, _ = settled_entries(measured, catalog, constants)
+    entries = [one.entry for one in settled]
+    groups = group_entries(entries)
     order = np.concatenate([group.index for group in groups])
     picked = [measured[entries[i].row] for i in order]
     priced = [_priced(group, catalog, constants) for group in groups]
@@ -135,7 +136,7 @@ def _by_row(groups: Sequence[Group], scope_of: Callable[[Group], Scope]) -> tupl
 def _stack_scope(group: Group) -> Scope:
     """What the stack's constants of a group depend on."""
     software = software_family(group.machine.framework, group.machine.precision)
-    return frozenset({("software", software), ("family", group.family)})
+    return frozenset({("software", software), ("family", group.machine.family)})
 
 
 def columns_of(priors: Sequence[Prior], truth: Truth) -> Columns:

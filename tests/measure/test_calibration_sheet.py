@@ -5,7 +5,7 @@ import pytest
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import InputError
-from twofold.measure.calibration_sheet import Sheet, half_of_row, measured_logs, sheets_of
+from twofold.measure.calibration_sheet import FACTORS, Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row
@@ -57,7 +57,7 @@ def test_draws_price_as_each_factor_alone_does(half: Half, catalog: Catalog) -> 
 @pytest.mark.parametrize("half", ["training", "inference"])
 def test_no_better_factor_makes_a_figure_worse(half: Half, catalog: Catalog) -> None:
     sheet = sheet_of(half, catalog)
-    for name in sheet.factor_names:
+    for name in FACTORS[sheet.half]:
         if name == "memory_use":
             continue
         priced = sheet.log_predicted({name: np.array([[1.0], [1.2]])})

@@ -22,7 +22,7 @@ from twofold.contracts.rows import (
 )
 from twofold.core import InputError, TableError
 from twofold.measure.blind import PREDICT
-from twofold.measure.calibration_sheet import Sheet, half_of_row, measured_logs, sheets_of
+from twofold.measure.calibration_sheet import FACTORS, Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.calibration_solve import (
     NOISE_LOG,
     Z_80,
@@ -165,7 +165,7 @@ def fit_sheet(
     """The factors of one stack from its rows, or from those that `keep` marks."""
     kept = np.ones(sheet.place.size, bool) if keep is None else keep
     measured = measured_logs(sheet, rows)
-    names = sheet.factor_names
+    names = FACTORS[sheet.half]
     steps = {
         name: np.exp(STEP_LOG * (np.arange(len(names) + 1) == at + 1))[:, np.newaxis]
         for at, name in enumerate(names)

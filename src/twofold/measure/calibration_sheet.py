@@ -31,8 +31,10 @@ from twofold.training import Stack, software_family
 Array = NDArray[np.float64]
 Factors = Mapping[str, Array]  # name -> (draws, 1)
 Priced = tuple[NDArray[np.int64], Callable[[Factors], dict[str, Array]]]  # places in the sheet, their metrics
-TRAINING_FACTORS = ("compute", "memory_bandwidth", "link", "fabric", "host", "memory_use")
-INFERENCE_FACTORS = ("compute", "memory_bandwidth", "host", "communication", "prefill")
+FACTORS: Mapping[Half, tuple[str, ...]] = {  # what may be calibrated
+    "training": ("compute", "memory_bandwidth", "link", "fabric", "host", "memory_use"),
+    "inference": ("compute", "memory_bandwidth", "host", "communication", "prefill"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,6 @@ class Sheet:
         """What is predicted of each row."""
         return METRICS[self.half]
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """What may be calibrated."""
-        return TRAINING_FACTORS if self.half == "training" else INFERENCE_FACTORS
-
     def log_predicted(self, factors: Factors) -> dict[str, Array]:
         """Logarithm of every metric, (draws, rows); NaN where nothing is predicted."""
         count = max((values.shape[0] for values in factors.values()), default=1)
@@ -90,67 +87,55 @@ def _priced_batch(batch: Batch, factors: Factors) -> dict[str, Array]:
     return price_batch(replace(batch, replica=replace(replica, cluster=cluster, engine=engine)))
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """A row under one reading: an entry of training, or a case of serving."""
-
-    place: int
-    stack: tuple[str, str, str, str]  # accelerator, its family, software, era
-    version: str
-    kind: str
-    read: Entry | Case
+Stacked = tuple[Software, str, Entry | Case]
+"""What a row ran on, in its own release; the kind of its model; the row under one reading."""
 
 
 def sheets_of(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> tuple[list[Sheet], dict[int, str]]:
     """The rows by device and software, largest group first, and why each other row cannot be read."""
-    settled, refused = (_entries if half == "training" else _cases)(rows, catalog, constants)
-    by_stack: dict[tuple[str, str, str, str], list[Settled]] = {}
-    for one in settled:
-        by_stack.setdefault(one.stack, []).append(one)
-    sheets = [
-        Sheet(
-            half,
-            Software(*stack, ", ".join(sorted({one.version for one in own if one.version}))),
-            np.array([one.place for one in own]),
-            tuple(one.kind for one in own),
-            tuple(_groups([one.read for one in own], catalog, constants)),
-        )
-        for stack, own in by_stack.items()
-    ]
+    read, refused = (_trained if half == "training" else _served)(rows, catalog, constants)
+    by_stack: dict[Software, list[int]] = {}
+    for place, (software, _, _) in read.items():
+        by_stack.setdefault(replace(software, versions=""), []).append(place)
+    sheets = []
+    for stack, places in by_stack.items():
+        own, kinds, cases = zip(*(read[place] for place in places), strict=True)
+        versions = ", ".join(sorted({software.versions for software in own} - {""}))
+        groups = tuple(_groups(cases, catalog, constants))
+        sheets.append(Sheet(half, replace(stack, versions=versions), np.array(places), kinds, groups))
     return sorted(sheets, key=lambda sheet: -sheet.place.size), refused
 
 
-def _entries(
+def _trained(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> tuple[list[Settled], dict[int, str]]:
-    entries, refused = settled_entries(rows, catalog, constants)
-    settled = []
-    for entry in entries:
+) -> tuple[dict[int, Stacked], dict[int, str]]:
+    settled, refused = settled_entries(rows, catalog, constants)
+    read: dict[int, Stacked] = {}
+    for entry in (one.entry for one in settled):
         machine = entry.machine
-        family = catalog.accelerator(machine.accelerator).family
-        stack = machine.accelerator, family, software_family(machine.framework, machine.precision), ""
-        kind = "moe" if machine.moe else "dense"
-        settled.append(Settled(entry.row, stack, machine.framework, kind, entry))
-    return settled, refused
+        name = software_family(machine.framework, machine.precision)
+        software = Software(machine.accelerator, machine.family, name, "", machine.framework)
+        read[entry.row] = software, "moe" if machine.moe else "dense", entry
+    return read, refused
 
 
-def _cases(
+def _served(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> tuple[list[Settled], dict[int, str]]:
+) -> tuple[dict[int, Stacked], dict[int, str]]:
     cases, refused = read_cases(rows, catalog, constants)
-    settled = []
+    read: dict[int, Stacked] = {}
     for place, (case, _) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
         part, era = case.accelerator, engine_software(case.engine).era_of(case.version)
-        stack = part.name, part.family, case.engine, era
-        settled.append(Settled(place, stack, case.version, model_kind(case.model), case))
-    return settled, refused
+        software = Software(part.name, part.family, case.engine, era, case.version)
+        read[place] = software, model_kind(case.model), case
+    return read, refused
 
 
 def _groups(read: Sequence[Entry | Case], catalog: Catalog, constants: Constants) -> Iterator[Priced]:
     """What one call prices each; the rows of one sheet are of one half."""
-    for group in group_entries([one for one in read if isinstance(one, Entry)], catalog):
+    for group in group_entries([one for one in read if isinstance(one, Entry)]):
         yield group.index, partial(_priced_group, group, *hardware(group.machine, catalog, constants))
     for batch in batches([one for one in read if isinstance(one, Case)], constants):
         yield batch.places, partial(_priced_batch, batch)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import InputError, TwofoldError
+from twofold.core import InputError
 from twofold.inference import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
-from twofold.measure.truth import Row, number, read_rows, text
+from twofold.measure.truth import Row, number, read_each, read_rows, text
 from twofold.perf import Constants, bytes_per_weight, model_kind
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
@@ -145,14 +145,7 @@ def read_cases(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> tuple[dict[int, Case], dict[int, str]]:
     """The cases of rows by place, and the coded reason of each row that is none."""
-    cases: dict[int, Case] = {}
-    refused: dict[int, str] = {}
-    for place, row in enumerate(rows):
-        try:
-            cases[place] = read_case(row, catalog, constants)
-        except TwofoldError as error:
-            refused[place] = f"{error.code}: {error.message}"
-    return cases, refused
+    return read_each(rows, lambda _, row: read_case(row, catalog, constants))
 
 
 def layouts(case: Case) -> list[Case]:

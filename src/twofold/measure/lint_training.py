@@ -80,7 +80,7 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
     count = len(table.rows)
     least, most, peak, half, installed, states = np.full((6, count), np.nan)
     entries, _ = read_all(table.rows, catalog)
-    for group in group_entries(entries, catalog):
+    for group in group_entries(entries):
         machine, accelerator = group.machine, catalog.accelerator(group.machine.accelerator)
         rows = np.array([entries[i].row for i in group.index])
         stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)

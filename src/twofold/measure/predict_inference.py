@@ -4,7 +4,7 @@ Rows that share device, formats, engine and kind of load are priced in one pass;
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from twofold.inference import (
     regimes,
 )
 from twofold.measure.inference_rows import Case, layouts, read_cases
-from twofold.measure.truth import METRICS, Row
+from twofold.measure.truth import METRICS, Row, refusal
 from twofold.perf import (
     Cluster,
     Constants,
@@ -41,7 +41,6 @@ from twofold.perf import (
 )
 
 Array = NDArray[np.float64]
-ENDS = ("", "_low", "_high", "_low_95", "_high_95")
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
 USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
@@ -70,18 +69,24 @@ def predict_inference(
 
     `known` is what the fit of these constants has seen, the shipped table where it is not given.
     """
-    known = load_known() if known is None else known
+    known = known or load_known()
     cases, refused = read_cases(rows, catalog, constants)
-    columns = {place: _refusal(reason) for place, reason in refused.items()}
+    columns = {place: refusal("inference", reason) for place, reason in refused.items()}
     for place, (case, predicted) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
         columns[place] = _columns(case, predicted, constants, known)
-    return [{**row, **columns[place]} for place, row in enumerate(rows)]
+    return [row | columns[place] for place, row in enumerate(rows)]
 
 
 def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case, dict[str, float]]]:
-    """Each case with its medians; where a row leaves the layout open, the one of the highest throughput."""
+    """Each case with its medians; where a row leaves the layout open, the one of the highest throughput.
+
+    A median is NaN where the model does not fit the memory.
+    """
     tried = [(place, each) for place, case in enumerate(cases) for each in layouts(case)]
-    values = predict_cases([each for _, each in tried], constants)
+    values = {name: np.full(len(tried), np.nan) for name in METRICS["inference"]}
+    for batch in batches([each for _, each in tried], constants):
+        for name, column in price_batch(batch).items():
+            values[name][batch.places] = column
     rates = values["output_tok_s"]
     best: dict[int, int] = {}
     for index, (place, _) in enumerate(tried):
@@ -89,18 +94,9 @@ def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case
         if place not in best or np.isnan(rates[best[place]]) or rates[index] > rates[best[place]]:
             best[place] = index
     return [
-        (tried[index][1], {name: float(values[name][index]) for name in METRICS["inference"]})
-        for index in (best[place] for place in range(len(cases)))
+        (tried[index][1], {name: float(column[index]) for name, column in values.items()})
+        for index in best.values()
     ]
-
-
-def predict_cases(cases: Sequence[Case], constants: Constants) -> dict[str, Array]:
-    """Medians of each metric for each case; NaN where the model does not fit the memory."""
-    values = {name: np.full(len(cases), np.nan) for name in METRICS["inference"]}
-    for batch in batches(cases, constants):
-        for name, column in price_batch(batch).items():
-            values[name][batch.places] = column
-    return values
 
 
 def batches(cases: Sequence[Case], constants: Constants) -> list[Batch]:
@@ -159,30 +155,24 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     return Batch(places, tuple(cases), replica, lengths, habits)
 
 
-def case_engine(case: Case, constants: Constants) -> Engine:
-    """The engine's constants where the case runs."""
-    return engine(
-        constants,
-        case.engine,
-        case.version,
-        family=case.accelerator.family,
-        model=model_kind(case.model),
-        weights_format=case.weights_format,
-    )
-
-
 def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
     """One engine whose numbers are arrays over the cases, as their eras differ."""
     known: dict[str, Engine] = {}
     for case in cases:
         if case.version not in known:
-            known[case.version] = case_engine(case, constants)
+            known[case.version] = engine(
+                constants,
+                case.engine,
+                case.version,
+                family=case.accelerator.family,
+                model=model_kind(case.model),
+                weights_format=case.weights_format,
+            )
     first = known[cases[0].version]
     if len(known) == 1:
         return first
-    names = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
     found: dict[str, Any] = {}
-    for name in names:
+    for name in (field.name for field in fields(Engine) if field.name not in ("name", "era")):
         # Under draws of constants each has a leading axis; cases are the last one.
         each = [np.atleast_1d(np.asarray(getattr(known[case.version], name), float)) for case in cases]
         found[name] = np.concatenate(np.broadcast_arrays(*each), axis=-1)
@@ -191,8 +181,23 @@ def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
 
 def price_batch(batch: Batch) -> dict[str, Array]:
     """Run the load model of the batch's kind; throughput counts all replicas of the deployment."""
-    replicas = batch.column("replicas")
-    served, copies = _PRICE[batch.cases[0].kind](batch, replicas)
+    first, replica, lengths = batch.cases[0], batch.replica, batch.lengths
+    replicas, concurrency = batch.column("replicas"), batch.column("concurrency")
+    copies = replicas
+    match first.kind:
+        case "static":
+            served = regimes.static_batch(replica, lengths, np.maximum(1.0, concurrency / replicas))
+        case "closed" if first.fixed_batch:
+            served = regimes.held_batch(replica, lengths, concurrency / replicas)
+        case "closed":
+            clients = np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0))
+            served = regimes.closed_loop(replica, lengths, clients)
+        case "open":
+            served = _open(batch, batch.column("rate_per_s") / replicas)
+        case "saturated":
+            served = regimes.max_throughput(replica, lengths)
+        case "disaggregated":
+            served, copies = _disaggregated(batch), np.ones_like(replicas)
     values = {
         "ttft_mean_ms": served.ttft.mean_s * 1e3,
         "ttft_p50_ms": served.ttft.p50_s * 1e3,
@@ -210,41 +215,22 @@ def price_batch(batch: Batch) -> dict[str, Array]:
     return {name: np.where(fits, np.broadcast_to(value, shape), np.nan) for name, value in values.items()}
 
 
-def _static(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    sequences = np.maximum(1.0, batch.column("concurrency") / replicas)
-    return regimes.static_batch(batch.replica, batch.lengths, sequences), replicas
-
-
-def _closed(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    if batch.cases[0].fixed_batch:
-        return regimes.held_batch(
-            batch.replica, batch.lengths, batch.column("concurrency") / replicas
-        ), replicas
-    clients = np.maximum(batch.column("concurrency") / replicas, np.minimum(batch.column("concurrency"), 1.0))
-    return regimes.closed_loop(batch.replica, batch.lengths, clients), replicas
-
-
-def _open(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+def _open(batch: Batch, asked: Array) -> Served:
     """A rate that somebody measured was sustained: near saturation our error must not become a queue."""
     most = regimes.max_throughput(batch.replica, batch.lengths)
-    asked = batch.column("rate_per_s") / replicas
     rate = np.minimum(asked, SUSTAINED_FRACTION * most.requests_per_s)
     found = regimes.open_loop(batch.replica, batch.lengths, rate)
     if not batch.cases[0].server_limit_s:
-        return found, replicas
+        return found
     limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
     near = regimes.near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
     # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
     later = (np.clip(each, near.mean_s, near.limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
     tpot = Latency(near.mean_s, near.mean_s, *later)
-    return replace(found, tpot=tpot, e2e=answer_latency(batch.lengths, found.ttft, tpot)), replicas
+    return replace(found, tpot=tpot, e2e=answer_latency(batch.lengths, found.ttft, tpot))
 
 
-def _saturated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
-    return regimes.max_throughput(batch.replica, batch.lengths), replicas
-
-
-def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
+def _disaggregated(batch: Batch) -> Served:
     """Rows describe one decode worker; prefill workers share what accelerators are left.
 
     Prefill of an expert model runs data-parallel attention over its worker's accelerators, of a dense one
@@ -255,39 +241,28 @@ def _disaggregated(batch: Batch, replicas: Array) -> tuple[Served, Array]:
     left = batch.column("accelerators") - decode_workers * per_worker
     size = np.where(left >= prefill_workers, left / prefill_workers, per_worker)
     one = np.ones_like(size)
-    spread = batch.cases[0].is_moe
-    prefill = replace(
-        batch.replica,
-        tp=one if spread else size,
-        ep=size if spread else one,
-        dp=size if spread else one,
-        pp=one,
-    )
+    tp, ep = (one, size) if batch.cases[0].is_moe else (size, one)
+    prefill = replace(batch.replica, tp=tp, ep=ep, dp=ep, pp=one)
     clients = batch.column("concurrency")
-    served = regimes.disaggregated(
+    return regimes.disaggregated(
         prefill, batch.replica, batch.lengths, clients, prefill_workers, decode_workers
     )
-    return served, np.ones_like(replicas)
-
-
-_PRICE: dict[str, Callable[[Batch, Array], tuple[Served, Array]]] = {
-    "static": _static,
-    "closed": _closed,
-    "open": _open,
-    "saturated": _saturated,
-    "disaggregated": _disaggregated,
-}
 
 
 def _columns(case: Case, predicted: dict[str, float], constants: Constants, known: Known) -> Row:
+    model, part, software = case.model, case.accelerator, engine_software(case.engine)
     if not np.isfinite(predicted["tpot_mean_ms"]):
-        return _refusal(
-            f"E-memory: {case.model.name} does not fit {case.accelerators:g} × {case.accelerator.name}"
-        )
-    columns = {"pred_basis": "assumed" if case.assumed else "stated", "pred_error": ""}
-    columns["pred_assumptions"] = "; ".join((*case.assumed, *case.usual))
-    group = interval_scope(case, known)
-    columns["pred_group"] = format_scope(group)
+        reason = f"E-memory: {model.name} does not fit {case.accelerators:g} × {part.name}"
+        return refusal("inference", reason)
+    basis, era = "assumed" if case.assumed else "stated", software.era_of(case.version)
+    names = model.name, model_kind(model), part.name, part.family, case.engine, era
+    group = known.serving_scope(*names, case.kind) | {"basis": basis}
+    columns = {
+        "pred_basis": basis,
+        "pred_error": "",
+        "pred_assumptions": "; ".join((*case.assumed, *case.usual)),
+        "pred_group": format_scope(group),
+    }
     for name, value in predicted.items():
         columns[f"pred_{name}"] = f"{value:.6g}"
         scope = {"metric": name.split("_")[0], **group}
@@ -296,16 +271,3 @@ def _columns(case: Case, predicted: dict[str, float], constants: Constants, know
             columns[f"pred_{name}_low{share}"] = f"{value * spread.low:.6g}"
             columns[f"pred_{name}_high{share}"] = f"{value * spread.high:.6g}"
     return columns
-
-
-def interval_scope(case: Case, known: Known) -> dict[str, str]:
-    """What decides how sure a prediction is."""
-    era = engine_software(case.engine).era_of(case.version)
-    kind, part = model_kind(case.model), case.accelerator
-    names = case.model.name, kind, part.name, part.family, case.engine, era
-    return known.serving_scope(*names, case.kind) | {"basis": "assumed" if case.assumed else "stated"}
-
-
-def _refusal(reason: str) -> Row:
-    blank = {f"pred_{name}{end}": "" for name in METRICS["inference"] for end in ENDS}
-    return {**blank, "pred_basis": "", "pred_assumptions": "", "pred_group": "", "pred_error": reason}

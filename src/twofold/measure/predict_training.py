@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
 from twofold.measure.training_rows import Entry, Machine, read_entries
-from twofold.measure.truth import Row, text
+from twofold.measure.truth import Row, read_each, refusal, text
 from twofold.perf import Cluster, Constants, Floats, Known, device, format_scope, load_known, network
 from twofold.training import (
     Layouts,
@@ -28,6 +28,7 @@ from twofold.training import (
     step_time,
 )
 
+Values = NDArray[np.float64]
 GIB = float(2**30)
 
 
@@ -48,6 +49,8 @@ BY_FAMILY = {
     "fsdp": Counter("reserved", GIB),
 }
 USUAL = Counter("reserved", GIB)
+STATED_ANYWAY = {"zero", "interleaving", "network", "framework", "precision", "adapter rank"}
+"""What a reading may fill in without making the layout an assumption."""
 
 
 def counter(framework: str, precision: str) -> Counter:
@@ -60,21 +63,11 @@ def counter(framework: str, precision: str) -> Counter:
     return BY_WORD.get(word) or BY_FAMILY.get(software_family(framework, precision), USUAL)
 
 
-def printed_states(held: Memory, how: Counter) -> NDArray[np.float64]:
-    """Weights, gradients and optimiser in the unit that a framework prints."""
-    return np.asarray(held.states_bytes / how.unit_bytes)
-
-
-def printed(held: Memory, how: Counter) -> NDArray[np.float64]:
+def printed(held: Memory, how: Counter) -> Values:
     """The number that a framework prints of what each layout holds."""
     counts = np.asarray(how.counts)
     counted = np.where(counts == "device", held.device_bytes, held.reserved_bytes)
     return np.asarray(np.where(counts == "allocated", held.allocated_bytes, counted) / how.unit_bytes)
-
-
-Values = NDArray[np.float64]
-STATED_ANYWAY = {"zero", "interleaving", "network", "framework", "precision", "adapter rank"}
-"""What a reading may fill in without making the layout an assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +78,16 @@ class Group:
     index: NDArray[np.int64]  # into the entries
     work: Workload
     layouts: Layouts
-    capacity_bytes: float
-    family: str  # of the accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A row under its likeliest reading, priced."""
+
+    entry: Entry
+    step_s: float
+    peak_gib: float  # as its framework prints it
+    states_gib: float  # of the peak
 
 
 def predict_training(
@@ -97,64 +98,38 @@ def predict_training(
     Reads what a user knows beforehand; measured columns, names of sources and notes change nothing. `known`
     is what the fit of these constants has seen, the shipped table where it is not given.
     """
-    known = load_known() if known is None else known
-    entries, refused = read_all(rows, catalog)
-    groups = group_entries(entries, catalog)
-    step_s, peak_gib, states_gib, least_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, least_bytes, len(rows))
-    predicted = []
-    for i, row in enumerate(rows):
-        if i in refused:
-            predicted.append(row | _blank() | {"pred_error": refused[i]})
-        else:
-            entry = entries[chosen[i]]
-            scope = interval_scope(entry.machine, seen_model(row, catalog), catalog, known)
-            values = (step_s[chosen[i]], peak_gib[chosen[i]])
-            exact = (0.0, states_gib[chosen[i]])
-            predicted.append(row | _filled(entry, values, exact, scope, catalog, constants))
-    return predicted
+    known = known or load_known()
+    settled, refused = settled_entries(rows, catalog, constants)
+    columns = {place: refusal("training", reason) for place, reason in refused.items()}
+    for one in settled:
+        row, machine = rows[one.entry.row], one.entry.machine
+        software = software_family(machine.framework, machine.precision)
+        arch, model = "moe" if machine.moe else "dense", seen_model(row, catalog)
+        scope = known.training_scope(model, arch, machine.accelerator, machine.family, software)
+        columns[one.entry.row] = _columns(one, scope, constants)
+    return [row | columns[place] for place, row in enumerate(rows)]
 
 
 def read_all(rows: Sequence[Row], catalog: Catalog) -> tuple[list[Entry], dict[int, str]]:
     """The readings of all rows, and the coded reason of each row that has none."""
-    entries: list[Entry] = []
-    refused: dict[int, str] = {}
-    for i, row in enumerate(rows):
-        try:
-            entries += read_entries(i, row, catalog)
-        except TwofoldError as error:
-            refused[i] = f"{error.code}: {error.message}"
-    return entries, refused
+    entries, refused = read_each(rows, lambda place, row: read_entries(place, row, catalog))
+    return [entry for each in entries.values() for entry in each], refused
 
 
-def group_entries(entries: Sequence[Entry], catalog: Catalog) -> list[Group]:
+def group_entries(entries: Sequence[Entry]) -> list[Group]:
     """Entries by machine, as arrays."""
     members: dict[Machine, list[int]] = defaultdict(list)
     for i, entry in enumerate(entries):
         members[entry.machine].append(i)
-    groups = []
-    for machine, index in members.items():
-        accelerator = catalog.accelerator(machine.accelerator)
-        work = Workload.stacked([entries[i].work for i in index])
-        layouts = layouts_of([entries[i].layout for i in index])
-        groups.append(
-            Group(machine, np.array(index), work, layouts, accelerator.memory_bytes, accelerator.family)
+    return [
+        Group(
+            machine,
+            np.array(index),
+            Workload.stacked([entries[i].work for i in index]),
+            layouts_of([entries[i].layout for i in index]),
         )
-    return groups
-
-
-def evaluate(
-    groups: Sequence[Group], count: int, catalog: Catalog, constants: Constants
-) -> tuple[Values, Values, Values, Values]:
-    """Of every entry: step seconds; the peak as its framework prints it, and the states in it; the fewest
-    bytes that it may take."""
-    step_s, peak_gib, states_gib, least_bytes = np.empty((4, count))
-    for group in groups:
-        step_s[group.index], held = price_group(group, *hardware(group.machine, catalog, constants))
-        how = counter(group.machine.framework, group.machine.precision)
-        peak_gib[group.index], states_gib[group.index] = printed(held, how), printed_states(held, how)
-        least_bytes[group.index] = held.low_bytes
-    return step_s, peak_gib, states_gib, least_bytes
+        for machine, index in members.items()
+    ]
 
 
 def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[Cluster, Stack]:
@@ -162,7 +137,7 @@ def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[
     accelerator = catalog.accelerator(machine.accelerator)
     links = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
     cluster = Cluster(device(accelerator, constants), links, 1)  # each layout says how many it uses
-    return cluster, load_stack(constants, machine.framework, machine.precision, accelerator.family)
+    return cluster, load_stack(constants, machine.framework, machine.precision, machine.family)
 
 
 def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, Memory]:
@@ -173,81 +148,56 @@ def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, M
 
 def settled_entries(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> tuple[list[Entry], dict[int, str]]:
-    """Each row under its likeliest reading, and the coded reason of each row that has none."""
-    entries, refused = read_all(rows, catalog)
-    groups = group_entries(entries, catalog)
-    step_s, _, _, least_bytes = evaluate(groups, len(entries), catalog, constants)
-    chosen = choose(entries, groups, step_s, least_bytes, len(rows))
-    return [entries[i] for i in chosen if i >= 0], refused
+) -> tuple[list[Settled], dict[int, str]]:
+    """Each row under its likeliest reading, and the coded reason of each row that has none.
 
-
-def choose(
-    entries: Sequence[Entry], groups: Sequence[Group], step_s: Values, least_bytes: Values, row_count: int
-) -> NDArray[np.int64]:
-    """Per row the fastest reading that may have fitted, or the smallest where none could; −1 without any.
-
-    The run happened, so a reading is out only when even the lower end of its memory does not fit.
+    That is the fastest reading that may have fitted, or the smallest where none could: the run happened, so a
+    reading is out only when even the lower end of its memory does not fit.
     """
-    capacity = np.empty(len(entries))
-    for group in groups:
-        capacity[group.index] = group.capacity_bytes
-    excess = np.maximum(least_bytes / capacity - 1.0, 0.0)
+    entries, refused = read_all(rows, catalog)
+    step_s, peak_gib, states_gib, excess = np.empty((4, len(entries)))
+    for group in group_entries(entries):
+        i, machine = group.index, group.machine
+        step_s[i], held = price_group(group, *hardware(machine, catalog, constants))
+        how = counter(machine.framework, machine.precision)
+        peak_gib[i], states_gib[i] = printed(held, how), held.states_bytes / how.unit_bytes
+        memory_bytes = catalog.accelerator(machine.accelerator).memory_bytes
+        excess[i] = np.maximum(held.low_bytes / memory_bytes - 1.0, 0.0)
     row = np.array([entry.row for entry in entries], np.int64)
     order = np.lexsort((step_s, excess, row))
-    chosen = np.full(row_count, -1, np.int64)
-    rows, first = np.unique(row[order], return_index=True)
-    chosen[rows] = order[first]
-    return chosen
+    chosen = order[np.unique(row[order], return_index=True)[1]]
+    return [Settled(entries[i], step_s[i], peak_gib[i], states_gib[i]) for i in chosen], refused
 
 
-COLUMNS = {"pred_step_time_s": "step", "pred_peak_mem_gib": "memory"}
-ENDS = ("_low", "_high", "_low_95", "_high_95")
-
-
-def _blank() -> Row:
-    names = [name + end for name in COLUMNS for end in ("", *ENDS)]
-    return dict.fromkeys(
-        [*names, "pred_states_gib", "pred_basis", "pred_assumptions", "pred_group", "pred_error"], ""
+def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Row:
+    machine = one.entry.machine
+    # How much faster or slower a device may be whose kernels nobody measured; of others the ranges of
+    # left-out sources hold it already.
+    kernels = constants.estimate(
+        "gemm_efficiency_fraction", accelerator=machine.accelerator, family=machine.family, format="bf16"
     )
-
-
-def _filled(
-    entry: Entry,
-    values: tuple[float, float],
-    exact: tuple[float, float],
-    scope: Mapping[str, str],
-    catalog: Catalog,
-    constants: Constants,
-) -> Row:
-    out = _blank()
-    doubt = _kernel_doubt(entry.machine, catalog, constants)
-    for (name, kind), middle, counted in zip(COLUMNS.items(), values, exact, strict=True):
-        out[name] = f"{middle:.6g}"
+    doubt = np.log([kernels.value / kernels.low, kernels.high / kernels.value])
+    doubt = doubt if kernels.source is Source.ASSUMED else np.zeros(2)
+    out = refusal("training", "")
+    for name, kind, middle, counted in (
+        ("step_time_s", "step", one.step_s, 0.0),
+        ("peak_mem_gib", "memory", one.peak_gib, one.states_gib),
+    ):
+        out[f"pred_{name}"] = f"{middle:.6g}"
         rest = max(middle - counted, 0.0)  # only what is estimated can be off
-        for share, low_end, high_end in (("", *ENDS[:2]), ("_95", *ENDS[2:])):
+        for share in ("", "_95"):
             spread = constants.estimate(f"interval_training_{kind}{share}_ratio", **scope)
             low, high = np.log([spread.low, spread.high])
             if kind == "step":
-                low, high = -np.hypot(low, doubt[0]), np.hypot(high, doubt[1])
-            out[name + low_end] = f"{middle - rest + rest * np.exp(low):.6g}"
-            out[name + high_end] = f"{middle - rest + rest * np.exp(high):.6g}"
-    out["pred_states_gib"] = f"{exact[1]:.6g}"
-    out["pred_basis"] = "assumed" if set(entry.assumptions) - STATED_ANYWAY else "stated"
-    out["pred_assumptions"] = ";".join(entry.assumptions)
-    out["pred_group"] = format_scope(scope)
-    return out
-
-
-def _kernel_doubt(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[float, float]:
-    """How much faster or slower, in logarithms, a device may be whose kernels nobody measured."""
-    family = catalog.accelerator(machine.accelerator).family
-    known = constants.estimate(
-        "gemm_efficiency_fraction", accelerator=machine.accelerator, family=family, format="bf16"
-    )
-    if known.source is not Source.ASSUMED:
-        return 0.0, 0.0  # the ranges of left-out sources hold it already
-    return float(np.log(known.high / known.value)), float(np.log(known.value / known.low))
+                low, high = -np.hypot(low, doubt[1]), np.hypot(high, doubt[0])
+            out[f"pred_{name}_low{share}"] = f"{middle - rest + rest * np.exp(low):.6g}"
+            out[f"pred_{name}_high{share}"] = f"{middle - rest + rest * np.exp(high):.6g}"
+    return out | {
+        "pred_states_gib": f"{one.states_gib:.6g}",
+        "pred_basis": "assumed" if set(one.entry.assumptions) - STATED_ANYWAY else "stated",
+        "pred_assumptions": ";".join(one.entry.assumptions),
+        "pred_group": format_scope(scope),
+    }
 
 
 def seen_model(row: Row, catalog: Catalog) -> str:
@@ -257,11 +207,3 @@ def seen_model(row: Row, catalog: Catalog) -> str:
         return catalog.benchmark_model(named).name
     except TwofoldError:
         return named.lower()
-
-
-def interval_scope(machine: Machine, model: str, catalog: Catalog, known: Known) -> dict[str, str]:
-    """What decides how sure a prediction is."""
-    family = catalog.accelerator(machine.accelerator).family
-    arch = "moe" if machine.moe else "dense"
-    software = software_family(machine.framework, machine.precision)
-    return known.training_scope(model, arch, machine.accelerator, family, software)

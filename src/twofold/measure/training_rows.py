@@ -38,6 +38,7 @@ class Machine:
     """What rows are grouped by: one device, one network, one software."""
 
     accelerator: str
+    family: str  # of the accelerator
     node_size: int
     nic_bytes_per_s: float
     fabric: str
@@ -215,6 +216,7 @@ def _machine(
             guessed.add("network")
     machine = Machine(
         accelerator=accelerator.name,
+        family=accelerator.family,
         node_size=node_size,
         nic_bytes_per_s=nic,
         fabric=fabric or (usual.fabric if usual else "infiniband"),

@@ -6,11 +6,13 @@ a known world when sources other than its own had its accelerator and its framew
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from twofold.catalog import Catalog, Model
 from twofold.core import InputError, Place, TableError, TwofoldError
@@ -18,6 +20,7 @@ from twofold.perf import load_known, model_kind
 from twofold.training import software_family
 
 Row = dict[str, str]
+T = TypeVar("T")
 
 METRICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -29,6 +32,7 @@ METRICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )  # fmt: skip
 """What is measured of a row and predicted as `pred_…`."""
+ENDS = ("", "_low", "_high", "_low_95", "_high_95")  # the middle, and the ranges of 80 % and 95 %
 
 
 # A table without these columns has no row that says enough; the first half that it could be is meant.
@@ -55,12 +59,29 @@ def read_rows(path: Path) -> list[Row]:
     Raises InputError where a column stands twice, a row has more cells than the header, or commas separate
     nothing: each would put figures under the wrong name without a word.
     """
+
+    def refused(what: str, line: int, hint: str) -> InputError:
+        return InputError(what, place=Place(path.name, line, 1), hint=hint)
+
+    rows = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as handle:
             lines = csv.reader(handle, strict=True)
             header = next(lines, [])
-            _check_header(path, header)
-            rows = [_row(path, header, cells, lines.line_num) for cells in lines if cells]
+            twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
+            if twice:
+                what = f"'{path.name}' has two columns `{twice[0]}`"
+                raise refused(what, 1, "remove one, or give it a name of its own")
+            if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+                what = f"'{path.name}' separates its columns by other than commas"
+                raise refused(what, 1, "save it as comma-separated values")
+            for cells in lines:
+                if any(cells[len(header) :]):
+                    what = f"{len(cells)} cells where the header has {len(header)}"
+                    raise refused(what, lines.line_num, "put a cell that holds a comma in quotes")
+                if cells:
+                    named = zip_longest(header, cells[: len(header)], fillvalue="")
+                    rows.append({name: cell for name, cell in named if name})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"'{path.name}' cannot be read as a CSV table: {error}") from error
     if not rows:
@@ -68,31 +89,24 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _check_header(path: Path, header: Sequence[str]) -> None:
-    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
-    if twice:
-        raise InputError(
-            f"'{path.name}' has two columns `{twice[0]}`",
-            place=Place(path.name, 1, 1),
-            hint="remove one, or give it a name of its own",
-        )
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        raise InputError(
-            f"'{path.name}' separates its columns by other than commas",
-            place=Place(path.name, 1, 1),
-            hint="save it as comma-separated values",
-        )
+def read_each(rows: Sequence[Row], read: Callable[[int, Row], T]) -> tuple[dict[int, T], dict[int, str]]:
+    """What is read of rows by their place, and the coded reason of each row that cannot be read."""
+    found: dict[int, T] = {}
+    refused: dict[int, str] = {}
+    for place, row in enumerate(rows):
+        try:
+            found[place] = read(place, row)
+        except TwofoldError as error:
+            refused[place] = f"{error.code}: {error.message}"
+    return found, refused
 
 
-def _row(path: Path, header: Sequence[str], cells: Sequence[str], line: int) -> Row:
-    if any(cells[len(header) :]):
-        raise InputError(
-            f"{len(cells)} cells where the header has {len(header)}",
-            place=Place(path.name, line, 1),
-            hint="put a cell that holds a comma in quotes",
-        )
-    padded = [*cells, *[""] * (len(header) - len(cells))]
-    return {name: cell for name, cell in zip(header, padded, strict=False) if name}
+def refusal(half: str, reason: str) -> Row:
+    """The columns of a row that is not predicted: all blank but the reason."""
+    names = [f"pred_{name}{end}" for name in METRICS[half] for end in ENDS]
+    names += ["pred_states_gib"] if half == "training" else []
+    names += ["pred_basis", "pred_assumptions", "pred_group"]
+    return dict.fromkeys(names, "") | {"pred_error": reason}
 
 
 def number(row: Row, column: str) -> float | None:
@@ -123,21 +137,18 @@ def text(row: Row, column: str) -> str:
 
 def measured_figures(half: str, row: Row) -> list[tuple[str, float]]:
     """(predicted metric, measured value) of a row. A benchmark of ten requests per slot reports means."""
-    figures: list[tuple[str, float | None]] = []
+    figures: dict[str, float | None] = {}
     if half == "training":
-        figures = [(name, number(row, name)) for name in METRICS[half]]
-        return [(name, value) for name, value in figures if value]
-    closed = "uniform" in row.get("isl_dist", "") and row.get("mode") != "online"
-    for metric in ("ttft", "tpot"):
-        mean, middle = number(row, f"{metric}_mean_ms"), number(row, f"{metric}_p50_ms")
-        if mean or middle:
+        figures = {name: number(row, name) for name in METRICS[half]}
+    else:
+        closed = "uniform" in row.get("isl_dist", "") and row.get("mode") != "online"
+        for metric in ("ttft", "tpot"):
+            mean, middle = number(row, f"{metric}_mean_ms"), number(row, f"{metric}_p50_ms")
             as_mean = mean or (middle if closed else None)
-            figures.append((f"{metric}_mean_ms", as_mean) if as_mean else (f"{metric}_p50_ms", middle))
-    throughput = number(row, "output_tok_s")
-    paced = row.get("request_rate_rps")  # there the rate that was asked for is what comes out
-    if throughput and not paced:
-        figures.append(("output_tok_s", throughput))
-    return [(name, value) for name, value in figures if value]
+            figures |= {f"{metric}_mean_ms": as_mean} if as_mean else {f"{metric}_p50_ms": middle}
+        if not row.get("request_rate_rps"):  # there the rate that was asked for is what comes out
+            figures["output_tok_s"] = number(row, "output_tok_s")
+    return [(name, value) for name, value in figures.items() if value]
 
 
 FACETS = ("source", "gpu", "framework", "arch", "phase")  # that scores can be grouped by
@@ -150,12 +161,12 @@ class Facets:
 
     source: str
     gpu: str  # the catalogue's name
-    framework: str  # family of training software, or engine
-    arch: str  # dense moe mla
-    phase: str  # training, how requests arrived, prefill or decode
-    precision: str  # 16 bits or 8 bits of a training run; the weights' format of a served one
-    recompute: str  # stated or blank
-    known: str  # yes: other sources brought its accelerator and its framework into the fits
+    framework: str = ""  # family of training software, or engine
+    arch: str = ""  # dense moe mla
+    phase: str = ""  # training, how requests arrived, prefill or decode
+    precision: str = ""  # 16 bits or 8 bits of a training run; the weights' format of a served one
+    recompute: str = ""  # stated or blank
+    known: str = ""  # yes: other sources brought its accelerator and its framework into the fits
 
     def key(self, names: Sequence[str]) -> tuple[str, ...]:
         """The facets `names`."""
@@ -179,40 +190,38 @@ def facets_of(half: str, rows: Iterable[Row], catalog: Catalog) -> list[Facets]:
         except TwofoldError:
             return None
 
-    return [_facets(half, row, gpu_of(text(row, "gpu")), model_of(text(row, "model"))) for row in rows]
-
-
-def _facets(half: str, row: Row, gpu: str, model: Model | None) -> Facets:
-    source, training = text(row, "source"), half == "training"
-    precision, framework = text(row, "precision").lower() or "bf16", text(row, "framework")
-    software = software_family(framework, precision) if training else framework.lower()
-    bits = "8 bits" if precision in NARROW else "16 bits"
-    return Facets(
-        source=source,
-        gpu=gpu,
-        framework=software,
-        arch=_arch(half, row, model),
-        phase="training" if training else text(row, "mode").lower(),
-        precision=bits if training else text(row, "precision_weights").lower(),
-        recompute="stated" if text(row, "recompute") else "",
-        known="yes" if is_known(half, source, gpu, software) else "",
-    )
-
-
-def _arch(half: str, row: Row, model: Model | None) -> str:
-    """Of a training row as it states itself; else as the catalogue knows the model."""
-    if half == "training" and (text(row, "arch") or number(row, "experts")):
-        return "moe" if number(row, "experts") or text(row, "arch").lower() == "moe" else "dense"
-    if model is None:
-        return ""
-    kind = model_kind(model)
-    return "moe" if half == "training" and kind == "mla" and model.experts else kind
+    found = []
+    for row in rows:
+        source, gpu, training = text(row, "source"), gpu_of(text(row, "gpu")), half == "training"
+        model, arch = model_of(text(row, "model")), ""
+        if training and (text(row, "arch") or number(row, "experts")):  # as it states itself
+            arch = "moe" if number(row, "experts") or text(row, "arch").lower() == "moe" else "dense"
+        elif model is not None:
+            arch = model_kind(model)
+            arch = "moe" if training and arch == "mla" and model.experts else arch
+        precision, framework = text(row, "precision").lower() or "bf16", text(row, "framework")
+        software = software_family(framework, precision) if training else framework.lower()
+        bits = "8 bits" if precision in NARROW else "16 bits"
+        found.append(
+            Facets(
+                source=source,
+                gpu=gpu,
+                framework=software,
+                arch=arch,
+                phase="training" if training else text(row, "mode").lower(),
+                precision=bits if training else text(row, "precision_weights").lower(),
+                recompute="stated" if text(row, "recompute") else "",
+                known="yes" if is_known(half, source, gpu, software) else "",
+            )
+        )
+    return found
 
 
 def is_known(half: str, source: str, gpu: str, framework: str) -> bool:
     """Whether sources other than `source` had the accelerator, and whether they had the framework."""
-    gpus, frameworks = _brought(half)
-    return bool(gpus.get(gpu, set()) - {source}) and bool(frameworks.get(framework, set()) - {source})
+    return all(
+        _brought(half).get(part, set()) - {source} for part in (("gpu", gpu), ("framework", framework))
+    )
 
 
 def fitted_sources(half: str) -> frozenset[str]:
@@ -221,12 +230,11 @@ def fitted_sources(half: str) -> frozenset[str]:
 
 
 @cache
-def _brought(half: str) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+def _brought(half: str) -> dict[tuple[str, str], set[str]]:
     """Who brought each accelerator into the fits, and who each framework; engines of any era are one."""
-    gpus: dict[str, set[str]] = {}
-    frameworks: dict[str, set[str]] = {}
+    found: dict[tuple[str, str], set[str]] = {}
     for row in load_known().seen:
         if row.half == half:
-            gpus.setdefault(row.accelerator, set()).update(row.sources)
-            frameworks.setdefault(row.software.partition(" ")[0], set()).update(row.sources)
-    return gpus, frameworks
+            for part in (("gpu", row.accelerator), ("framework", row.software.partition(" ")[0])):
+                found.setdefault(part, set()).update(row.sources)
+    return found

@@ -27,7 +27,17 @@ from twofold.measure.blind import (
 )
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.scores import Mask, Score, Values, score
-from twofold.measure.truth import Facets, Row, facets_of, fitted_sources, half_of, number, read_rows, text
+from twofold.measure.truth import (
+    ENDS,
+    Facets,
+    Row,
+    facets_of,
+    fitted_sources,
+    half_of,
+    number,
+    read_rows,
+    text,
+)
 from twofold.perf import Constants, Half, load_constants
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -282,9 +292,8 @@ def _values(
     places: NDArray[np.intp],
     names: Sequence[str],
 ) -> Values:
-    ends = ("", "_low", "_high", "_low_95", "_high_95")
     told = [
-        [number(rows[place], name), *(number(answers[place], f"pred_{name}{end}") for end in ends)]
+        [number(rows[place], name), *(number(answers[place], f"pred_{name}{end}") for end in ENDS)]
         for place, name in zip(places, names, strict=True)
     ]
     return Values(*np.array(told, float).T)  # None becomes NaN
