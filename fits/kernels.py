@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,8 @@ from fits.pooled import Z_80, Pooled, Prior, fit_pooled, fold_masks
 from twofold.core import Source
 from twofold.measure.kernel_tables import (
     FORMAT_FIELDS,
+    UNTUNED_EXPERTS,
     Array,
-    Kernels,
     Rows,
     attention_rows,
     column,
@@ -38,6 +39,7 @@ from twofold.perf import ConstantRow, Constants, gemm_s, load_constants
 from twofold.perf.formats import WEIGHT_ONLY
 
 FITTED_BY = "kernels"
+ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")
 ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group", "possible")
 EFFICIENCY = (0.03, 1.0)
 
@@ -121,30 +123,52 @@ class Slice:
         return self.shipped + self.bench
 
 
+def _rows(truth: Path, name: str, **where: str) -> list[Row]:
+    """Rows of a table in which columns hold what `where` says."""
+    return [row for row in table(truth, name) if all(row[key] == text for key, text in where.items())]
+
+
+def attention_table(truth: Path, phase: str, kv_dtype: str, kernels: Literal["own", "generic"]) -> list[Row]:
+    """Prefill or decode in one format, by kernels made for the device or by generic ones (Triton)."""
+    dtype = {"dtype" if phase == "prefill" else "kv_dtype": kv_dtype}
+    rows = _rows(truth, "attention", phase=phase, **dtype)
+    return [row for row in rows if ("triton" in row["kernel"]) == (kernels == "generic")]
+
+
 def _gemm(dtypes: tuple[str, ...], format_scope: str, *more: Prior) -> Slice:
     def build(truth: Path, constants: Constants) -> Rows:
-        return joined([gemm_rows(table(truth, "gemm"), dtype, constants) for dtype in dtypes])
+        return joined([gemm_rows(_rows(truth, "gemm", dtype=dtype), dtype, constants) for dtype in dtypes])
 
     return Slice(f"gemm {format_scope}", build, format_scope, GEMM + more)
 
 
 def _attention(phase: str, kv_dtype: str, *priors: Prior) -> Slice:
     def build(truth: Path, constants: Constants) -> Rows:
-        return attention_rows(table(truth, "attention"), phase, kv_dtype, constants)
+        return attention_rows(attention_table(truth, phase, kv_dtype, "own"), phase, kv_dtype, constants)
 
     return Slice(f"{phase} {kv_dtype}", build, "", priors)
 
 
 def _moe(dtypes: tuple[str, ...], format_scope: str, *more: Prior) -> Slice:
     def build(truth: Path, constants: Constants) -> Rows:
-        return joined([moe_rows(table(truth, "moe"), dtype, constants) for dtype in dtypes])
+        tables = {dtype: _rows(truth, "moe", dtype=dtype) for dtype in dtypes}
+        tuned = {
+            dtype: [row for row in rows if row["kernel"] not in UNTUNED_EXPERTS]
+            for dtype, rows in tables.items()
+        }
+        return joined([moe_rows(rows, dtype, constants) for dtype, rows in tuned.items()])
 
     return Slice(f"experts {format_scope}", build, format_scope, MOE + more, MOE_BENCH)
 
 
 def _links(library: str, *priors: Prior) -> Slice:
     def build(truth: Path, constants: Constants) -> Rows:
-        return comm_rows(table(truth, "comm"), library, constants)
+        # The PCIe card of the table ran without peer access between sockets: it says nothing about others.
+        rows = [row for row in table(truth, "comm") if row["gpu"] != "l40s"]
+        if library == "nccl":
+            return comm_rows([row for row in rows if row["library"] == "nccl"], library, constants)
+        chosen = [row for row in rows if row["library"] != "nccl" and row["kernel"] in ENGINE_ALL_REDUCES]
+        return comm_rows(chosen, library, constants)
 
     return Slice(f"collectives {library}", build, "", priors)
 
@@ -190,7 +214,7 @@ def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
     ones of the same shape, where time is more than launching.
     """
     attention = [
-        attention_rows(table(truth, "attention"), phase, "bfloat16", constants, Kernels.GENERIC)
+        attention_rows(attention_table(truth, phase, "bfloat16", "generic"), phase, "bfloat16", constants)
         for phase in ("prefill", "decode")
     ]
     products = [weight_only_rows(table(truth, "gemm"), dtype, constants) for dtype in ("int8_wo", "int4_wo")]

@@ -17,8 +17,6 @@ import numpy as np
 from twofold.measure.kernel_tables import (
     GEMM_FORMATS,
     MOE_FORMATS,
-    Array,
-    Kernels,
     Rows,
     attention_rows,
     comm_rows,
@@ -78,15 +76,15 @@ def class_slices(truth: Path, constants: Constants) -> Iterator[tuple[KernelClas
     for phase, column in (("prefill", "dtype"), ("decode", "kv_dtype")):
         for dtype in ("bfloat16", "fp8"):
             for kind, rows in _classes(tables["attention"], {"phase": phase, column: dtype}):
-                built = attention_rows(rows, phase, dtype, constants, Kernels.ALL)
+                built = attention_rows(rows, phase, dtype, constants)
                 yield KernelClass("attention", f"{phase} {dtype} {kind}", dtype), built
     for dtype in MOE_FORMATS:
         for kind, rows in _classes(tables["moe"], {"dtype": dtype}):
-            built = moe_rows(rows, dtype, constants, Kernels.ALL)
+            built = moe_rows(rows, dtype, constants)
             yield KernelClass("moe", f"experts {dtype} {kind}", dtype), built
     for kind, rows in _classes([row for row in tables["comm"] if row["gpu"] != "l40s"], {}):
         library = "nccl" if kind == "nccl" else "engine"
-        built = comm_rows(rows, library, constants, Kernels.ALL)
+        built = comm_rows(rows, library, constants)
         yield KernelClass("collective", f"collectives {kind}", ""), built
 
 
@@ -111,11 +109,29 @@ def read_classes(path: Path = FILE) -> dict[tuple[str, str], ClassConstants]:
 
 def kernel_parts(folder: Path, constants: Constants) -> list[Part]:
     """One part for each table of kernels; the class of a kernel stands as its source."""
-    found = [
-        error for error in kernel_errors(folder, constants) if error.held_out and error.measured_s > LEAST_S
-    ]
-    tables = dict.fromkeys(error.kind.table for error in found)
-    return [_part(table, [error for error in found if error.kind.table == table]) for table in tables]
+    by_table: dict[str, list[KernelError]] = {}
+    for error in kernel_errors(folder, constants):
+        if error.held_out and error.measured_s > LEAST_S:
+            by_table.setdefault(error.kind.table, []).append(error)
+    parts = []
+    for name, errors in by_table.items():
+        measured, predicted = np.array([(error.measured_s, error.predicted_s) for error in errors]).T
+        none = np.full(len(errors), np.nan)
+        facets = tuple(
+            Facets(
+                source=error.kind.title,
+                gpu=error.accelerator,
+                phase=error.phase,
+                precision=error.kind.format,
+                known="yes",
+            )
+            for error in errors
+        )
+        figure = Figure("kernels", name, f"{name} kernels above 50 µs", ())
+        rows = tuple({"id": str(place)} for place in range(len(errors)))
+        answers = {Column.SEEN: Values(measured, predicted, none, none, none, none)}
+        parts.append(Part(figure, rows, facets, np.zeros(len(errors), bool), answers))
+    return parts
 
 
 def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
@@ -127,41 +143,9 @@ def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
             name: np.array([known[kind.title, leaf].values[name] for leaf in rows.leaf])
             for name in known[kind.title, rows.leaf[0]].values
         }
-        found += _errors(kind, rows, rows.predict(values))
+        predicted_s = rows.predict(values)
+        for i in np.flatnonzero(rows.possible):
+            phase = str(rows.group[i]) if kind.table != "gemm" else ""
+            times_s = float(rows.measured_s[i]), float(predicted_s[i])
+            found.append(KernelError(kind, str(rows.leaf[i]), phase, *times_s, bool(rows.held_out[i])))
     return found
-
-
-def _errors(kind: KernelClass, rows: Rows, predicted_s: Array) -> list[KernelError]:
-    phases = rows.group if kind.table != "gemm" else [""] * rows.leaf.size
-    columns = zip(rows.leaf, phases, rows.measured_s, predicted_s, rows.held_out, rows.possible, strict=True)
-    return [
-        KernelError(kind, str(leaf), str(phase), float(measured_s), float(predicted), bool(held_out))
-        for leaf, phase, measured_s, predicted, held_out, possible in columns
-        if possible
-    ]
-
-
-def _part(table: str, errors: Sequence[KernelError]) -> Part:
-    measured = np.array([error.measured_s for error in errors])
-    predicted = np.array([error.predicted_s for error in errors])
-    none = np.full(len(errors), np.nan)
-    return Part(
-        figure=Figure("kernels", table, f"{table} kernels above 50 µs", ()),
-        rows=tuple({"id": str(place)} for place in range(len(errors))),
-        facets=tuple(_facets(error) for error in errors),
-        assumed=np.zeros(len(errors), bool),
-        answers={Column.SEEN: Values(measured, predicted, none, none, none, none)},
-    )
-
-
-def _facets(error: KernelError) -> Facets:
-    return Facets(
-        source=error.kind.title,
-        gpu=error.accelerator,
-        framework="",
-        arch="",
-        phase=error.phase,
-        precision=error.kind.format,
-        recompute="",
-        known="yes",
-    )

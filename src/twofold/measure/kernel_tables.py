@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from twofold.measure.truth import Row, read_rows
 from twofold.perf import (
     Constants,
     Device,
+    Floats,
     Network,
     attended_pairs,
     attention_decode_s,
@@ -53,7 +53,6 @@ GEMM_FORMATS = {  # dtype -> format of the products, of the weights
     "int4_wo": ("bf16", "int4"),
 }
 MOE_FORMATS = GEMM_FORMATS | {
-    "int4_wo": ("bf16", "int4"),
     "w4a16_mxfp4": ("bf16", "mxfp4"),
     "w4a8_mxfp4_mxfp8": ("mxfp8", "mxfp4"),
     "w4afp8": ("fp8", "int4"),
@@ -63,16 +62,6 @@ COLLECTIVES = {
     "all_reduce": collectives.all_reduce_s,
     "alltoall": collectives.all_to_all_s,
     "reduce_scatter": collectives.reduce_scatter_s,
-}
-ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")
-NETWORK_FIELDS = {  # constant -> field of Network
-    "link_latency_s": "link_latency_s",
-    "link_half_bytes": "link_half_bytes",
-    "collective_launch_s": "launch_s",
-    "engine_launch_s": "engine_launch_s",
-    "engine_half_bytes": "engine_half_bytes",
-    "all_to_all_efficiency_fraction": "all_to_all_efficiency_fraction",
-    "pair_loss_fraction": "pair_loss_fraction",
 }
 UNTUNED_EXPERTS = (  # at least twice as slow as other kernels for the same layer on the same part
     "sglang_flashinfer_cutlass_moe",
@@ -95,13 +84,8 @@ CLASSES = (  # what a kernel's name holds -> its class; the first that fits
     ("flashinfer", "flashinfer"),
 )
 SHARED_QUERIES = 32  # of one KV head: with more, one engine's decode reads the cache once per query head
-PACKING = (  # kernels of FlashAttention's kind pack the queries that share a KV head into one tile
-    "sglang own",
-    "sglang flashinfer",
-    "sglang triton",
-    "vllm own",
-    "vllm triton",
-)
+# Kernels of FlashAttention's kind pack the queries that share a KV head into one tile.
+PACKING = ("sglang own", "sglang flashinfer", "sglang triton", "vllm own", "vllm triton")
 GEMM_EFFICIENCY, GROUPED_EFFICIENCY = "gemm_efficiency_fraction", "grouped_efficiency_fraction"
 EAGER_FLOOR_S = 8e-6  # kernels whose fastest row takes longer were timed without CUDA graphs
 FORMAT_FIELDS = (
@@ -112,14 +96,9 @@ FORMAT_FIELDS = (
     "grouped_memory_efficiency_fraction",
 )
 
-
 HELD_OUT_OF = 5  # one configuration in so many is kept from the shipped fit
-NOT_CONFIGURATION = {  # what was measured or remarked, and versions: one configuration stays on one side
-    "time_us",
-    "flag",
-    "framework_version",
-    "library_version",
-}
+# What was measured or remarked, and versions: one configuration stays on one side.
+NOT_CONFIGURATION = {"time_us", "flag", "framework_version", "library_version"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +121,6 @@ class Rows:
     def fitted(self) -> NDArray[np.bool_]:
         """The rows that the shipped fit sees."""
         return ~self.held_out & self.possible
-
-
-class Kernels(Enum):
-    """Which attention kernels to look at."""
-
-    OWN = "made for the part"
-    GENERIC = "generic"
-    ALL = "either"
 
 
 def families() -> dict[str, str]:
@@ -186,17 +157,12 @@ def held_out(rows: Sequence[Row]) -> NDArray[np.bool_]:
     that the split stays as it is when rows are added, and all measurements of one configuration are on one
     side.
     """
-    texts = (
-        "|".join(f"{name}={row[name]}" for name in sorted(row) if name not in NOT_CONFIGURATION)
+    names = [name for name in (sorted(rows[0]) if rows else ()) if name not in NOT_CONFIGURATION]
+    hashes = (
+        hashlib.blake2b("|".join(f"{name}={row[name]}" for name in names).encode(), digest_size=4)
         for row in rows
     )
-    return np.array(
-        [
-            int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") % HELD_OUT_OF == 0
-            for text in texts
-        ],
-        bool,
-    )
+    return np.array([int.from_bytes(each.digest(), "big") % HELD_OUT_OF == 0 for each in hashes], bool)
 
 
 def measured(
@@ -268,20 +234,40 @@ def with_values(base: Device, values: Mapping[str, Array], kernel: str) -> Devic
     return replace(base, **changes)
 
 
-def eager_floor_s(
-    kernel: NDArray[np.str_],
-    leaf: NDArray[np.str_],
-    measured_s: Array,
-    work: Array,
-    seen: NDArray[np.bool_],
-    quantile: float = 0.5,
-) -> Array:
+def gemm_rows(rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
+    """Products of one dtype. Narrow activations are quantised in a kernel of their own, so that is added."""
+    fmt, weight_fmt = GEMM_FORMATS[dtype]
+    m, n, k = (column(rows, name) for name in "mnk")
+    base = device_of_rows(leaves(rows), constants)
+    floor_s: Array | float = 0.0
+    if fmt != "bf16" or weight_fmt:
+        floor_s = eager_floor_s(rows, m * n * k, 0.0 if weight_fmt else 0.5)
+    key, flops = kernel_format(fmt, weight_fmt), 2.0 * m * n * k
+    peak = base.peak_flops_per_s[peak_format(fmt)]
+
+    def predict(values: Mapping[str, Array]) -> Array:
+        told = throttled(values, GEMM_EFFICIENCY, flops, peak)
+        if "throttle_fraction" in values:  # a class of kernels has a floor of its own
+            told |= {"gemm_floor_ratio": np.ones(m.shape)}
+        one = with_values(base, told, key)
+        total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
+        if fmt != "bf16":
+            total_s = total_s + values.get("quantise_ratio", 1.0) * quantise_s(one, m, k, fmt)
+        if weight_fmt:  # these were timed one by one: the host's time comes before the kernel's
+            return np.asarray(total_s + floor_s)
+        return np.asarray(smooth_max(total_s, floor_s, 8.0))
+
+    return measured(rows, "kernel", "dtype", predict, flops / peak)
+
+
+def eager_floor_s(rows: Sequence[Row], work: Array, quantile: float) -> Array:
     """The host's floor of each row, where its kernel's fastest time shows a run without CUDA graphs.
 
-    It is the median time of the kernel's smallest products (the half with the least work), seen ones alone:
-    there the host's launch is all that was measured.
+    It is a quantile of the times of the kernel's smallest products (the half with the least work), seen ones
+    alone: there the host's launch is all that was measured.
     """
-    group = np.char.add(np.char.add(kernel, " "), leaf)
+    group = np.char.add(np.char.add(texts(rows, "kernel"), " "), leaves(rows))
+    measured_s, seen = column(rows, "time_us") * 1e-6, ~held_out(rows)
     floor_s = np.zeros(measured_s.shape)
     for one in set(group):
         here = (group == one) & seen
@@ -291,80 +277,44 @@ def eager_floor_s(
     return floor_s
 
 
-def gemm_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
-    """Products of one dtype. Narrow activations are quantised in a kernel of their own, so that is added."""
-    rows = [row for row in table_rows if row["dtype"] == dtype]
-    fmt, weight_fmt = GEMM_FORMATS[dtype]
-    m, n, k = (column(rows, name) for name in "mnk")
-    leaf, kernel, measured_s = leaves(rows), texts(rows, "kernel"), column(rows, "time_us") * 1e-6
-    base = device_of_rows(leaf, constants)
-    timed = (kernel, leaf, measured_s, m * n * k, ~held_out(rows), 0.0 if weight_fmt else 0.5)
-    floor_s = eager_floor_s(*timed) if fmt != "bf16" or weight_fmt else 0.0
-    key = kernel_format(fmt, weight_fmt)
+def throttled(values: Mapping[str, Array], efficiency: str, flops: Array, peak: Floats) -> dict[str, Array]:
+    """The values with the efficiency that the clock leaves, which falls while a kernel runs.
 
-    def predict(values: Mapping[str, Array]) -> Array:
-        one = with_values(base, values, key)
-        if "throttle_fraction" in values:  # a class of kernels has a floor of its own
-            busy_s = 2.0 * m * n * k / (one.peak_flops_per_s[peak_format(fmt)] * values[GEMM_EFFICIENCY])
-            slowed = {GEMM_EFFICIENCY: values[GEMM_EFFICIENCY] * clock_fraction(busy_s, values)}
-            one = with_values(one, slowed | {"gemm_floor_ratio": np.ones(m.shape)}, key)
-        total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
-        if fmt != "bf16":
-            total_s = total_s + values.get("quantise_ratio", 1.0) * quantise_s(one, m, k, fmt)
-        if weight_fmt:  # these were timed one by one: the host's time comes before the kernel's
-            return np.asarray(total_s + floor_s)
-        return np.asarray(smooth_max(total_s, floor_s, 8.0))
-
-    least_s = 2.0 * m * n * k / base.peak_flops_per_s[peak_format(fmt)]
-    return measured(rows, "kernel", "dtype", predict, least_s)
-
-
-def clock_fraction(busy_s: Array, values: Mapping[str, Array]) -> Array:
-    """How far the clock falls while a kernel runs: what it keeps of its efficiency.
-
-    Formula  1 − loss·t / (t + half), t what the kernel's products take without it
+    Formula  efficiency·(1 − loss·t / (t + half)), t what the kernel's products take without the fall
     Why      The benchmark repeats one kernel: milliseconds of dense maths on narrow formats pull the power
              to its limit and the clock down; short ones end before the governor acts.
-    Units    values by row: `throttle_fraction` the loss, `throttle_half_s` seconds.
-    Limits   short kernels: 1; long ones: 1 − loss.
+    Units    FLOPs and FLOP/s; values by row: `throttle_fraction` the loss, `throttle_half_s` seconds.
+    Limits   short kernels: the efficiency; long ones: 1 − loss of it; without a loss the values as they are.
     """
-    return 1.0 - values["throttle_fraction"] * busy_s / (busy_s + values["throttle_half_s"])
+    if "throttle_fraction" not in values:
+        return dict(values)
+    busy_s = flops / (peak * values[efficiency])
+    kept = 1.0 - values["throttle_fraction"] * busy_s / (busy_s + values["throttle_half_s"])
+    return {**values, efficiency: values[efficiency] * kept}
 
 
-def attention_rows(
-    table_rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
-) -> Rows:
-    """Prefill or decode in one format, by kernels made for the device or by generic ones (Triton), or by all.
+def attention_rows(rows: Sequence[Row], phase: str, kv_dtype: str, constants: Constants) -> Rows:
+    """Prefill or decode in one format.
 
     Prefill's format is that of its products (16-bit products over an 8-bit cache count as 16-bit), decode's
     that of its cache.
     """
-    dtype = "dtype" if phase == "prefill" else "kv_dtype"
-    rows = [
-        row
-        for row in table_rows
-        if (row["phase"], row[dtype]) == (phase, kv_dtype)
-        and (kernels is Kernels.ALL or ("triton" in row["kernel"]) == (kernels is Kernels.GENERIC))
-    ]
     names = ("batch", "isl_or_kv_len", "heads", "kv_heads", "head_dim", "window")
     batch, tokens, heads, kv_heads, head_dim, window = (column(rows, name) for name in names)
     fmt = "fp8" if kv_dtype == "fp8" else "bf16"
-    base = device_of_rows(leaves(rows), constants)
-    unshared = np.array([row["kernel"] == "torch_flow" for row in rows], bool) & (
-        heads > SHARED_QUERIES * kv_heads
-    )
+    base, kernel = device_of_rows(leaves(rows), constants), texts(rows, "kernel")
+    unshared = (kernel == "torch_flow") & (heads > SHARED_QUERIES * kv_heads)
     read_heads = np.where(unshared, heads, kv_heads)
     if phase == "prefill":  # one generic kernel masks a window's keys but visits them all
-        window = np.where(texts(rows, "kernel") == "triton", 0.0, window)
+        window = np.where(kernel == "triton", 0.0, window)
     packs = np.array([kernel_class(row) in PACKING for row in rows], bool)
     packed = np.where(packs, heads / kv_heads, 1.0)
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, values, fmt)
         if phase == "decode":
-            return np.asarray(
-                attention_decode_s(one, batch, tokens, heads, read_heads, head_dim, fmt, window)
-            )
+            decode_s = attention_decode_s(one, batch, tokens, heads, read_heads, head_dim, fmt, window)
+            return np.asarray(decode_s)
         shape = (batch, tokens, 0, heads, kv_heads, head_dim)
         return np.asarray(attention_prefill_s(one, *shape, fmt, window, packed_heads=packed))
 
@@ -376,85 +326,54 @@ def attention_rows(
     return measured(rows, "kernel", "phase", predict, least_s)
 
 
-def moe_rows(
-    table_rows: Sequence[Row], dtype: str, constants: Constants, kernels: Kernels = Kernels.OWN
-) -> Rows:
+def moe_rows(rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
     """Expert layers of one dtype, timed on the busiest rank of a group whose ranks all see all tokens.
 
     Kernels differ in what they do for rows that other ranks own: `routed_hidden_passes` and
     `routed_inter_passes` are passes over all routed rows, `token_passes` over all tokens; they belong to the
     benchmark and are not shipped with the device.
     """
-    rows = [
-        row
-        for row in table_rows
-        if row["dtype"] == dtype and (kernels is Kernels.ALL or row["kernel"] not in UNTUNED_EXPERTS)
-    ]
     fmt, weight_fmt = MOE_FORMATS[dtype]
     names = ("tokens", "experts", "topk", "hidden", "inter", "moe_tp", "moe_ep")
-    tokens, experts, topk, hidden, inter, moe_tp, moe_ep = (column(rows, name) for name in names)
+    sizes = [column(rows, name) for name in names]
+    tokens, experts, topk, hidden, inter, moe_tp, moe_ep = sizes
     matrices = np.array([2 if "nongated" in row["kernel"] else 3 for row in rows])
-    local_rows, touched = routed(rows)
+    routing = zip(tokens, experts, topk, moe_ep, texts(rows, "distribution"), strict=True)
+    busiest = [busiest_rank(*map(int, numbers), str(drawn)) for *numbers, drawn in routing]
+    local_rows, touched = np.array(busiest, float).reshape(-1, 2).T
     imbalance = local_rows / (tokens * topk / moe_ep)
     shapes = (tokens, experts, topk, experts / moe_ep, hidden, inter / moe_tp)
-    flops = 2.0 * local_rows * matrices * hidden * inter / moe_tp
     base = device_of_rows(leaves(rows), constants)
-    key = kernel_format(fmt, weight_fmt)
+    key, peak = kernel_format(fmt, weight_fmt), base.peak_flops_per_s[peak_format(fmt)]
+    flops = 2.0 * local_rows * matrices * hidden * inter / moe_tp
 
     def predict(values: Mapping[str, Array]) -> Array:
-        one = with_values(base, values, key)
-        if "throttle_fraction" in values:
-            busy_s = flops / (one.peak_flops_per_s[peak_format(fmt)] * values[GROUPED_EFFICIENCY])
-            slowed = {GROUPED_EFFICIENCY: values[GROUPED_EFFICIENCY] * clock_fraction(busy_s, values)}
-            one = with_values(one, slowed, key)
+        one = with_values(base, throttled(values, GROUPED_EFFICIENCY, flops, peak), key)
         total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices, imbalance, touched)
         passes = values["routed_hidden_passes"] * hidden + values["routed_inter_passes"] * shapes[-1]
         moved = tokens * (topk * passes + values["token_passes"] * hidden) * 2.0
         return np.asarray(total_s + moved / one.memory_bytes_per_s)
 
     even = 2.0 * tokens * topk / moe_ep * matrices * hidden * inter / moe_tp  # the busiest rank has no fewer
-    least_s = even / base.peak_flops_per_s[peak_format(fmt)]
-    return measured(rows, "kernel", "distribution", predict, least_s)
+    return measured(rows, "kernel", "distribution", predict, even / peak)
 
 
-def routed(rows: Sequence[Row]) -> tuple[Array, Array]:
-    """Rows and touched experts of the rank that each row timed."""
-    names = ("tokens", "experts", "topk", "moe_ep")
-    found = [busiest_rank(*(int(float(row[name])) for name in names), row["distribution"]) for row in rows]
-    pairs = np.array(found, float).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def comm_rows(
-    table_rows: Sequence[Row], library: str, constants: Constants, kernels: Kernels = Kernels.OWN
-) -> Rows:
-    """Collectives inside one node: the library's (`nccl`), or a serving engine's all-reduce (`engine`).
-
-    The PCIe card of the table ran without peer access between sockets: it says nothing about others.
-    """
-    rows = [
-        row
-        for row in table_rows
-        if row["gpu"] != "l40s"
-        and (row["library"] == "nccl") == (library == "nccl")
-        and (kernels is Kernels.ALL or library == "nccl" or row["kernel"] in ENGINE_ALL_REDUCES)
-    ]
-    leaf = leaves(rows)
-    operation = np.array([row["op"] for row in rows])
+def comm_rows(rows: Sequence[Row], library: str, constants: Constants) -> Rows:
+    """Collectives inside one node: the library's (`nccl`), or a serving engine's all-reduce (`engine`)."""
+    leaf, operation = leaves(rows), texts(rows, "op")
     payload_bytes, ranks = column(rows, "bytes"), column(rows, "gpus")
     base = network_of_rows(leaf, constants)
     peak = np.array([load_catalog().accelerator(one).scaleup_bytes_per_s for one in leaf])
 
     def predict(values: Mapping[str, Array]) -> Array:
-        known = values.keys() & NETWORK_FIELDS
-        changes: dict[str, Any] = {NETWORK_FIELDS[name]: values[name] for name in known}
-        links = replace(base, **changes)
+        named = {"launch_s" if name == "collective_launch_s" else name: values[name] for name in values}
+        changes: dict[str, Any] = {name: value for name, value in named.items() if hasattr(base, name)}
         if "link_efficiency_fraction" in values:
-            links = replace(links, link_bytes_per_s=peak * values["link_efficiency_fraction"])
+            changes["link_bytes_per_s"] = peak * values["link_efficiency_fraction"]
+        links = replace(base, **changes)
         if library != "nccl":
             return np.asarray(collectives.serving_all_reduce_s(links, payload_bytes, ranks))
         chosen = [operation == name for name in COLLECTIVES]
         return np.select(chosen, [run(links, payload_bytes, ranks) for run in COLLECTIVES.values()])
 
-    least_s = (ranks - 1.0) / ranks * payload_bytes / peak
-    return measured(rows, "op", "op", predict, least_s)
+    return measured(rows, "op", "op", predict, (ranks - 1.0) / ranks * payload_bytes / peak)
