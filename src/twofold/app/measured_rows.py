@@ -27,7 +27,7 @@ from twofold.measure import (
     read_data,
     read_rows,
 )
-from twofold.perf import load_constants
+from twofold.perf import load_constants, load_known
 from twofold.report import Linted, Shown, Validated, calibration_lines
 
 CHUNK_ROWS = 512
@@ -99,7 +99,7 @@ def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row
             {name: cell for name, cell in zip(header, cells, strict=True) if not name.startswith(PREFIX)}
             for cells in chunk
         ]
-        yield given, PREDICT[half](given, catalog, constants)
+        yield given, PREDICT[half](given, catalog, constants, load_known())
 
 
 def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from twofold.catalog import Catalog
 from twofold.core import Estimate, Source, errors
@@ -43,15 +42,8 @@ CONFIGURATION: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )  # fmt: skip
 
 
-class Predict(Protocol):
-    """Rows with `pred_…` columns; `known` is what the fit of these constants has seen."""
-
-    def __call__(
-        self, rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known | None = None
-    ) -> list[Row]:
-        """Each row once, in order."""
-
-
+Predict = Callable[[Sequence[Row], Catalog, Constants, Known], list[Row]]
+"""Rows with `pred_…` columns, each once and in order; `Known` is what the fit of these constants has seen."""
 PREDICT: Mapping[str, Predict] = MappingProxyType(
     {"training": predict_training, "inference": predict_inference}
 )
@@ -99,18 +91,21 @@ def hidden_constants(half: str, hidden: str, constants: Constants, blind: Path) 
     if not found:
         return constants
     if any(made_by_ranges(row.name) for row in found):
-        kept = [row for row in constants.rows if not _range_of(row, half)]
+        word = "training" if half == "training" else "serving"
+        kept = [row for row in constants.rows if not (made_by_ranges(row.name) and word in row.name)]
         constants = Constants.of(constants.version, kept)
     elif half == "training":  # no range of its own, but what fits must not know the hidden rows either
         kept = [row for row in constants.rows if row.name != SPREAD]
         constants = Constants.of(constants.version, [*kept, unfitted_spread()])
     old = {(row.name, row.scope): row for row in constants.rows}
-    return constants.with_rows([_overlaid(row, old.get((row.name, row.scope))) for row in found])
-
-
-def _range_of(row: ConstantRow, half: str) -> bool:
-    word = "training" if half == "training" else "serving"
-    return made_by_ranges(row.name) and word in row.name
+    laid = []
+    for row in found:
+        told, before = row.estimate, old.get((row.name, row.scope))
+        if before is None:
+            ends = told.value, told.low, told.high, told.unit, told.source
+            before = ConstantRow(*ends, name=row.name, scope=row.scope, rows=0, fitted_by=half, note="blind")
+        laid.append(replace(before, value=told.value, low=told.low, high=told.high))
+    return constants.with_rows(laid)
 
 
 def made_by_ranges(name: str) -> bool:
@@ -124,14 +119,6 @@ def unfitted_spread() -> ConstantRow:
     return ConstantRow(*ends, name=SPREAD, scope="", rows=0, fitted_by="ranges", note=note)
 
 
-def _overlaid(row: BlindRow, old: ConstantRow | None) -> ConstantRow:
-    told = row.estimate
-    if old is not None:
-        return replace(old, value=told.value, low=told.low, high=told.high)
-    ends = told.value, told.low, told.high, told.unit, told.source
-    return ConstantRow(*ends, name=row.name, scope=row.scope, rows=0, fitted_by=row.half, note="blind")
-
-
 def predict_blind(
     half: str,
     rows: Sequence[Row],
@@ -142,7 +129,7 @@ def predict_blind(
     known: Known | None = None,
 ) -> list[Row]:
     """As `predict_training` or `predict_inference`, each row by those of `blind` that did not see it."""
-    known = load_known() if known is None else known
+    known = known or load_known()
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(hidden_of(row), []).append(place)

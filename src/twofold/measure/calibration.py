@@ -37,7 +37,7 @@ from twofold.measure.calibration_solve import (
 )
 from twofold.measure.lint import lint
 from twofold.measure.truth import METRICS, Row, number
-from twofold.perf import Constants, Half
+from twofold.perf import Constants, Half, load_known
 
 Array = NDArray[np.float64]
 STEP_LOG = 0.05  # of a factor, for its slope
@@ -141,7 +141,7 @@ def uncalibrated_ranges(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> dict[str, Array]:
     """Standard deviation, in logarithms, that the 80 % range of every figure stands for; NaN without one."""
-    return ranges_of(half, PREDICT[half](rows, catalog, constants))
+    return ranges_of(half, PREDICT[half](rows, catalog, constants, load_known()))
 
 
 def ranges_of(half: Half, answers: Sequence[Row]) -> dict[str, Array]:

@@ -6,6 +6,7 @@ verdict without them cannot be argued with.
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import pairwise
 
 from twofold.contracts.results import loop
@@ -27,29 +28,18 @@ def diagnose(
 
 def input_bound(run: loop.TrainingMeasured) -> loop.Finding:
     """Warns when a step waits for data for more than INPUT_LIMIT_FRACTION of its time."""
-    total_s = _total_s(run.parts)
-    share = run.parts.data_s / total_s
-    saw = f"{_ms(run.parts.data_s)} of a step's {_ms(total_s)} wait for data: {share:.1%}"
-    if share <= INPUT_LIMIT_FRACTION:
-        return loop.Finding("input-bound", "ok", saw, "")
+    total_s, data_s = _total_s(run.parts), run.parts.data_s
+    saw = f"{_ms(data_s)} of a step's {_ms(total_s)} wait for data"
     advice = "read ahead: more loader processes, a staging cache, tokens prepared once"
-    return loop.Finding("input-bound", "warn", f"{saw}, above {INPUT_LIMIT_FRACTION:.0%}", advice)
+    return _held("input-bound", saw, data_s / total_s, INPUT_LIMIT_FRACTION, advice)
 
 
 def communication_bound(run: loop.TrainingMeasured) -> loop.Finding:
     """Warns when collectives that nothing hides take more than COMMUNICATION_LIMIT_FRACTION of a step."""
-    total_s = _total_s(run.parts)
-    share = run.parts.communication_s / total_s
-    saw = (
-        f"{_ms(run.parts.communication_s)} of a step's {_ms(total_s)} pass in collectives"
-        f" of {run.rank_count} ranks: {share:.1%}"
-    )
-    if share <= COMMUNICATION_LIMIT_FRACTION:
-        return loop.Finding("communication-bound", "ok", saw, "")
+    total_s, spent_s = _total_s(run.parts), run.parts.communication_s
+    saw = f"{_ms(spent_s)} of a step's {_ms(total_s)} pass in collectives of {run.rank_count} ranks"
     advice = "shard less, raise the batch per rank, or use a faster fabric"
-    return loop.Finding(
-        "communication-bound", "warn", f"{saw}, above {COMMUNICATION_LIMIT_FRACTION:.0%}", advice
-    )
+    return _held("communication-bound", saw, spent_s / total_s, COMMUNICATION_LIMIT_FRACTION, advice)
 
 
 def tail_grows(service: loop.ServingMeasured) -> loop.Finding:
@@ -72,27 +62,24 @@ def tail_grows(service: loop.ServingMeasured) -> loop.Finding:
 def kv_pressure(service: loop.ServingMeasured) -> loop.Finding:
     """Warns when requests held more than KV_LIMIT_FRACTION of the cache at once."""
     held = max((load.peak_held_tokens for load in service.loads), default=0.0)
-    share = held / service.kv_capacity_tokens
     saw = (
         f"at most {held:,.0f} of {service.kv_capacity_tokens:,.0f} cache tokens"
-        f" of {service.replica_count} replicas held at once: {share:.1%}"
+        f" of {service.replica_count} replicas held at once"
     )
-    if share <= KV_LIMIT_FRACTION:
-        return loop.Finding("kv-pressure", "ok", saw, "")
     advice = "give the cache more blocks, quantise it, admit fewer at once, or add replicas"
-    return loop.Finding("kv-pressure", "warn", f"{saw}, above {KV_LIMIT_FRACTION:.0%}", advice)
+    return _held("kv-pressure", saw, held / service.kv_capacity_tokens, KV_LIMIT_FRACTION, advice)
+
+
+def _held(rule: str, saw: str, share: float, limit: float, advice: str) -> loop.Finding:
+    """Warns where a share is above its limit."""
+    if share <= limit:
+        return loop.Finding(rule, "ok", f"{saw}: {share:.1%}", "")
+    return loop.Finding(rule, "warn", f"{saw}: {share:.1%}, above {limit:.0%}", advice)
 
 
 def _total_s(parts: loop.StepParts) -> float:
-    return (
-        parts.data_s
-        + parts.forward_s
-        + parts.backward_s
-        + parts.communication_s
-        + parts.optimiser_s
-        + parts.checkpoint_s
-        + parts.other_s
-    )
+    total_s: float = sum(getattr(parts, field.name) for field in fields(parts))
+    return total_s
 
 
 def _p95_s(load: loop.LoadPoint) -> float:

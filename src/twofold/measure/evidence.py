@@ -75,8 +75,13 @@ def gather(
 
 def _in_turn(data: Data, tasks: Sequence[Task], tell: Tell) -> Iterator[tuple[Task, list[Row]]]:
     for half, column in tasks:
-        counted = _counter(f"{half}, {COLUMN_WORDS[column]}: row", len(data.rows[half]), tell)
-        yield (half, column), predict_column(half, data.rows[half], column, data.blind, counted)
+        said = f"{half}, {COLUMN_WORDS[column]}: row {{}} of {len(data.rows[half])}"
+        tell(said.format(0))
+
+        def done(count: int, said: str = said) -> None:
+            tell(said.format(count))
+
+        yield (half, column), predict_column(half, data.rows[half], column, data.blind, done)
 
 
 def _beside(data: Data, tasks: Sequence[Task], process_count: int) -> Iterator[tuple[Task, list[Row]]]:
@@ -89,16 +94,3 @@ def _beside(data: Data, tasks: Sequence[Task], process_count: int) -> Iterator[t
         }
         for future in as_completed(running):
             yield running[future], future.result()
-
-
-def _counter(words: str, total: int, tell: Tell) -> Callable[[int], None]:
-    """Adds up the rows that are done, and says `… row 2048 of 5631`."""
-    done = 0
-
-    def count(rows: int) -> None:
-        nonlocal done
-        done += rows
-        tell(f"{words} {done} of {total}")
-
-    tell(f"{words} 0 of {total}")
-    return count

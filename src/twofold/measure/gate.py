@@ -6,9 +6,12 @@
 
 import csv
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from twofold.measure.evidence import Evidence
 from twofold.measure.scores import mean_error, median_error
@@ -36,6 +39,11 @@ class GateFigure:
     digest: str
     mean_error: float
     median_error: float
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Which group it is."""
+        return self.data, self.half, self.figure, self.arch, self.source
 
     @property
     def name(self) -> str:
@@ -78,27 +86,24 @@ def gate_figures(data: str, evidence: Evidence) -> list[GateFigure]:
     """The figures of every group, from rows predicted with their source left out."""
     found = []
     for part in evidence.parts.values():
-        if Column.LEFT_OUT in part.answers:
-            found += [_figure(data, part, key, places) for key, places in sorted(_groups(part).items())]
+        if Column.LEFT_OUT not in part.answers:
+            continue
+        # Sources of fewer rows than a gate can judge stand together.
+        sizes = Counter((facets.arch, facets.source) for facets in part.facets)
+        groups: dict[tuple[str, str], list[int]] = {}
+        for place, facets in enumerate(part.facets):
+            large = sizes[facets.arch, facets.source] >= LEAST_ROWS
+            groups.setdefault((facets.arch, facets.source if large else OTHERS), []).append(place)
+        found += [_figure(data, part, *key, places) for key, places in sorted(groups.items())]
     return found
 
 
-def _groups(part: Part) -> dict[tuple[str, str], list[int]]:
-    """Places by kind of model and source; sources of fewer rows than a gate can judge stand together."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for place, facets in enumerate(part.facets):
-        groups.setdefault((facets.arch, facets.source), []).append(place)
-    merged: dict[tuple[str, str], list[int]] = {}
-    for (arch, source), places in groups.items():
-        name = source if len(places) >= LEAST_ROWS else OTHERS
-        merged.setdefault((arch, name), []).extend(places)
-    return merged
-
-
-def _figure(data: str, part: Part, key: tuple[str, str], places: Sequence[int]) -> GateFigure:
-    arch, source = key
-    names = sorted(row_name(part, place) for place in places)
-    mask = part.mask(lambda _: False)
+def _figure(data: str, part: Part, arch: str, source: str, places: Sequence[int]) -> GateFigure:
+    names = []
+    for row in (part.rows[place] for place in places):
+        measured = next(text(row, name) for name in part.figure.columns if text(row, name))
+        names.append(f"{text(row, 'source')}/{text(row, 'id')}={measured}")
+    mask = np.zeros(len(part.rows), bool)
     mask[list(places)] = True
     values = part.where(Column.LEFT_OUT, mask)
     return GateFigure(
@@ -109,17 +114,10 @@ def _figure(data: str, part: Part, key: tuple[str, str], places: Sequence[int]) 
         source=source,
         rows=len(places),
         answered=values.measured.size,
-        digest=hashlib.sha256("\n".join(names).encode()).hexdigest()[:12],
+        digest=hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:12],
         mean_error=round(mean_error(values) or 0.0, 4),
         median_error=round(median_error(values) or 0.0, 4),
     )
-
-
-def row_name(part: Part, place: int) -> str:
-    """A row by its id and what it measured."""
-    row = part.rows[place]
-    measured = next(text(row, name) for name in part.figure.columns if text(row, name))
-    return f"{text(row, 'source')}/{text(row, 'id')}={measured}"
 
 
 def compare(committed: Sequence[GateFigure], found: Iterable[GateFigure]) -> Gate:
@@ -128,10 +126,10 @@ def compare(committed: Sequence[GateFigure], found: Iterable[GateFigure]) -> Gat
     It fails where errors are worse by more than one point in two groups of 20 rows or by three in one, where
     such a group answers fewer rows than before, and where there is nothing to compare.
     """
-    before = {_key(each): each for each in committed}
+    before = {each.key: each for each in committed}
     moved, unlike, compared = [], [], 0
     for after in found:
-        old = before.pop(_key(after), None)
+        old = before.pop(after.key, None)
         if old is None or old.digest != after.digest:
             unlike.append(after.name)
             continue
@@ -142,10 +140,6 @@ def compare(committed: Sequence[GateFigure], found: Iterable[GateFigure]) -> Gat
     unlike += [each.name for each in before.values()]
     moved.sort(key=lambda each: -each.points)
     return Gate(compared, tuple(moved), tuple(unlike), _failure(moved, unlike, compared))
-
-
-def _key(figure: GateFigure) -> tuple[str, ...]:
-    return figure.data, figure.half, figure.figure, figure.arch, figure.source
 
 
 def _failure(moved: Sequence[Moved], unlike: Sequence[str], compared: int) -> str:

@@ -7,7 +7,7 @@ over sources, each weighing the same; a median is that of all rows. The other wa
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -82,9 +82,7 @@ class Judged:
     reached: Mapping[Column, Reached]
 
 
-Selected = list[tuple[Part, Mask]]
 Found = tuple[float | None, int, float | None]  # value, rows, otherwise
-Statistic = Callable[[Goal, Column, Evidence], Found]
 
 
 @cache
@@ -119,7 +117,13 @@ def judge(evidence: Evidence) -> tuple[Judged, ...]:
 
 
 def _reached(goal: Goal, column: Column, evidence: Evidence) -> Reached:
-    value, rows, otherwise = STATISTICS[goal.statistic](goal, column, evidence)
+    if goal.statistic in OF_EVIDENCE:
+        value, rows, otherwise = OF_EVIDENCE[goal.statistic](goal, column, evidence)
+    else:  # of the first of the goal's figures that has rows, over those that were answered
+        value, rows, otherwise = None, 0, None
+        for part, mask in _selected(goal, column, evidence)[:1]:
+            answered = mask & part.answers[column].answered
+            value, rows, otherwise = OF_ROWS[goal.statistic](part, column, answered)
     limit = goal.limits.get(column)
     if value is None or limit is None:
         return Reached(value, rows, otherwise, limit, None)
@@ -127,7 +131,7 @@ def _reached(goal: Goal, column: Column, evidence: Evidence) -> Reached:
     return Reached(value, rows, otherwise, limit, max(excess, 0.0))
 
 
-def _selected(goal: Goal, column: Column, evidence: Evidence) -> Selected:
+def _selected(goal: Goal, column: Column, evidence: Evidence) -> list[tuple[Part, Mask]]:
     """The goal's rows per figure."""
     any_world = column in (Column.SEEN, Column.CALIBRATED) or not goal.known
     return [
@@ -144,26 +148,11 @@ def _by_source(part: Part, column: Column, mask: Mask) -> list[Mask]:
     return [answered & (sources == one) for one in np.unique(sources[answered])]
 
 
-def _first(of: Callable[[Part, Column, Mask], Found]) -> Statistic:
-    """A statistic of the first of the goal's figures that has rows, over those that were answered."""
-
-    def statistic(goal: Goal, column: Column, evidence: Evidence) -> Found:
-        for part, mask in _selected(goal, column, evidence):
-            return of(part, column, mask & part.answers[column].answered)
-        return None, 0, None
-
-    return statistic
-
-
 def _over_sources(error: Callable[[Values], float | None], part: Part, column: Column, mask: Mask) -> Found:
     """The mean over sources of the error within each; beside it that of all rows."""
     each = [error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
     together = part.where(column, mask)
     return _mean(each), together.measured.size, error(together)
-
-
-def _mean_error(part: Part, column: Column, mask: Mask) -> Found:
-    return _over_sources(mean_error, part, column, mask)
 
 
 def _median_error(part: Part, column: Column, mask: Mask) -> Found:
@@ -172,14 +161,10 @@ def _median_error(part: Part, column: Column, mask: Mask) -> Found:
     return together, rows, of_sources
 
 
-def _of_rows(of: Callable[[Values], float | None]) -> Statistic:
+def _of_rows(of: Callable[[Values], float | None], part: Part, column: Column, mask: Mask) -> Found:
     """A statistic of all rows, with no other way to weigh them: kernels of one table have one source."""
-
-    def found(part: Part, column: Column, mask: Mask) -> Found:
-        values = part.where(column, mask)
-        return of(values), values.measured.size, of(values)
-
-    return _first(found)
+    values = part.where(column, mask)
+    return of(values), values.measured.size, of(values)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -192,34 +177,26 @@ def _keys(part: Part, columns: Sequence[str], mask: Mask) -> list[tuple[str, ...
     return [tuple(row.get(name, "") for name in columns) for row in rows]
 
 
-def _regret(of: Callable[[Sequence[float]], float]) -> Statistic:
+def _regret(of: Callable[[Sequence[float]], float], part: Part, column: Column, mask: Mask) -> Found:
     """Over all sets of runs that differ by their layout alone."""
-
-    def regret(part: Part, column: Column, mask: Mask) -> Found:
-        values = part.where(column, mask)
-        sets, layouts = (_keys(part, names, mask) for names in (SAME_JOB, LAYOUT))
-        found = list(regrets(sets, layouts, values.measured, values.predicted).values())
-        return (float(of(found)) if found else None), len(found), max(found, default=None)
-
-    return _first(regret)
+    values = part.where(column, mask)
+    sets, layouts = (_keys(part, names, mask) for names in (SAME_JOB, LAYOUT))
+    found = list(regrets(sets, layouts, values.measured, values.predicted).values())
+    return (float(of(found)) if found else None), len(found), max(found, default=None)
 
 
-def _ranked(columns: Sequence[str]) -> Statistic:
+def _ranked(columns: Sequence[str], part: Part, column: Column, mask: Mask) -> Found:
     """A mean of Spearman over groups of rows that agree in `columns`."""
-
-    def ranked(part: Part, column: Column, mask: Mask) -> Found:
-        values = part.where(column, mask)
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for place, key in enumerate(_keys(part, columns, mask)):
-            groups.setdefault(key, []).append(place)
-        each = [
-            spearman(values.measured[places], values.predicted[places])
-            for places in groups.values()
-            if len(places) >= LEAST_RANKED
-        ]
-        return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
-
-    return _first(ranked)
+    values = part.where(column, mask)
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, key in enumerate(_keys(part, columns, mask)):
+        groups.setdefault(key, []).append(place)
+    each = [
+        spearman(values.measured[places], values.predicted[places])
+        for places in groups.values()
+        if len(places) >= LEAST_RANKED
+    ]
+    return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
 
 
 def _groups_off(_goal: Goal, column: Column, evidence: Evidence) -> Found:
@@ -278,17 +255,21 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
     return (float(worse) if compared else None), compared, None
 
 
-STATISTICS: Mapping[str, Statistic] = MappingProxyType(
+OF_ROWS: Mapping[str, Callable[[Part, Column, Mask], Found]] = MappingProxyType(
     {
-        "mean error": _first(_mean_error),
-        "mean error of rows": _of_rows(mean_error),
-        "median error": _first(_median_error),
-        "mean regret": _regret(np.mean),
-        "median regret": _regret(np.median),
-        "Spearman in sources": _ranked(("source",)),
-        "Spearman in clusters": _ranked(SAME_CLUSTER),
-        "share above": _of_rows(lambda values: share_above(values.measured, values.high_80)),
-        "width": _of_rows(lambda values: width(values.low_80, values.high_80)),
+        "mean error": partial(_over_sources, mean_error),
+        "mean error of rows": partial(_of_rows, mean_error),
+        "median error": _median_error,
+        "mean regret": partial(_regret, np.mean),
+        "median regret": partial(_regret, np.median),
+        "Spearman in sources": partial(_ranked, ("source",)),
+        "Spearman in clusters": partial(_ranked, SAME_CLUSTER),
+        "share above": partial(_of_rows, lambda values: share_above(values.measured, values.high_80)),
+        "width": partial(_of_rows, lambda values: width(values.low_80, values.high_80)),
+    }
+)
+OF_EVIDENCE: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(
+    {
         "groups off": _groups_off,
         "share refused": _refused,
         "constants above 1": _above_one,

@@ -16,7 +16,7 @@ from twofold.measure.lint_inference import read_bounds as read_serving
 from twofold.measure.lint_table import COLUMNS, SEVERITIES, RowFinding, Table, read_table
 from twofold.measure.lint_training import lint_training
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Half
+from twofold.perf import Constants, Half, load_known
 
 UNEXPLAINED = {"roofline", "memory", "power", "order", "rate", "flops", "mfu", "latency", "conservation"}
 """Rules that say what is wrong, and cannot say why as well as a slip that fits."""
@@ -26,7 +26,7 @@ SAME_RUN = 1.15  # largest ratio of two measurements of one configuration, softw
 def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[RowFinding]:
     """Every finding, by line of the file, the gravest first; no cell makes it raise."""
     table, findings = read_table(half, rows)
-    predicted = PREDICT[half](table.rows, catalog, constants)
+    predicted = PREDICT[half](table.rows, catalog, constants, load_known())
     for i, row in enumerate(predicted):  # what cannot be predicted is checked by arithmetic alone
         if reason := text(row, "pred_error"):
             where, hint = ("model", "gpu"), "it is held against no prediction"

@@ -6,12 +6,12 @@ nothing but priors. Rows of sources that no fit saw are left out of all fits as 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import FileError, TableError, TwofoldError
@@ -38,7 +38,7 @@ from twofold.measure.truth import (
     read_rows,
     text,
 )
-from twofold.perf import Constants, Half, load_constants
+from twofold.perf import Half, load_constants
 
 SAMPLE = Path(__file__).parent / "sample"
 TABLES = ("training", "inference")  # halves whose rows are in one table of that name
@@ -147,35 +147,30 @@ def read_data(path: Path | None, half: str = "") -> Data:
     """
     if path is not None and not path.exists():
         raise FileError(f"`{path}` does not exist", hint="name a CSV table of runs, or a folder of them")
+    kernels: Path | None = None
     if path is not None and not path.is_dir():
         rows = read_rows(path)
-        found = half_of(rows[0], path, half)
-        return _data(str(path), {found: rows}, kept_blind())
-    folder = path or SAMPLE
-    halves = [half] if half else [*TABLES, "kernels"]
-    tables = {each: folder / f"{each}.csv" for each in TABLES if each in halves}
-    rows_of = {each: read_rows(table) for each, table in tables.items() if table.is_file()}
-    kernels = "kernels" in halves and any(folder.glob("kernels_*.csv"))
-    if not rows_of and not kernels:
-        if half == "kernels":
+        rows_of = {half_of(rows[0], path, half): rows}
+    else:
+        folder = path or SAMPLE
+        tables = {each: folder / f"{each}.csv" for each in TABLES if half in ("", each)}
+        rows_of = {each: read_rows(table) for each, table in tables.items() if table.is_file()}
+        kernels = folder if half in ("", "kernels") and any(folder.glob("kernels_*.csv")) else None
+        if not rows_of and not kernels and half == "kernels":
             where = f"`{folder}`" if path else "the packaged sample"
-            tables_of_kernels = "name a folder that holds kernels_gemm.csv and its like with --data"
-            raise TableError(f"{where} holds no tables of kernels", hint=tables_of_kernels)
-        wanted = " or ".join(f"`{each}.csv`" for each in TABLES) if not half else f"table of {half} runs"
-        raise TableError(f"`{folder}` holds no {wanted}", hint="name the file itself")
-    kernel_folder = folder if kernels else None
-    if path is None:
-        return _data("the packaged sample", rows_of, OF_THE_SAMPLE, kernel_folder)
-    return _data(str(path), rows_of, kept_blind(), kernel_folder)
-
-
-def _data(name: str, rows_of: Mapping[str, Sequence[Row]], blind: Path, kernels: Path | None = None) -> Data:
+            hint = "name a folder that holds kernels_gemm.csv and its like with --data"
+            raise TableError(f"{where} holds no tables of kernels", hint=hint)
+        if not rows_of and not kernels:
+            wanted = f"table of {half} runs" if half else " or ".join(f"`{each}.csv`" for each in TABLES)
+            raise TableError(f"`{folder}` holds no {wanted}", hint="name the file itself")
     scored = {
-        half: tuple(means_where_they_are([row for row in rows if text(row, "tier") in SCORED_TIERS]))
-        for half, rows in rows_of.items()
+        each: tuple(means_where_they_are([row for row in rows if text(row, "tier") in SCORED_TIERS]))
+        for each, rows in rows_of.items()
     }
-    context = sum(len(rows) for rows in rows_of.values()) - sum(map(len, scored.values()))
-    return Data(name, scored, context, blind, kernels)
+    context = sum(map(len, rows_of.values())) - sum(map(len, scored.values()))
+    if path is None:
+        return Data("the packaged sample", scored, context, OF_THE_SAMPLE, kernels)
+    return Data(str(path), scored, context, kept_blind(), kernels)
 
 
 def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
@@ -220,11 +215,16 @@ def predict_column(
 ) -> list[Row]:
     """Each row as `column` answers it, blank where the column has nothing to say of it.
 
-    `done` is told how many rows were predicted, now and then. Rows go in order of what is hidden from them.
+    `done` is told now and then how many rows are predicted. Rows go in order of what is hidden from them.
     """
     catalog, constants = load_catalog(), load_constants()
-    if column is Column.CALIBRATED:
-        return _calibrated(half, rows, catalog, constants, blind)
+    answers: list[Row] = [{} for _ in rows]
+    if column is Column.CALIBRATED:  # rows know their place by their id on the way
+        kind: Half = "training" if half == "training" else "inference"
+        numbered = [row | {"id": str(place)} for place, row in enumerate(rows)]
+        for answer in after_calibration(kind, numbered, catalog, constants, blind):
+            answers[int(answer["id"])] = answer
+        return answers
     hidden = {Column.SEEN: fold_of, Column.LEFT_OUT: source_of, Column.PRIORS: all_hidden}[column]
     ours = fitted_sources(half)
     wanted = [
@@ -233,7 +233,6 @@ def predict_column(
         if column is not Column.SEEN or text(row, "source") in ours  # others were not shown to any fit
     ]
     wanted.sort(key=lambda place: hidden(rows[place]))
-    answers: list[Row] = [{} for _ in rows]
     for start in range(0, len(wanted), CHUNK_ROWS):
         places = wanted[start : start + CHUNK_ROWS]
         asked = [rows[place] for place in places]
@@ -241,19 +240,7 @@ def predict_column(
         for place, answer in zip(places, answered, strict=True):
             answers[place] = answer
         if done:
-            done(len(places))
-    return answers
-
-
-def _calibrated(
-    half: str, rows: Sequence[Row], catalog: Catalog, constants: Constants, blind: Path
-) -> list[Row]:
-    """What ten rows of a source teach of its others; rows know their place by their id on the way."""
-    kind: Half = "training" if half == "training" else "inference"
-    numbered = [row | {"id": str(place)} for place, row in enumerate(rows)]
-    answers: list[Row] = [{} for _ in rows]
-    for answer in after_calibration(kind, numbered, catalog, constants, blind):
-        answers[int(answer["id"])] = answer
+            done(start + len(places))
     return answers
 
 
@@ -264,39 +251,25 @@ def parts_of(
     facets = facets_of(half, rows, catalog)
     assumed = np.array([row.get("pred_basis") == "assumed" for row in answers[Column.LEFT_OUT]], bool)
     parts = []
-    for figure in FIGURES:
-        if figure.half != half:
+    for figure in (each for each in FIGURES if each.half == half):
+        measured = [
+            (place, name)
+            for place, row in enumerate(rows)
+            if (name := next((each for each in figure.columns if number(row, each)), None))
+        ]
+        if not measured:
             continue
-        places, names = _measured_places(figure, rows)
-        if places.size:
-            values = {column: _values(rows, answered, places, names) for column, answered in answers.items()}
-            here = [int(place) for place in places]
-            kept_rows, kept_facets = (tuple(many[place] for place in here) for many in (rows, facets))
-            parts.append(Part(figure, kept_rows, kept_facets, assumed[places], values))  # type: ignore[arg-type]  # both tuples keep their kind
+        values = {}
+        for column, answered in answers.items():
+            told = [
+                [number(rows[place], name), *(number(answered[place], f"pred_{name}{end}") for end in ENDS)]
+                for place, name in measured
+            ]
+            values[column] = Values(*np.array(told, float).T)  # None becomes NaN
+        places = [place for place, _ in measured]
+        kept_rows, kept_facets = tuple(rows[i] for i in places), tuple(facets[i] for i in places)
+        parts.append(Part(figure, kept_rows, kept_facets, assumed[places], values))
     return tuple(parts)
-
-
-def _measured_places(figure: Figure, rows: Sequence[Row]) -> tuple[NDArray[np.intp], list[str]]:
-    """Which rows measured the figure, and in which column."""
-    found = [
-        (place, column)
-        for place, row in enumerate(rows)
-        if (column := next((each for each in figure.columns if number(row, each)), None))
-    ]
-    return np.array([place for place, _ in found], np.intp), [column for _, column in found]
-
-
-def _values(
-    rows: Sequence[Row],
-    answers: Sequence[Row],
-    places: NDArray[np.intp],
-    names: Sequence[str],
-) -> Values:
-    told = [
-        [number(rows[place], name), *(number(answers[place], f"pred_{name}{end}") for end in ENDS)]
-        for place, name in zip(places, names, strict=True)
-    ]
-    return Values(*np.array(told, float).T)  # None becomes NaN
 
 
 def lines_of(part: Part, by: Sequence[str]) -> list[Line]:
@@ -309,15 +282,10 @@ def lines_of(part: Part, by: Sequence[str]) -> list[Line]:
         mask = np.zeros(len(part.facets), bool)
         mask[places] = True
         scores = {column: score(values.where(mask)) for column, values in part.answers.items()}
-        found.append(
-            Line(part.figure.half, part.figure.name, group, "assumed" if assumed else "stated", scores)
-        )
-    return sorted(found, key=_worst_first)
-
-
-def _worst_first(line: Line) -> float:
-    worst = line.scores[Column.LEFT_OUT] if Column.LEFT_OUT in line.scores else line.scores[Column.SEEN]
-    return -(worst.mean_error or 0.0)
+        basis = "assumed" if assumed else "stated"
+        found.append(Line(part.figure.half, part.figure.name, group, basis, scores))
+    first = Column.LEFT_OUT if Column.LEFT_OUT in part.answers else Column.SEEN
+    return sorted(found, key=lambda line: -(line.scores[first].mean_error or 0.0))  # the worst first
 
 
 def refusals_of(half: str, rows: Sequence[Row], answers: Sequence[Row], catalog: Catalog) -> Refusals:
@@ -328,16 +296,9 @@ def refusals_of(half: str, rows: Sequence[Row], answers: Sequence[Row], catalog:
     codes = Counter(text(answer, "pred_error").partition(":")[0] for answer in answers)
     codes.pop("", None)
     not_fitting = codes["E-memory"]
-    if half == "training":
-        not_fitting += sum(_exceeds(row, answer, catalog) for row, answer in zip(rows, answers, strict=True))
+    for row, answer in zip(rows, answers, strict=True):
+        if high_gib := number(answer, "pred_peak_mem_gib_high"):  # of training rows alone
+            with suppress(TwofoldError):
+                part = catalog.benchmark_accelerator(text(row, "gpu"))
+                not_fitting += high_gib * 2**30 > part.memory_bytes
     return Refusals(half, len(rows), dict(sorted((+codes).items())), not_fitting)
-
-
-def _exceeds(row: Row, answer: Row, catalog: Catalog) -> bool:
-    high_gib = number(answer, "pred_peak_mem_gib_high")
-    if high_gib is None:
-        return False
-    try:
-        return high_gib * 2**30 > catalog.benchmark_accelerator(text(row, "gpu")).memory_bytes
-    except TwofoldError:
-        return False
