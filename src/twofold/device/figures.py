@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from twofold.core import Source
 from twofold.device.cases import Sample
 from twofold.device.files import Figure
 from twofold.device.fit import of_group, usual_s
 from twofold.perf import ConstantRow
 
 LOW, HIGH = 0.1, 0.9  # quantiles of the repeats
+MEASURED = Source.MEASURED
 SOFTWARE_NAMES = {
     "training_host_layer_s": ("training", "host, per layer and step"),
     "training_host_step_s": ("training", "host, per step"),
@@ -31,9 +33,10 @@ def figures(samples: Sequence[Sample], rows: Sequence[ConstantRow], rank_count: 
         *_collectives(samples, rank_count),
         *_stores(samples),
         *(
-            Figure(*SOFTWARE_NAMES[row.name], row.value, row.low, row.high, row.unit)
+            Figure(row.value, row.low, row.high, row.unit, MEASURED, group=group, name=name)
             for row in rows
             if row.name in SOFTWARE_NAMES
+            for group, name in [SOFTWARE_NAMES[row.name]]
         ),
     ]
     return tuple(each for each in shown if each is not None)
@@ -43,13 +46,14 @@ def _rate(group: str, name: str, sample: Sample, amount: float, unit: str) -> Fi
     """An amount over the seconds of a case."""
     slow, fast = (float(np.quantile(sample.seconds, q)) for q in (HIGH, LOW))
     value = amount / usual_s(sample)
-    return Figure(group, name, value, min(amount / slow, value), max(amount / fast, value), unit)
+    low, high = min(amount / slow, value), max(amount / fast, value)
+    return Figure(value, low, high, unit, MEASURED, group=group, name=name)
 
 
 def _time(group: str, name: str, sample: Sample) -> Figure:
     value = usual_s(sample)
     low, high = (float(np.quantile(sample.seconds, q)) for q in (LOW, HIGH))
-    return Figure(group, name, value, min(low, value), max(high, value), "s")
+    return Figure(value, min(low, value), max(high, value), "s", MEASURED, group=group, name=name)
 
 
 def _largest(

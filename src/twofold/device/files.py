@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.core import AlteredError, FileError, from_data, to_data, to_json
+from twofold.core import AlteredError, Estimate, FileError, from_data, to_data, to_json
 
 SCHEMA = "twofold/device/1"
 RECORD = "device.json"
@@ -54,16 +54,12 @@ class FitError:
     worst_fraction: float
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure(Estimate):
     """One measured figure in words, with the range of its repeats."""
 
     group: str
     name: str
-    value: float
-    low: float
-    high: float
-    unit: str
 
 
 @dataclass(frozen=True, slots=True)
