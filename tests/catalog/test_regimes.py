@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from twofold.building.compliance import places_of
+from twofold.building.compliance_system import asks
 from twofold.catalog import Regime, load_catalog
 from twofold.catalog.figures import figure_of
-from twofold.catalog.regimes import asks, find_regime, permits
+from twofold.catalog.regimes import find_regime, permits
 from twofold.core import UnknownNameError, ValueRefusedError
 
 CATALOG = load_catalog()

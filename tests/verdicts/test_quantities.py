@@ -35,6 +35,11 @@ def value(text: str) -> float:
     return float(found)
 
 
+def test_a_storm_of_cold_starts_saturates_one_store() -> None:
+    """Fifty replicas of 140 GB from one store of 12 GB/s take nearly ten minutes."""
+    assert value("loading_s(140 * GB, 50, 12 * GB)") == pytest.approx(583.3, rel=0.001)
+
+
 @given(st.floats(0.01, 0.99))
 def test_one_server_waits_as_the_textbook_says(utilisation: float) -> None:
     assert wait_share(WORLD, 1, utilisation) == pytest.approx(utilisation / (1 - utilisation))

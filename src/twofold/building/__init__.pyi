@@ -8,7 +8,6 @@ from .compliance_evidence import cited_notes as cited_notes
 from .compliance_evidence import register_of as register_of
 from .compliance_system import RuledFleet as RuledFleet
 from .compliance_system import RuledSystem as RuledSystem
-from .cooling import COOLING_KINDS as COOLING_KINDS
 from .cooling import CoolingKind as CoolingKind
 from .cooling import capex_usd_per_w as capex_usd_per_w
 from .entries import COLLECTED as COLLECTED
@@ -32,11 +31,9 @@ from .node_power import planned_w as planned_w
 from .node_power import training_w as training_w
 from .own import DEMAND_SOURCE as DEMAND_SOURCE
 from .own import OwnYear as OwnYear
-from .own import at_work as at_work
 from .own import own_year_lines as own_year_lines
 from .own import own_years as own_years
 from .own_nodes import NodeVerdict as NodeVerdict
 from .own_nodes import judge_node as judge_node
 from .power import MONTHS as MONTHS
 from .racks import placed as placed
-from .storage import storm_s as storm_s

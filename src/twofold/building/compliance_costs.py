@@ -5,8 +5,15 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from twofold.building.compliance_records import clusters_of, keys_of, logs_of
-from twofold.building.compliance_system import STAGING, RuledSystem, administrators, enclaves_of, spare_nodes
-from twofold.catalog import Catalog, CostItem, HardwarePrice, asks, figure_of
+from twofold.building.compliance_system import (
+    STAGING,
+    RuledSystem,
+    administrators,
+    asks,
+    enclaves_of,
+    spare_nodes,
+)
+from twofold.catalog import Catalog, CostItem, HardwarePrice, figure_of
 from twofold.contracts.results import UnitCost, cents, compliance, line_item, total_usd
 from twofold.contracts.spec import ComplianceSpec
 from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact

@@ -2,8 +2,8 @@
 
 from math import ceil
 
-from twofold.building.compliance_system import STAGING, RuledSystem, enclaves_of
-from twofold.catalog import Catalog, KeyPoint, asks, figure_of
+from twofold.building.compliance_system import STAGING, RuledSystem, asks, enclaves_of
+from twofold.catalog import Catalog, KeyPoint, figure_of
 from twofold.contracts.results import compliance
 from twofold.core import DAY_S, YEAR_S, Estimate, Source
 

@@ -45,6 +45,11 @@ class RuledSystem:
         return sum(fleet.node_count for fleet in self.fleets if fleet.rented in own)
 
 
+def asks(regime: Regime) -> frozenset[str]:
+    """The names under which tables ask something of a regime: `custom` starts from its baseline's."""
+    return frozenset({regime.name, f"fedramp-{regime.baseline}" if regime.name == "custom" else regime.name})
+
+
 def enclaves_of(system: RuledSystem) -> tuple[compliance.Enclave, ...]:
     """One boundary for each half, for each region that serves, for management, and below a one-way link.
 

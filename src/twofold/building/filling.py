@@ -75,7 +75,6 @@ class RackLoad:
 class Rack:
     """One rack: what stands in it, what that takes of it, and what would be full first."""
 
-    index: int
     holds: tuple[tuple[str, int], ...]  # (run or service, servers)
     load: RackLoad
     binding: Limit
@@ -149,7 +148,7 @@ def training_racks(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> tu
     if foot.fill.nodes_per_rack == 0 or wanted.count == 0:
         return ()
     counts = even_counts(wanted.count, foot.fill.nodes_per_rack)
-    return tuple(_rack(index, ((foot, count),), limits) for index, count in enumerate(counts))
+    return tuple(_rack(((foot, count),), limits) for count in counts)
 
 
 def even_counts(node_count: int, per_rack: int) -> tuple[int, ...]:
@@ -166,9 +165,7 @@ def even_counts(node_count: int, per_rack: int) -> tuple[int, ...]:
     return tuple(node_count // fewest + (index < more) for index in range(fewest))
 
 
-def serving_racks(
-    catalog: Catalog, wanted: Sequence[NodeList], limits: RackLimits, first_index: int = 0
-) -> tuple[Rack, ...]:
+def serving_racks(catalog: Catalog, wanted: Sequence[NodeList], limits: RackLimits) -> tuple[Rack, ...]:
     """Mixed racks: each server goes to the coolest rack that still has room, hot kinds first.
 
     Opens as many racks as the fullest packing needs, so that hot and cool servers share racks evenly.
@@ -177,7 +174,7 @@ def serving_racks(
     kinds = sorted((foot for foot in feet if foot.fill.nodes_per_rack), key=lambda foot: -foot.load.planned_w)
     filled = [row for row in _spread(kinds, limits).tolist() if any(row)]
     held = [[(kind, count) for kind, count in zip(kinds, row, strict=True) if count] for row in filled]
-    return tuple(_rack(first_index + index, each, limits) for index, each in enumerate(held))
+    return tuple(_rack(each, limits) for each in held)
 
 
 def heat_map(racks: Iterable[Rack]) -> HeatMap:
@@ -261,7 +258,7 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     return counts
 
 
-def _rack(index: int, held: Sequence[tuple[_Footprint, int]], limits: RackLimits) -> Rack:
+def _rack(held: Sequence[tuple[_Footprint, int]], limits: RackLimits) -> Rack:
     load = RackLoad(  # of all servers together
         *(sum(count * getattr(kind.load, part.name) for kind, count in held) for part in fields(RackLoad))
     )
@@ -277,4 +274,4 @@ def _rack(index: int, held: Sequence[tuple[_Footprint, int]], limits: RackLimits
         }
         binding = max(shares, key=lambda name: shares[name])
     holds = tuple((kind.wanted.name, count) for kind, count in held)
-    return Rack(index, holds, load, binding)
+    return Rack(holds, load, binding)

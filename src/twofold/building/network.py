@@ -7,7 +7,7 @@ from twofold.answer import READING, Context
 from twofold.building.cabling import cable_runs, fabric_bill, hall, unbuilt
 from twofold.building.entries import Entry, training_token_bytes
 from twofold.building.node_power import network_cards
-from twofold.building.serving_fabric import serving_fabric, serving_flows
+from twofold.building.serving_fabric import serving_fabric, serving_flow
 from twofold.building.storage import (
     StorageNeed,
     archive_need,
@@ -133,14 +133,14 @@ def _thin(
 ) -> premises.BuiltNetwork | None:
     """The network of requests: two leaves over every server, so that either may fail."""
     catalog, link = context.catalog, SERVING_LINK_BYTES_PER_S
-    flows = serving_flows(
+    flow = serving_flow(
         sum(each.peak_per_s for each in part.classes),
         _request_bytes(part, context),
         entry.servers.count,
         weights_bytes=_weights_bytes(part),
         load_within_s=_reading_s(part),
     )
-    fabric = serving_fabric(catalog, entry.servers.count, flows, link_bytes_per_s=link)
+    fabric = serving_fabric(catalog, entry.servers.count, flow, link)
     if fabric is None:
         return None
     lost = ["a leaf"] * fabric.survives_a_leaf

@@ -37,12 +37,13 @@ class OwnYear:
         return self.rest_j + self.work_j
 
 
-def own_years(plan: Plan, context: Context) -> dict[str, OwnYear]:
-    """By run and service on machines of one's own, as the plan's building has them."""
+def own_years(plan: Plan, context: Context, shares: Mapping[str, float] | None = None) -> dict[str, OwnYear]:
+    """By run and service on machines of one's own, as the building has them; of shares of their work."""
     if plan.building is None:
         return {}
     found, _ = entries(plan, context)
-    return years_of(Standing(found, plan.building.racks, plan.building.networks, context))
+    years = years_of(Standing(found, plan.building.racks, plan.building.networks, context))
+    return years if shares is None else at_work(years, shares)
 
 
 def years_of(stands: Standing) -> dict[str, OwnYear]:

@@ -1,7 +1,7 @@
 """A plan's servers in racks: cooling, fill, heat by rack, and what each server draws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
@@ -9,7 +9,6 @@ from twofold.answer import Context
 from twofold.building.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, climate_of, pue
 from twofold.building.entries import Entry, electricity
 from twofold.building.filling import (
-    HeatMap,
     Rack,
     RackLimits,
     band_verdict,
@@ -57,32 +56,24 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
         node, count, usd = entry.servers.node, entry.servers.count, electricity([entry.region], context).usd
         ways[entry.name] = cooling_options(catalog, node, count, usd, climate(entry, context), limits)
     kinds = {name: told.cooling or cast(CoolingKind, options[0].kind) for name, options in ways.items()}
-    of_runs: list[Rack] = []
-    maps: list[tuple[Sequence[Rack], HeatMap]] = []  # each run's own, and all services'
-    for entry in (each for each in found if each.servers.use == "training"):
-        racks = training_racks(catalog, entry.servers, limits[kinds[entry.name]])
-        own = [replace(rack, index=len(of_runs) + rack.index) for rack in racks]
-        of_runs += own
-        maps.append((own, heat_map(own)))
-    of_services: list[Rack] = []
+    # Each run's own, and all services'.
+    own = [
+        training_racks(catalog, entry.servers, limits[kinds[entry.name]])
+        for entry in found
+        if entry.servers.use == "training"
+    ]
     serving = [each for each in found if each.servers.use == "serving"]
+    services: list[Rack] = []
     for kind in dict.fromkeys(kinds[each.name] for each in serving):
         alike = [each.servers for each in serving if kinds[each.name] == kind]
-        of_services += serving_racks(catalog, alike, limits[kind], len(of_runs) + len(of_services))
-    training = max((heat.imbalance_ratio for _, heat in maps), default=1.0)
-    services = heat_map(of_services)
-    maps.append((of_services, services))
-    hot = {own[index].index for own, heat in maps for index in heat.hot_racks}
+        services += serving_racks(catalog, alike, limits[kind])
+    maps = [heat_map(racks) for racks in (*own, services)]
+    training = max((heat.imbalance_ratio for heat in maps[:-1]), default=1.0)
+    hot = [index in heat.hot_racks for heat in maps for index in range(len(heat.heat_w))]
+    racks = [rack for racks in (*own, services) for rack in racks]
     heat = tuple(
-        premises.RackHeat(
-            rack.index,
-            dict(rack.holds),
-            rack.load.planned_w,
-            rack.load.heat_w,
-            rack.binding,
-            rack.index in hot,
-        )
-        for rack in (*of_runs, *of_services)
+        premises.RackHeat(index, dict(rack.holds), load.planned_w, load.heat_w, rack.binding, hot[index])
+        for index, (rack, load) in enumerate((rack, rack.load) for rack in racks)
     )
     groups, warnings = [], []
     for entry in found:
@@ -96,8 +87,8 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
         tuple(groups),
         heat,
         tuple(premises.CoolingChoice(name, options) for name, options in ways.items()),
-        training if of_runs else None,
-        services.imbalance_ratio if of_services else None,
+        training if any(own) else None,
+        maps[-1].imbalance_ratio if services else None,
         tuple(warnings),
     )
 

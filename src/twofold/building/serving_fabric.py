@@ -12,19 +12,6 @@ LEAST_SPINES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ServingFlows:
-    """What one node moves at the peak, in bytes/s each way, by cause."""
-
-    requests_bytes_per_s: float
-    kv_transfer_bytes_per_s: float  # between prefill and decode, 0 where they share replicas
-    weights_bytes_per_s: float  # loading models while the fleet grows
-
-    @property
-    def total_bytes_per_s(self) -> float:
-        return self.requests_bytes_per_s + self.kv_transfer_bytes_per_s + self.weights_bytes_per_s
-
-
-@dataclass(frozen=True, slots=True)
 class ServingFabric:
     """Pairs of leaves, every node on both, so that either may fail; spines that may lose one."""
 
@@ -45,35 +32,28 @@ class ServingFabric:
         return sum(self.parts.counts.switches[1:])
 
 
-def serving_flows(
+def serving_flow(
     requests_per_s: float,
     request_bytes: float,
     node_count: int,
     *,
-    kv_bytes_per_s: float = 0.0,
     weights_bytes: float = 0.0,
     load_within_s: float = 0.0,
-) -> ServingFlows:
-    """What one of `node_count` nodes moves at the peak.
+) -> float:
+    """What one of `node_count` nodes moves at the peak, each way.
 
-    Formula  r·(b + h)/n + KV/n + weights/load time
-    Why      Requests are small: the network is sized by moved caches and by models that load, not by text.
+    Formula  r·(b + h)/n + weights/load time
+    Why      Requests are small: the network is sized by models that load while the fleet grows, not by text.
     Units    bytes/s of one node.
     Source   arithmetic; b is the text of a request and its answer on the wire, h is assumed.
+    Limits   Prefill and decode share replicas: no cache moves between nodes.
     """
-    nodes = max(node_count, 1)
     weights = weights_bytes / load_within_s if load_within_s > 0 else 0.0
-    text = requests_per_s * (request_bytes + HEADER_BYTES) / nodes
-    return ServingFlows(text, kv_bytes_per_s / nodes, weights)
+    return requests_per_s * (request_bytes + HEADER_BYTES) / max(node_count, 1) + weights
 
 
 def serving_fabric(
-    catalog: Catalog,
-    node_count: int,
-    flows: ServingFlows,
-    *,
-    link_bytes_per_s: float = 12.5e9,
-    fabric: str = "ethernet",
+    catalog: Catalog, node_count: int, flow_bytes_per_s: float, link_bytes_per_s: float
 ) -> ServingFabric | None:
     """Two leaves over every group of nodes, and spines for what leaves the group.
 
@@ -84,19 +64,19 @@ def serving_fabric(
     Source   arithmetic on `network`.
     Limits   Whatever the flow, never more than 4:1. None where no switch has the rate.
     """
-    switch = switch_for(catalog, fabric, link_bytes_per_s)
+    switch = switch_for(catalog, "ethernet", link_bytes_per_s)
     if switch is None or node_count < 1:
         return None
     ports = ports_at(switch, link_bytes_per_s)
     usable = USABLE_FRACTION * link_bytes_per_s
-    ratio = min(4.0, max(1.0, usable / max(flows.total_bytes_per_s, 1.0)))
+    flow = flow_bytes_per_s
+    ratio = min(4.0, max(1.0, usable / max(flow, 1.0)))
     up = max(LEAST_SPINES, int(ports / (1 + ratio)))
     below = ports - up  # nodes of one pair of leaves
     pairs = ceil(node_count / below)
     leaves = 2 * pairs
     spines = max(LEAST_SPINES, ceil(leaves * up / ports)) if pairs > 1 else 0
     up_cables = leaves * up if spines else 1  # one pair is joined by a cable
-    flow = flows.total_bytes_per_s
     used = flow / (2 * link_bytes_per_s)
     tiers = (leaves, spines) if spines else (leaves,)
     counts = FabricCounts(tiers, 2 * node_count, (up_cables,), up_cables // leaves)

@@ -66,27 +66,18 @@ def training_need(
     )
 
 
-def storm_need(
-    weights_bytes: float, replica_count: int, within_s: float, node_nvme_bytes_per_s: float = 0.0
-) -> StorageNeed:
+def storm_need(weights_bytes: float, replica_count: int, within_s: float) -> StorageNeed:
     """What many replicas that start at once ask: each reads all weights within that time.
 
     Formula  replicas · weights / time
-    Why      Scale-out after a failure starts them together; a copy on each node's drives spares the network.
-    Units    bytes/s; `node_nvme_bytes_per_s` of local drives that hold a copy takes their share off.
+    Why      Scale-out after a failure starts them together.
+    Units    bytes/s.
     Source   arithmetic.
-    Limits   With local copies only the first load is read from afar: one replica's.
     """
-    readers = 1 if node_nvme_bytes_per_s > 0 else replica_count
-    rate = readers * weights_bytes / within_s if within_s > 0 else 0.0
+    rate = replica_count * weights_bytes / within_s if within_s > 0 else 0.0
     return StorageNeed(
         "object", rate, "cold-start storm", weights_bytes / 3600.0, "releases", 4 * weights_bytes
     )
-
-
-def storm_s(weights_bytes: float, replica_count: int, store_bytes_per_s: float) -> float:
-    """Seconds until the last of so many replicas has read its weights from one store that they share."""
-    return weights_bytes * replica_count / store_bytes_per_s
 
 
 def archive_need(dataset_bytes: float, checkpoint_bytes: float, upload_within_s: float) -> StorageNeed:

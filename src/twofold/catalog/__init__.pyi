@@ -20,7 +20,6 @@ from .places import fit_of as fit_of
 from .places import places_in as places_in
 from .places import region_names as region_names
 from .places import scope_of as scope_of
-from .regimes import asks as asks
 from .regimes import authorises as authorises
 from .regimes import find_regime as find_regime
 from .regimes import permits as permits

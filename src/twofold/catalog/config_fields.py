@@ -17,6 +17,7 @@ HIDDEN = ("hidden_size", "n_embd", "d_model")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 LAYER_LIMIT = 10_000
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "ffn_config.moe_num_experts")
 LISTS = ("layer_types", "layers_block_type")
 PATTERN = "hybrid_override_pattern"  # Nemotron-H: one letter per block
 WINDOW = ("sliding_window", "attention_chunk_size", "attn_config.sliding_window_size")
@@ -173,15 +174,14 @@ def layer_counts(fields: ConfigFields, family: ModelFamily, words: list[str]) ->
     if layers > LAYER_LIMIT:
         raise fields.wrong(LAYERS, f"{layers} layers are more than {LAYER_LIMIT:,}")
     softmax, linear = _mixers(fields, family, words, layers)
-    counts: dict[str, Any] = {
+    return {
         "layers": layers,
         "softmax_attention_layers": softmax,
         "linear_layers": linear,
         "moe_layers": words.count("moe") or _moe_layers(fields, layers),
+        **_sliding(fields, family, words, softmax),
+        **(_linear_shape(fields, family) if linear else {}),
     }
-    return (
-        counts | _sliding(fields, family, words, softmax) | (_linear_shape(fields, family) if linear else {})
-    )
 
 
 def _mixers(fields: ConfigFields, family: ModelFamily, words: list[str], layers: int) -> tuple[int, int]:
@@ -192,9 +192,8 @@ def _mixers(fields: ConfigFields, family: ModelFamily, words: list[str], layers:
     if family.name in {"mamba", "mamba2"}:
         softmax = 0
     elif fields.has("attn_layer_period"):
-        softmax = len(
-            range(fields.count("attn_layer_offset", default=0), layers, fields.count("attn_layer_period"))
-        )
+        offset = fields.count("attn_layer_offset", default=0)
+        softmax = len(range(offset, layers, fields.count("attn_layer_period")))
     elif fields.has("full_attention_interval"):
         softmax = layers // fields.count("full_attention_interval")
     elif listed := fields.listed("attn_layer_indices", "linear_attn_config.full_attn_layers"):
@@ -206,8 +205,7 @@ def _mixers(fields: ConfigFields, family: ModelFamily, words: list[str], layers:
 
 def _moe_layers(fields: ConfigFields, layers: int) -> int:
     """How many layers have experts: listed, or every so many after the first ones."""
-    experts = ("n_routed_experts", "num_local_experts", "num_experts", "ffn_config.moe_num_experts")
-    if fields.count(*experts, default=0) <= 1:
+    if fields.count(*EXPERTS, default=0) <= 1:
         return 0
     if listed := fields.listed("moe_layers"):
         return len(listed)
@@ -236,24 +234,19 @@ def _sliding(fields: ConfigFields, family: ModelFamily, words: list[str], softma
         sliding = words.count("sliding")
     elif listed := fields.listed("hybrid_layer_pattern"):  # MiMo: 1 slides, 0 attends to all
         sliding = listed.count(1)
-    else:
-        sliding = _sliding_by_family(fields, family, softmax)
+    else:  # as the family's code has it
+        match family.window_layers:
+            case "alternate":
+                sliding = (softmax + 1) // 2
+            case "three_of_four":
+                sliding = softmax - softmax // 4
+            case "pattern":  # every so many layers, one attends to all
+                sliding = softmax - softmax // (fields.count("sliding_window_pattern", default=0) or 6)
+            case "after_max_window_layers":
+                sliding = max(0, softmax - fields.count("max_window_layers", default=0))
+            case _:
+                sliding = softmax
     return {"sliding_window": window, "sliding_layers": sliding} if sliding else {}
-
-
-def _sliding_by_family(fields: ConfigFields, family: ModelFamily, softmax: int) -> int:
-    """Layers with a window where the config lists none, as the family's code has it."""
-    match family.window_layers:
-        case "alternate":
-            return (softmax + 1) // 2
-        case "three_of_four":
-            return softmax - softmax // 4
-        case "pattern":  # every so many layers, one attends to all
-            return softmax - softmax // (fields.count("sliding_window_pattern", default=0) or 6)
-        case "after_max_window_layers":
-            return max(0, softmax - fields.count("max_window_layers", default=0))
-        case _:
-            return softmax
 
 
 def _linear_shape(fields: ConfigFields, family: ModelFamily) -> dict[str, Any]:

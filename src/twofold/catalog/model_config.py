@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twofold.catalog.catalog import load_catalog
-from twofold.catalog.config_fields import HEADS, HIDDEN, ConfigFields, layer_counts, layer_words, read_fields
+from twofold.catalog.config_fields import (
+    EXPERTS,
+    HEADS,
+    HIDDEN,
+    ConfigFields,
+    layer_counts,
+    layer_words,
+    read_fields,
+)
 from twofold.catalog.types import Attention, Model, ModelFamily
 
 # Names of one field across families; the first that stands is read.
@@ -14,7 +22,6 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_
 FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "ffn_config.ffn_hidden_size")
 VOCAB = ("vocab_size", "padded_vocab_size")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "ffn_config.moe_num_experts")
 TOPK = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
 EXPERT_FFN = ("moe_intermediate_size", "moe_ffn_hidden_size", *FFN)
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
@@ -38,17 +45,22 @@ CONV_WIDTH = 4  # of the short convolutions in front of linear attention and sta
 def read_model_config(path: Path) -> Model:
     """The shape that a config.json states; ModelConfigError names the field that is missing or wrong."""
     fields = read_fields(path)
-    _refuse_other_kinds(fields)
+    if fields.flag("is_encoder_decoder", default=False):
+        raise fields.wrong("is_encoder_decoder", "encoder-decoder models are not read")
+    if fields.listed("block_configs"):
+        raise fields.wrong("block_configs", "models whose layers differ one by one are not read")
     family = load_catalog().family(fields.word("model_type", default="unknown"))
     hidden = fields.count(*HIDDEN)
     values = layer_counts(fields, family, layer_words(fields))
     values |= _attention(fields, family, hidden, values["softmax_attention_layers"])
     values |= _experts(fields, family) if values["moe_layers"] else {}
     values["attention"] = _attention_kind(values)
+    arch: Literal["dense", "moe", "hybrid"] = "moe" if values["moe_layers"] else "dense"
+    arch = "hybrid" if values["linear_layers"] else arch
     model = Model(
         name=fields.name,
         family=family.name,
-        arch=_arch(family, values),
+        arch="encoder" if family.encoder else arch,
         parameters=1,
         parameters_active=1,
         hidden=hidden,
@@ -67,14 +79,6 @@ def read_model_config(path: Path) -> Model:
     model = replace(model, ffn_hidden=_dense_ffn(fields, family, hidden) if has_dense else 0)
     total, active = count_parameters(model)
     return replace(model, parameters=total, parameters_active=active)
-
-
-def _refuse_other_kinds(fields: ConfigFields) -> None:
-    """Shapes that a `Model` cannot describe."""
-    if fields.flag("is_encoder_decoder", default=False):
-        raise fields.wrong("is_encoder_decoder", "encoder-decoder models are not read")
-    if fields.listed("block_configs"):
-        raise fields.wrong("block_configs", "models whose layers differ one by one are not read")
 
 
 def _attention(fields: ConfigFields, family: ModelFamily, hidden: int, softmax_layers: int) -> dict[str, Any]:
@@ -148,14 +152,6 @@ def _experts(fields: ConfigFields, family: ModelFamily) -> dict[str, Any]:
     }
 
 
-def _arch(family: ModelFamily, values: dict[str, Any]) -> Literal["dense", "moe", "hybrid", "encoder"]:
-    if family.encoder:
-        return "encoder"
-    if values["linear_layers"]:
-        return "hybrid"
-    return "moe" if values["moe_layers"] else "dense"
-
-
 def _attention_kind(values: dict[str, Any]) -> Attention:
     if values["linear_layers"]:
         return "hybrid_linear"
@@ -191,22 +187,16 @@ def count_parameters(model: Model) -> tuple[int, int]:
              differ between layers are not described by a `Model`.
     """
     embeddings = model.vocab * model.hidden * (1 if model.tied_embeddings else 2)
-    mixers = model.softmax_attention_layers * _attention_matrices(
-        model
-    ) + model.linear_layers * _linear_matrices(model)
+    mixers = model.softmax_attention_layers * _attention_matrices(model)
+    mixers += model.linear_layers * _linear_matrices(model)
     norms = (2 * model.layers + 1) * model.hidden
     dense = dense_ffn_layers(model) * model.ffn_matrices * model.hidden * model.ffn_hidden
     routed = model.ffn_matrices * (model.moe_latent or model.hidden) * model.moe_ffn_hidden
-    always = (
-        model.ffn_matrices * model.hidden * model.shared_ffn_hidden
-        + model.hidden * model.experts
-        + 2 * model.hidden * model.moe_latent
-    )
+    always = model.ffn_matrices * model.hidden * model.shared_ffn_hidden
+    always += model.hidden * model.experts + 2 * model.hidden * model.moe_latent
     rest = embeddings + mixers + norms + dense + model.moe_layers * always
-    return (
-        rest + model.moe_layers * model.experts * routed,
-        rest + model.moe_layers * model.experts_topk * routed,
-    )
+    all_of, visited = (model.moe_layers * count * routed for count in (model.experts, model.experts_topk))
+    return rest + all_of, rest + visited
 
 
 def dense_ffn_layers(model: Model) -> int:
@@ -239,22 +229,16 @@ def _linear_matrices(model: Model) -> int:
     """Matrices of one linear-attention or state-space layer."""
     inner = model.linear_heads * model.linear_head_dim
     keys = model.linear_key_heads * model.linear_state
+    convolved = inner + 2 * keys
     match model.linear_kind:
         case "mamba1":
             rank = model.hidden // 16
             return inner * (3 * model.hidden + 2 * rank + 3 * model.linear_state + CONV_WIDTH)
-        case "mamba2":
-            convolved = inner + 2 * keys
-            return model.hidden * (2 * inner + 2 * keys + model.linear_heads + inner) + CONV_WIDTH * convolved
+        case "mamba2" | "kda":
+            return model.hidden * (3 * inner + 2 * keys + model.linear_heads) + CONV_WIDTH * convolved
         case "gated_delta":
-            convolved = inner + 2 * keys
-            gates = 2 * model.linear_heads
-            return model.hidden * (3 * inner + 2 * keys + gates) + CONV_WIDTH * convolved
+            return model.hidden * (3 * inner + 2 * keys + 2 * model.linear_heads) + CONV_WIDTH * convolved
         case "lightning":
             return 5 * model.hidden * inner
-        case "kda":
-            return model.hidden * (3 * inner + 2 * keys + model.linear_heads) + CONV_WIDTH * (
-                inner + 2 * keys
-            )
         case _:
             return 0

@@ -63,7 +63,13 @@ def fit_of(catalog: Catalog, provider: str, region: str, asked: tuple[str, ...])
     if not asked:
         return Fit.OUTSIDE if closed and not catalog.is_restricted else Fit.INSIDE
     scope = scope_of(catalog, asked)
-    if _named(scope, own, f"{seller}:{own}" if closed else ""):
+    # By name, as one of a family, or as a zone: `us-east1-a` is of `us-east1`.
+    if closed:
+        exact = own in scope.names or f"{seller}:{own}" in scope.places
+        named = scope.government and (exact or canonical(own).startswith(scope.families or ("\0",)))
+    else:
+        named = bool({own, ZONE.sub("", own)} & scope.names) or _of_family(own, scope.families)
+    if named:
         return Fit.INSIDE
     if closed and not catalog.is_restricted:
         return Fit.OUTSIDE
@@ -83,15 +89,6 @@ def fit_of(catalog: Catalog, provider: str, region: str, asked: tuple[str, ...])
         return Fit.INSIDE if inside else Fit.OUTSIDE
     within = _countries_of_name(catalog, own)
     return Fit.INSIDE if within and within <= scope.countries else Fit.OUTSIDE
-
-
-def _named(scope: Scope, own: str, closed_place: str) -> bool:
-    """Whether a region is asked by name, as one of a family, or as a zone: `us-east1-a` is of `us-east1`."""
-    if closed_place:
-        exact = own in scope.names or closed_place in scope.places
-        return scope.government and (exact or canonical(own).startswith(scope.families or ("\0",)))
-    zone_of = ZONE.sub("", own)
-    return bool({own, zone_of} & scope.names) or _of_family(own, scope.families)
 
 
 def _of_family(own: str, families: tuple[str, ...]) -> bool:

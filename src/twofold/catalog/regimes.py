@@ -6,8 +6,6 @@ from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Authorisation, Price, Regime
 from twofold.core import UnknownNameError, ValueRefusedError
 
-CUSTOM = "custom"
-
 
 def find_regime(catalog: Catalog, name: str) -> Regime:
     """The row of a regime. `custom` is a user's own row.
@@ -17,18 +15,12 @@ def find_regime(catalog: Catalog, name: str) -> Regime:
     regimes = catalog.named(Regime)
     if name in regimes:
         return regimes[name]
-    if name == CUSTOM:
+    if name == "custom":
         raise ValueRefusedError(
             "`compliance: custom` needs rules of yours",
             hint="put `catalog/regimes.csv` beside the spec: name,title,baseline; custom,our rules,moderate",
         )
     raise UnknownNameError(f"`{name}` is no regime", hint="regimes: " + ", ".join(regimes))
-
-
-def asks(regime: Regime) -> frozenset[str]:
-    """The names under which tables ask something of a regime: `custom` starts from its baseline's."""
-    start = {f"fedramp-{regime.baseline}"} if regime.name == CUSTOM else set()
-    return frozenset({regime.name, *start})
 
 
 def permits(catalog: Catalog, regime: Regime) -> Callable[[Price], bool]:

@@ -10,7 +10,6 @@ from twofold.building import (
     COLLECTED,
     OF_RENT,
     OwnYear,
-    at_work,
     electricity,
     is_owned,
     own_place,
@@ -54,9 +53,8 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     Why      What a quote for machines leaves out is what a first bill surprises with.
     """
     lines: list[LineItem] = []
-    own = own_years(plan, context)
     over = [each.name for each in context.spec.training if later and not each.repeats_every_s]
-    own = at_work(own, dict.fromkeys(over, 0.0))
+    own = own_years(plan, context, dict.fromkeys(over, 0.0))
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         if run.name not in over:
             lines += _run_lines(run, entry, own.get(run.name), context)

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Sequence
 
 from twofold.answer import Context
-from twofold.building import at_work, own_year_lines, own_years
+from twofold.building import own_year_lines, own_years
 from twofold.contracts.results import (
     Lease,
     LineItem,
@@ -123,7 +123,7 @@ def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[
     shares |= {
         each.name: _own_share_of_service(each, portfolio, owned) for each in plan.serving if each.name in held
     }
-    years = at_work(own_years(plan, context), shares)
+    years = own_years(plan, context, shares)
     for name, share in shares.items():
         lines: Sequence[LineItem] = ()
         if name in years:

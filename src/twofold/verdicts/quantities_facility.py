@@ -4,10 +4,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from twofold.building import (
-    COOLING_KINDS,
     CoolingKind,
     NodeList,
     RackFill,
@@ -24,7 +23,6 @@ from twofold.building import (
     planned_w,
     rack_limits,
     serving_racks,
-    storm_s,
     training_w,
 )
 from twofold.catalog import (
@@ -52,11 +50,10 @@ def rack(world: World, name: str, cooling: str = "air", power_w: float | None = 
 
 
 def _cooling(name: str) -> CoolingKind:
-    if name not in COOLING_KINDS:
-        raise UnknownNameError(
-            f"`{name}` is no way to cool", hint="write one of: " + ", ".join(COOLING_KINDS)
-        )
-    return name
+    kinds = get_args(CoolingKind)
+    if name not in kinds:
+        raise UnknownNameError(f"`{name}` is no way to cool", hint="write one of: " + ", ".join(kinds))
+    return cast(CoolingKind, name)
 
 
 def node_draw(world: World, name: str) -> float:
@@ -120,7 +117,7 @@ def loading_s(world: World, size: float, replica_count: int, bytes_per_s: float)
     """Seconds until the last of so many replicas has read its weights from one store that they share."""
     if bytes_per_s <= 0:
         raise ValueRefusedError("a store that reads nothing")
-    return storm_s(size, replica_count, bytes_per_s)
+    return size * replica_count / bytes_per_s
 
 
 RENTED = "H100-SXM5-80GB"
