@@ -24,10 +24,10 @@ from twofold.twin.serving import (
     Surge,
     TrafficModel,
     generate,
-    merged,
     simulate_fleet,
 )
 from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
+from twofold.twin.serving.traffic import merged
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
+from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate
 from twofold.twin.serving.profiles import hourly_weights
+from twofold.twin.serving.traffic import merged
 
 
 def times(model: TrafficModel, until_s: float, seed: int = 1) -> np.ndarray:

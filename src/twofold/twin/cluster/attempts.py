@@ -1,6 +1,7 @@
 """What happens to a job in truth: it starts, works, writes, hangs, is stopped, ends."""
 
 from functools import partial
+from math import inf
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.job import Job, Phase
@@ -11,6 +12,7 @@ LAST_STOPS = {  # others are queued again
     events.StopReason.GAVE_UP: "gave-up",
     events.StopReason.CANCELLED: "cancelled",
 }
+DONE_TOLERANCE_FRACTION = 1e-9  # of a job's work, that rounding may leave undone
 FAULT_STOPS = {events.StopReason.FAILED, events.StopReason.GAVE_UP}
 
 
@@ -120,18 +122,12 @@ def save(state: ClusterState, job: Job) -> None:
     state.figures.paced(job, state.now_s)
     _drop_due(state, job)
     job.enter(Phase.STANDING, state.nodes, state.now_s)
-    job.snap()
+    job.snap_work_s, job.snap_slow_s = job.done_s, job.slow_s
     job.writing, job.write_from_s = True, state.now_s
     snapshot_s = state.world.checkpoint.snapshot_s
-    if snapshot_s is not None:
-        job.due = state.later(snapshot_s, partial(snapped, state, job))
+    if snapshot_s is not None:  # then the copy is taken, and work goes on while it is written
+        job.due = state.later(snapshot_s, partial(work, state, job))
     state.transfer(job)
-
-
-def snapped(state: ClusterState, job: Job) -> None:
-    """The copy is taken: work goes on while it is written."""
-    job.due = None
-    work(state, job)
 
 
 def transferred(state: ClusterState, job: Job) -> None:
@@ -146,7 +142,10 @@ def transferred(state: ClusterState, job: Job) -> None:
         state.figures.checkpoint_failed_count += 1
         state.inbox.append(events.CheckpointFailed(job.job_id, job.attempt))
     else:
-        job.save()
+        job.saved_s = job.snap_work_s
+        job.slow_s -= job.snap_slow_s
+        job.snap_slow_s = 0.0
+        job.checkpoints_count += 1
         state.figures.checkpoints.add(took_s)
         stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
         state.inbox.append(events.CheckpointWritten(job.job_id, stood_s, job.attempt))
@@ -197,7 +196,7 @@ def finish(state: ClusterState, job: Job) -> None:
     state.figures.paced(job, state.now_s)
     job.sync(state.nodes, state.now_s)
     job.due = None
-    if not job.is_done:  # rounding left a little
+    if job.done_s < job.work_s * (1 - DONE_TOLERANCE_FRACTION):  # rounding left a little
         _expect_end(state, job)
         return
     if job.writing:
@@ -221,7 +220,8 @@ def end(state: ClusterState, job: Job, outcome: str) -> None:
 
 
 def _expect_end(state: ClusterState, job: Job) -> None:
-    job.due = state.at(job.finishes_s(state.now_s), partial(finish, state, job))
+    ends_s = state.now_s + (job.work_s - job.done_s) / job.rate if job.rate > 0 else inf
+    job.due = state.at(ends_s, partial(finish, state, job))
 
 
 def _drop_due(state: ClusterState, job: Job) -> None:

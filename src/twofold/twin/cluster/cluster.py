@@ -23,21 +23,15 @@ from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.node_events import NodeEvents
 from twofold.twin.cluster.nodes import BUSY, DOWN, IDLE, QUARANTINED, SERVING, USES
 from twofold.twin.cluster.state import ClusterState
-from twofold.twin.cluster.types import (
-    ClusterMachine,
-    ClusterResult,
-    ClusterRow,
-    ClusterWorld,
-    JobRecord,
-    RunEnd,
-)
+from twofold.twin.cluster.types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
 
+OnJob = Callable[[JobRecord], None]
 WAKES_MAX = 10_000  # at one time, in a row: then the machine asks to be woken without getting anywhere
 PACE_SETTERS_COUNT = 10  # nodes that are named
 
 
 def simulate_cluster(
-    world: ClusterWorld, jobs: Iterable[JobArrival], on_job: Callable[[JobRecord], None] | None = None
+    world: ClusterWorld, jobs: Iterable[JobArrival], on_job: OnJob | None = None
 ) -> ClusterResult:
     """Run `jobs`, in order of time, on the world's cluster under its brain; a pure function of both.
 
@@ -51,12 +45,7 @@ def simulate_cluster(
 class _Run:
     """One run: the loop, arrivals, and the brain's effects. Mutable."""
 
-    def __init__(
-        self,
-        world: ClusterWorld,
-        arrivals: Iterator[JobArrival],
-        on_job: Callable[[JobRecord], None] | None,
-    ) -> None:
+    def __init__(self, world: ClusterWorld, arrivals: Iterator[JobArrival], on_job: OnJob | None) -> None:
         self.state = ClusterState(world, on_job)
         self.nodes = NodeEvents(self.state)
         self.more = True  # arrivals to come
@@ -90,7 +79,10 @@ class _Run:
                 break
             elif stored_s <= wake_s:
                 wakes, state.now_s = 0, max(stored_s, state.now_s)
-                self._stored()
+                for job_id in state.metadata.advance(state.now_s):
+                    state.transfer_bytes(state.jobs[job_id])
+                for job_id in state.data.advance(state.now_s):
+                    transferred(state, state.jobs[job_id])
             else:
                 wakes = wakes + 1 if wake_s == state.now_s else 0
                 assert wakes < WAKES_MAX, f"the machine asks to be woken at {asked_s} again and again"
@@ -108,14 +100,10 @@ class _Run:
             effects = self._brain.handle(inbox.popleft(), state.now_s)
             state.figures.decided(effects)
             for effect in effects:
-                self._do(effect)
-
-    def _stored(self) -> None:
-        state = self.state
-        for job_id in state.metadata.advance(state.now_s):
-            state.transfer_bytes(state.jobs[job_id])
-        for job_id in state.data.advance(state.now_s):
-            transferred(state, state.jobs[job_id])
+                if isinstance(effect, events.NodeOrder):
+                    self.nodes.do(effect)
+                elif isinstance(effect, events.JobOrder):
+                    self._do(effect)  # parts of accelerators are serving's own affair
 
     def _next_arrival(self) -> None:
         arrival = next(self._arrivals, None)
@@ -166,15 +154,11 @@ class _Run:
         rate = min(store.bytes_per_s, checkpoint.bytes_per_s_per_accelerator_max * count)
         return size / rate + checkpoint.files_per_accelerator * count / store.operations_per_s
 
-    def _do(self, effect: events.ClusterEffect) -> None:
+    def _do(self, effect: events.JobOrder) -> None:
         """What the brain ordered happens now; orders for jobs that have ended meanwhile come to nothing."""
-        if isinstance(effect, events.NodeOrder):
-            self.nodes.do(effect)
-        elif isinstance(effect, events.JobOrder) and (job := self.state.jobs.get(effect.job_id)) is not None:
-            self._do_job(job, effect)  # parts of accelerators are serving's own affair
-
-    def _do_job(self, job: Job, effect: events.JobOrder) -> None:
-        state = self.state
+        state, job = self.state, self.state.jobs.get(effect.job_id)
+        if job is None:
+            return
         match effect:
             case events.StartJob() | events.ResizeJob():
                 most = job.arrival.accelerator_count
@@ -249,7 +233,10 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
             checkpoint_interval_s_mean=None,  # as the next one, of jobs that only a rehearsal looks at
             preempted_lost_s_max=None,
             partial_gang_count=figures.partial_count,
-            deadlock_count=sum(map(_is_deadlock, rows)),
+            deadlock_count=sum(
+                row.queued_count > 0 and not (row.running_count or row.away_count or row.serving_count)
+                for row in rows
+            ),
             placement=placement,
             failures_by_cause=dict(sorted(figures.failures_by_cause.items())),
         ),
@@ -270,11 +257,6 @@ def _deviation_fraction(teams: Sequence[simulated.TeamFigures]) -> float | None:
     )
 
 
-def _is_deadlock(row: ClusterRow) -> bool:
-    """Jobs wait at the end of a bucket of time, none runs, and nobody else has the nodes."""
-    return row.queued_count > 0 and row.running_count == 0 and not (row.away_count or row.serving_count)
-
-
 def _waiting_for(state: ClusterState, more: bool) -> str:
     """What a run that the horizon cut off was still waiting for."""
     queued = [job for job in state.jobs.values() if job.phase is Phase.WAITING]
@@ -282,8 +264,7 @@ def _waiting_for(state: ClusterState, more: bool) -> str:
     parts = [f"{running_count} running" if running_count else ""]
     if queued:
         first = queued[0]
-        parts.append(
-            f"{len(queued)} queued, first {first.job_id} ({first.arrival.accelerator_count} accelerators)"
-        )
+        count = first.arrival.accelerator_count
+        parts.append(f"{len(queued)} queued, first {first.job_id} ({count} accelerators)")
     parts.append("jobs that had not arrived" if more else "")
     return "; ".join(part for part in parts if part)

@@ -74,18 +74,13 @@ def published_rates(observations: Iterable[Observation]) -> FaultRates:
             exposed_h = (row.accelerator_count or 0) * (row.period_days or 0.0) * 24
             cause = CAUSES[row.cause]
             per_h[cause] = per_h.get(cause, 0.0) + row.value / exposed_h
-    causes = tuple(
-        CauseRate(
-            cause,
-            rate,
-            _mean_repair_s(rows, REPAIRS[cause]) if cause in REPAIRS else 0.0,
-            events.RepairKind.REBOOTED,
-        )
-        for cause, rate in sorted(per_h.items(), key=lambda item: -item[1])
-    )
+    causes = []
+    for cause, rate in sorted(per_h.items(), key=lambda item: -item[1]):
+        repair_s = _mean_repair_s(rows, REPAIRS[cause]) if cause in REPAIRS else 0.0
+        causes.append(CauseRate(cause, rate, repair_s, events.RepairKind.REBOOTED))
     lemons = next(row.value for row in rows if row.metric == "lemon node share")
     return FaultRates(
-        causes,
+        tuple(causes),
         lemon_fraction=lemons,
         lemon_failure_share=LEMON_FAILURE_SHARE,
         inspection_s=_mean_repair_s(rows, "on-site part swap"),

@@ -89,10 +89,6 @@ class TeamAccounts:
         if team in self._quotas:
             self._hungry_count += (one.queued_count > 0) - (before > 0)
 
-    def hold(self, team: str, change: int, now_s: float) -> None:
-        """It has so many more accelerators."""
-        self.of(team, now_s).held_count += change
-
     def of(self, team: str, now_s: float) -> Team:
         """What a team had until now."""
         elapsed_s = now_s - self._now_s
@@ -155,17 +151,7 @@ class ServingAccount:
         """Until now."""
         self.change(now_s)
         slow = self._slow_s / self._ready_s if self._ready_s else 1.0
-        return ServingFigures(
-            needed_h=self._needed_s / 3600,
-            shortfall_h=self._missing_s / 3600,
-            shortfall_s=self._short_s,
-            slowdown_factor=slow,
-        )
-
-
-def size_class(accelerator_count: int) -> str:
-    """The class whose waits a job counts in."""
-    return next((name for limit, name in SIZE_CLASSES if accelerator_count <= limit), LARGEST_CLASS)
+        return ServingFigures(self._needed_s / 3600, self._missing_s / 3600, self._short_s, slow)
 
 
 class ClusterFigures:
@@ -200,12 +186,12 @@ class ClusterFigures:
     def held(self, job: Job, change: int, now_s: float) -> None:
         """One more has its accelerators from now on, or (−1) has them no longer."""
         self.running_count += change
-        self.teams.hold(job.arrival.team, change * job.held_count, now_s)
+        self.teams.of(job.arrival.team, now_s).held_count += change * job.held_count
 
     def first_started(self, job: Job, now_s: float) -> None:
         """It waited so long."""
-        waited_s = now_s - job.arrival.submit_s
-        name = size_class(job.arrival.accelerator_count)
+        waited_s, count = now_s - job.arrival.submit_s, job.arrival.accelerator_count
+        name = next((name for limit, name in SIZE_CLASSES if count <= limit), LARGEST_CLASS)
         self.waits_by_size.setdefault(name, Tally()).add(waited_s)
         self.teams.of(job.arrival.team, now_s).waits.add(waited_s)
 

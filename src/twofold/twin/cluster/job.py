@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.nodes import BUSY, CHECKPOINTING, LOST, RESTARTING, SLOWED, Nodes
-
-DONE_TOLERANCE_FRACTION = 1e-9  # of a job's work, that rounding may leave undone
 
 
 class Phase(Enum):
@@ -97,26 +94,6 @@ class Job:
         self.sync(nodes, now_s)
         nodes.free(self.job_id, self.placement, self.phase.use, now_s)
         self.placement, self.held_count, self.phase = (), 0, phase
-
-    def finishes_s(self, now_s: float) -> float:
-        """When all its work is done at the present rate; `sync` came first."""
-        return now_s + (self.work_s - self.done_s) / self.rate if self.rate > 0 else inf
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.done_s >= self.work_s * (1 - DONE_TOLERANCE_FRACTION)
-
-    def snap(self) -> None:
-        """What is done now is what the checkpoint being written holds."""
-        self.snap_work_s, self.snap_slow_s = self.done_s, self.slow_s
-
-    def save(self) -> None:
-        """The checkpoint is whole."""
-        self.saved_s = self.snap_work_s
-        self.slow_s -= self.snap_slow_s
-        self.snap_slow_s = 0.0
-        self.checkpoints_count += 1
 
     def lose(self, nodes: Nodes) -> float:
         """Go back to the last checkpoint; the accelerator-seconds that this undoes. `sync` came first."""

@@ -32,9 +32,10 @@ class NodeEvents:
     def begin(self) -> None:
         """Everything that is known beforehand goes on the heap."""
         state, world = self._state, self._state.world
-        chosen = _slow_from_the_start(state)
+        # Nodes that are stragglers from the start, each by its own chance.
+        luck, fraction = np.random.default_rng([world.seed, 14]), world.step.straggler_fraction
         for node in state.nodes:
-            if node.index in chosen:
+            if fraction and luck.random() < fraction:
                 node.device_factor *= world.step.straggler_factor
             self._expect(node, self._clocks.next(node))
         here = {node.node_id for node in state.nodes}  # a part of a pool has some of its nodes
@@ -114,8 +115,8 @@ class NodeEvents:
         hit = _job_at(node, failure.slot)
         if hit and hang(state, state.jobs[hit]):
             state.figures.failures_by_cause[failure.cause.value] += 1
-            known = partial(self._job_known, hit, state.jobs[hit].attempt, failure.cause)
-            state.later(detection_s, known)
+            attempt = state.jobs[hit].attempt
+            state.later(detection_s, partial(self._job_known, hit, attempt, failure.cause))
 
     def _lose(self, loss: NodeLoss) -> None:
         """A node fails as the world says; it is back in time, or never."""
@@ -240,12 +241,3 @@ def _job_at(node: Node, slot: int) -> str:
             return job_id
         slot -= count
     return ""
-
-
-def _slow_from_the_start(state: ClusterState) -> set[int]:
-    """Nodes that are stragglers, by their number, each by its own chance."""
-    fraction = state.world.step.straggler_fraction
-    if not fraction:
-        return set()
-    luck = np.random.default_rng([state.world.seed, 14]).random(len(state.nodes))
-    return {int(index) for index in np.flatnonzero(luck < fraction)}

@@ -1,6 +1,7 @@
 """Nodes of a cluster in truth, what each accelerator does at every second, and how fast gangs work there."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,17 +93,15 @@ class Nodes:
     def __init__(self, groups: Iterable[NodeGroup]) -> None:
         self.ledger = Ledger()
         self._by_id: dict[str, Node] = {}
-        self.domain_counts: dict[tuple[str, ...], int] = {}  # accelerators
-        self.domain_serving: dict[tuple[str, ...], int] = {}
+        self.domain_counts: Counter[tuple[str, ...]] = Counter()  # accelerators
+        self.domain_serving: Counter[tuple[str, ...]] = Counter()
         for group in groups:
             for number in range(group.first, group.first + group.count):
                 node = Node(f"{group.name}{number}", len(self._by_id), group.accelerator_count, group.domain)
                 assert node.node_id not in self._by_id, f"two nodes are called {node.node_id}"
                 self._by_id[node.node_id] = node
                 self.ledger.counts[IDLE] += node.accelerator_count
-                self.domain_counts[node.domain] = (
-                    self.domain_counts.get(node.domain, 0) + node.accelerator_count
-                )
+                self.domain_counts[node.domain] += node.accelerator_count
                 self.domain_serving[node.domain] = 0
         self.accelerator_count = sum(self.domain_counts.values())
 
@@ -145,13 +144,13 @@ class Nodes:
     def free_blocks(self) -> tuple[int, int, int]:
         """Free accelerators, those on whole free nodes, and the most of these in one domain (R-016)."""
         free_count = whole_count = 0
-        blocks: dict[tuple[str, ...], int] = {}
+        blocks: Counter[tuple[str, ...]] = Counter()
         for node in self._by_id.values():
             if node.free_use == IDLE:
                 free_count += node.free_count
                 if not node.used_count:
                     whole_count += node.accelerator_count
-                    blocks[node.domain] = blocks.get(node.domain, 0) + node.accelerator_count
+                    blocks[node.domain] += node.accelerator_count
         return free_count, whole_count, max(blocks.values(), default=0)
 
 
@@ -213,7 +212,9 @@ class Pace:
         if crossing and step.contention_fraction:
             others_count = max(0, self._felt_count - count)
             crossing += step.contention_fraction * others_count / self._nodes.accelerator_count
-        crossing += self._neighbours(found)
+        if beside := step.training_interference_fraction:  # by serving's share of the fullest domain
+            counts, serving = self._nodes.domain_counts, self._nodes.domain_serving
+            crossing += beside * max(serving[node.domain] / counts[node.domain] for node in found)
         slowest, quickest, name = 0.0, 2.0**60, ""
         for node in found:
             factor = (1 - share) * node.device_factor + share * node.link_factor * (1 + crossing)
@@ -224,22 +225,14 @@ class Pace:
         rate = count * self.scaling_efficiency(count) / factor
         return rate, factor, name if slowest > quickest * 1.001 else ""
 
-    def _neighbours(self, nodes: list[Node]) -> float:
-        """How much longer communication takes beside serving: by its share of the fullest domain."""
-        each = self._step.training_interference_fraction
-        if not each:
-            return 0.0
-        counts, serving = self._nodes.domain_counts, self._nodes.domain_serving
-        return each * max(serving[node.domain] / counts[node.domain] for node in nodes)
-
     def serving_slowdown_factor(self) -> float:
         """How much longer serving takes beside training, over all its nodes (R-090)."""
         each = self._step.serving_interference_fraction
         total = beside = 0.0
         if each:
-            training: dict[tuple[str, ...], int] = {}
+            training: Counter[tuple[str, ...]] = Counter()
             for node in self._nodes:
-                training[node.domain] = training.get(node.domain, 0) + node.used_count
+                training[node.domain] += node.used_count
             for domain, count in self._nodes.domain_serving.items():
                 total += count
                 beside += count * training[domain] / self._nodes.domain_counts[domain]

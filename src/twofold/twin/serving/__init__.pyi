@@ -15,7 +15,6 @@ from .traffic import Sessions as Sessions
 from .traffic import Surge as Surge
 from .traffic import TrafficModel as TrafficModel
 from .traffic import generate as generate
-from .traffic import merged as merged
 from .types import Arrival as Arrival
 from .types import ClassModel as ClassModel
 from .types import ClientModel as ClientModel
