@@ -117,11 +117,7 @@ def _missent(fleets: Fleets) -> float:
 
 OF_FLEETS = (
     Figure(
-        "output_tokens_per_s",
-        _output_tokens_per_s,
-        heading="output tok/s",
-        compared="differs",
-        sweep_rank=1,
+        "output_tokens_per_s", _output_tokens_per_s, heading="output tok/s", compared="differs", sweep_rank=1
     ),
     Figure(
         "used_fraction",

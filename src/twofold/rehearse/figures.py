@@ -10,6 +10,7 @@ from twofold.contracts.results import ClassFigures, ClassPlan, ServicePlan, simu
 from twofold.core import format_seconds
 from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
 from twofold.rehearse.pools import PoolWorld
+from twofold.rehearse.tenants import DECIDED
 from twofold.twin.serving import FleetResult, FleetWorld, ReplicaModel, TimelineRow, fault_span_s, fault_types
 
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
@@ -95,22 +96,19 @@ def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> simulated
     """
     for each in classes:
         for slo in each.missed:
-            metric = slo.metric.rpartition("_")[0]
-            text, value, limit = _missed(each, slo)
-            name = slo.metric if slo.metric == "finish_within" else metric
-            return simulated.BrokeFirst(world.warm_up_s, f"slo {each.name} {name}", value, limit, text)
+            within = slo.metric == "finish_within"
+            name = f"slo {each.name} {slo.metric if within else slo.metric.rpartition('_')[0]}"
+            if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
+                seen, limit = format_seconds(slo.simulated_s), format_seconds(slo.limit_s)
+                text = (
+                    f"{metric_text(slo.metric)} of {each.name} was {seen} over the whole run, above {limit}"
+                )
+                return simulated.BrokeFirst(world.warm_up_s, name, slo.simulated_s, slo.limit_s, text)
+            open_count, arrived = each.arrived_count - each.finished_count, each.arrived_count
+            text = f"{open_count:,} of {arrived:,} requests of {each.name} had no whole answer"
+            most = UNANSWERED_FRACTION_MAX
+            return simulated.BrokeFirst(world.warm_up_s, name, open_count / arrived, most, text)
     return None
-
-
-def _missed(each: ClassFigures, slo: simulated.SloKept) -> tuple[str, float, float]:
-    """A missed goal in words, what was seen, and what it should have been."""
-    goal = f"{metric_text(slo.metric)} of {each.name}"
-    if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
-        seen, limit = format_seconds(slo.simulated_s), format_seconds(slo.limit_s)
-        return f"{goal} was {seen} over the whole run, above {limit}", slo.simulated_s, slo.limit_s
-    open_count = each.arrived_count - each.finished_count
-    text = f"{open_count:,} of {each.arrived_count:,} requests of {each.name} had no whole answer"
-    return text, open_count / each.arrived_count, UNANSWERED_FRACTION_MAX
 
 
 def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
@@ -133,11 +131,16 @@ def after_fault(result: FleetResult, world: FleetWorld) -> simulated.AfterFault 
     ]
     if not starts:
         return None
-    at_s = min(starts)
-    last_s = result.missent_last_s
-    decided = {"PromoteRelease", "RollBackRelease"} & set(result.first_effects_s)
+    at_s, last_s = min(starts), result.missent_last_s
+    versions = {fault.version for fault in world.faults if isinstance(fault, fault_types.Release)}
+    decided = any(name in result.first_effects_s for name in DECIDED)
     sent = sum(result.sent_counts.values())
-    tried = sum(count for version, count in result.sent_counts.items() if version in _releases(world))
+    tried = sum(count for version, count in result.sent_counts.items() if version in versions)
+    canary, stage_fraction = world.gate.canary, None
+    if canary is not None and versions:
+        # What the last stage that began was to get of the requests; where none did, the first.
+        begun = max(1, result.figures.effects.get("StageRelease", 0))
+        stage_fraction = canary.stages[min(begun, len(canary.stages)) - 1].share_fraction
     return simulated.AfterFault(
         at_s=at_s,
         first_effects_s={name: when_s - at_s for name, when_s in result.first_effects_s.items()},
@@ -145,21 +148,8 @@ def after_fault(result: FleetResult, world: FleetWorld) -> simulated.AfterFault 
         missent_s=None if last_s is None else last_s - at_s,
         recovered_s=_recovered_s(result.timeline, at_s, world),
         affected_fraction=tried / sent if sent and decided else None,
-        stage_fraction=_stage_fraction(result, world),
+        stage_fraction=stage_fraction,
     )
-
-
-def _stage_fraction(result: FleetResult, world: FleetWorld) -> float | None:
-    """What the last stage that began was to get of the requests; where none did, the first."""
-    if world.gate.canary is None or not _releases(world):
-        return None
-    stages = world.gate.canary.stages
-    begun = max(1, result.figures.effects.get("StageRelease", 0))
-    return stages[min(begun, len(stages)) - 1].share_fraction
-
-
-def _releases(world: FleetWorld) -> set[str]:
-    return {fault.version for fault in world.faults if isinstance(fault, fault_types.Release)}
 
 
 def _recovered_s(rows: Sequence[TimelineRow], at_s: float, world: FleetWorld) -> float | None:

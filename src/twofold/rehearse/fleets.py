@@ -6,9 +6,9 @@ from functools import partial
 
 from twofold.answer import Context, ServingChoice, model_of, with_fleet
 from twofold.contracts import metric_text
-from twofold.contracts.results import ClassFigures, ClassPlan, Rehearsal, ServicePlan, serving, simulated
+from twofold.contracts.results import ClassFigures, Rehearsal, ServicePlan, serving, simulated
 from twofold.contracts.spec import Scenario
-from twofold.inference import Fleet, PoolChoice, ReplicaCount
+from twofold.inference import Fleet, ReplicaCount
 from twofold.perf import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
@@ -41,12 +41,6 @@ class Trial:
     def missed(self) -> tuple[ClassFigures, ...]:
         """The classes that miss a goal."""
         return tuple(each for each in self.classes if each.missed)
-
-    @property
-    def cost(self) -> tuple[float, int]:
-        """What trials are ranked by: money, where there are prices, then accelerators."""
-        fleet = self.choice.fleet
-        return (fleet.usd_per_h or 0.0, fleet.accelerators)
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
@@ -82,7 +76,12 @@ def rehearsed_service(
     if trials[0].missed:
         trials += _grown_trials(trials[0], planned, context, tell)
     holding = [trial for trial in trials if not trial.missed]
-    best = min(holding, key=lambda trial: trial.cost, default=trials[0])
+    # Ranked by money, where there are prices, then by accelerators.
+    best = min(
+        holding,
+        key=lambda trial: (trial.choice.fleet.usd_per_h or 0.0, trial.choice.fleet.accelerators),
+        default=trials[0],
+    )
     return best.choice, _with_rehearsals(best, trials)
 
 
@@ -107,28 +106,28 @@ def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) 
 
 def _grown(choice: ServingChoice, pools: set[str], ratio: float, context: Context) -> ServingChoice:
     """The choice with so many times the replicas in the pools that are named by their first class."""
-    grown = tuple(
-        _grown_pool(pool, ratio, choice) if pool.classes[0] in pools else pool for pool in choice.fleet.pools
-    )
+    grown = []
+    for pool in choice.fleet.pools:
+        if pool.classes[0] not in pools:
+            grown.append(pool)
+            continue
+        needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
+        count = ReplicaCount.of(
+            pool.peak_per_s,
+            pool.peak_per_s / TARGET_UTILISATION / needed,
+            zones=choice.entry.zones,
+            availability_fraction=choice.entry.availability_fraction,
+        )
+        usd_per_h = None if pool.usd_per_h is None else pool.usd_per_h * count.total / pool.count.total
+        grown.append(replace(pool, count=count, usd_per_h=usd_per_h))
     prices = [pool.usd_per_h for pool in grown]
-    usd_per_h = None if None in prices else sum(price or 0.0 for price in prices)
     fleet: Fleet = replace(
-        choice.fleet, pools=grown, usd_per_h=usd_per_h, accelerators=sum(pool.accelerators for pool in grown)
+        choice.fleet,
+        pools=tuple(grown),
+        usd_per_h=None if None in prices else sum(price or 0.0 for price in prices),
+        accelerators=sum(pool.accelerators for pool in grown),
     )
     return with_fleet(choice, fleet, context)
-
-
-def _grown_pool(pool: PoolChoice, ratio: float, choice: ServingChoice) -> PoolChoice:
-    needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
-    limit_per_s = pool.peak_per_s / TARGET_UTILISATION / needed
-    count = ReplicaCount.of(
-        pool.peak_per_s,
-        limit_per_s,
-        zones=choice.entry.zones,
-        availability_fraction=choice.entry.availability_fraction,
-    )
-    usd_per_h = None if pool.usd_per_h is None else pool.usd_per_h * count.total / pool.count.total
-    return replace(pool, count=count, usd_per_h=usd_per_h)
 
 
 def on_twin(
@@ -186,32 +185,28 @@ def _figures(each: ClassFigures) -> tuple[serving.RehearsedFigure, ...]:
 
 def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
     """The best trial's plan, with what the twin says of it and of the others."""
-    others = [trial for trial in trials if trial is not best]
+    figures = {(each.name, figure.metric): figure for each in best.classes for figure in _figures(each)}
+    classes = []
+    for planned in best.plan.classes:
+        slos = (replace(slo, rehearsed=figures.get((planned.name, slo.metric))) for slo in planned.slos)
+        classes.append(replace(planned, slos=tuple(slos)))
     return replace(
         best.plan,
-        classes=tuple(_beside(each, best.classes) for each in best.plan.classes),
-        rehearsals=(_rehearsal(best, True), *(_rehearsal(trial, False) for trial in others)),
-        warnings=(*best.plan.warnings, *_warnings(best, trials)),
-    )
-
-
-def _beside(planned: ClassPlan, classes: Sequence[ClassFigures]) -> ClassPlan:
-    """A class of the plan with what the twin says of each goal."""
-    own = next((each for each in classes if each.name == planned.name), None)
-    figures = {figure.metric: figure for figure in _figures(own)} if own else {}
-    slos = (replace(slo, rehearsed=figures.get(slo.metric)) for slo in planned.slos)
-    return replace(planned, slos=tuple(slos))
-
-
-def _rehearsal(trial: Trial, chosen: bool) -> Rehearsal:
-    return Rehearsal(
-        name=trial.name,
-        accelerator_count=sum(count * size for count, size in trial.sizes),
-        chosen=chosen,
-        holds=not trial.missed,
-        classes=tuple(
-            serving.RehearsedClass(each.name, each.finished_count, _figures(each)) for each in trial.classes
+        classes=tuple(classes),
+        rehearsals=tuple(
+            Rehearsal(
+                name=trial.name,
+                accelerator_count=sum(count * size for count, size in trial.sizes),
+                chosen=trial is best,
+                holds=not trial.missed,
+                classes=tuple(
+                    serving.RehearsedClass(each.name, each.finished_count, _figures(each))
+                    for each in trial.classes
+                ),
+            )
+            for trial in (best, *(trial for trial in trials if trial is not best))
         ),
+        warnings=(*best.plan.warnings, *_warnings(best, trials)),
     )
 
 

@@ -225,23 +225,15 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
 def measured_pools(service: ServicePlan) -> tuple[serving.Pool, ...]:
     """A pool for each class, as the plan counts them; spares are shared out by what classes need."""
     needed = [each.replica_count for each in service.classes]
-    left, spares = service.spare_count, []
-    for index, count in enumerate(needed):
-        spares.append(min(left, ceil(left * count / max(1, sum(needed[index:])))))
-        left -= spares[-1]
-    return tuple(
-        serving.Pool(
-            each.name,
-            (each.name,),
-            service.model,
-            service.replica,
-            each.replica_count + spare_count,
-            spare_count,
-            each.rate_per_replica_per_s.value,
-            0.0,
+    left, pools = service.spare_count, []
+    for index, each in enumerate(service.classes):
+        spares = min(left, ceil(left * each.replica_count / max(1, sum(needed[index:]))))
+        left -= spares
+        counts, rate = (each.replica_count + spares, spares), each.rate_per_replica_per_s.value
+        pools.append(
+            serving.Pool(each.name, (each.name,), service.model, service.replica, *counts, rate, 0.0)
         )
-        for each, spare_count in zip(service.classes, spares, strict=True)
-    )
+    return tuple(pools)
 
 
 def measured_world(

@@ -13,13 +13,7 @@ from twofold.contracts.spec import Scenario
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
-from twofold.rehearse.pools import (
-    PoolWorld,
-    RehearsalTables,
-    measured_pools,
-    measured_world,
-    pool_world,
-)
+from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, measured_world, pool_world
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,

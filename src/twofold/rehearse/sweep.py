@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import log, sqrt
+from math import inf, log, sqrt
 
 from twofold.contracts.results import simulated, sweeps
 from twofold.core import format_seconds, format_si
@@ -152,7 +152,7 @@ def _serving_findings(
         for each in runs[0][0].classes:
             findings += _knee(each.name, points, flat)
         return [*findings, *_target_utilisation(points)]
-    return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(key, points)]
+    return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(points)]
 
 
 def _knee(
@@ -264,30 +264,26 @@ def _buffer(key: str, points: Sequence[sweeps.SweepPoint], runs: Runs) -> list[s
     return [sweeps.SweepFinding("buffer", text, part)]
 
 
-def _pareto(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
+def _pareto(points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
     """Values that no other beats in both output and the slowest class's e2e p95, and the one to choose."""
     names = [name for name in points[0].figures if name.endswith(".e2e_p95_s")]
-    if key in RATE_KEYS or not names:
+    if not names:
         return []
-
-    def worth(one: sweeps.SweepPoint) -> tuple[float, float]:
+    worth = []
+    for one in points:
         known = [one.figures[name].mean for name in names if name in one.figures]
-        slowest = max(known, default=float("inf"))  # nothing finished
-        return one.figures["output_tokens_per_s"].mean, -slowest
-
-    def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-        return one[0] >= other[0] and one[1] >= other[1] and one != other
-
+        slowest = max(known, default=inf)  # nothing finished
+        worth.append((one.figures["output_tokens_per_s"].mean, -slowest))
     front = [
-        one
-        for one in points
-        if not any(beats(worth(other), worth(one)) for other in points if other is not one)
+        (own, one)
+        for own, one in zip(worth, points, strict=True)
+        if not any(other[0] >= own[0] and other[1] >= own[1] and other != own for other in worth)
     ]
-    allowed = [one for one in front if one.slos_met] or front
-    chosen = max(allowed, key=worth)
-    output, slowest = worth(chosen)
+    (output, slowest), chosen = max(
+        [pair for pair in front if pair[1].slos_met] or front, key=lambda pair: pair[0]
+    )
     text = (
-        f"no other beats {', '.join(one.value for one in front)}; chosen {chosen.value}: "
+        f"no other beats {', '.join(one.value for _, one in front)}; chosen {chosen.value}: "
         f"{output:,.0f} output tok/s, e2e p95 {format_seconds(-slowest)}"
     )
     return [sweeps.SweepFinding("pareto", text)]

@@ -5,6 +5,7 @@ Rehearsals that would not end in a day are refused before they begin, with what 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import merge
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from twofold.contracts.results import ClassPlan
 from twofold.contracts.rows import PutRight, ordered_arrivals
 from twofold.contracts.spec import Scenario
 from twofold.core import DAY_S, ValueRefusedError, format_seconds
-from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate, merged
+from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate
 
 TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
 DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
@@ -57,15 +58,17 @@ class TrafficMix:
 
     def arrivals(self) -> Iterator[Arrival]:
         """Again the same with every call. Raises TraceError where a trace cannot be read further."""
-        for arrival in merged(*(self._stream(part) for part in self.parts)):
+        streams = []
+        for part in self.parts:
+            if isinstance(part, DrawnTraffic):
+                streams.append(generate(part.model, (self.seed << 20) + part.stream, self.horizon_s))
+            else:
+                streams.append(_halved(_traced(part), self.seed) if part.halved else _traced(part))
+        # Of equal times, the earlier stream's first.
+        for arrival in merge(*streams, key=lambda arrival: arrival.arrival_s):
             if arrival.arrival_s >= self.horizon_s:
                 return
             yield arrival
-
-    def _stream(self, part: Traffic) -> Iterator[Arrival]:
-        if isinstance(part, TracedTraffic):
-            return _halved(_traced(part), self.seed) if part.halved else _traced(part)
-        return generate(part.model, (self.seed << 20) + part.stream, self.horizon_s)
 
 
 def drawn_parts(
@@ -143,15 +146,8 @@ def _traced(part: TracedTraffic) -> Iterator[Arrival]:
             class_name = row.class_name or part.class_name
             if class_name in part.kept:
                 sent += 1
-                yield Arrival(
-                    last_s,
-                    max(1, round(row.input_tokens)),
-                    max(1, round(row.output_tokens)),
-                    class_name,
-                    row.tenant,
-                    row.session_id,
-                    row.prefix_blocks,
-                )
+                tokens = max(1, round(row.input_tokens)), max(1, round(row.output_tokens))
+                yield Arrival(last_s, *tokens, class_name, row.tenant, row.session_id, row.prefix_blocks)
         if not part.repeats or not sent or last_s <= begins_s:
             return
         begins_s = last_s  # the last request of one round stands for the first of the next
@@ -236,13 +232,14 @@ def check_measured(ends_s: float, warm_up_s: float, *, at_once: bool = False) ->
 
     `at_once`: all requests of the trace come at one moment.
     """
-    if warm_up_s >= ends_s > 0 and at_once:
-        raise ValueRefusedError(
-            f"all requests arrive at once, so that a warm-up of {format_seconds(warm_up_s)} leaves none",
-            hint="leave `warm_up` out, or replay a trace that lasts",
-        )
     if warm_up_s >= ends_s > 0:
+        span, all_of = format_seconds(warm_up_s), format_seconds(ends_s)
+        if at_once:
+            raise ValueRefusedError(
+                f"all requests arrive at once, so that a warm-up of {span} leaves none",
+                hint="leave `warm_up` out, or replay a trace that lasts",
+            )
         raise ValueRefusedError(
-            f"a warm-up of {format_seconds(warm_up_s)} leaves none of {format_seconds(ends_s)} of requests",
+            f"a warm-up of {span} leaves none of {all_of} of requests",
             hint="write a shorter `warm_up`, or replay a longer part of the trace",
         )

@@ -12,13 +12,7 @@ from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
 from twofold.perf import Constants
 from twofold.policy.cluster import CadenceSettings, ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
 from twofold.rehearse.traffic import SPAN_S_MAX
-from twofold.rehearse.training_figures import (
-    OnJob,
-    Watch,
-    checkpoint_files,
-    step_rehearsal,
-    training_figures,
-)
+from twofold.rehearse.training_figures import OnJob, Watch, checkpoint_files, step_rehearsal, training_figures
 from twofold.rehearse.training_world import PLAN_TEAM, Site, check_cluster_ends, cluster_world, jobs_of
 from twofold.twin.cluster import ClusterResult, ClusterWorld, JobArrival, NodeGroup, simulate_cluster
 
