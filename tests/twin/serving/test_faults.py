@@ -161,7 +161,7 @@ def test_a_start_that_dies_is_told_at_once_only_where_somebody_is_left_to_tell(
     heap = Heap()
     fleet = Fleet(fixed_world(0, start_s=60.0, lost_after_s=10.0), heap)
     fleet.start(StartReplica("late", "", "", "", ""), 0.0)
-    assert fleet.crash(fleet.replicas["late"], cause, None, 3.0)[0] == []
+    assert fleet.crash(fleet.replicas["late"], cause, None, 3.0) == []
     due = heap.pop_until(59.0)
     assert due is not None and (due[0], due[3]) == (told_s, [ReplicaStartFailed("late")])
     assert heap.pop_until(59.0) is None  # and once

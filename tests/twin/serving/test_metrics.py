@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
+from operator import attrgetter
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,6 @@ from twofold.twin.serving import (
     simulate_fleet,
 )
 from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
-from twofold.twin.serving.traffic import merged
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]
@@ -69,7 +69,9 @@ def test_classes_are_counted_apart_and_add_up(fixed_world: Worlds) -> None:
         generate(TrafficModel(10.0, class_name=name), seed, 20.0)
         for seed, name in ((1, "chat"), (2, "batch"))
     )
-    result, records = run(fixed_world(4, classes=classes), list(merged(*streams)))
+    result, records = run(
+        fixed_world(4, classes=classes), sorted(chain(*streams), key=attrgetter("arrival_s"))
+    )
     assert [figures.name for figures in result.classes] == ["chat", "batch"]
     for figures in result.classes:
         own = [r for r in records if r.class_name == figures.name]

@@ -74,12 +74,6 @@ def test_as_many_steps_as_fit_and_no_more(plain, sequences, context, most, share
     assert next_s == pytest.approx(plain.decode_s(sequences, context + done * gained, 1), rel=1e-12)
 
 
-def test_a_slower_world_takes_its_factor_as_long(table, plain):
-    slower = StepTable.from_service_table(table, 1.3)
-    assert slower.mixed_s(100, 50.0, 8, 500.0) == pytest.approx(1.3 * plain.mixed_s(100, 50.0, 8, 500.0))
-    assert slower.decode_s(8, 500.0, 7) == pytest.approx(1.3 * plain.decode_s(8, 500.0, 7))
-
-
 def test_a_linear_table_is_its_formula():
     linear = StepTable.linear(0.01, 2e-5, 1e-4, 3e-9)
     assert linear.mixed_s(500, 9e9, 8, 1000.0) == pytest.approx(0.01 + 0.01 + 8e-4 + 8 * 1000 * 3e-9)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate
+from twofold.twin.serving import Lengths, Profile, Sessions, Surge, TrafficModel, generate
 from twofold.twin.serving.profiles import hourly_weights
-from twofold.twin.serving.traffic import merged
 
 
 def times(model: TrafficModel, until_s: float, seed: int = 1) -> np.ndarray:
@@ -111,11 +110,3 @@ def test_tenants_send_their_shares_and_zones_evenly() -> None:
     sent = list(generate(model, 1, 100.0))
     assert sum(a.tenant == "a" for a in sent) / len(sent) == pytest.approx(0.75, abs=0.03)
     assert sum(a.zone == "x" for a in sent) / len(sent) == pytest.approx(0.5, abs=0.03)
-
-
-def some(*times_s: float) -> list[Arrival]:
-    return [Arrival(s, 10, 5, prefix_blocks=(1, 2), session_id="s") for s in times_s]
-
-
-def test_streams_are_merged_in_order_of_time() -> None:
-    assert [a.arrival_s for a in merged(some(1, 4), some(2, 3))] == [1, 2, 3, 4]

@@ -186,17 +186,9 @@ class Engine:
 
     def spent(self) -> EngineSpent:
         """What it came to so far."""
-        return EngineSpent(
-            self.busy_s,
-            self.prefill_tokens,
-            self.decode_tokens,
-            self.hit_tokens,
-            self.preempted_count,
-            self.saved_s,
-            self.held_token_s,
-            self.used_token_s,
-            self.gaps,
-        )
+        tokens = self.prefill_tokens, self.decode_tokens, self.hit_tokens
+        token_s = self.held_token_s, self.used_token_s
+        return EngineSpent(self.busy_s, *tokens, self.preempted_count, self.saved_s, *token_s, self.gaps)
 
     @property
     def gaps(self) -> Histogram:
@@ -541,7 +533,7 @@ class Engine:
             self._admitted_count = running.admitted = self._admitted_count + 1
             self._begin_decode(running)
 
-    def _leave(self, running: Running, answered: tuple[int, ...] = ()) -> None:
+    def _leave(self, running: Running) -> None:
         """Take a request out of whatever it is in, and its cache from it."""
         if running.place == DECODING:
             self._decoding -= 1
@@ -552,4 +544,4 @@ class Engine:
             self._outside.remove(running)
             self._host_tokens -= running.target_tokens if running.place == SWAPPED else 0
         if running.place in (DECODING, PREFILLING):
-            self._memory.release(running, self._clock, answered)
+            self._memory.release(running, self._clock)

@@ -298,18 +298,15 @@ class EngineMemory:
     def _filled(self, work: EngineWork, hashes: tuple[int, ...], tokens: int) -> tuple[int, ...]:
         """Of hashes from the start on, those that stand for blocks which `tokens` fill to their end."""
         if work.block_tokens != self._hash_tokens:
-            self._learn_blocks(work.block_tokens)
+            assert not self._hash_tokens, "all requests of one engine have hashes of blocks of one length"
+            # A hash may stand for many of the engine's blocks; where a block takes many, the last one counts.
+            self._hash_tokens = work.block_tokens
+            self._every_hash = max(1, ceil(self._settings.block_tokens / self._hash_tokens))
+            self._per_hash = self._every_hash * self._hash_tokens // self._settings.block_tokens
         every = self._every_hash
         if every == 1:
             return hashes[: tokens // self._hash_tokens]
         return hashes[every - 1 : tokens // self._hash_tokens : every]
-
-    def _learn_blocks(self, hash_tokens: int) -> None:
-        """A hash may stand for many of the engine's blocks; where a block takes many, the last one counts."""
-        assert not self._hash_tokens, "all requests of one engine have hashes of blocks of one length"
-        self._hash_tokens = hash_tokens
-        self._every_hash = max(1, ceil(self._settings.block_tokens / hash_tokens))
-        self._per_hash = self._every_hash * hash_tokens // self._settings.block_tokens
 
     def _reserved_blocks(self, work: EngineWork) -> int:
         """Blocks that the request gets at once and for good; 0 where it grows."""

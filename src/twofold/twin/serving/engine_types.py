@@ -1,6 +1,6 @@
 """What a serving engine is told, what it is set to, and what comes out of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
 
@@ -111,12 +111,7 @@ class EngineSpent:
 
     def add(self, other: "EngineSpent") -> None:
         """Another engine's."""
-        self.busy_s += other.busy_s
-        self.prefill_tokens += other.prefill_tokens
-        self.decode_tokens += other.decode_tokens
-        self.hit_tokens += other.hit_tokens
-        self.preempted_count += other.preempted_count
-        self.saved_s += other.saved_s
-        self.held_token_s += other.held_token_s
-        self.used_token_s += other.used_token_s
         self.gaps.merge(other.gaps)
+        for each in fields(self):
+            if each.name != "gaps":
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))

@@ -70,31 +70,17 @@ def fault_span_s(fault: fault_types.Fault) -> tuple[float, float]:
             return fault.from_s, fault.until_s
 
 
-def spoken(fault: fault_types.Fault) -> str:
-    """A fault in words, for what broke first."""
-    match fault:
-        case fault_types.ReplicaCrash():
-            return f"replica {fault.replica_id} went down ({fault.cause})"
-        case fault_types.SlowReplica():
-            return f"replica {fault.replica_id} became {fault.factor:g} times slower"
-        case fault_types.ThermalThrottle():
-            return (
-                f"{f'zone {fault.zone}' if fault.zone else 'the fleet'} was throttled {fault.factor:g} times"
-            )
-        case fault_types.ZoneLoss():
-            return f"zone {fault.zone} was lost"
-        case fault_types.ColdStart():
-            return "the fleet started cold"
-        case fault_types.Partition():
-            return f"zone {fault.zone} was cut off"
-        case fault_types.Drain():
-            return f"zone {fault.zone} was drained"
-        case fault_types.StorageBrownout():
-            return f"storage fell to {fault.factor:.0%} of its bandwidth"
-        case fault_types.Release():
-            return f"release {fault.version} was offered"
-        case fault_types.RandomCrashes():
-            return "replicas crash by chance"
+SPOKEN: dict[type, str] = {  # a fault in words, for what broke first
+    fault_types.ReplicaCrash: "replica {0.replica_id} went down ({0.cause})",
+    fault_types.SlowReplica: "replica {0.replica_id} became {0.factor:g} times slower",
+    fault_types.ThermalThrottle: "{place} was throttled {0.factor:g} times",
+    fault_types.ZoneLoss: "{place} was lost",
+    fault_types.ColdStart: "the fleet started cold",
+    fault_types.Partition: "{place} was cut off",
+    fault_types.Drain: "{place} was drained",
+    fault_types.StorageBrownout: "storage fell to {0.factor:.0%} of its bandwidth",
+    fault_types.Release: "release {0.version} was offered",
+}
 
 
 def schedule(world: FleetWorld, heap: Heap) -> None:
@@ -111,37 +97,49 @@ def schedule(world: FleetWorld, heap: Heap) -> None:
 def begin(
     fleet: Fleet, number: int, fault: fault_types.Fault, world: FleetWorld, heap: Heap, now_s: float
 ) -> Struck:
-    """Let a fault happen."""
-    struck = Struck()
+    """Let a fault happen; those of chance are drawn where replicas start."""
+    hit, struck = _hit(fleet, fault), Struck()
     match fault:
         case fault_types.ReplicaCrash():
-            replica = fleet.replicas.get(fault.replica_id)
-            if replica is not None:
-                _crash(fleet, replica, fault.cause, fault.back_after_s, now_s, struck)
+            for replica in hit:
+                struck.failed += fleet.crash(replica, fault.cause, fault.back_after_s, now_s)
         case fault_types.ZoneLoss():
-            fleet.lose_zone(fault.zone, fault_span_s(fault)[1])
-            for replica in _in_zone(fleet, fault.zone):
-                _crash(fleet, replica, "power", fault.back_after_s, now_s, struck)
+            # Nothing starts in the zone before its end; of two losses at once the longer one counts.
+            until_s = fault_span_s(fault)[1]
+            fleet.lost_zones[fault.zone] = max(until_s, fleet.lost_zones.get(fault.zone, 0.0))
+            for replica in hit:
+                struck.failed += fleet.crash(replica, "power", fault.back_after_s, now_s)
         case fault_types.ColdStart():
-            for replica in list(fleet.replicas.values()):
-                _crash(fleet, replica, "power", 0.0, now_s, struck)
-        case fault_types.SlowReplica():
-            replica = fleet.replicas.get(fault.replica_id)
-            if replica is not None:
-                _slow(fleet, replica, number, fault.factor, now_s)
-        case fault_types.ThermalThrottle():
-            fleet.throttles[number] = (fault.zone, fault.factor)
-            for replica in _in_zone(fleet, fault.zone):
-                _slow(fleet, replica, number, fault.factor, now_s)
-        case fault_types.Partition():
-            _cut(fleet, fault.zone, world, heap, now_s)
+            for replica in hit:
+                struck.failed += fleet.crash(replica, "power", 0.0, now_s)
+        case fault_types.SlowReplica() | fault_types.ThermalThrottle():
+            if isinstance(fault, fault_types.ThermalThrottle):
+                fleet.throttles[number] = (fault.zone, fault.factor)
+            for replica in hit:
+                replica.factors[number] = fault.factor
+                fleet.set_speed(replica, now_s)
+        case fault_types.Partition():  # answers that had begun stall until it ends, or for good
+            fleet.cut_zones[fault.zone] = fleet.cut_zones.get(fault.zone, 0) + 1
+            for replica in hit:
+                replica.cut += 1
+                replica.stamp += 1
+                for attempt in replica.attempts.values():
+                    if attempt.begun:
+                        stalled = (attempt, replica, replica.stamp)
+                        heap.push(now_s + world.stall_timeout_s, Kind.STALLED, stalled)
         case fault_types.Drain():
-            _drain(fleet, number, fault, now_s, struck)
+            # The gate hears at once that nothing new may come; machines of other names stand for these later.
+            fleet.drained[number] = []
+            for replica in hit:
+                struck.signs.append(events.ReplicaRemoved(replica.replica_id))
+                again = replace(replica.order, replica_id=f"{replica.replica_id}-again")
+                fleet.drained[number].append(again)
+                fleet.stop(replica, now_s)
         case fault_types.StorageBrownout():
             fleet.brown_out(number, fault.factor, now_s)
         case fault_types.Release():
             struck.signs.append(events.ReleaseOffered(fault.version, fault.pool))
-        case fault_types.RandomCrashes():
+        case _:
             pass
     return struck
 
@@ -151,7 +149,8 @@ def end(fleet: Fleet, number: int, fault: fault_types.Fault, now_s: float) -> St
     struck = Struck()
     match fault:
         case fault_types.ZoneLoss():
-            fleet.find_zone(fault.zone, now_s)
+            if fleet.lost_zones.get(fault.zone, inf) <= now_s:  # with the last loss the zone is back
+                del fleet.lost_zones[fault.zone]
         case fault_types.SlowReplica() | fault_types.ThermalThrottle():
             fleet.throttles.pop(number, None)
             for replica in fleet.replicas.values():
@@ -159,7 +158,7 @@ def end(fleet: Fleet, number: int, fault: fault_types.Fault, now_s: float) -> St
                     fleet.set_speed(replica, now_s)
         case fault_types.Partition():
             fleet.cut_zones[fault.zone] -= 1
-            for replica in _in_zone(fleet, fault.zone):
+            for replica in _hit(fleet, fault):
                 replica.cut -= 1
                 if not replica.cut:
                     struck.freed.append(replica)
@@ -175,40 +174,12 @@ def end(fleet: Fleet, number: int, fault: fault_types.Fault, now_s: float) -> St
     return struck
 
 
-def _crash(
-    fleet: Fleet, replica: Replica, cause: str, back_after_s: float | None, now_s: float, struck: Struck
-) -> None:
-    attempts, failure = fleet.crash(replica, cause, back_after_s, now_s)
-    struck.failed += [(attempt, failure) for attempt in attempts]
-
-
-def _slow(fleet: Fleet, replica: Replica, number: int, factor: float, now_s: float) -> None:
-    replica.factors[number] = factor
-    fleet.set_speed(replica, now_s)
-
-
-def _cut(fleet: Fleet, zone: str, world: FleetWorld, heap: Heap, now_s: float) -> None:
-    """Nothing passes between gateway and zone: answers that had begun stall until it ends, or for good."""
-    fleet.cut_zones[zone] = fleet.cut_zones.get(zone, 0) + 1
-    for replica in _in_zone(fleet, zone):
-        replica.cut += 1
-        replica.stamp += 1
-        for attempt in replica.attempts.values():
-            if attempt.begun:
-                heap.push(now_s + world.stall_timeout_s, Kind.STALLED, (attempt, replica, replica.stamp))
-
-
-def _drain(fleet: Fleet, number: int, fault: fault_types.Drain, now_s: float, struck: Struck) -> None:
-    """The gate hears at once that nothing new may come; machines of other names stand for these later."""
-    drained = []
-    for replica in _in_zone(fleet, fault.zone):
-        struck.signs.append(events.ReplicaRemoved(replica.replica_id))
-        drained.append(replace(replica.order, replica_id=f"{replica.replica_id}-again"))
-        fleet.stop(replica, now_s)
-    fleet.drained[number] = drained
-
-
-def _in_zone(fleet: Fleet, zone: str) -> list[Replica]:
+def _hit(fleet: Fleet, fault: fault_types.Fault) -> list[Replica]:
+    """The replicas that it befalls: one, a zone's, or all."""
+    if isinstance(fault, (fault_types.ReplicaCrash, fault_types.SlowReplica)):
+        replica = fleet.replicas.get(fault.replica_id)
+        return [] if replica is None else [replica]
+    zone = getattr(fault, "zone", "")
     return [replica for replica in fleet.replicas.values() if zone in ("", replica.zone)]
 
 

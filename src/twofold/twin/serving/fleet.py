@@ -11,70 +11,12 @@ from twofold.policy.gate import Gate, events
 from twofold.twin import Heap
 from twofold.twin.serving import faults
 from twofold.twin.serving.fleet_clients import Clients
-from twofold.twin.serving.fleet_gateway import Gateway
+from twofold.twin.serving.fleet_gateway import Gateway, SinceFault
 from twofold.twin.serving.fleet_replicas import Fleet, model_of
 from twofold.twin.serving.fleet_state import Kind, Life, Replica, Visit
 from twofold.twin.serving.metrics import Metrics
 from twofold.twin.serving.metrics_result import fleet_result
 from twofold.twin.serving.types import Arrival, FleetResult, FleetWorld, RequestRecord
-
-
-class Watch:
-    """Mutable: remembers the scrape before, for the figures."""
-
-    def __init__(self, world: FleetWorld, heap: Heap, fleet: Fleet, metrics: Metrics) -> None:
-        self._world, self._heap, self._fleet, self._metrics = world, heap, fleet, metrics
-        self._busy_s = 0.0
-
-    def send_probes(self, probes: list[events.Probe], now_s: float) -> None:
-        """All probes of one moment are one entry of the heap per delay: the network is equally far.
-
-        A replica that is up accepts whatever its load, one that is down refuses, and where nobody answers
-        for it the probe times out.
-        """
-        soon: list[events.Event] = []
-        late: list[events.Event] = []
-        for probe in probes:
-            replica_id, number = probe.replica_id, probe.number
-            replica = self._fleet.replicas.get(replica_id)
-            if replica is not None and (replica.cut or replica.silent):
-                late.append(events.ProbeFailed(replica_id, number, events.Cause.TIMEOUT))
-            elif replica is None or replica.engine is None:
-                soon.append(events.ProbeFailed(replica_id, number, events.Cause.REFUSED))
-            else:
-                soon.append(events.ProbeAnswered(replica_id, number))
-        if soon:
-            self._heap.push(now_s + 2.0 * self._world.network_s, Kind.EVENTS, soon)
-        if late:
-            self._heap.push(now_s + self._world.probe_timeout_s, Kind.EVENTS, late)
-
-    def scrape(self, now_s: float, queued: int) -> None:
-        """Every replica says how it is; the gate hears it later, and never of those it cannot reach.
-
-        `queued` requests are held by the gate: what nobody scrapes, for the figures alone.
-        """
-        told: list[events.Event] = []
-        ready, waiting_count, kv_used, busy_s = 0, 0, 0.0, self._fleet.spent.engines.busy_s
-        for replica in self._fleet.replicas.values():
-            engine = replica.engine
-            if engine is None:
-                continue
-            running, waiting, kv = engine.report()
-            ready += 1
-            waiting_count += waiting
-            kv_used += kv
-            busy_s += engine.busy_s
-            if not replica.cut:
-                told.append(events.ReplicaReported(replica.replica_id, now_s, running, waiting, kv))
-        before_s, self._busy_s = self._busy_s, busy_s
-        every_s = self._world.metrics_every_s
-        span_s = every_s if now_s else 0.0
-        span_busy_s, span_ready_s = busy_s - before_s, ready * span_s
-        self._metrics.scraped_at(now_s, ready, waiting_count, kv_used, span_busy_s, span_ready_s, queued)
-        if told:
-            self._heap.push(now_s + self._world.metrics_delay_s, Kind.EVENTS, told)
-        self._heap.push(now_s + every_s, Kind.SCRAPE, None)
-
 
 WOKE = Woke()
 WAKES_MAX = 10_000  # at one moment; a gate that wants more turns in a circle
@@ -125,12 +67,11 @@ class FleetRun:
         self.world = world
         self.heap = Heap()
         self.metrics = Metrics(world.classes, world.warm_up_s, world.timeline_count, record)
-        self.fleet = Fleet(world, self.heap)
+        self.fleet = fleet = Fleet(world, self.heap)
         self.clients = Clients(world, self.heap, self.metrics)
         self.gate = Gate(world.gate, believed)
-        self.gateway = Gateway(world, self.gate, self.heap, self.fleet, self.clients)
-        self.watch = Watch(world, self.heap, self.fleet, self.metrics)
-        gateway = self.gateway
+        self.gateway = gateway = Gateway(world, self.gate, self.heap, fleet, self.clients)
+        self._busy_s = 0.0  # of all engines, at the scrape before
         self._happen: dict[int, Callable[[Any, float], None]] = {
             Kind.ENGINE: gateway.engine_due,
             Kind.TURN: self._turn,
@@ -145,20 +86,17 @@ class FleetRun:
             Kind.FAULT_BEGINS: self._fault_begins,
             Kind.FAULT_ENDS: self._fault_ends,
             Kind.CRASH: self._crash,
-            Kind.RESTART: self._restart,
-            Kind.LOST: self._lost,
-            Kind.READ: self._read,
+            Kind.RESTART: fleet.restart,
+            Kind.LOST: fleet.lost,
+            Kind.READ: fleet.read,
             Kind.READY: self._ready,
         }
 
     def run(self, arrivals: Iterator[Arrival]) -> FleetResult:
         """All of it: whatever comes first, an entry of the heap before an arrival of the same time."""
         heap, gateway, clients = self.heap, self.gateway, self.clients
-        gate, happen, drain_s = (
-            gateway.gate,
-            [self._happen[kind] for kind in range(Kind.COUNT)],
-            self.world.drain_s,
-        )
+        happen = [self._happen[kind] for kind in range(Kind.COUNT)]
+        gate, drain_s = gateway.gate, self.world.drain_s
         faults.schedule(self.world, heap)
         heap.push(0.0, Kind.SCRAPE, None)
         self._events(self.fleet.boot(), 0.0)
@@ -185,8 +123,7 @@ class FleetRun:
                 arrival = self._next(arrivals, now_s)
                 arrival_s = arrival.arrival_s if arrival is not None else inf
             if gateway.probing:
-                self.watch.send_probes(gateway.probing, now_s)
-                gateway.probing.clear()
+                gateway.send_probes(now_s)
             if arrival is None and now_s - clients.progress_s > drain_s:
                 waits_for = self._waits_for()
                 break
@@ -197,18 +134,7 @@ class FleetRun:
             now_s = self.world.horizon_s  # a fleet that nobody asks costs what it costs
         self.fleet.close(now_s)
         self.metrics.settle(now_s)
-        effects = {made.__name__: count for made, count in self.gateway.effects.items()}
-        since = self.gateway.since_fault
-        result = fleet_result(
-            self.world, self.fleet, self.metrics, now_s, self.gateway.event_count, effects, waits_for
-        )
-        return replace(
-            result,
-            first_effects_s={made.__name__: at_s for made, at_s in since.first_s.items()},
-            sent_counts=dict(since.sent_counts),
-            missent_count=since.missent_count,
-            missent_last_s=since.missent_last_s,
-        )
+        return fleet_result(self.world, self.fleet, self.metrics, self.gateway, now_s, waits_for)
 
     def _next(self, arrivals: Iterator[Arrival], now_s: float) -> Arrival | None:
         arrival = next(arrivals, None)
@@ -235,7 +161,31 @@ class FleetRun:
             self.gateway.tell(event, now_s)
 
     def _scrape(self, _: None, now_s: float) -> None:
-        self.watch.scrape(now_s, len(self.gate.view.held))
+        """Every replica says how it is; the gate hears it later, and never of those it cannot reach.
+
+        What the gate holds is in the figures alone: nobody scrapes that.
+        """
+        told: list[events.Event] = []
+        ready, waiting_count, kv_used, busy_s = 0, 0, 0.0, self.fleet.spent.engines.busy_s
+        for replica in self.fleet.replicas.values():
+            engine = replica.engine
+            if engine is None:
+                continue
+            running, waiting, kv = engine.report()
+            ready += 1
+            waiting_count += waiting
+            kv_used += kv
+            busy_s += engine.busy_s
+            if not replica.cut:
+                told.append(events.ReplicaReported(replica.replica_id, now_s, running, waiting, kv))
+        every_s = self.world.metrics_every_s
+        ready_s = ready * (every_s if now_s else 0.0)
+        waits = waiting_count, len(self.gate.view.held)
+        self.metrics.scraped_at(now_s, ready, waits, kv_used, busy_s - self._busy_s, ready_s)
+        self._busy_s = busy_s
+        if told:
+            self.heap.push(now_s + self.world.metrics_delay_s, Kind.EVENTS, told)
+        self.heap.push(now_s + every_s, Kind.SCRAPE, None)
 
     def _turn(self, visit: Visit, now_s: float) -> None:
         following = self.clients.next_turn(visit, now_s)
@@ -253,8 +203,11 @@ class FleetRun:
 
     def _fault_begins(self, subject: tuple[int, Any], now_s: float) -> None:
         number, fault = subject
-        self.gateway.since_fault.begins()
-        self.metrics.notes.append((now_s, faults.spoken(fault)))
+        if not self.gateway.since_fault.began:  # the first one is what all is counted from
+            self.gateway.since_fault = SinceFault(began=True)
+        zone = getattr(fault, "zone", "")
+        note = faults.SPOKEN[type(fault)].format(fault, place=f"zone {zone}" if zone else "the fleet")
+        self.metrics.notes.append((now_s, note))
         self._struck(faults.begin(self.fleet, number, fault, self.world, self.heap, now_s), now_s)
 
     def _fault_ends(self, subject: tuple[int, Any], now_s: float) -> None:
@@ -269,27 +222,13 @@ class FleetRun:
             for output, attempt in held:
                 if attempt.live:
                     self.gateway.heard(output, attempt, now_s)
-        for event in struck.signs:
-            self.gateway.tell(event, now_s)
+        self._events(struck.signs, now_s)
 
     def _crash(self, subject: tuple[Replica, int, Any], now_s: float) -> None:
         replica, life, fault = subject
         if replica.lives == life and replica.life in (Life.READY, Life.DRAINING):
-            attempts, cause = self.fleet.crash(replica, fault.cause, fault.back_after_s, now_s)
-            self._struck(faults.Struck([(attempt, cause) for attempt in attempts]), now_s)
-
-    def _restart(self, subject: tuple[Replica, int], now_s: float) -> None:
-        replica, life = subject
-        self.fleet.restart(replica, life, now_s)
-
-    def _lost(self, subject: tuple[Replica, int], now_s: float) -> None:
-        replica, life = subject
-        if replica.lives == life and replica.life is Life.DOWN:
-            self.fleet.end(replica, now_s)
-
-    def _read(self, _: None, now_s: float) -> None:
-        self.fleet.read(now_s)
+            failed = self.fleet.crash(replica, fault.cause, fault.back_after_s, now_s)
+            self._struck(faults.Struck(failed), now_s)
 
     def _ready(self, subject: tuple[Replica, int], now_s: float) -> None:
-        for event in self.fleet.ready(*subject, now_s):
-            self.gateway.tell(event, now_s)
+        self._events(self.fleet.ready(*subject, now_s), now_s)

@@ -46,9 +46,7 @@ class Clients:
         self.progress_s = now_s
         self._metrics.arrived_at(visit)
         if self._may_leave[number]:
-            leaves_s = leaves_at_s(self._world.classes[number].client, visit)
-            if leaves_s < inf:
-                self._heap.push(leaves_s, Kind.PATIENCE, visit)
+            self.patience_ends(visit, -inf)
         return visit
 
     def next_turn(self, visit: Visit, now_s: float) -> Visit | None:
@@ -102,21 +100,20 @@ class Clients:
         self._metrics.retries += 1
         if visit.begun_s is not None:
             visit.begun_s, visit.patient_from_s = None, now_s
-            leaves_s = leaves_at_s(self._world.classes[visit.class_number].client, visit)
-            if leaves_s < inf:
-                self._heap.push(leaves_s, Kind.PATIENCE, visit)
+            self.patience_ends(visit, -inf)
         return True
 
     def patience_ends(self, visit: Visit, now_s: float) -> bool:
-        """Whether the client leaves now."""
+        """Whether the client has left by now; if it leaves later, it is looked at again then."""
         if not visit.waits:
             return False
-        leaves_s = leaves_at_s(self._world.classes[visit.class_number].client, visit)
-        if leaves_s > now_s:
-            if leaves_s < inf:
-                self._heap.push(leaves_s, Kind.PATIENCE, visit)
-            return False
-        return True
+        client = self._world.classes[visit.class_number].client
+        leaves_s = visit.arrival_s + client.answer_patience_s
+        if visit.begun_s is None:
+            leaves_s = min(visit.patient_from_s + client.patience_s, leaves_s)
+        if leaves_s > now_s and leaves_s < inf:
+            self._heap.push(leaves_s, Kind.PATIENCE, visit)
+        return leaves_s <= now_s
 
     def ends(self, visit: Visit, outcome: str, now_s: float) -> None:
         """Without its whole answer."""
@@ -143,10 +140,3 @@ def retry_in_s(
     if retry_after_s is not None:
         wait_s = max(wait_s, RETRY_AFTER_S_MIN, float(-(-retry_after_s // 1)))
     return least_s + wait_s * (1.0 + 0.5 * unit(seed, Purpose.BACKOFF, visit.number, visit.tries))
-
-
-def leaves_at_s(client: ClientModel, visit: Visit) -> float:
-    """When the client leaves unless something comes before; infinity: it waits for ever."""
-    if visit.begun_s is None:
-        return min(visit.patient_from_s + client.patience_s, visit.arrival_s + client.answer_patience_s)
-    return visit.arrival_s + client.answer_patience_s if client.answer_patience_s < inf else inf

@@ -31,24 +31,6 @@ class SinceFault:
     missent_count: int = 0  # requests sent to replicas that could not hear them
     missent_last_s: float | None = None
 
-    def begins(self) -> None:
-        """A fault happens; the first one is what all is counted from."""
-        if not self.began:
-            self.began = True
-            self.first_s.clear()
-            self.sent_counts.clear()
-            self.missent_count, self.missent_last_s = 0, None
-
-    def sends(self, version: str) -> None:
-        """A request goes to a replica of this version."""
-        if events.PromoteRelease not in self.first_s and events.RollBackRelease not in self.first_s:
-            self.sent_counts[version] = self.sent_counts.get(version, 0) + 1
-
-    def misses(self, now_s: float) -> None:
-        """It was sent where nobody can hear it."""
-        self.missent_count += 1
-        self.missent_last_s = now_s
-
 
 class Gateway:
     """The gate, the attempts that it sent, and what becomes of them. Mutable."""
@@ -98,21 +80,10 @@ class Gateway:
             self.heap.push(now_s + timeout_s, Kind.TIMEOUT, (visit, tries))
         _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
         limit_tokens = visit.output_limit_tokens
-        self.tell(
-            events.RequestArrived(
-                input_tokens,
-                limit_tokens,
-                tenant,
-                class_name,
-                session_id,
-                blocks,
-                model,
-                zone,
-                None,
-                tries - 1,
-            ),
-            now_s,
+        event = events.RequestArrived(
+            input_tokens, limit_tokens, tenant, class_name, session_id, blocks, model, zone, None, tries - 1
         )
+        self.tell(event, now_s)
 
     def timed_out(self, subject: tuple[Visit, int], now_s: float) -> None:
         """A client breaks off a request that is still open, and may ask anew."""
@@ -146,6 +117,28 @@ class Gateway:
             if done is not None:
                 done(effect, now_s)
 
+    def send_probes(self, now_s: float) -> None:
+        """All probes of one moment are one entry of the heap per delay: the network is equally far.
+
+        A replica that is up accepts whatever its load, one that is down refuses, and where nobody answers
+        for it the probe times out.
+        """
+        soon: list[events.Event] = []
+        late: list[events.Event] = []
+        for probe in self.probing:
+            replica = self.fleet.replicas.get(probe.replica_id)
+            if replica is not None and (replica.cut or replica.silent):
+                late.append(events.ProbeFailed(probe.replica_id, probe.number, events.Cause.TIMEOUT))
+            elif replica is None or replica.engine is None:
+                soon.append(events.ProbeFailed(probe.replica_id, probe.number, events.Cause.REFUSED))
+            else:
+                soon.append(events.ProbeAnswered(probe.replica_id, probe.number))
+        self.probing.clear()
+        if soon:
+            self.heap.push(now_s + self.round_trip_s, Kind.EVENTS, soon)
+        if late:
+            self.heap.push(now_s + self.world.probe_timeout_s, Kind.EVENTS, late)
+
     def _visit_of(self, request_id: int) -> Visit:
         """Whose request this is; a new id is that of the visit which is asking."""
         visit = self.visits.get(request_id)
@@ -165,7 +158,9 @@ class Gateway:
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is None:
             replica = self.fleet.ended[effect.replica_id]
-        self.since_fault.sends(replica.order.version)
+        since, version = self.since_fault, replica.order.version
+        if events.PromoteRelease not in since.first_s and events.RollBackRelease not in since.first_s:
+            since.sent_counts[version] = since.sent_counts.get(version, 0) + 1
         attempt = Attempt(key, visit, effect.attempt, replica, tokens)
         visit.attempts.append(attempt)
         visit.replica_id = effect.replica_id
@@ -178,7 +173,8 @@ class Gateway:
             self.heap.push(silent[0][0], Kind.SILENT, None)
         engine = replica.engine
         if engine is None or replica.cut:
-            self.since_fault.misses(now_s)
+            since.missent_count += 1
+            since.missent_last_s = now_s
             dark = replica.cut or replica.silent
             cause = events.Cause.TIMEOUT if dark else events.Cause.REFUSED
             in_s = self.world.connect_timeout_s if dark else self.round_trip_s
@@ -189,20 +185,11 @@ class Gateway:
             return
         arrival, turn = visit.arrival, visit.next_turn
         replica.attempts[key] = attempt
-        engine.submit(
-            EngineWork._make(  # half of the time of a call with arguments
-                (
-                    key,
-                    arrival.input_tokens,
-                    tokens,
-                    arrival.prefix_blocks,
-                    self.world.prefix_block_tokens,
-                    visit.output_limit_tokens,
-                    turn.prefix_blocks if turn is not None else (),
-                )
-            ),
-            now_s,
-        )
+        answered = turn.prefix_blocks if turn is not None else ()
+        block_tokens, limit_tokens = self.world.prefix_block_tokens, visit.output_limit_tokens
+        prompt = arrival.prefix_blocks
+        work = (key, arrival.input_tokens, tokens, prompt, block_tokens, limit_tokens, answered)
+        engine.submit(EngineWork._make(work), now_s)  # half of the time of a call with arguments
         self.fleet.retime(replica)
 
     def _hold(self, effect: events.Hold, now_s: float) -> None:  # noqa: ARG002 (all effects look alike)

@@ -85,7 +85,7 @@ class Fleet:
             return
         self._start(self._granted(asked, now_s), now_s, reads=True)
 
-    def read(self, now_s: float) -> None:
+    def read(self, _: None, now_s: float) -> None:
         """The store finished somebody's weights: it warms up, and may pass them on to its peers."""
         self._store_timer = 0
         assert self._store is not None
@@ -101,8 +101,9 @@ class Fleet:
             return []
         return self._up(replica, now_s)
 
-    def restart(self, replica: Replica, life: int, now_s: float) -> None:
+    def restart(self, subject: tuple[Replica, int], now_s: float) -> None:
         """A replica that went down begins to come back: where its zone is lost, when that is over."""
+        replica, life = subject
         if replica.lives != life or replica.life is not Life.DOWN:
             return
         lost_until_s = self.lost_zones.get(replica.zone)
@@ -118,14 +119,11 @@ class Fleet:
         else:
             self._heap.push(now_s + self._world.lost_after_s, Kind.LOST, (replica, replica.lives))
 
-    def lose_zone(self, zone: str, until_s: float) -> None:
-        """Nothing starts in the zone before; of two losses at once the longer one counts."""
-        self.lost_zones[zone] = max(until_s, self.lost_zones.get(zone, 0.0))
-
-    def find_zone(self, zone: str, now_s: float) -> None:
-        """A loss of the zone is over, and with the last one the zone is back."""
-        if self.lost_zones.get(zone, inf) <= now_s:
-            del self.lost_zones[zone]
+    def lost(self, subject: tuple[Replica, int], now_s: float) -> None:
+        """A replica that does not come back is announced as removed."""
+        replica, life = subject
+        if replica.lives == life and replica.life is Life.DOWN:
+            self.end(replica, now_s)
 
     def _granted(self, order: events.StartReplica, now_s: float) -> Replica:
         model = model_of(self._world, order.pool, order.model)
@@ -172,19 +170,16 @@ class Fleet:
             self.spent.start_s += now_s - replica.asked_s
         for number, fault in enumerate(self.crashes):
             if fault.pool in ("", replica.order.pool):
-                self._draw_crash(replica, number, fault, now_s)
+                chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)
+                at_s = max(now_s, fault.from_s) - log(chance) * 3600.0 / fault.rate_per_replica_h
+                if at_s < fault.until_s:
+                    self._heap.push(at_s, Kind.CRASH, (replica, replica.lives, fault))
         self._share(now_s)
         if known:
             return []
         order, limit = replica.order, replica.model.in_flight_limit
         place = order.zone, order.pool, order.model, order.version
         return [events.ReplicaAdded(replica.replica_id, limit, *place)]
-
-    def _draw_crash(self, replica: Replica, number: int, fault: RandomCrashes, now_s: float) -> None:
-        chance = unit(self._world.seed + number, Purpose.CRASH, replica.number, replica.lives)
-        at_s = max(now_s, fault.from_s) - log(chance) * 3600.0 / fault.rate_per_replica_h
-        if at_s < fault.until_s:
-            self._heap.push(at_s, Kind.CRASH, (replica, replica.lives, fault))
 
     # --- ending ---
 
@@ -215,20 +210,20 @@ class Fleet:
 
     def crash(
         self, replica: Replica, cause: str, back_after_s: float | None, now_s: float
-    ) -> tuple[list[Attempt], events.Cause]:
+    ) -> list[tuple[Attempt, events.Cause]]:
         """It is down, with all that it had. Returns the attempts that end now, and how they fail.
 
         Where nobody answers for it, those that had begun stall, and the others wait for their time-out; that
         a first start is dead shows when it has been missed for long enough.
         """
         failure, silent, reads = REPLICA_CAUSES[cause]
-        attempts = list(replica.attempts.values())
+        failed = [(attempt, failure) for attempt in replica.attempts.values()]
         was = replica.life
         if was is Life.GONE:
-            return [], failure
+            return []
         if was is Life.DOWN:  # it comes back when it was to, from what the second blow left
             replica.silent, replica.reads = replica.silent or silent, replica.reads or reads
-            return [], failure
+            return []
         self._take_down(replica, now_s)
         if was is Life.STARTING and replica.lives == 1:
             replica.life = Life.DOWN
@@ -236,18 +231,18 @@ class Fleet:
             self._bill(replica, now_s)
             told_s = now_s + self._world.lost_after_s if silent else now_s
             self._heap.push(told_s, Kind.EVENTS, [events.ReplicaStartFailed(replica.replica_id)])
-            return [], failure
+            return []
         if was is Life.DRAINING:
             self.end(replica, now_s)
-            return attempts, failure
+            return failed
         replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
         self._comes_back(replica, inf if back_after_s is None else now_s + back_after_s, now_s)
         if not silent:
-            return attempts, failure
-        for attempt in attempts:
+            return failed
+        for attempt, _ in failed:
             if attempt.begun:
                 self._heap.push(now_s + self._world.stall_timeout_s, Kind.STALLED, (attempt, replica, 0))
-        return [], failure
+        return []
 
     def _take_down(self, replica: Replica, now_s: float) -> None:
         if self._store is not None:

@@ -51,26 +51,8 @@ class Replica:
     """One replica, from its grant to its end. It may live several times: each start is a new life."""
 
     __slots__ = (
-        "asked_s",
-        "attempts",
-        "cut",
-        "engine",
-        "factors",
-        "granted_s",
-        "held",
-        "life",
-        "lives",
-        "model",
-        "number",
-        "order",
-        "reads",
-        "replica_id",
-        "seeds",
-        "silent",
-        "stamp",
-        "timer",
-        "timer_s",
-        "up_s",
+        "asked_s", "attempts", "cut", "engine", "factors", "granted_s", "held", "life", "lives", "model",
+        "number", "order", "reads", "replica_id", "seeds", "silent", "stamp", "timer", "timer_s", "up_s",
         "zone",
     )  # fmt: skip
 

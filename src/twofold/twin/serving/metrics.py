@@ -341,24 +341,17 @@ class Metrics:
         self.timeline.at(now_s).refused += 1
 
     def scraped_at(
-        self,
-        now_s: float,
-        ready: int,
-        waiting: float,
-        kv_used: float,
-        busy_s: float,
-        ready_s: float,
-        queued: int,
+        self, now_s: float, ready: int, waits: tuple[int, int], kv_used: float, busy_s: float, ready_s: float
     ) -> None:
         """All replicas were looked at: sums over those that are ready, and since the time before.
 
-        `queued` requests are held by the gate.
+        `waits`: requests that wait in engines, and that the gate holds.
         """
         bucket = self.timeline.at(now_s)
         bucket.samples += 1
         bucket.ready += ready
-        bucket.waiting += waiting
-        bucket.queued += queued
+        bucket.waiting += waits[0]
+        bucket.queued += waits[1]
         bucket.busy_s += busy_s
         bucket.ready_s += ready_s
         if ready:

@@ -1,10 +1,11 @@
 """From what was counted to what a run came to, and to what broke first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from twofold.contracts import METRICS
 from twofold.contracts.results import ClassFigures, simulated
+from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
 from twofold.twin.serving.types import FleetResult, FleetWorld
@@ -21,18 +22,14 @@ def fleet_result(
     world: FleetWorld,
     fleet: Fleet,
     metrics: Metrics,
+    gateway: Gateway,
     now_s: float,
-    event_count: int,
-    effects: Mapping[str, int],
     waits_for: str | None,
 ) -> FleetResult:
     """All figures of a run that has ended at `now_s`."""
     spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)
-    outcomes = {FINISHED: metrics.finished, **dict(sorted(metrics.outcomes.items()))}
-    still_open = metrics.arrived - sum(outcomes.values())
-    assert still_open >= 0, outcomes
-    if still_open:
-        outcomes[OPEN] = still_open
+    effects = {made.__name__: count for made, count in gateway.effects.items()}
+    since = gateway.since_fault
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = engines.prefill_tokens + engines.hit_tokens
     has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
@@ -44,7 +41,7 @@ def fleet_result(
             measured_s=measured_s,
             arrived_count=metrics.arrived,
             finished_count=metrics.finished,
-            outcomes=outcomes,
+            outcomes=_outcomes(metrics),
             retry_count=metrics.retries,
             goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
             input_tokens=metrics.input_tokens,
@@ -70,7 +67,7 @@ def fleet_result(
             output_tokens_per_j=_each(metrics.output_tokens, spent.energy_j)
             if metrics.output_tokens
             else None,
-            event_count=event_count,
+            event_count=gateway.event_count,
             # A probe is no decision: it is sent to every replica at its time, whatever happens.
             decision_count=sum(count for name, count in effects.items() if name != "Probe"),
             effects=dict(sorted(effects.items())),
@@ -83,7 +80,19 @@ def fleet_result(
         classes=tuple(_class_figures(tally, world, now_s) for tally in metrics.classes),
         timeline=metrics.timeline.rows(now_s),
         replica_h=spent.granted_s / 3600.0,
+        first_effects_s={made.__name__: at_s for made, at_s in since.first_s.items()},
+        sent_counts=dict(since.sent_counts),
+        missent_count=since.missent_count,
+        missent_last_s=since.missent_last_s,
     )
+
+
+def _outcomes(counted: Metrics | ClassTally) -> dict[str, int]:
+    """Of all that arrived, by how it ended."""
+    outcomes = {FINISHED: counted.finished, **dict(sorted(counted.outcomes.items()))}
+    still_open = counted.arrived - sum(outcomes.values())
+    assert still_open >= 0, outcomes
+    return {**outcomes, OPEN: still_open} if still_open else outcomes
 
 
 def _each(amount: float, count: float, scale: float = 1.0) -> float | None:
@@ -172,26 +181,18 @@ def _late(window: _Window, tally: ClassTally) -> simulated.BrokeFirst | None:
 
 def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -> simulated.BrokeFirst:
     """With when, and with all that befell the world at the last moment before that bucket's end."""
-    until_s = broke.at_s + width_s
-    before = [(noted_s, note) for noted_s, note in metrics.notes if noted_s < until_s]
-    after = f", after {_causes_text(before)} at {before[-1][0]:g} s" if before else ""
-    return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
-
-
-def _causes_text(notes: Sequence[tuple[float, str]]) -> str:
-    """Everything of the last moment: which of several did it nobody can tell."""
-    last_s = notes[-1][0]
-    said = list(dict.fromkeys(note for noted_s, note in notes if noted_s == last_s))
+    before_s = [noted_s for noted_s, _ in metrics.notes if noted_s < broke.at_s + width_s]
+    last_s = before_s[-1] if before_s else None
+    # Everything of that moment: which of several did it nobody can tell.
+    said = list(dict.fromkeys(note for noted_s, note in metrics.notes if noted_s == last_s))
     more = len(said) - NOTES_MAX_COUNT
-    return " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
+    causes = " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
+    after = "" if last_s is None else f", after {causes} at {last_s:g} s"
+    return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
 
 
 def _class_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
     """Rates are those of the time in which requests come."""
-    outcomes = {FINISHED: tally.finished, **dict(sorted(tally.outcomes.items()))}
-    still_open = tally.arrived - sum(outcomes.values())
-    if still_open:
-        outcomes[OPEN] = still_open
     span_s = max(min(world.horizon_s, now_s) - world.warm_up_s, 1e-9)
     return ClassFigures(
         name=tally.model.name,
@@ -201,7 +202,7 @@ def _class_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassF
         ttft_s=tally.ttft.latency(),
         tpot_s=tally.tpot.latency(),
         e2e_s=tally.e2e.latency(),
-        outcomes=outcomes,
+        outcomes=_outcomes(tally),
         goodput_per_s=tally.within / span_s,
         goodput_fraction=tally.within / tally.arrived if tally.arrived else 0.0,
         input_tokens=tally.input_tokens,

@@ -1,15 +1,12 @@
 """Requests that arrive: made from rates, bursts, days and lengths; one by one, and again from the same seed.
 
-Streams of them are merged, still one by one.
-
 Sources  lengths are lognormal with the mean and 95th percentile that a spec or a trace states; bursts are
          gamma renewals, whose gaps have the stated coefficient of variation (ServeGen finds 1 to 12 per
          client); days are raised cosines, whose busiest moment is the stated ratio over the mean.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import merge
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 
@@ -117,9 +114,7 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
             blocks = min(prompt_blocks, tokens // model.block_tokens)
             yield base._replace(prefix_blocks=tuple(range(first, first + blocks)))
         else:
-            speech = _Speech(model, (first, (model.prompt_count + number) * PREFIX_STEP), prompt_blocks)
-            own = np.random.default_rng((seed, number))
-            yield speech.begun(base, number, own)
+            yield _conversation(model, base, number, first, prompt_blocks, seed)
 
 
 def arrival_times(
@@ -162,44 +157,33 @@ def rate_pieces(model: TrafficModel, from_s: float, until_s: float) -> Iterator[
         begin_s = end_s
 
 
-class _Speech:
-    """One conversation: its prompt, and what was said so far."""
+def _conversation(
+    model: TrafficModel, base: Arrival, number: int, first: int, prompt_blocks: int, seed: int
+) -> Arrival:
+    """A session's first request, with the others to come: each holds all that was said before."""
+    assert model.sessions is not None
+    sessions, generator = model.sessions, np.random.default_rng((seed, number))
 
-    def __init__(self, model: TrafficModel, firsts: tuple[int, int], prompt_blocks: int) -> None:
-        assert model.sessions is not None
-        self._model, self._sessions = model, model.sessions
-        self._prompt, self._own = firsts
-        self._prompt_blocks = prompt_blocks
-        self._said_tokens = 0
+    def blocks(tokens: int) -> tuple[int, ...]:
+        """Ids of all whole blocks: the shared prompt's, then the session's own."""
+        count = min(tokens // model.block_tokens, PREFIX_STEP)
+        shared, own = min(prompt_blocks, count), (model.prompt_count + number) * PREFIX_STEP
+        return (*range(first, first + shared), *range(own, own + count - shared))
 
-    def begun(self, base: Arrival, number: int, generator: np.random.Generator) -> Arrival:
-        """Its first request, with the others to come."""
-        name = f"{self._model.class_name or 'session'}-{number}"
-        begun = base._replace(session_id=name, prefix_blocks=self._blocks(base.input_tokens))
-        self._said_tokens = base.input_tokens + base.output_tokens
-        return begun._replace(turns=self._turns(generator))
-
-    def _turns(self, generator: np.random.Generator) -> Iterator[Turn]:
-        model, sessions = self._model, self._sessions
+    def turns() -> Iterator[Turn]:
+        said = base.input_tokens + base.output_tokens
         count = int(generator.geometric(1.0 / sessions.turns_mean))
-        outputs = _some(model.output, generator)
-        inputs = _some(model.input, generator)
+        outputs, inputs = _some(model.output, generator), _some(model.input, generator)
         for _ in range(count - 1):
-            said = self._said_tokens
             tokens = min(said + next(inputs), model.input.max_tokens)
             if tokens <= said:  # the context is full
                 return
             answer = next(outputs)
-            turn = Turn(generator.exponential(sessions.think_s_mean), tokens, answer, self._blocks(tokens))
-            self._said_tokens = tokens + answer
-            yield turn
+            yield Turn(generator.exponential(sessions.think_s_mean), tokens, answer, blocks(tokens))
+            said = tokens + answer
 
-    def _blocks(self, tokens: int) -> tuple[int, ...]:
-        """Ids of all whole blocks: the shared prompt's, then the session's own."""
-        count = min(tokens // self._model.block_tokens, PREFIX_STEP)
-        shared = min(self._prompt_blocks, count)
-        own = range(self._own, self._own + count - shared)
-        return (*range(self._prompt, self._prompt + shared), *own)
+    name = f"{model.class_name or 'session'}-{number}"
+    return base._replace(session_id=name, prefix_blocks=blocks(base.input_tokens), turns=turns())
 
 
 def _some(lengths: Lengths, generator: np.random.Generator) -> Iterator[int]:
@@ -219,8 +203,3 @@ def _uniforms(generator: np.random.Generator, width: int) -> Iterator[list[float
     while True:
         block: NDArray[np.float64] = generator.random((DRAWN_COUNT, width))
         yield from block.tolist()
-
-
-def merged(*streams: Iterable[Arrival]) -> Iterator[Arrival]:
-    """All streams as one, in order of time; of equal times, the earlier stream's first."""
-    return merge(*streams, key=lambda arrival: arrival.arrival_s)
