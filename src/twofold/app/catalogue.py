@@ -10,16 +10,7 @@ from typing import Any
 
 from twofold.app.fetched import fetched_prices
 from twofold.app.where import select, unmatched
-from twofold.catalog import (
-    Catalog,
-    Cell,
-    Column,
-    Node,
-    Price,
-    Row,
-    did_you_mean,
-    load_catalog,
-)
+from twofold.catalog import Catalog, Cell, Column, Node, Price, Row, did_you_mean, load_catalog
 from twofold.core import InputError, UsageError, errors
 from twofold.report import WIDTH, Shown, table
 
@@ -66,15 +57,15 @@ class CatalogTable(Shown):
     @property
     def lines(self) -> list[str]:
         """The rows on a screen, and what was left out."""
-        numbers = [index for index, column in enumerate(self.columns) if not column.is_text()]
         rows = [[_text(cell) for cell in row] for row in self.rows]
         count = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
+        if not rows and self.hints:
+            return [count, *(line for hint in self.hints for line in wrap(hint, WIDTH))]
         hidden = f"; more with --columns: {', '.join(self.left_out)}" if self.left_out else ""
         names = [column.name for column in self.columns]
+        numbers = [index for index, column in enumerate(self.columns) if not column.is_text()]
         wide = sum(len(name) + 2 for name in names) > WIDTH
         laid_out = _records(names, rows) if wide else table(names, rows, numbers=numbers)
-        if not rows and self.hints:
-            return [f"{count}", *(line for hint in self.hints for line in wrap(hint, WIDTH))]
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
     @property
@@ -117,21 +108,15 @@ def catalog(
         what = f"`{gpu}`: only `partitions` and `kernels` take a GPU"
         raise UsageError(what, hint=f'filter with --where "name ~ {gpu}"')
     if table == "refresh-prices":
-        from twofold.app.catalogue import refresh_prices
-
         return refresh_prices(folder or Path("catalog"), today)
     if table is None:
         return catalog_tables(folder)
-    if table == "kernels":
-        from twofold.app.device_tables import kernels
-
-        if not gpu:
-            raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
-        return kernels(gpu, folder)
+    if table == "kernels" and not gpu:
+        raise UsageError("`kernels` needs a GPU", hint="write `twofold catalog kernels H100-SXM`")
     if gpu:
-        from twofold.app.device_tables import partitions
+        from twofold.app.device_tables import kernels, partitions
 
-        return partitions(gpu, fit)
+        return kernels(gpu, folder) if table == "kernels" else partitions(gpu, fit)
     every = list(columns) == ["all"] or (as_json and not columns)
     return catalog_rows(table, where, catalog_columns(table) if every else columns, folder, today)
 
@@ -164,10 +149,8 @@ def catalog_rows(
     by_name = {column.name: column for column in (*found.columns, *DERIVED.get(name, ()))}
     for column in columns:
         if column not in by_name:
-            listed = f"columns: {', '.join(by_name)}"
-            raise errors.UnknownKeyError(
-                f"`{column}` is not a column", hint=did_you_mean(column, by_name, listed)
-            )
+            hint = did_you_mean(column, by_name, f"columns: {', '.join(by_name)}")
+            raise errors.UnknownKeyError(f"`{column}` is not a column", hint=hint)
     everything = _with_derived(found.rows, name, catalog, today or date.today())
     rows = select(everything, where)
     shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)
@@ -197,19 +180,15 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
             for row, price in zip(rows, catalog.prices(), strict=True)
         ]
     if name == "nodes":
-        devices = [
-            (node.accelerator_count, catalog.accelerator(node.accelerator)) for node in catalog.rows(Node)
-        ]
         links = {part["name"]: part["link_name"] for part in catalog.table("accelerators").rows}
-        return [
-            {
-                **row,
-                "fp16_tflops": count * device.fp16_flops_per_s / 1e12 if device.fp16_flops_per_s else None,
-                "link_gb_s": device.scaleup_bytes_per_s / 1e9,
-                "link_name": links[device.name],
-            }
-            for row, (count, device) in zip(rows, devices, strict=True)
-        ]
+        derived: list[Row] = []
+        for row, node in zip(rows, catalog.rows(Node), strict=True):
+            device = catalog.accelerator(node.accelerator)
+            peak = device.fp16_flops_per_s and node.accelerator_count * device.fp16_flops_per_s / 1e12
+            link_gb_s = device.scaleup_bytes_per_s / 1e9
+            own = {"fp16_tflops": peak or None, "link_gb_s": link_gb_s, "link_name": links[device.name]}
+            derived.append({**row, **own})
+        return derived
     return rows
 
 
@@ -253,7 +232,7 @@ def _text(cell: Cell) -> str:
 class RefreshedPrices(Shown):
     """The file that was written, its rows, and offers of accelerators that the catalogue does not know."""
 
-    schema = "twofold/catalog/1"
+    schema = SCHEMA
     file: Path
     row_count: int
     left_out: int

@@ -31,8 +31,7 @@ class Checked(Shown):
     def lines(self) -> list[str]:
         """What is planned, in one line, and how much of it is default; a line for each server of yours."""
         runs, services = len(self.spec.training), len(self.spec.services)
-        parts = [_counted(runs, "training run"), _counted(services, "service")]
-        planned = " and ".join(filter(None, parts))
+        planned = " and ".join(filter(None, (_counted(runs, "training run"), _counted(services, "service"))))
         return [
             f"{self.spec.name}: {planned}; {len(self.defaults)} values are defaults",
             *(line for verdict in self.nodes for line in _verdict_lines(verdict)),
@@ -56,29 +55,19 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
     and the file of quotes, with `today` their days too, and the mandates that the spec's papers cite.
     """
     loaded = load(spec)
-    nodes = own_nodes(loaded.catalog)
-    quotes = _quotes_count(loaded.spec, loaded.catalog, today)
-    return Checked(
-        loaded.spec, defaults_used(loaded.spec), nodes, quotes, _cited(loaded.spec, loaded.catalog)
-    )
+    read, catalog = loaded.spec, loaded.catalog
+    nodes = own_nodes(catalog)
+    quotes_count: int | None = None
+    notes: tuple[str, ...] = ()
+    if read.supply.quotes is not None:
+        from twofold.portfolio import read_quotes
 
+        quotes_count = len(read_quotes(read.supply.quotes, catalog, today))
+    if read.compliance is not None and read.compliance.cites:
+        from twofold.building import cited_notes, register_of
 
-def _quotes_count(spec: Spec, catalog: Catalog, today: date | None) -> int | None:
-    """How many quotes the spec's file has. Raises CatalogError or InputErrors with what is wrong in it."""
-    if spec.supply.quotes is None:
-        return None
-    from twofold.portfolio import read_quotes
-
-    return len(read_quotes(spec.supply.quotes, catalog, today))
-
-
-def _cited(spec: Spec, catalog: Catalog) -> tuple[str, ...]:
-    """Which of the mandates that are cited no longer hold."""
-    if spec.compliance is None or not spec.compliance.cites:
-        return ()
-    from twofold.building import cited_notes, register_of
-
-    return cited_notes(register_of(catalog, None), spec.compliance.cites)
+        notes = cited_notes(register_of(catalog, None), read.compliance.cites)
+    return Checked(read, defaults_used(read), nodes, quotes_count, notes)
 
 
 def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":

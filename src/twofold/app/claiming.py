@@ -91,9 +91,8 @@ def claims(
 
     if verdict and verdict not in list(Verdict):
         raise UnknownNameError(f"`{verdict}` is not a verdict", hint=did_you_mean(verdict, list(Verdict), ""))
-    judged = [
-        each for each in judge_all(chosen, _world(catalog), tell) if not verdict or each.verdict == verdict
-    ]
+    judged = judge_all(chosen, _world(catalog), tell)
+    judged = [each for each in judged if not verdict or each.verdict == verdict]
     return Claims(tuple(judged), tuple(claims_lines(judged, cases)))
 
 
@@ -142,9 +141,7 @@ def _chosen(only: Sequence[str], topic: str) -> "list[Claim]":
             raise UnknownNameError(f"`{name}` is not a claim", hint=hint)
     topics = sorted({claim.topic for claim in known.values()})
     if topic and topic not in topics:
-        raise UnknownNameError(
-            f"`{topic}` is not a topic of claims",
-            hint=did_you_mean(topic, topics, "topics: " + ", ".join(topics)),
-        )
+        hint = did_you_mean(topic, topics, f"topics: {', '.join(topics)}")
+        raise UnknownNameError(f"`{topic}` is not a topic of claims", hint=hint)
     named = [known[name.upper()] for name in only] if only else list(known.values())
     return [claim for claim in named if not topic or claim.topic == topic]

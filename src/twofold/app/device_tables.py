@@ -55,7 +55,7 @@ class Profiles(Shown):
             f"{self.accelerator}: {len(self.profiles)} profiles, {len(self.cuts)} full cuts",
             *table(columns, rows, numbers=(1, 4)),
             *field("cuts", *([*cuts, "…"] if len(self.cuts) > SHOWN_CUTS else cuts)),
-            *(field("fits", *placed) if placed else []),
+            *field("fits", *placed),
         ]
 
 
@@ -80,9 +80,8 @@ def _requested(request: str) -> list[str]:
     for item in re.split(r"\s+\+\s+|,", request):
         match = _ITEM.fullmatch(item)
         if not match:
-            raise ValueRefusedError(
-                f"`{item}` is not a profile", hint="write for example `3x 1g.10gb + 4g.40gb`"
-            )
+            hint = "write for example `3x 1g.10gb + 4g.40gb`"
+            raise ValueRefusedError(f"`{item}` is not a profile", hint=hint)
         names += [match[2]] * int(match[1] or 1)
     if len(names) > MOST_PARTITIONS:
         raise ValueRefusedError(f"{len(names)} partitions are more than any device holds")
@@ -104,11 +103,10 @@ class Kernels(Shown):
         cells = {(k.operation, k.format, k.engine): _cell(k) for k in self.kernels}
         works = list(dict.fromkeys((k.operation, k.format) for k in self.kernels))
         rows = [(*work, *(cells[*work, name] for name in names)) for work in works]
-        meaning = ["fallback: time over that of a native 16-bit kernel, f", "–: no kernel"]
         return [
             f"{self.accelerator}: kernels by engine",
             *table(("operation", "format", *names), rows),
-            *field("", *meaning),
+            *field("", "fallback: time over that of a native 16-bit kernel, f", "–: no kernel"),
         ]
 
 
@@ -116,7 +114,6 @@ def kernels(accelerator: str, folder: Path | None = None) -> Kernels:
     """Every operation and number format on a device, engine by engine. Raises InputError for its name."""
     constants = load_constants()
     part = device(load_catalog(folder).accelerator(accelerator), constants)
-
     return Kernels(part.name, kernel_support(part, constants))
 
 

@@ -1,5 +1,6 @@
 """`estimate`: one question in words becomes typed data, is answered, and shows itself."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,32 +73,29 @@ def estimate_train(
 
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
     """
-    machines, catalog, constants = _tables(on)
+    asked = _asked(on)
     sequence_tokens = int(parse_quantity(sequence, Dimension.TOKENS))
     stated = sizes_in(layout)
-    if recompute:
-        stated["recompute"] = int(RECOMPUTE[recompute])
-    if zero is not None:
-        stated["zero_stage"] = zero
-    job = TrainingJob(
-        model=model_in(model, catalog),
-        kind=kind,
-        sequence_tokens=sequence_tokens,
-        global_batch_sequences=sequences_in(batch, sequence_tokens),
-        precision=precision,
-        framework=catalog.framework(framework),
-        lora_rank=lora_rank if kind == "lora" else 0,
-    )
+    stated |= {"recompute": int(RECOMPUTE[recompute])} if recompute else {}
+    stated |= {"zero_stage": zero} if zero is not None else {}
     question = TrainingQuestion(
-        job=job,
-        machines=_given(machines, catalog, constants),
+        job=TrainingJob(
+            model=model_in(model, asked.catalog),
+            kind=kind,
+            sequence_tokens=sequence_tokens,
+            global_batch_sequences=sequences_in(batch, sequence_tokens),
+            precision=precision,
+            framework=asked.catalog.framework(framework),
+            lora_rank=lora_rank if kind == "lora" else 0,
+        ),
+        machines=asked.given,
         stated=stated,
-        tokens=_positive(parse_quantity(tokens, Dimension.TOKENS, "Gtok"), tokens) if tokens else None,
-        write_within_s=_positive(parse_quantity(write_within, Dimension.TIME), write_within),
+        tokens=_amount(tokens, Dimension.TOKENS, "Gtok") if tokens else None,
+        write_within_s=_amount(write_within, Dimension.TIME),
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )
-    answer = estimate_training(question, constants)
+    answer = estimate_training(question, asked.constants)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
@@ -116,13 +114,7 @@ def search_layouts(
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
     """
     return estimate_train(
-        model,
-        on,
-        batch=batch,
-        sequence=sequence,
-        precision=precision,
-        framework=framework,
-        layouts=count,
+        model, on, batch=batch, sequence=sequence, precision=precision, framework=framework, layouts=count
     )
 
 
@@ -155,18 +147,18 @@ def estimate_serve(
     Raises InputError for words that cannot be read, InfeasibleError when the model does not fit or the rate
     saturates it.
     """
-    machines, catalog, constants = _tables(on)
+    asked = _asked(on)
     name, _, version = engine.replace("==", " ").partition(" ")
-    engine_name = engine_called(name, catalog)
-    shape = model_in(model, catalog)
+    engine_name = engine_called(name, asked.catalog)
+    shape = model_in(model, asked.catalog)
     sizes = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     question = ServingQuestion(
         model=shape,
-        machines=_given(machines, catalog, constants),
+        machines=asked.given,
         input_tokens=_length(input_tokens),
         output_tokens=_length(output_tokens),
         concurrency=concurrency,
-        rate_per_s=_positive(parse_quantity(rate, Dimension.RATE), rate) if rate else None,
+        rate_per_s=_amount(rate, Dimension.RATE) if rate else None,
         weights_format=weights or published_format(shape),
         kv_format=kv,
         engine_name=engine_name,
@@ -175,17 +167,15 @@ def estimate_serve(
         chunk_tokens=chunk,
         max_batch=max_batch,
         cache=CacheOptions(
-            shared_prefix_fraction=_share(prefix) if prefix else 0.0,
+            shared_prefix_fraction=_prefix_fraction(prefix) if prefix else 0.0,
             offload_bytes=parse_quantity(offload, Dimension.BYTES) if offload else 0.0,
         ),
         load_bytes_per_s=(
-            _positive(parse_quantity(load_rate, Dimension.BANDWIDTH), load_rate)
-            if load_rate
-            else read_rate_bytes_per_s(catalog)
+            _amount(load_rate, Dimension.BANDWIDTH) if load_rate else read_rate_bytes_per_s(asked.catalog)
         ),
     )
-    asked = ServingTables(frozenset(tables), counts_in(replicas))
-    answer = estimate_serving(question, constants, asked)
+    wanted = ServingTables(frozenset(tables), counts_in(replicas))
+    answer = estimate_serving(question, asked.constants, wanted)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
@@ -198,15 +188,10 @@ def estimate_collective_of(
     operation: str, on: Machines | str, *, size: str, ranks: int | None = None, jitter: str = ""
 ) -> ShownData[CollectiveEstimate]:
     """Seconds of one collective among consecutive accelerators, idle and with jitter."""
-    machines, catalog, constants = _tables(on)
-    answer = estimate_collective(
-        operation,
-        _positive(parse_quantity(size, Dimension.BYTES), size),
-        _given(machines, catalog, constants),
-        constants,
-        ranks,
-        parse_quantity(jitter, Dimension.FRACTION) if jitter else None,
-    )
+    asked = _asked(on)
+    size_bytes = _amount(size, Dimension.BYTES)
+    machines, spread = asked.given, parse_quantity(jitter, Dimension.FRACTION) if jitter else None
+    answer = estimate_collective(operation, size_bytes, machines, asked.constants, ranks, spread)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
@@ -214,23 +199,22 @@ def estimate_compute_of(
     on: Machines | str, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
 ) -> ShownData[ComputeEstimate]:
     """FLOPs of a fleet in a time at a utilisation, and the price at which a spend pays for it."""
-    machines, catalog, constants = _tables(on)
+    asked = _asked(on)
     answer = estimate_compute(
-        _given(machines, catalog, constants),
-        _positive(parse_quantity(duration, Dimension.TIME, "d"), duration),
+        asked.given,
+        _amount(duration, Dimension.TIME, "d"),
         _utilisation(mfu),
         parse_quantity(spend, Dimension.MONEY, "M$") if spend else None,
-        model_in(model, catalog) if model else None,
+        model_in(model, asked.catalog) if model else None,
     )
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> ShownData[RooflineEstimate]:
     """Where training, prefill and decode of a model lie under a device's roofline."""
-    machines, catalog, constants = _tables(on)
-    shape = model_in(model, catalog)
-    weights = weights or published_format(shape)
-    answer = estimate_roofline(shape, _given(machines, catalog, constants), weights)
+    asked = _asked(on)
+    shape = model_in(model, asked.catalog)
+    answer = estimate_roofline(shape, asked.given, weights or published_format(shape))
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
@@ -245,68 +229,68 @@ class estimate:  # in lower case: `twofold.estimate.train(…)` reads as the com
     Machines = Machines
 
 
-def _tables(on: Machines | str) -> tuple[Machines, Catalog, Constants]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Machines in words with the tables that they are looked up in."""
+
+    machines: Machines
+    catalog: Catalog
+    constants: Constants
+
+    @property
+    def given(self) -> Given:
+        machines = self.machines
+        if machines.oversubscription < 1:
+            what = f"an oversubscription of {machines.oversubscription:g} is below 1"
+            raise ValueRefusedError(what, hint="write 4 for 4:1")
+        words: dict[str, Any] = {}
+        if machines.nic:
+            words["nic_bytes_per_s"] = _amount(machines.nic, Dimension.BANDWIDTH, "Gb/s")
+        if machines.price:
+            words["price_usd_per_h"] = parse_quantity(machines.price, Dimension.MONEY_PER_HOUR)
+        if machines.virtual_overhead:
+            words["virtual_overhead_fraction"] = parse_quantity(machines.virtual_overhead, Dimension.FRACTION)
+        scale = {name: _factor(name, text) for name, text in pairs_in(machines.scale)}
+        variation = Variation(scale, machines.oversubscription, machines.fabric, **words)
+        return given(machines.on, self.catalog, self.constants, variation)
+
+
+def _asked(on: Machines | str) -> _Asked:
     """Machines in words alone are those of the catalogue, with a device measured in this folder."""
     machines = Machines(on) if isinstance(on, str) else on
     device = machines.device or device_folder(Path.cwd())
     constants = local_tables(device, calibration_file(Path.cwd())).constants
-    return machines, load_catalog(device, machines.catalog), constants
-
-
-def _given(machines: Machines, catalog: Catalog, constants: Constants) -> Given:
-    words: dict[str, Any] = {}
-    if machines.oversubscription < 1:
-        raise ValueRefusedError(
-            f"an oversubscription of {machines.oversubscription:g} is below 1", hint="write 4 for 4:1"
-        )
-    if machines.nic:
-        words["nic_bytes_per_s"] = _positive(
-            parse_quantity(machines.nic, Dimension.BANDWIDTH, "Gb/s"), machines.nic
-        )
-    if machines.price:
-        words["price_usd_per_h"] = parse_quantity(machines.price, Dimension.MONEY_PER_HOUR)
-    if machines.virtual_overhead:
-        words["virtual_overhead_fraction"] = parse_quantity(machines.virtual_overhead, Dimension.FRACTION)
-    scale = {name: _factor(name, text) for name, text in pairs_in(machines.scale)}
-    variation = Variation(
-        scale=scale, oversubscription_ratio=machines.oversubscription, fabric=machines.fabric, **words
-    )
-    return given(machines.on, catalog, constants, variation)
+    return _Asked(machines, load_catalog(device, machines.catalog), constants)
 
 
 def _factor(name: str, text: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = 0.0
-    if not 1e-3 <= factor <= 1e3:
-        raise ValueRefusedError(f"`{name}={text}` scales by no sensible factor", hint=f"write `{name}=0.5`")
-    return factor
+    with suppress(ValueError):
+        if 1e-3 <= (factor := float(text)) <= 1e3:
+            return factor
+    raise ValueRefusedError(f"`{name}={text}` scales by no sensible factor", hint=f"write `{name}=0.5`")
 
 
 def _length(text: str) -> float:
     """Tokens of a request. A bare number is one: nothing else is counted here."""
-    return (
-        float(text)
-        if text.isdigit() and int(text)
-        else _positive(parse_quantity(text, Dimension.TOKENS), text)
-    )
+    return float(text) if text.isdigit() and int(text) else _amount(text, Dimension.TOKENS)
 
 
-def _positive(value: float, text: str) -> float:
+def _amount(text: str, dimension: Dimension, suggest: str = "") -> float:
+    """What is more than nothing."""
+    value = parse_quantity(text, dimension, suggest)
     if value <= 0:
         raise ValueRefusedError(f"`{text}` is zero", hint="write more than zero")
     return value
 
 
 def _utilisation(text: str) -> float:
-    share = _positive(parse_quantity(text, Dimension.FRACTION), text)
+    share = _amount(text, Dimension.FRACTION)
     if share > 1:
         raise ValueRefusedError(f"an MFU of `{text}` is more than the peak", hint="write `40 %`")
     return share
 
 
-def _share(text: str) -> float:
+def _prefix_fraction(text: str) -> float:
     share = parse_quantity(text, Dimension.FRACTION)
     if share >= 1:
         raise ValueRefusedError(f"`{text}` leaves nothing to compute", hint="write less than 100 %")

@@ -3,24 +3,17 @@
 import csv
 import io
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import date
 from typing import Any
 
 from twofold.catalog import Catalog
 from twofold.core import InputError, UnknownNameError, UsageError
 
-COLUMNS = [
-    "provider",
-    "instance",
-    "accelerator",
-    "accelerator_count",
-    "region",
-    "term",
-    "usd_per_h",
-    "usd_per_accelerator_h",
-    "date",
-    "date_precision",
-]
+COLUMNS = (
+    *("provider", "instance", "accelerator", "accelerator_count", "region", "term"),  # which offer it is
+    *("usd_per_h", "usd_per_accelerator_h", "date", "date_precision"),
+)
 EXTRA_HINT = "install the extra: pip install 'twofold[fetch]'; the shipped prices stay in use"
 NETWORK_HINT = "the shipped prices stay in use; `twofold catalog prices` shows how old they are"
 
@@ -67,9 +60,6 @@ def _row(item: Any, catalog: Catalog, today: date) -> list[object] | None:
 def _accelerator(name: str, memory_gb: float, catalog: Catalog) -> str | None:
     """The catalogue's accelerator of that name and, where several have it, of that memory."""
     for spelled in (name, f"{name}-SXM4-{memory_gb:.0f}GB", f"{name}-{memory_gb:.0f}GB", f"{name}-SXM"):
-        try:
-            found = catalog.accelerator(spelled)
-        except UnknownNameError:
-            continue
-        return found.name
+        with suppress(UnknownNameError):
+            return catalog.accelerator(spelled).name
     return None

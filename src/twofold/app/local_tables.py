@@ -26,30 +26,25 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
 
     Raises FileError or AlteredError where a file is there that is not whole.
     """
-    tables = _of_device(device, today) if device else LocalTables(load_constants())
+    tables = LocalTables(load_constants())
+    if device:
+        from twofold.device import notes_about, read_device
+
+        record, text = read_device(device)
+        constants = load_constants().with_rows(Constants.parse(text).rows)
+        tables = LocalTables(constants, record.summary, record.digest, notes_about(record, today))
     if calibration is None:
         return tables
     found = Calibration.read(calibration)
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
+    rows = "1 row" if found.rows == 1 else f"{found.rows} rows"
+    calibrated = f"{rows} of {found.measurements}, calibrated {found.calibrated_on}"
     return LocalTables(
         tables.constants.with_rows(calibration_rows(found, path)),
-        " · ".join(filter(None, (tables.summary, _calibrated(found)))),
+        " · ".join(filter(None, (tables.summary, calibrated))),
         " ".join(filter(None, (tables.digest, found.digest))),
         (*tables.notes, *_notes(found, path, today)),
     )
-
-
-def _of_device(folder: Path, today: date | None) -> LocalTables:
-    from twofold.device import notes_about, read_device
-
-    record, text = read_device(folder)
-    constants = load_constants().with_rows(Constants.parse(text).rows)
-    return LocalTables(constants, record.summary, record.digest, notes_about(record, today))
-
-
-def _calibrated(calibration: Calibration) -> str:
-    rows = "1 row" if calibration.rows == 1 else f"{calibration.rows} rows"
-    return f"{rows} of {calibration.measurements}, calibrated {calibration.calibrated_on}"
 
 
 def _notes(calibration: Calibration, path: Path, today: date | None) -> tuple[str, ...]:
@@ -59,7 +54,7 @@ def _notes(calibration: Calibration, path: Path, today: date | None) -> tuple[st
     if calibration.constants_digest != load_constants().digest:
         was, now = calibration.constants_version, load_constants().version
         notes.append(f"`{path}` multiplies constants {was}, these are {now}: {again} fits it to them")
-    if today and (today - calibration.calibrated_on).days > GOOD_FOR_DAYS:
-        age_days = (today - calibration.calibrated_on).days
+    age_days = (today - calibration.calibrated_on).days if today else 0
+    if age_days > GOOD_FOR_DAYS:
         notes.append(f"`{path}` is {age_days} days old: newer rows and {again} make it true again")
     return tuple(notes)

@@ -1,7 +1,7 @@
 """The page of the loop: each figure that was measured, beside what the plan had said of it."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from twofold.device import DeviceRecord
 from twofold.report import Shown, loop_lines
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
+# The measured part that a planned one is in; launches, head and jitter pass in compute.
+MEASURED_IN = dict.fromkeys(("TP", "CP", "EP", "PP", "DP", "bubble"), "communication")
+MEASURED_IN |= {"optimiser": "optimiser", "data": "data"}
 WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
 
 
@@ -66,28 +69,23 @@ def training_rows(plan: Plan, run: loop.TrainingMeasured) -> tuple[loop.Row, ...
     tokens, compute_s = run.tokens_per_step, measured.forward_s + measured.backward_s
     size_bytes = planned.run.checkpoints.size_bytes
     rate = Estimate(tokens / step.value, tokens / step.high, tokens / step.low, "tok/s", step.source)
-    return (
-        _row("training", "step", "s", step, run.step_s_p50),
-        _row("training", "· compute", "s", parts.get("compute"), compute_s),
-        _row("training", "· communication", "s", parts.get("communication"), measured.communication_s),
-        _row("training", "· optimiser", "s", parts.get("optimiser"), measured.optimiser_s),
-        _row("training", "· waiting for data", "s", parts.get("data"), measured.data_s),
-        _row("training", "· saving", "s", None, measured.checkpoint_s),
-        _row("training", "· the rest", "s", None, measured.other_s),
-        _row("training", "rate", "tok/s", rate, tokens / run.step_s_p50),
-        _row("training", "memory of a rank", "memory B", planned.memory_bytes, float(run.peak_memory_bytes)),
-        _row(
-            "training",
-            "checkpoint size",
-            "B",
-            exact(size_bytes, "B", step.source) if size_bytes is not None else None,
-            float(run.checkpoint_bytes),
-        ),
-        _row("training", "checkpoint written in", "s", None, run.checkpoint_write_s),
-        _row(
-            "training", "kill → next step", "s", None, run.recovery.kill_to_step_s if run.recovery else None
-        ),
-    )
+    size = exact(size_bytes, "B", step.source) if size_bytes is not None else None
+    recovered_s = run.recovery.kill_to_step_s if run.recovery else None
+    rows: list[tuple[str, str, Estimate | None, float | None]] = [
+        ("step", "s", step, run.step_s_p50),
+        ("· compute", "s", parts.get("compute"), compute_s),
+        ("· communication", "s", parts.get("communication"), measured.communication_s),
+        ("· optimiser", "s", parts.get("optimiser"), measured.optimiser_s),
+        ("· waiting for data", "s", parts.get("data"), measured.data_s),
+        ("· saving", "s", None, measured.checkpoint_s),
+        ("· the rest", "s", None, measured.other_s),
+        ("rate", "tok/s", rate, tokens / run.step_s_p50),
+        ("memory of a rank", "memory B", planned.memory_bytes, float(run.peak_memory_bytes)),
+        ("checkpoint size", "B", size, float(run.checkpoint_bytes)),
+        ("checkpoint written in", "s", None, run.checkpoint_write_s),
+        ("kill → next step", "s", None, recovered_s),
+    ]
+    return tuple(_row("training", *row) for row in rows)
 
 
 def serving_rows(
@@ -158,19 +156,10 @@ def _grouped(parts: Iterable[Part]) -> dict[str, Estimate]:
     """Planned parts summed under the names of the measured ones; bounds add, as for one common cause."""
     groups: dict[str, list[Estimate]] = {}
     for part in parts:
-        groups.setdefault(_group(part.name), []).append(part.value)
-    return {name: _sum(values) for name, values in groups.items()}
-
-
-def _group(name: str) -> str:
-    """A planned part by the measured part that it is in: launches, head and jitter pass in compute."""
-    if name in ("TP", "CP", "EP", "PP", "DP", "bubble"):
-        return "communication"
-    return name if name in ("optimiser", "data") else "compute"
-
-
-def _sum(values: Sequence[Estimate]) -> Estimate:
-    low, middle, high = (sum(getattr(each, name) for each in values) for name in ("low", "value", "high"))
-    return Estimate(
-        middle, low, high, values[0].unit, max((each.source for each in values), key=WEAKEST_LAST.index)
-    )
+        groups.setdefault(MEASURED_IN.get(part.name, "compute"), []).append(part.value)
+    sums = {}
+    for name, values in groups.items():
+        low, middle, high = (sum(getattr(each, end) for each in values) for end in ("low", "value", "high"))
+        weakest = max((each.source for each in values), key=WEAKEST_LAST.index)
+        sums[name] = Estimate(middle, low, high, values[0].unit, weakest)
+    return sums

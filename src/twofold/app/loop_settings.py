@@ -52,11 +52,11 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
     rank_count = _count_here(run, f"training `{run.name}`")
     if run.steps is None:
         raise ValueRefusedError(f"training `{run.name}` gives no `steps`", hint="write `steps: 110`")
-    if run.global_batch_sequences % rank_count:
-        raise ValueRefusedError(
-            f"a batch of {run.global_batch_sequences} sequences does not divide by {rank_count} ranks",
-            hint=f"write `global_batch: {rank_count * max(1, run.global_batch_sequences // rank_count)} seq`",
-        )
+    batch = run.global_batch_sequences
+    if batch % rank_count:
+        what = f"a batch of {batch} sequences does not divide by {rank_count} ranks"
+        hint = f"write `global_batch: {rank_count * max(1, batch // rank_count)} seq`"
+        raise ValueRefusedError(what, hint=hint)
     every = max(1, run.steps // CHECKPOINTS_PER_RUN)
     kill = int(run.steps * KILL_AFTER_FRACTION)
     is_killed = rank_count > KILLED_RANK and kill > every
@@ -67,7 +67,7 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
         rank_count=rank_count,
         steps=run.steps,
         sequence_tokens=int(run.sequence_tokens),
-        global_batch_sequences=run.global_batch_sequences,
+        global_batch_sequences=batch,
         precision=run.precision,
         checkpoint_every_steps=every,
         seed=SEED,
@@ -84,16 +84,13 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
     traffic = latency_class.traffic
     if traffic.rate_per_s is None:
         raise ValueRefusedError(f"class `{class_name}` gives no `rate`", hint="write `rate: 1 /s`")
-    weights = service.quantisation[0]
+    weights, cache = service.quantisation[0], service.kv_quantisation[0]
     if weights not in DTYPES:
-        raise ValueRefusedError(
-            f"`quantisation: {weights}` cannot be served here", hint=f"write one of {', '.join(DTYPES)}"
-        )
-    if service.kv_quantisation[0] != weights:
-        raise ValueRefusedError(
-            f"the cache is kept in `{weights}` here, not in `{service.kv_quantisation[0]}`",
-            hint=f"write `kv_quantisation: {weights}`",
-        )
+        hint = f"write one of {', '.join(DTYPES)}"
+        raise ValueRefusedError(f"`quantisation: {weights}` cannot be served here", hint=hint)
+    if cache != weights:
+        what = f"the cache is kept in `{weights}` here, not in `{cache}`"
+        raise ValueRefusedError(what, hint=f"write `kv_quantisation: {weights}`")
     _need_room(traffic, Path(service.model.config))
     return ServeSettings(
         name=service.name,
@@ -113,18 +110,15 @@ def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
     """What is planned must be what is run, or the page compares two things."""
     whose = f"service `{service.name}`"
     if _count_here(service, whose) != 1:
-        raise ValueRefusedError(
-            f"{whose}: a replica has one share of this machine", hint=f"write `on: 1x{MACHINE}`"
-        )
-    if service.model.config is None or service.model.config != run.model.config:
-        raise ValueRefusedError(
-            f"{whose} is of another model than training `{run.name}`",
-            hint="give the `model:` once, above both halves",
-        )
-    if service.engine != ENGINE:
-        raise ValueRefusedError(
-            f"{whose}: `{service.engine}` cannot serve here", hint=f"write `engine: {ENGINE}`"
-        )
+        what, hint = f"{whose}: a replica has one share of this machine", f"write `on: 1x{MACHINE}`"
+    elif service.model.config is None or service.model.config != run.model.config:
+        what = f"{whose} is of another model than training `{run.name}`"
+        hint = "give the `model:` once, above both halves"
+    elif service.engine != ENGINE:
+        what, hint = f"{whose}: `{service.engine}` cannot serve here", f"write `engine: {ENGINE}`"
+    else:
+        return
+    raise ValueRefusedError(what, hint=hint)
 
 
 def _need_room(traffic: Traffic, config: Path) -> None:
@@ -132,9 +126,8 @@ def _need_room(traffic: Traffic, config: Path) -> None:
     try:
         longest = int(json.loads(config.read_text("utf-8"))["max_position_embeddings"])
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FileError(
-            f"`{config}` has no `max_position_embeddings`", hint="give a model's config.json"
-        ) from error
+        what = f"`{config}` has no `max_position_embeddings`"
+        raise FileError(what, hint="give a model's config.json") from error
     needed = int(traffic.input.mean_tokens) + int(traffic.output.mean_tokens)
     holds = min(longest, KV_BLOCK_COUNT * BLOCK_TOKENS)
     if needed > holds:

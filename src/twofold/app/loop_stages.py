@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from twofold.answer import ServingEstimate
@@ -71,10 +72,8 @@ def measure_machine(request: LoopRequest) -> DeviceRecord:
     if record and fresh and record.rank_count == rank_count:
         return record
     request.progress("measure this machine")
-    measured = measure_device(
-        beside, rank_count, date.today(), lambda text: request.progress(f"measure: {text}")
-    )
-    return measured.record
+    progress = request.progress
+    return measure_device(beside, rank_count, date.today(), lambda text: progress(f"measure: {text}")).record
 
 
 def plan_for_it(request: LoopRequest) -> ShownPlan:
@@ -88,15 +87,10 @@ def plan_for_it(request: LoopRequest) -> ShownPlan:
 
 def train(request: LoopRequest, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
-    job = replace(request.training, zero_stage=planned_zero_stage(planned))
+    layout = planned.training[0].layout  # how it shards; the trainer knows no other way to split a model
+    job = replace(request.training, zero_stage=layout.zero_stage if layout else 3)
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
     return record, published_artefact(job, request.state)
-
-
-def planned_zero_stage(planned: ShownPlan) -> int:
-    """How the planned layout shards; the trainer knows no other way to split a model than this."""
-    layout = planned.training[0].layout
-    return layout.zero_stage if layout else 3
 
 
 def other_layout(planned: ShownPlan) -> str:
@@ -132,30 +126,19 @@ def service_settings(request: LoopRequest, planned: ShownPlan, artefact: Path) -
     )
 
 
-def engine_settings(serving: ServeSettings, artefact: Path) -> EngineSettings:
+def engine_settings(told: ServeSettings, artefact: Path) -> EngineSettings:
     """One replica."""
-    return EngineSettings(
-        artefact, serving.weights_format, serving.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS
-    )
+    return EngineSettings(artefact, told.weights_format, told.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS)
 
 
 def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> loop.ServingMeasured:
     """Closed loops, then an open one at the rate that the class plans for."""
     wanted, loads = request.serving, []
     prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
+    closed = partial(closed_loop, service.url, prompts, duration_s=wanted.load_s, seed=SEED)
     for clients in wanted.closed_loads:
         request.progress(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
-        loads.append(
-            closed_loop(
-                service.url,
-                prompts,
-                concurrency=clients,
-                duration_s=wanted.load_s,
-                max_tokens=wanted.output_tokens,
-                seed=SEED,
-                warmup_count=clients,
-            )
-        )
+        loads.append(closed(concurrency=clients, max_tokens=wanted.output_tokens, warmup_count=clients))
     request.progress(f"load: {wanted.rate_per_s:.2g} requests/s at random")
     loads.append(
         open_loop(

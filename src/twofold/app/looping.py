@@ -67,10 +67,8 @@ class Stopped(Shown):
     @property
     def lines(self) -> list[str]:
         """In one line."""
-        count = self.stopped_processes
-        state = (
-            "no state there" if not self.found else "state removed" if self.state_removed else "state kept"
-        )
+        count, kept = self.stopped_processes, "state removed" if self.state_removed else "state kept"
+        state = kept if self.found else "no state there"
         return [f"{count} process{'es' if count != 1 else ''} stopped; {state}"]
 
     @property
@@ -97,38 +95,29 @@ def up(
     training, serving = train_settings(spec, state), serve_settings(spec, load_s)
     request = LoopRequest(path, state, training, serving, port, tell)
     require_extra("train", "live")
-    if "@" in str(request.state):
-        raise ValueRefusedError(
-            f"the engine reads the `@` in `{request.state}` as the start of a revision",
-            hint="move the spec into a folder without `@`",
-        )
-    with alone(request.state), _on_the_processor():
-        need_gateway_port(port, request.state)  # now, not after minutes; what serves already is left alone
-        return _loop(request)
+    if "@" in str(state):
+        what = f"the engine reads the `@` in `{state}` as the start of a revision"
+        raise ValueRefusedError(what, hint="move the spec into a folder without `@`")
+    with alone(state), _on_the_processor():
+        need_gateway_port(port, state)  # now, not after minutes; what serves already is left alone
+        with stopping(state):
+            stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
+            if not running(state):
+                import psutil
+
+                free_bytes = int(psutil.virtual_memory().available)
+                need_memory(max(training.rank_count, serving.replica_count), free_bytes)
+            device = measure_machine(request)
+            plan = plan_for_it(request)
+            run, artefact = train(request, plan)
+            service = serve(request, plan, artefact)
+            measured = put_under_load(request, service, artefact)
+            return page_of(request, plan, device, run, measured)
 
 
 def up_page(spec: Path, port: int, load_for: str, tell: OnProgress) -> LoopShown:
     """The same, as a page that shows itself."""
     return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
-
-
-def _loop(request: LoopRequest) -> loop.LoopPage:
-    """Every stage in its order."""
-    with stopping(request.state):
-        stop_all(
-            request.state, "train-"
-        )  # left over by an `up` that was killed: it would disturb the measuring
-        if not running(request.state):
-            import psutil
-
-            free_bytes = int(psutil.virtual_memory().available)
-            need_memory(max(request.training.rank_count, request.serving.replica_count), free_bytes)
-        device = measure_machine(request)
-        plan = plan_for_it(request)
-        run, artefact = train(request, plan)
-        service = serve(request, plan, artefact)
-        measured = put_under_load(request, service, artefact)
-        return page_of(request, plan, device, run, measured)
 
 
 def down(source: Path, *, keep: bool = False) -> int:
@@ -139,7 +128,14 @@ def down(source: Path, *, keep: bool = False) -> int:
     """
     require_extra("live")
     if not source.exists():
-        return _end_orphans(source)
+        # What a spec has left running whose folder is gone; a mistyped name must not mean another spec.
+        path = source.resolve()
+        states = [folder / STATE_FOLDER for folder in (path, path.parent)]
+        count = sum(stop_all(state) for state in states if not state.exists())
+        if not count:
+            hint = "name the spec that `up` was given, or its folder"
+            raise FileError(f"`{source}` does not exist", hint=hint)
+        return count
     state = state_of(spec_path(source))
     if not state.is_dir():
         _erase(_removed(state))  # by a `down` that was killed
@@ -157,24 +153,13 @@ def stop(spec: Path, keep: bool) -> Stopped:
     return Stopped(down(spec, keep=keep), there and not keep, there)
 
 
-def _end_orphans(source: Path) -> int:
-    """Stop what a spec has left running whose folder is gone. A mistyped name must not mean another spec."""
-    path = source.resolve()
-    states = [folder / STATE_FOLDER for folder in (path, path.parent)]
-    count = sum(stop_all(state) for state in states if not state.exists())
-    if not count:
-        raise FileError(f"`{source}` does not exist", hint="name the spec that `up` was given, or its folder")
-    return count
-
-
 @contextmanager
 def alone(state: Path) -> Iterator[None]:
     """Holds the state's lock. Raises BusyError when another process does; a dead one holds nothing."""
     state.mkdir(parents=True, exist_ok=True)
     path = state / "lock"
-    busy = errors.BusyError(
-        f"another `twofold` works in `{state}`", hint="wait for it, or stop it with Ctrl-C"
-    )
+    hint = "wait for it, or stop it with Ctrl-C"
+    busy = errors.BusyError(f"another `twofold` works in `{state}`", hint=hint)
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,11 +175,9 @@ def need_memory(process_count: int, free_bytes: int) -> None:
     """Raise MemoryShortError unless every process finds the memory it needs."""
     needed = process_count * NEEDED_BYTES_PER_PROCESS
     if free_bytes < needed:
-        raise MemoryShortError(
-            f"{process_count} processes need {needed / 1e9:.1f} GB of memory;"
-            f" {free_bytes / 1e9:.1f} GB are free",
-            hint="end other programs, or use a machine with more memory",
-        )
+        need, free = f"{needed / 1e9:.1f} GB of memory", f"{free_bytes / 1e9:.1f} GB are free"
+        hint = "end other programs, or use a machine with more memory"
+        raise MemoryShortError(f"{process_count} processes need {need}; {free}", hint=hint)
 
 
 def state_of(source: Path) -> Path:
@@ -266,10 +249,8 @@ def _erase(folder: Path) -> None:
     if not folder.is_dir():
         return
     try:
-        for each in [
-            folder,
-            *(path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()),
-        ]:
+        inside = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+        for each in (folder, *inside):
             each.chmod(0o700)
         shutil.rmtree(folder)
     except OSError as error:

@@ -27,6 +27,7 @@ from twofold.measure import (
     read_data,
     read_rows,
 )
+from twofold.measure import calibrate as fitted
 from twofold.perf import load_constants, load_known
 from twofold.report import Linted, Shown, Validated, calibration_lines
 
@@ -83,10 +84,8 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
             tell(f"read {raw.tell()} of {rows.stat().st_size} bytes")
         if not counts:
             raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
-    stated, assumed = counts.pop("stated", 0), counts.pop("assumed", 0)
-    return Predicted(
-        half, str(out), stated + assumed + counts.total(), stated, assumed, dict(sorted(counts.items()))
-    )
+    count, stated, assumed = counts.total(), counts.pop("stated", 0), counts.pop("assumed", 0)
+    return Predicted(half, str(out), count, stated, assumed, dict(sorted(counts.items())))
 
 
 def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -95,10 +94,8 @@ def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row
     lines = _lines(source, path)
     header = _header(next(lines, []), half, path)
     while chunk := list(islice(lines, CHUNK_ROWS)):
-        given = [
-            {name: cell for name, cell in zip(header, cells, strict=True) if not name.startswith(PREFIX)}
-            for cells in chunk
-        ]
+        rows = [dict(zip(header, cells, strict=True)) for cells in chunk]
+        given = [{name: cell for name, cell in row.items() if not name.startswith(PREFIX)} for row in rows]
         yield given, PREDICT[half](given, catalog, constants, load_known())
 
 
@@ -110,10 +107,9 @@ def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
         for cells in reader:
             width = width or len(cells)
             if len(cells) > width:
+                what = f"{len(cells)} cells under a header of {width}"
                 place = Place(str(path), reader.line_num, 1)
-                raise TableError(
-                    f"{len(cells)} cells under a header of {width}", place=place, hint="quote commas"
-                )
+                raise TableError(what, place=place, hint="quote commas")
             if cells:
                 yield cells + [""] * (width - len(cells))
     except csv.Error as error:
@@ -125,15 +121,14 @@ def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
 
 def _header(names: list[str], half: Half, path: Path) -> list[str]:
     missing = [name for name in NEEDED[half] if name not in names]
+    place = Place(str(path), 1, 1)
     if missing:
-        raise TableError(
-            f"no column {' and no column '.join(f'`{name}`' for name in missing)}",
-            place=Place(str(path), 1, 1),
-            hint=f"a table of {half} runs needs at least {', '.join(NEEDED[half])}",
-        )
+        what = f"no column {' and no column '.join(f'`{name}`' for name in missing)}"
+        hint = f"a table of {half} runs needs at least {', '.join(NEEDED[half])}"
+        raise TableError(what, place=place, hint=hint)
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise TableError(f"two columns are named `{twice[0]}`", place=Place(str(path), 1, 1))
+        raise TableError(f"two columns are named `{twice[0]}`", place=place)
     return names
 
 
@@ -158,10 +153,9 @@ def validate(
         raise ValueRefusedError(f"{what} no committed figures to compare with", hint="leave out `--gate`")
     found = read_data(path, half)
     if gate and found.unkept:
-        raise ValueRefusedError(
-            f"no fit is kept here that missed a source of `{path}`, as the committed figures did",
-            hint="compare in a checkout, whose `fits/blind.csv` holds all of them",
-        )
+        what = f"no fit is kept here that missed a source of `{path}`, as the committed figures did"
+        hint = "compare in a checkout, whose `fits/blind.csv` holds all of them"
+        raise ValueRefusedError(what, hint=hint)
     evidence = gather(found, tell, process_count=process_count)
     return Validated(
         data=found.name,
@@ -182,9 +176,8 @@ def lint_table(path: Path | str, half: str = "") -> Linted:
     _check(half, ())
     rows = read_rows(path)
     found = half_of(rows[0], path, half)
-    findings = lint(
-        "training" if found == "training" else "inference", rows, load_catalog(), load_constants()
-    )
+    kind: Half = "training" if found == "training" else "inference"
+    findings = lint(kind, rows, load_catalog(), load_constants())
     return Linted(str(path), found, len(rows), tuple(findings))
 
 
@@ -220,18 +213,14 @@ class Calibrated(Shown):
     data: Calibration
     path: Path
 
-    def _used(self) -> str:
-        beside = (
-            self.path.name == CALIBRATION_FILE.name and self.path.parent.name == CALIBRATION_FILE.parent.name
-        )
-        return (
-            ": plans beside it use it" if beside else f"; plans read `{CALIBRATION_FILE}` beside their spec"
-        )
-
     @property
     def lines(self) -> tuple[str, ...]:
         """Factors with their ranges, errors before and after, rows refused."""
-        return (*calibration_lines(self.data), "", f"wrote {self.path}{self._used()}")
+        beside = self.path.parts[-2:] == CALIBRATION_FILE.parts
+        used = (
+            ": plans beside it use it" if beside else f"; plans read `{CALIBRATION_FILE}` beside their spec"
+        )
+        return (*calibration_lines(self.data), "", f"wrote {self.path}{used}")
 
     @property
     def as_data(self) -> dict[str, Any]:
@@ -244,9 +233,6 @@ def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | No
 
     Raises TableError where no row can be used, InputError for a table that cannot be read.
     """
-    from twofold.measure import calibrate as fitted
-    from twofold.measure import read_rows
-
     rows = read_rows(measurements)
     calibration = fitted(rows, load_catalog(), load_constants(), measurements.name, today or date.today())
     if out == CALIBRATION_FILE:

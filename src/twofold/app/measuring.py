@@ -28,24 +28,14 @@ class MeasuredDevice(Shown):
         record = self.record
         share = f"1 of {record.rank_count} equal shares" if record.rank_count > 1 else "the whole"
         left, right = f"{record.name}: {share} of {record.identity.words}", f"{record.duration_s:.0f} s"
-        measured = [
-            (
-                each.group,
-                each.name,
-                format_si(each.value, each.unit),
-                f"{format_si(each.low, each.unit)} – {format_si(each.high, each.unit)}",
-            )
-            for each in record.figures
-        ]
-        fitted = [
-            (
-                each.group,
-                str(each.rows),
-                f"{100 * each.median_fraction:.0f} %",
-                f"{100 * each.worst_fraction:.0f} %",
-            )
-            for each in record.fit
-        ]
+        measured = []
+        for each in record.figures:
+            value, low, high = (format_si(part, each.unit) for part in (each.value, each.low, each.high))
+            measured.append((each.group, each.name, value, f"{low} – {high}"))
+        fitted = []
+        for fit in record.fit:
+            median, worst = f"{100 * fit.median_fraction:.0f} %", f"{100 * fit.worst_fraction:.0f} %"
+            fitted.append((fit.group, str(fit.rows), median, worst))
         return (
             *both_ends(left, right),
             f"  {record.software}",

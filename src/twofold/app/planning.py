@@ -123,7 +123,5 @@ def plan_value(source: PlanSource) -> Plan:
     try:
         return from_data(Plan, data, more=True)
     except DataError as error:
-        raise InputError(
-            f"this plan is broken at `{error.path}`",
-            hint="write it again with `twofold plan SPEC --out FILE`",
-        ) from error
+        hint = "write it again with `twofold plan SPEC --out FILE`"
+        raise InputError(f"this plan is broken at `{error.path}`", hint=hint) from error

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
@@ -16,15 +17,15 @@ from twofold.app.planning import plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
 from twofold.catalog import Catalog, Model, load_catalog
 from twofold.contracts.results import Plan, plan_to_json
-from twofold.contracts.spec import ModelReference, Spec, Supply
+from twofold.contracts.spec import ModelReference, Supply
 from twofold.core import UnknownNameError, UsageError, ValueRefusedError
 from twofold.rehearse import RehearsalRuns, RehearsalTables, measured_services
 from twofold.twin.cluster import JobRecord
 from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
 
+OTHER_CONSTANTS = "the plan was made with other constants than these: its figures and the twin's differ"
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
-Record = Callable[[RequestRecord], None]
-JobNote = Callable[[JobRecord], None]
+Row = TypeVar("Row", RequestRecord, JobRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,12 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
     own = ready(source, today)
     plan = own.planned().plan
     rows, notes = measured_services(own.spec.services)
-    models = _models_of(own.spec, own.catalog)
-    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, models, rows)
+    found: dict[str, Model] = {}  # by the names that a plan of this spec uses
+    for service in own.spec.services:
+        references: list[ModelReference] = [service.model, *(each.model for each in service.variants)]
+        models = [model_of(reference, own.catalog) for reference in references if not reference.measured]
+        found |= {model.name: model for model in models}
+    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows)
     return Rehearsable(plan, _digest(plan), made_of, notes)
 
 
@@ -73,34 +78,18 @@ def _of_plan(source: Any) -> Rehearsable:
     beside = Path(source).parent if isinstance(source, (str, Path)) else Path.cwd()
     tables = local_tables(device_folder(beside), calibration_file(beside))
     catalog = load_catalog()
-    notes = []
-    if plan.digests.constants != tables.constants.digest:
-        notes.append("the plan was made with other constants than these: its figures and the twin's differ")
-    made_of = RehearsalTables(catalog, tables.constants, Supply(), _named_in(catalog))
-    return Rehearsable(plan, _digest(plan), made_of, tuple(notes))
+    is_ours = plan.digests.constants == tables.constants.digest
+    made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog))
+    return Rehearsable(plan, _digest(plan), made_of, () if is_ours else (OTHER_CONSTANTS,))
 
 
-def _models_of(spec: Spec, catalog: Catalog) -> Callable[[str], Model]:
-    """Models by the names that a plan of this spec uses."""
-    found: dict[str, Model] = {}
-    for service in spec.services:
-        references: list[ModelReference] = [service.model, *(each.model for each in service.variants)]
-        models = [model_of(reference, catalog) for reference in references if not reference.measured]
-        found |= {model.name: model for model in models}
-    return found.__getitem__
-
-
-def _named_in(catalog: Catalog) -> Callable[[str], Model]:
-    def find(name: str) -> Model:
-        try:
-            return catalog.model(name)
-        except UnknownNameError as error:
-            raise ValueRefusedError(
-                f"the plan's model `{name}` is not in the catalogue, and a plan carries no config.json",
-                hint="rehearse the spec instead: `twofold simulate SPEC`",
-            ) from error
-
-    return find
+def _named(catalog: Catalog, name: str) -> Model:
+    try:
+        return catalog.model(name)
+    except UnknownNameError as error:
+        what = f"the plan's model `{name}` is not in the catalogue, and a plan carries no config.json"
+        hint = "rehearse the spec instead: `twofold simulate SPEC`"
+        raise ValueRefusedError(what, hint=hint) from error
 
 
 def _digest(plan: Plan) -> str:
@@ -119,9 +108,8 @@ def traces_by_class(traces: tuple[str, ...]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for text in traces:
         name, sign, path = text.partition("=")
-        if sign and ("/" in name or Path(text).exists()):  # a path that holds the sign
+        if not sign or "/" in name or Path(text).exists():  # a path, which may hold the sign
             name, path = "", text
-        name, path = (name, path) if sign else ("", text)
         if name in found:
             whose = f"`{name}`" if name else "the first class"
             raise UsageError(f"two traces for {whose}", hint="give each class one trace")
@@ -141,22 +129,8 @@ def scenario_pair(compare: str | None) -> tuple[str, str] | None:
 
 
 @contextmanager
-def request_table(path: Path | None) -> Iterator[Record | None]:
-    """A function that writes a request as it ends; None where no table is wanted."""
-    with _table(path, RequestRecord) as write:
-        yield write
-
-
-@contextmanager
-def job_table(path: Path | None) -> Iterator[JobNote | None]:
-    """A function that writes a job as it ends; None where no table is wanted."""
-    with _table(path, JobRecord) as write:
-        yield write
-
-
-@contextmanager
-def _table(path: Path | None, kind: type) -> Iterator[Callable[..., None] | None]:
-    """What writes a value of a kind as a row."""
+def table_of(kind: type[Row], path: Path | None) -> Iterator[Callable[[Row], None] | None]:
+    """A function that writes a request or a job as it ends; None where no table is wanted."""
     if path is None:
         yield None
         return
@@ -164,7 +138,7 @@ def _table(path: Path | None, kind: type) -> Iterator[Callable[..., None] | None
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(field.name for field in fields(kind))
 
-        def write(value: Any) -> None:
+        def write(value: Row) -> None:
             writer.writerow("" if each is None else each for each in astuple(value))
 
         yield write

@@ -10,10 +10,9 @@ from twofold import __version__
 from twofold.app.simulate_inputs import (
     Rehearsable,
     core_count,
-    job_table,
     rehearsable,
-    request_table,
     scenario_pair,
+    table_of,
     timeline_table,
     traces_by_class,
 )
@@ -32,6 +31,8 @@ from twofold.rehearse import (
     training_rehearsal,
 )
 from twofold.report import Shown, simulation_lines
+from twofold.twin.cluster import JobRecord
+from twofold.twin.serving import RequestRecord
 
 WRITTEN = ("requests", "timeline", "jobs")  # tables of one run
 AS_PLANNED = "as-planned"
@@ -94,22 +95,22 @@ def simulate(
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
     """
-    given = _rehearsable(source, options, today)
-    classes = _class_names(given.plan)
-    workers = _workers(options, process_count)
+    given, classes, workers = _prepared(source, options, today, process_count)
     if options.compare:
-        first, second = (_scenario(name, classes) for name in options.compare)
+        first, second = (find_scenario(name, classes) for name in options.compare)
         return Simulated(_comparison(given, options, first, second, tell, workers))
-    scenario = _scenario(options.scenario, classes)
-    if scenario.cluster is not None:
-        return Simulated(_training(given, scenario, options, tell))
+    scenario = options.scenario
+    scenario = scenario if isinstance(scenario, Scenario) else find_scenario(scenario, classes)
+    if scenario.cluster is not None:  # in this process, each job told as it ends
+        with table_of(JobRecord, options.jobs) as note:
+            (made,) = rehearsed([_rehearsal_runs(given, scenario, options, note)], tell)
+        return Simulated(_signed(made.simulation, given))
     if options.jobs:
-        raise ValueRefusedError(
-            f"`{scenario.name}` is of serving: no job is submitted there",
-            hint="leave `--jobs` out, or name a scenario of a cluster, such as training-week",
-        )
+        what = f"`{scenario.name}` is of serving: no job is submitted there"
+        hint = "leave `--jobs` out, or name a scenario of a cluster, such as training-week"
+        raise ValueRefusedError(what, hint=hint)
     runs = _rehearsal_runs(given, scenario, options).with_beliefs()
-    with request_table(options.requests) as record:
+    with table_of(RequestRecord, options.requests) as record:
         (made,) = rehearsed([runs], tell, workers, record)
     if options.timeline:
         timeline_table(options.timeline, runs, made.results)
@@ -148,27 +149,19 @@ def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), values
 
 
-def _rehearsable(source: SpecSource | Plan, options: SimulateOptions, today: date | None) -> Rehearsable:
+def _prepared(
+    source: SpecSource | Plan, options: SimulateOptions, today: date | None, process_count: int
+) -> tuple[Rehearsable, list[str], Workers]:
+    """What is rehearsed, the names of its classes, and on what the runs happen."""
     if not 0 <= options.seed <= SEED_MAX:
-        raise ValueRefusedError(
-            f"a seed of {options.seed}", hint=f"write a whole number from 0 to {SEED_MAX}"
-        )
-    return rehearsable(source, today)
-
-
-def _workers(options: SimulateOptions, process_count: int) -> Workers:
+        hint = f"write a whole number from 0 to {SEED_MAX}"
+        raise ValueRefusedError(f"a seed of {options.seed}", hint=hint)
+    given = rehearsable(source, today)
     known = [engine.value for engine in WorkEngine]
     if options.engine not in known:
         raise UnknownNameError(f"`{options.engine}` runs no rehearsals", hint=f"engines: {', '.join(known)}")
-    return Workers(process_count, WorkEngine(options.engine))
-
-
-def _class_names(plan: Plan) -> list[str]:
-    return [each.name for service in plan.serving for each in service.classes]
-
-
-def _scenario(text: str | Scenario, classes: Sequence[str]) -> Scenario:
-    return text if isinstance(text, Scenario) else find_scenario(text, classes)
+    classes = [each.name for service in given.plan.serving for each in service.classes]
+    return given, classes, Workers(process_count, WorkEngine(options.engine))
 
 
 def simulate_sweep(
@@ -184,38 +177,35 @@ def simulate_sweep(
 
     Raises as `simulate`, and for a key or value that a scenario cannot have.
     """
-    given = _rehearsable(source, options, today)
-    classes = _class_names(given.plan)
+    given, classes, workers = _prepared(source, options, today, process_count)
     if isinstance(options.scenario, Scenario):
         raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
     scenarios = {value: find_scenario(options.scenario, classes, ((key, value),)) for value in values}
-
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
     runs = [(scenarios[value], seed) for value in values for seed in seeds]
-    made = _all(given, runs, options, tell, _workers(options, process_count))
+    made = _all(given, runs, options, tell, workers)
     by_value = [made[index : index + len(seeds)] for index in range(0, len(made), len(seeds))]
     sweep, signed = swept(key, values, by_value), made[0]
     return Simulated(replace(sweep, twofold=__version__, plan_digest=signed.plan_digest, notes=signed.notes))
 
 
-def _rehearsal_runs(given: Rehearsable, scenario: Scenario, options: SimulateOptions) -> RehearsalRuns:
-    """One rehearsal with perfect beliefs, of the fleet or of the cluster."""
-    name = given.plan.name
+def _rehearsal_runs(
+    given: Rehearsable,
+    scenario: Scenario,
+    options: SimulateOptions,
+    note: Callable[[JobRecord], None] | None = None,
+) -> RehearsalRuns:
+    """One rehearsal with perfect beliefs, of the fleet or of the cluster, whose jobs `note` hears of."""
+    plan, tables, seed = given.plan, given.tables, options.seed
     if scenario.cluster is not None:
-        _check_training(scenario, options)
-        return training_rehearsal(name, scenario, options.seed, given.plan.training, given.tables)
+        if options.traces or options.only or options.requests or options.timeline:
+            what = f"`{scenario.name}` is of a training cluster: no request is sent there"
+            hint = "leave `--trace`, `--only`, `--requests` and `--timeline` out, or rehearse serving"
+            raise ValueRefusedError(what, hint=hint)
+        return training_rehearsal(plan.name, scenario, seed, plan.training, tables, note)
     # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
-    halved, traces = options.compare is not None, options.traces or {}
-    return fleet_rehearsal(
-        name,
-        scenario,
-        options.seed,
-        given.plan.serving,
-        given.tables,
-        traces,
-        only=options.only,
-        halved=halved,
-    )
+    halved, traces, only = options.compare is not None, options.traces or {}, options.only
+    return fleet_rehearsal(plan.name, scenario, seed, plan.serving, tables, traces, only=only, halved=halved)
 
 
 def _all(
@@ -241,34 +231,13 @@ def _comparison(
 ) -> simulated.Simulation:
     """Both scenarios under the same seeds; the first one's run with the first seed is the one shown."""
     if (first.cluster is None) != (second.cluster is None):
-        raise ValueRefusedError(
-            f"`{first.name}` and `{second.name}`: one is of serving, the other of a training cluster",
-            hint="compare two of one kind, such as zone-loss,zone-loss-no-spares",
-        )
+        what = f"`{first.name}` and `{second.name}`: one is of serving, the other of a training cluster"
+        hint = "compare two of one kind, such as zone-loss,zone-loss-no-spares"
+        raise ValueRefusedError(what, hint=hint)
     seeds = tuple(options.seed + index for index in range(PAIRED_SEEDS))
     runs = [(scenario, seed) for scenario in (first, second) for seed in seeds]
     made = _all(given, runs, options, tell, workers)
     return replace(made[0], comparison=compared(made[: len(seeds)], made[len(seeds) :]))
-
-
-def _training(
-    given: Rehearsable, scenario: Scenario, options: SimulateOptions, tell: OnProgress
-) -> simulated.Simulation:
-    """The cluster in this process, each job told as it ends."""
-    _check_training(scenario, options)
-    plan, tables = given.plan, given.tables
-    with job_table(options.jobs) as note:
-        runs = training_rehearsal(plan.name, scenario, options.seed, plan.training, tables, note)
-        (made,) = rehearsed([runs], tell)
-    return _signed(made.simulation, given)
-
-
-def _check_training(scenario: Scenario, options: SimulateOptions) -> None:
-    if options.traces or options.only or options.requests or options.timeline:
-        raise ValueRefusedError(
-            f"`{scenario.name}` is of a training cluster: no request is sent there",
-            hint="leave `--trace`, `--only`, `--requests` and `--timeline` out, or rehearse serving",
-        )
 
 
 def _signed(simulation: simulated.Simulation, given: Rehearsable) -> simulated.Simulation:

@@ -92,12 +92,8 @@ def _referenced_bytes(spec: Spec) -> bytes:
     models = [run.model for run in spec.training] + [service.model for service in spec.services]
     models += [variant.model for service in spec.services for variant in service.variants]
     paths = [path for model in models for path in (model.config, model.measured) if path]
-    paths += [
-        each.traffic.trace
-        for service in spec.services
-        for each in service.classes.values()
-        if each.traffic.trace
-    ]
+    classes = [each for service in spec.services for each in service.classes.values()]
+    paths += [each.traffic.trace for each in classes if each.traffic.trace]
     return b"".join(Path(path).read_bytes() for path in paths if Path(path).is_file())
 
 

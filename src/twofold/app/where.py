@@ -12,12 +12,7 @@ from twofold.core import InputError
 LENGTH_LIMIT = 1000
 DEPTH_LIMIT = 50
 GRAMMAR = "for example: mem_gb >= 80 and (vendor == NVIDIA or name ~ MI3)"
-FLAGS = {
-    "true": "1",
-    "yes": "1",
-    "false": "0",
-    "no": "0",
-}  # columns that are shown as yes and no hold 1 and 0
+FLAGS = {"true": "1", "yes": "1", "false": "0", "no": "0"}  # what is shown as yes and no is kept as 1 and 0
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<operator>==|!=|<=|>=|<|>|~)|(?P<bracket>[()])|(?P<word>[^\s()<>=!~"']+))"""
 )
@@ -129,17 +124,12 @@ def _tokens(where: str) -> Iterator[Token]:
 
 
 def _either(reader: _Reader, depth: int) -> Test:
-    tests = [_both(reader, depth)]
-    while reader.takes("or"):
-        tests.append(_both(reader, depth))
-    return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
-
-
-def _both(reader: _Reader, depth: int) -> Test:
-    tests = [_one(reader, depth)]
-    while reader.takes("and"):
-        tests.append(_one(reader, depth))
-    return tests[0] if len(tests) == 1 else lambda row: all(test(row) for test in tests)
+    """Tests joined by `or`, each of them some joined by `and`, which binds tighter."""
+    groups = [[_one(reader, depth)]]
+    while (joins := reader.takes("and")) or reader.takes("or"):
+        groups += [] if joins else [[]]
+        groups[-1].append(_one(reader, depth))
+    return lambda row: any(all(test(row) for test in tests) for tests in groups)
 
 
 def _one(reader: _Reader, depth: int) -> Test:

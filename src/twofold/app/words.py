@@ -8,17 +8,8 @@ from twofold.catalog import Catalog, Model, read_model_config
 from twofold.core import Dimension, UnknownNameError, ValueRefusedError, errors, parse_quantity
 
 # Sizes of a layout as people write them -> as layouts name them.
-SIZES = {
-    "tp": "tp",
-    "cp": "cp",
-    "ep": "ep",
-    "pp": "pp",
-    "vpp": "vpp",
-    "dp": "dp",
-    "mb": "micro_batch",
-    "micro_batch": "micro_batch",
-    "sp": "sequence_parallel",
-}
+SIZES = {name: name for name in ("tp", "cp", "ep", "pp", "vpp", "dp")}
+SIZES |= {"mb": "micro_batch", "micro_batch": "micro_batch", "sp": "sequence_parallel"}
 REPLICAS_MAX = 4096
 
 
@@ -43,20 +34,16 @@ def sequences_in(text: str, sequence_tokens: int) -> int:
             raise error from None
     if sequences < 1 or sequences != int(sequences):
         near = max(1, round(sequences))
-        raise errors.BatchError(
-            f"a batch of `{text}` is no whole number of sequences of {sequence_tokens:,} tokens",
-            hint=f"write `{near} seq`, which is {near * sequence_tokens:,} tokens",
-        )
+        what = f"a batch of `{text}` is no whole number of sequences of {sequence_tokens:,} tokens"
+        raise errors.BatchError(what, hint=f"write `{near} seq`, which is {near * sequence_tokens:,} tokens")
     return int(sequences)
 
 
 def pairs_in(text: str) -> list[tuple[str, str]]:
     """`link=0.5,nic=2` as pairs."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    pairs = [
-        (name.strip(), value.strip()) for name, sign, value in (part.partition("=") for part in parts) if sign
-    ]
-    if len(pairs) != len(parts) or any(not name or not value for name, value in pairs):
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    pairs = [(name.strip(), value.strip()) for name, _, value in parts]
+    if not all(name and value for name, value in pairs):
         raise ValueRefusedError(f"`{text}` is not a list of name=value", hint="write for example `tp=8,pp=4`")
     return pairs
 
