@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from twofold.answer import calibration_notes, calibration_rows
-from twofold.answer.calibrated import factors_in, is_calibrated, run_scope, service_scope
+from twofold.answer.calibrated import factors_in, run_scope
 from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.results import Plan
 from twofold.contracts.rows import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration
@@ -127,10 +127,11 @@ def test_an_era_holds_for_its_own_releases_and_no_era_for_all() -> None:
     served = stack_of(half="inference", software="vllm", figures=())
     with_era, without = calibrated(replace(served, era="0.12+")), calibrated(served)
     name = "H100-SXM5-80GB"
-    new, old = service_scope(name, "vllm", "0.12+"), service_scope(name, "vllm", "0.4+")
-    assert is_calibrated(with_era, new)
-    assert not is_calibrated(with_era, old)
-    assert is_calibrated(without, old)
+    new = {"half": "inference", "accelerator": name, "software": "vllm", "era": "0.12+"}
+    old = {**new, "era": "0.4+"}
+    assert factors_in(with_era, new)
+    assert not factors_in(with_era, old)
+    assert factors_in(without, old)
     both = calibrated(served, replace(served, era="0.12+", rows=3))
     assert factors_in(both, new)["compute"].rows == 3
 

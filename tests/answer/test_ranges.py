@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.answer.ranges import (
-    Drawn,
-    drawn,
-    serving_power_spread,
-    serving_spread,
-    step_spread,
-)
+from twofold.answer.ranges import Drawn, drawn, serving_power_spread, serving_spread, step_spread
 from twofold.answer.uncertainty import Spread, draw_factors
 from twofold.catalog import Catalog
 from twofold.inference import engine

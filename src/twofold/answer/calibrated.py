@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from twofold.answer.derivation import Leaves
 from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.results import Input
-from twofold.contracts.rows import CalibratedFigure, CalibratedStack, Calibration
+from twofold.contracts.rows import CalibratedStack, Calibration
 from twofold.core import Estimate, Source
 from twofold.inference import Engine
-from twofold.perf import Cluster, ConstantRow, Constants, format_scope
+from twofold.perf import Cluster, ConstantRow, Constants, Device, format_scope
 from twofold.training import Stack, TrainingJob, software_family
 
 OWNER = "calibration"
@@ -27,6 +27,7 @@ METRICS = {"step_time_s": "step", "peak_mem_gib": "memory"}  # others by their f
 
 Scope = Mapping[str, str]
 T = TypeVar("T")
+Software = TypeVar("Software", Stack, Engine)
 TIMED_UNITS = frozenset({"s", "tok/s", "1/s", "req/s", "ratio"})  # bytes and money are not the device's
 
 
@@ -48,18 +49,13 @@ def _rows_of(stack: CalibratedStack, calibration: Calibration, path: Path) -> It
         yield row(FACTOR, {"factor": factor.name}, factor.value, factor.low, factor.high)
         for other, value in zip(stack.factors, stack.log_covariance[index], strict=True):
             yield row(COVARIANCE, {"factor": factor.name, "with": other.name}, value, value, value)
-    for metric, width in _widths(stack.figures).items():
-        for kind in stack.kinds:
-            yield row(SPREAD, {"metric": metric, "kind": kind}, 1.0, exp(-width), exp(width))
-
-
-def _widths(figures: Iterable[CalibratedFigure]) -> dict[str, float]:
-    """Half of the range of each metric, in logarithms; the wider where a metric has two figures."""
-    widths: dict[str, float] = {}
-    for figure in figures:
+    widths: dict[str, float] = {}  # half of each metric's range, in logarithms; the wider of two figures
+    for figure in stack.figures:
         metric = METRICS.get(figure.name, figure.name.split("_")[0])
         widths[metric] = max(widths.get(metric, 0.0), figure.range_after_log)
-    return widths
+    for metric, width in widths.items():
+        for kind in stack.kinds:
+            yield row(SPREAD, {"metric": metric, "kind": kind}, 1.0, exp(-width), exp(width))
 
 
 def run_scope(accelerator: str, job: TrainingJob) -> dict[str, str]:
@@ -72,9 +68,9 @@ def run_scope(accelerator: str, job: TrainingJob) -> dict[str, str]:
     }
 
 
-def service_scope(accelerator: str, engine: str, era: str) -> dict[str, str]:
+def service_scope(device: Device, engine: Engine) -> dict[str, str]:
     """Where a service's calibration stands."""
-    return {"half": "inference", "accelerator": accelerator, "software": engine, "era": era}
+    return {"half": "inference", "accelerator": device.name, "software": engine.name, "era": engine.era}
 
 
 def factors_in(constants: Constants, scope: Scope) -> dict[str, ConstantRow]:
@@ -88,46 +84,40 @@ def factors_in(constants: Constants, scope: Scope) -> dict[str, ConstantRow]:
     return found
 
 
-def _values(constants: Constants, scope: Scope) -> dict[str, float]:
-    return {name: row.value for name, row in factors_in(constants, scope).items()}
+def calibrated(
+    cluster: Cluster, software: Software, scope: Scope, constants: Constants
+) -> tuple[Cluster, Software]:
+    """Hardware and software as the user's rows have them."""
+    factors = {name: row.value for name, row in factors_in(constants, scope).items()}
+    return (cluster.calibrated(factors), software.scaled(factors)) if factors else (cluster, software)
 
 
-def calibrated_run(
-    cluster: Cluster, stack: Stack, job: TrainingJob, constants: Constants
-) -> tuple[Cluster, Stack]:
-    """Hardware and training software as the user's rows have them."""
-    factors = _values(constants, run_scope(cluster.device.name, job))
-    if not factors:
-        return cluster, stack
-    return cluster.calibrated(factors), stack.scaled(factors)
-
-
-def calibrated_service(cluster: Cluster, engine: Engine, constants: Constants) -> tuple[Cluster, Engine]:
-    """Hardware and serving software as the user's rows have them."""
-    factors = _values(constants, service_scope(cluster.device.name, engine.name, engine.era))
-    if not factors:
-        return cluster, engine
-    return cluster.calibrated(factors), engine.scaled(factors)
-
-
-def calibrated_spread(constants: Constants, metric: str, kind: str, scope: Scope) -> Spread | None:
-    """How far rows left out lay from predictions; None where no row of this kind of model was measured."""
-    told = {**scope, "metric": metric, "kind": kind}
-    if not constants.has(SPREAD, **told):
+def spread_of_rows(
+    constants: Constants, metric: str, own: Scope, kind: str, interval: str, scope: Scope
+) -> Spread | None:
+    """How far rows that no fit saw lay from predictions: the user's left out, else those of `interval`."""
+    told = {**own, "metric": metric, "kind": kind}
+    if constants.has(SPREAD, **told):
+        row = constants.estimate(SPREAD, **told)
+        return Spread(row.low, row.high, SPREAD)
+    if not constants.has(interval, **scope):
         return None
-    row = constants.estimate(SPREAD, **told)
-    return Spread(row.low, row.high, SPREAD)
+    row = constants.estimate(interval, **scope)
+    return Spread(row.low / row.value, row.high / row.value, interval)
 
 
 def calibration_notes(constants: Constants, scopes: Mapping[str, Scope]) -> tuple[str, ...]:
     """What was calibrated, by name of run or service; and that nothing was, where a calibration is there."""
     if FACTOR not in constants.by_name:
         return ()
-    notes = tuple(
-        note for name, scope in scopes.items() for note in _note(name, factors_in(constants, scope))
-    )
+    notes: list[str] = []
+    for name, scope in scopes.items():
+        if factors := factors_in(constants, scope):
+            moved = sorted(factors.items(), key=lambda item: -abs(log(item[1].value)))[:3]
+            said = ", ".join(f"{factor.replace('_', ' ')} ×{row.value:.2f}" for factor, row in moved)
+            notes.append(f"`{name}` is calibrated by {next(iter(factors.values())).note}: {said}")
     if notes:
-        return notes
+        return tuple(notes)
     scopes_told = [dict(pairs) for pairs, _ in constants.by_name[FACTOR]]
     stacks = {
         f"{told['half']} on {told['accelerator']} under {told['software']} {told.get('era', '')}".strip()
@@ -135,15 +125,6 @@ def calibration_notes(constants: Constants, scopes: Mapping[str, Scope]) -> tupl
     }
     path = constants.by_name[FACTOR][0][1].note.partition(" of ")[0]
     return (f"`{path}` is not used: nothing here is {' or '.join(sorted(stacks))}",)
-
-
-def _note(name: str, factors: Mapping[str, ConstantRow]) -> list[str]:
-    if not factors:
-        return []
-    moved = sorted(factors.items(), key=lambda item: -abs(log(item[1].value)))[:3]
-    said = ", ".join(f"{factor.replace('_', ' ')} ×{row.value:.2f}" for factor, row in moved)
-    note = next(iter(factors.values())).note
-    return [f"`{name}` is calibrated by {note}: {said}"]
 
 
 def spread_inputs(leaves: Leaves, interval: str, scope: Scope, metric: str, kind: str) -> tuple[Input, ...]:
@@ -158,24 +139,14 @@ def spread_inputs(leaves: Leaves, interval: str, scope: Scope, metric: str, kind
     return (*factors, leaves.constant(interval, "spread on left-out sources"))
 
 
-def is_calibrated(constants: Constants, scope: Scope) -> bool:
-    """Whether the user's rows shaped the figures of a stack."""
-    return bool(factors_in(constants, scope))
-
-
-def is_measured(constants: Constants, accelerator: str) -> bool:
-    """Whether the constants hold what was measured here of this very part."""
-    pair = ("accelerator", accelerator)
-    return any(
-        row.source == Source.MEASURED and pair in row.pairs and row.fitted_by != "calibration"
-        for row in constants.rows
-    )
-
-
 def with_letters(part: T, accelerator: str, constants: Constants, scope: Scope) -> T:
     """The same figures; times and rates of a part measured here, or calibrated, are marked as measured."""
-    own = is_measured(constants, accelerator) or is_calibrated(constants, scope)
-    changed: T = _marked(part) if own else part
+    pair = ("accelerator", accelerator)
+    measured_here = any(
+        row.source == Source.MEASURED and pair in row.pairs and row.fitted_by != OWNER
+        for row in constants.rows
+    )
+    changed: T = _marked(part) if measured_here or factors_in(constants, scope) else part
     return changed
 
 

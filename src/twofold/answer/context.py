@@ -1,6 +1,6 @@
 """What every part of a plan is computed from: the spec's words resolved, prices, energy at the meter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -71,7 +71,16 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     name = offer.accelerator.name
     if offer.owned:
         return (f"your own {name}: counted in accelerator-hours, not in money",)
-    warnings = [*_too_few_owned(offer, context, regions)]
+    warnings: list[str] = []
+    named = (offer.fixed_count or 0) * offer.node.accelerator_count
+    held = sum(
+        (each.node_count_max or 0) * each.node.accelerator_count
+        for each in own_offers(context.catalog, context.spec.supply, regions)
+        if each.accelerator.name == name
+    )
+    if 0 < held < named:  # of more machines than are one's own, none is taken in the place of rented ones
+        whole = f"you have {held:,}: its fleet is planned as rented, all of it"
+        warnings.append(f"`on:` names {named:,} × {name}, {whole}")
     price, asked = offer.price, regions or context.spec.supply.shop.regions
     if price is None:
         return (*warnings, f"no price for {name}: counted in accelerator-hours")
@@ -84,27 +93,13 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     return tuple(warnings)
 
 
-def _too_few_owned(offer: Offer, context: Context, regions: tuple[str, ...]) -> tuple[str, ...]:
-    """Where a spec names more machines than it has of its own: none of those is taken in their place."""
-    name, size = offer.accelerator.name, offer.node.accelerator_count
-    named = (offer.fixed_count or 0) * size
-    held = sum(
-        (each.node_count_max or 0) * each.node.accelerator_count
-        for each in own_offers(context.catalog, context.spec.supply, regions)
-        if each.accelerator.name == name
-    )
-    if not 0 < held < named:
-        return ()
-    return (f"`on:` names {named:,} × {name}, you have {held:,}: its fleet is planned as rented, all of it",)
-
-
 def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:
     """Where a price buys machines whose network no table states, and the plan needs one between nodes."""
     if offer.price is None or node_count < 2:
         return ()
     if offer.price.instance in {node.name for node in context.catalog.nodes_with(offer.accelerator.name)}:
         return ()
-    gbit_per_s = offer.node.nic_bytes_per_s / offer.node.accelerator_count * 8 / 1e9
+    gbit_per_s = offer.nic_bytes_per_s * 8 / 1e9
     return (
         f"the price is of {offer.price.provider} {offer.price.instance}, whose network no table states; "
         f"planned with {gbit_per_s:.0f} Gb/s {offer.node.fabric} per accelerator",
@@ -142,11 +137,6 @@ def machine_of(
     )
 
 
-def known(value: float, unit: str) -> Estimate:
-    """A figure of the spec or the catalogue: no spread of ours."""
-    return Estimate(value, value, value, unit, Source.VENDOR)
-
-
 def facility_energy(accelerators_j: Estimate, price: Price | None, context: Context) -> Estimate:
     """From the accelerators' energy to the meter: the rest of the servers, and cooling.
 
@@ -182,6 +172,4 @@ def carbon(energy_j: Estimate, price: Price | None, context: Context) -> Estimat
     region = region_of(price, context)
     if region is None:
         return None
-    per_j = region.grid_gco2_per_kwh / J_PER_KWH
-    low, middle, high = (part * per_j for part in (energy_j.low, energy_j.value, energy_j.high))
-    return Estimate(middle, low, high, "gCO2", Source.ASSUMED)
+    return replace(energy_j.times(region.grid_gco2_per_kwh / J_PER_KWH, "gCO2"), source=Source.ASSUMED)

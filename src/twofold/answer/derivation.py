@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from twofold.catalog import Accelerator, Model, Node
+from twofold.catalog import Accelerator, Model
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
 from twofold.core import Estimate, Source, format_estimate, format_si
 from twofold.perf import ConstantRow, Constants
@@ -24,12 +24,12 @@ class Leaves:
         row = narrowest(self.constants, name, dict(self.scope))
         if row is None:
             return Input(label or name, "", "", Source.ASSUMED.value, f"constants.csv {name}")
-        shown = format_si(row.value, _unit(row.unit))
-        between = f" [{format_si(row.low, _unit(row.unit))}–{format_si(row.high, _unit(row.unit))}]"
+        unit = "" if row.unit in ("ratio", "count", "1") else row.unit
+        shown, low, high = (format_si(value, unit) for value in (row.value, row.low, row.high))
         rows = f", {row.rows} rows" if row.rows else ""
         where = f" {row.scope}" if row.scope else ""
         reference = row.note if row.fitted_by == "calibration" else f"constants.csv {name}{where}{rows}"
-        text = shown + (between if row.low < row.high else "")
+        text = f"{shown} [{low}–{high}]" if row.low < row.high else shown
         return Input(label or _words(name), text, "", row.source.value, reference)
 
     def unknown(self, factor: str) -> Input:
@@ -50,10 +50,6 @@ def _words(name: str) -> str:
     for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s"):
         name = name.removesuffix(unit)
     return name.removeprefix("training_").removeprefix("serving_").replace("_", " ")
-
-
-def _unit(unit: str) -> str:
-    return "" if unit in ("ratio", "count", "1") else unit
 
 
 def derived(path: str, formula: str, *inputs: Input) -> Derivation:
@@ -106,14 +102,6 @@ def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: s
     """A cell of an accelerator's row."""
     reference = f"accelerators.csv {accelerator.name} {field}"
     return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
-
-
-def node_leaf(node: Node, field: str, value: float, unit: str, label: str = "") -> Input:
-    """A cell of a node's row; of a node that no table holds, what was assumed."""
-    known = node.confidence != "assumed"
-    source = Source.VENDOR if known else Source.ASSUMED
-    reference = f"nodes.csv {node.name} {field}" if known else f"assumed for {node.name}"
-    return Input(label or _words(field), format_si(value, unit), "", source.value, reference)
 
 
 def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input:

@@ -8,7 +8,7 @@ from twofold.answer.derive_serving import serving_derivations
 from twofold.answer.derive_training import run_derivations, training_derivations
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_serving import measured_derivations
-from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
+from twofold.answer.measured_steps import Basis
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.results import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
@@ -82,6 +82,11 @@ def _first_year(runs: Runs, services: Sequence[ServicePlan], context: Context) -
 
 
 ROWS_SHOWN = 8
+FORMULAS = {
+    Basis.MEASURED: "median of its rows",
+    Basis.BETWEEN: "a straight line in log–log between the measured counts beside it",
+    Basis.BEYOND: "the slope of the last two counts, between no gain and a perfect one",
+}
 
 
 def measured_training_derivations(
@@ -90,14 +95,19 @@ def measured_training_derivations(
     """Every estimate of a measured run, down to the rows of its file."""
     at, chosen = f"training.{plan.name}", choice.chosen
     rows, steps = chosen.measured.rows, chosen.measured.steps
-    spread = _spread_leaf(steps)
+    factor, repeats = f"×{steps.spread_factor:.3f}", f"{steps.repeats_count} repeated rows, Student's t"
+    if steps.repeats_count:
+        spread = Input("spread of a further run", factor, "", Source.MEASURED.value, repeats)
+    else:
+        why = "equal accelerators of one cluster, Sinha et al. 2022"
+        spread = assumed_leaf("spread of a further run", factor, why)
     near = _near(rows, chosen.cluster.accelerator_count)
-    yield derived(f"{at}.step_s", _formula(chosen.step), *_row_inputs(choice, near), spread)
+    yield derived(f"{at}.step_s", FORMULAS[chosen.step.basis], *_row_inputs(choice, near), spread)
     if plan.memory_bytes and chosen.memory:
         held = tuple(row for row in rows if row.memory_bytes is not None)
         near = _near(held, chosen.cluster.accelerator_count)
         inputs = [_row_input(row, format_memory(row.memory_bytes or 0.0)) for row in near]
-        yield derived(f"{at}.memory_bytes", _formula(chosen.memory), *inputs)
+        yield derived(f"{at}.memory_bytes", FORMULAS[chosen.memory.basis], *inputs)
     amounts = ("tokens", "samples", "steps")
     amount = next(name for name in amounts if getattr(choice.entry, name) is not None)
     samples = spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", f"{at}.{amount}")
@@ -112,15 +122,7 @@ def measured_training_derivations(
         own = path_input("step", point.step_s, f"{path}.step_s")
         first = path_input("step", plan.scaling[0].step_s, f"{at}.scaling.{steps.counts[0]}.step_s")
         text = f"samples/s per accelerator over that of {steps.counts[0]:,}"
-        yield derived(f"{path}.efficiency_fraction", text, *((own,) if own == first else (own, first)))
-
-
-def _formula(found: Bounded) -> str:
-    return {
-        Basis.MEASURED: "median of its rows",
-        Basis.BETWEEN: "a straight line in log–log between the measured counts beside it",
-        Basis.BEYOND: "the slope of the last two counts, between no gain and a perfect one",
-    }[found.basis]
+        yield derived(f"{path}.efficiency_fraction", text, *dict.fromkeys((own, first)))
 
 
 def _near(rows: Sequence[StepRow], count: int) -> list[StepRow]:
@@ -144,16 +146,5 @@ def _row_inputs(choice: MeasuredChoice, rows: list[StepRow]) -> list[Input]:
 
 
 def _row_input(row: StepRow, text: str) -> Input:
-    place = row.place
-    label = f"{row.accelerator_count:,} accelerators"
-    return Input(label, text, "", Source.MEASURED.value, f"{place.file} line {place.line}")
-
-
-def _spread_leaf(steps: MeasuredSteps) -> Input:
-    text = f"×{steps.spread_factor:.3f}"
-    if steps.repeats_count:
-        why = f"{steps.repeats_count} repeated rows, Student's t"
-        return Input("spread of a further run", text, "", Source.MEASURED.value, why)
-    return assumed_leaf(
-        "spread of a further run", text, "equal accelerators of one cluster, Sinha et al. 2022"
-    )
+    place = f"{row.place.file} line {row.place.line}"
+    return Input(f"{row.accelerator_count:,} accelerators", text, "", Source.MEASURED.value, place)

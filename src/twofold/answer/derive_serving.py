@@ -27,13 +27,7 @@ from twofold.answer.serving_replica import READING, WARM_UP_RANGE_S, WARMING
 from twofold.contracts import QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import DAY_S, format_count, format_seconds, format_si
-from twofold.inference import (
-    PoolChoice,
-    attended_tokens,
-    iteration_s,
-    merged_class,
-    steady_steps,
-)
+from twofold.inference import PoolChoice, attended_tokens, iteration_s, merged_class, steady_steps
 from twofold.perf import model_kind, one
 
 # What each operator of a step takes from the device and from the constants.
@@ -122,26 +116,19 @@ def serving_derivations(choice: ServingChoice, plan: ServicePlan, context: Conte
     yield from rows(at, FLEET, known)
 
 
-def _spread_inputs(metric: str, choice: ServingChoice, pool: PoolChoice, leaves: Leaves) -> tuple[Input, ...]:
-    """What the range of a latency is read from; a whole answer spreads as its tokens do."""
-    told = "tpot" if metric == "e2e" else metric
-    scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
-    engine = pool.replica.engine
-    stack = service_scope(pool.replica.cluster.device.name, engine.name, engine.era)
-    return spread_inputs(scoped, "interval_serving_ratio", stack, told, model_kind(choice.model))
-
-
 def _class(
     choice: ServingChoice, load: ClassLoad, served: ClassPlan, pool: PoolChoice, leaves: Leaves, at: str
 ) -> Iterator[Derivation]:
     known = _of_class(choice, load, served, pool, at)
+    stack = service_scope(pool.replica.cluster.device, pool.replica.engine)
     for name, estimate in served.percentiles.items():
         metric, _, which = name.partition("_")
         formula, used = LATENCY[metric]
-        spread = _spread_inputs(metric, choice, pool, leaves)
-        yield derived(
-            f"{at}.percentiles.{name}", f"{formula}; {QUANTILE[which]}", *named(used, known), *spread
-        )
+        told = "tpot" if metric == "e2e" else metric  # a whole answer spreads as its tokens do
+        scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
+        spread = spread_inputs(scoped, "interval_serving_ratio", stack, told, model_kind(choice.model))
+        how = f"{formula}; {QUANTILE[which]}"
+        yield derived(f"{at}.percentiles.{name}", how, *named(used, known), *spread)
         for slo in served.slos:
             if slo.metric == name:
                 own = path_input(name, estimate, f"{at}.percentiles.{name}")

@@ -16,7 +16,6 @@ from twofold.answer.derivation import (
     derived,
     grid_leaf,
     model_leaf,
-    node_leaf,
     part_inputs,
     path_input,
     price_leaf,
@@ -30,7 +29,7 @@ from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.catalog import Accelerator, Model
 from twofold.contracts.results import Derivation, Input, TrainingPlan
 from twofold.contracts.spec import TrainingRun
-from twofold.core import format_count, format_si
+from twofold.core import Source, format_count, format_si
 from twofold.training import Reliability
 
 # The operators of a layer: how their time follows, and the efficiency that it rests on.
@@ -107,8 +106,7 @@ def _step(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -
         if part.name == "compute":
             continue
         said = STEP_PARTS[part.name]
-        inputs = [sizes, *_of_stack(said.constants, leaves)]
-        inputs += _network_leaves(choice, part.name, leaves)
+        inputs = [sizes, *_of_stack(said.constants, leaves), *_network_leaves(choice, part.name, leaves)]
         if part.name == "optimiser":
             inputs.append(bandwidth_leaf(choice.chosen.offer.accelerator))
         yield derived(f"{at}.step_parts.{part.name}.value", said.meaning, *inputs)
@@ -133,53 +131,52 @@ def _network_leaves(choice: TrainingChoice, part: str, leaves: Leaves) -> list[I
     if part not in groups:
         return []
     ranks, stride = groups[part]
-    offer, inputs = choice.chosen.offer, []
+    offer, inputs = choice.chosen.offer, list[Input]()
     if stride < network.domain_size:
         label = offer.accelerator.scaleup_name or "link"
         rate = offer.accelerator.scaleup_bytes_per_s
         inputs.append(accelerator_leaf(offer.accelerator, "scaleup_bytes_per_s", rate, "B/s", label))
     if ranks * stride > max(network.domain_size, network.node_size):
-        per_accelerator = offer.node.nic_bytes_per_s / offer.node.accelerator_count
-        inputs.append(node_leaf(offer.node, "nic", per_accelerator, "B/s", "NIC per accelerator"))
+        known, line_rate = offer.node.confidence != "assumed", format_si(offer.nic_bytes_per_s, "B/s")
+        where = f"nodes.csv {offer.node.name} nic" if known else f"assumed for {offer.node.name}"
+        source = Source.VENDOR if known else Source.ASSUMED
+        inputs.append(Input("NIC per accelerator", line_rate, "", source.value, where))
         inputs.append(leaves.constant("fabric_efficiency_fraction"))
     return inputs
 
 
 def _compute(choice: TrainingChoice, plan: TrainingPlan, leaves: Leaves, at: str) -> Iterator[Derivation]:
     """Compute as micro-batches × layers × operators, each with the rate it reaches."""
-    found = choice.chosen.found.best
-    assert found
-    model, layout = choice.job.model, plan.layout
-    assert layout
+    found, model, layout = choice.chosen.found.best, choice.job.model, plan.layout
+    assert found and layout
     micro_batches = choice.job.global_batch_sequences / (layout.dp * layout.micro_batch)
     layers = model.layers / layout.pp
     times = {name: float(np.max(getattr(found.step, f"{name}_s"))) for name in OPERATORS}
     path = f"{at}.step_parts.compute"
     each = {name: value / (micro_batches * layers) for name, value in times.items() if value > 0}
-    one_layer = sum(each.values())
-    formula = f"{micro_batches:g} micro-batches × {layers:g} layers × {format_si(one_layer, 's')}"
+    one_layer = format_si(sum(each.values()), "s")
     yield derived(
         f"{path}.value",
-        formula,
+        f"{micro_batches:g} micro-batches × {layers:g} layers × {one_layer}",
         spec_leaf("micro-batches", f"{micro_batches:g}", f"{at}.global_batch, over DP × micro-batch"),
         model_leaf(model, "layers", layers, "layers per stage"),
         *(step_input(name, value, "s", f"{path}.{name}") for name, value in each.items()),
     )
+    accelerator = choice.chosen.offer.accelerator
     for name in each:
-        yield derived(f"{path}.{name}", OPERATORS[name][0], *_operator_inputs(name, choice, leaves))
-
-
-def _operator_inputs(name: str, choice: TrainingChoice, leaves: Leaves) -> list[Input]:
-    accelerator, model = choice.chosen.offer.accelerator, choice.job.model
-    efficiency = leaves.constant(OPERATORS[name][1])
-    if name == "elementwise":
-        return [bandwidth_leaf(accelerator), efficiency, leaves.constant("training_elementwise_factor")]
-    work = (
-        model_leaf(model, "heads", model.heads, "heads")
-        if name == "attention"
-        else model_leaf(model, "parameters_active", model.parameters_active, "active parameters")
-    )
-    return [work, _peak_leaf(accelerator, choice.job.precision), efficiency]
+        formula, constant = OPERATORS[name]
+        efficiency = leaves.constant(constant)
+        if name == "elementwise":
+            factor = leaves.constant("training_elementwise_factor")
+            yield derived(f"{path}.{name}", formula, bandwidth_leaf(accelerator), efficiency, factor)
+            continue
+        work = (
+            model_leaf(model, "heads", model.heads, "heads")
+            if name == "attention"
+            else model_leaf(model, "parameters_active", model.parameters_active, "active parameters")
+        )
+        peak = _peak_leaf(accelerator, choice.job.precision)
+        yield derived(f"{path}.{name}", formula, work, peak, efficiency)
 
 
 def _peak_leaf(accelerator: Accelerator, precision: str) -> Input:

@@ -21,7 +21,7 @@ from twofold.answer.training_trials import (
     MachineTrial,
     closest_misses,
     preferred,
-    run_misses,
+    run_on,
 )
 from twofold.catalog import Catalog
 from twofold.contracts.results import Loser
@@ -36,7 +36,7 @@ from twofold.core import (
     format_memory,
     format_seconds,
 )
-from twofold.training import RunWork, run_plan
+from twofold.training import RunWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,20 @@ def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
     rows = read_step_rows(Path(path))
     entry = _with_batch(entry, rows)
     at_batch = [row for row in rows if row.global_batch_samples == entry.global_batch_sequences]
-    measured = _by_accelerator(at_batch, context)
-    work = _work(entry, at_batch)
+    by_name: dict[str, list[StepRow]] = {}  # the catalogue's, and no other: its parts are told apart
+    for row in at_batch:
+        by_name.setdefault(_accelerator_of(row, context.catalog), []).append(row)
+    measured = {
+        name: MeasuredRows(
+            name, tuple(own), measured_steps([(row.accelerator_count, row.step_s) for row in own])
+        )
+        for name, own in by_name.items()
+    }
+    # The largest checkpoint and sample that any row names; None where none does.
+    sizes = [row.checkpoint_bytes for row in at_batch if row.checkpoint_bytes is not None]
+    samples = [row.sample_bytes for row in at_batch if row.sample_bytes is not None]
+    read_bytes = max(samples) * entry.global_batch_sequences if samples else None
+    work = RunWork(entry.step_count, max(sizes, default=None), read_bytes)
     if entry.on:
         return _on_given(entry, measured, work, context)
     offers, left_out = _offers(measured, context)
@@ -129,21 +141,6 @@ def _with_batch(entry: TrainingRun, rows: Sequence[StepRow]) -> TrainingRun:
     return entry.model_copy(update={"global_batch_sequences": batches[0]})
 
 
-def _by_accelerator(rows: Sequence[StepRow], context: Context) -> dict[str, MeasuredRows]:
-    """The rows of each accelerator by the catalogue's name for it."""
-    found: dict[str, list[StepRow]] = {}
-    for row in rows:
-        found.setdefault(_accelerator_of(row, context.catalog), []).append(row)
-    return {
-        name: MeasuredRows(
-            name,
-            tuple(each),
-            measured_steps([(row.accelerator_count, row.step_s) for row in each]),
-        )
-        for name, each in found.items()
-    }
-
-
 def _accelerator_of(row: StepRow, catalog: Catalog) -> str:
     """The catalogue's name; a row that holds more than the part's memory was measured on another part."""
     try:
@@ -160,14 +157,6 @@ def _accelerator_of(row: StepRow, catalog: Catalog) -> str:
     return accelerator.name
 
 
-def _work(entry: TrainingRun, rows: Sequence[StepRow]) -> RunWork:
-    """Steps, and the largest checkpoint and sample that any row names; None where none does."""
-    checkpoints = [row.checkpoint_bytes for row in rows if row.checkpoint_bytes is not None]
-    samples = [row.sample_bytes for row in rows if row.sample_bytes is not None]
-    data_bytes = max(samples) * entry.global_batch_sequences if samples else None
-    return RunWork(entry.step_count, max(checkpoints, default=None), data_bytes)
-
-
 def _on_given(
     entry: TrainingRun, measured: Mapping[str, MeasuredRows], work: RunWork, context: Context
 ) -> MeasuredChoice:
@@ -182,24 +171,19 @@ def _on_given(
             hint=f"measure it there, or write `on:` with {' or '.join(measured)}",
         )
     rows, size = measured[name], offer.node.accelerator_count
-    if step_at(rows.steps, nodes * size) is None:
-        raise _too_far(entry, rows, nodes * size)
+    if step_at(rows.steps, count := nodes * size) is None:
+        counts, reach = rows.steps.counts, int(MEASURED_REACH)
+        fewest, most = -(-counts[0] // reach), counts[-1] * reach
+        raise ValueRefusedError(
+            f"`{entry.name}` is measured on {_counts_text(counts)} {name}: that says nothing of {count:,}",
+            hint=f"measure nearer to {count:,}, or write `on:` with {fewest:,} to {most:,}",
+        )
     chosen = _trial(entry, offer, nodes, rows, work, context)
     if chosen.misses:
         raise _refusal(entry, [chosen])
-    beside = [count for count in _node_counts(offer, rows.steps.counts) if count != nodes]
-    others = tuple(_trial(entry, offer, count, rows, work, context) for count in beside)
+    beside = [each for each in _node_counts(offer, rows.steps.counts) if each != nodes]
+    others = tuple(_trial(entry, offer, each, rows, work, context) for each in beside)
     return MeasuredChoice(entry, chosen, others, (), work)
-
-
-def _too_far(entry: TrainingRun, rows: MeasuredRows, count: int) -> ValueRefusedError:
-    counts = rows.steps.counts
-    fewest, most = -(-counts[0] // int(MEASURED_REACH)), counts[-1] * int(MEASURED_REACH)
-    return ValueRefusedError(
-        f"`{entry.name}` is measured on {_counts_text(counts)} {rows.accelerator}: "
-        f"that says nothing of {count:,}",
-        hint=f"measure nearer to {count:,}, or write `on:` with {fewest:,} to {most:,}",
-    )
 
 
 def _offers(
@@ -217,17 +201,13 @@ def _offers(
         rented, left_out = found.offers, found.left_out
     own = tuple(offer for offer in own_offers(catalog, supply) if offer.accelerator.name in measured)
     offers = (*own, *rented)
-    unfit = [
-        offer for offer in offers if not _node_counts(offer, measured[offer.accelerator.name].steps.counts)
-    ]
+    fit = [each for each in offers if _node_counts(each, measured[each.accelerator.name].steps.counts)]
+    why = f"no whole number of nodes between the {_sizes_text(measured)} measured"
+    unfit = (each for each in offers if each not in fit)
     left_out += tuple(
-        Loser(
-            f"{offer.node.accelerator_count} × {offer.accelerator.name}",
-            f"no whole number of nodes between the {_sizes_text(measured)} measured",
-        )
-        for offer in unfit
+        Loser(f"{each.node.accelerator_count} × {each.accelerator.name}", why) for each in unfit
     )
-    return tuple(offer for offer in offers if offer not in unfit), left_out
+    return tuple(fit), left_out
 
 
 def _node_counts(offer: Offer, counts: Sequence[int]) -> list[int]:
@@ -253,16 +233,7 @@ def _trial(
     count = cluster.accelerator_count
     step, memory = step_at(rows.steps, count), rows.memory_at(count)
     assert step
-    run = run_plan(
-        work,
-        step.value,
-        cluster,
-        entry.headroom.shares,
-        checkpoint_write_s=entry.checkpoint.write_within_s,
-    )
-    price = offer.usd_per_accelerator_h
-    cost_usd = None if price is None else run.total_accelerator_h * price
-    misses = run_misses(entry, run, cost_usd, supply.budget_usd)
+    run, cost_usd, misses = run_on(entry, work, step.value, offer, cluster, supply.budget_usd)
     if memory and memory.high > cluster.device.memory_bytes:
         have = format_memory(cluster.device.memory_bytes)
         misses = f"up to {format_memory(memory.high)} of memory by the rows exceed {have}"

@@ -26,11 +26,7 @@ from twofold.core import (
     format_si,
     to_data,
 )
-from twofold.inference import (
-    Latency,
-    MeasuredService,
-    ReplicaCount,
-)
+from twofold.inference import Latency, MeasuredService, ReplicaCount
 from twofold.perf import device
 
 LENGTHS = ("input", "output")

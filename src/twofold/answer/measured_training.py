@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from twofold.answer.context import Context, price_warnings
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
-from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_plan import machine_figures, training_plan
-from twofold.answer.training_run import RunEstimate, run_figures
+from twofold.answer.training_run import run_figures
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
 from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
@@ -34,9 +33,21 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     """Everything that the rows say of the chosen machines; what they do not say is None."""
     chosen, entry = choice.chosen, choice.entry
     machines = chosen.machines(context)
-    flips = _flips(choice, context)
+    # Over the draws of failures, power and price, and over what the rows leave open of the step.
+    step = Drawn(chosen.step.value, _samples(chosen.step, context, 0))
+    within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
+    letter = SOURCES[chosen.step.basis]
+    run = run_figures(choice.work, machines, step, context.draws, within_s, shares, letter)
+    own, *costs = (
+        trial.cost * _samples(trial.step, context, stream) / trial.step.value
+        for stream, trial in enumerate((chosen, *rivals(choice)))
+    )
+    flips = cheaper_fraction(own, costs)
+    # The same nodes from somebody else, or on another network, are not told apart.
+    others = tuple(trial for trial in choice.others if trial.text != chosen.text)
+    lost = losers(replace(choice, others=others), lambda trial: trial.text)
     return TrainingPlan(
-        **machine_figures(choice, _run(choice, machines, context), context),
+        **machine_figures(choice, run, context),
         model=entry.model.label,
         parameters=None,
         kind=entry.kind,
@@ -56,7 +67,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         bounds=(),
         tried=1 + len(choice.others),
         rejected=(),
-        losers=_losers(choice),
+        losers=(*lost, Loser("other machines and sizes", "not measured")),
         scaling=_scaling(chosen.measured.steps),
         flip_fraction=flips,
         warnings=(
@@ -69,20 +80,6 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     )
 
 
-def _run(choice: MeasuredChoice, machines: Given, context: Context) -> RunEstimate:
-    """The run over the draws of failures, power and price, and over what the rows leave open of the step."""
-    entry, step = choice.entry, choice.chosen.step
-    return run_figures(
-        choice.work,
-        machines,
-        Drawn(step.value, _samples(step, context, 0)),
-        context.draws,
-        entry.checkpoint.write_within_s,
-        entry.headroom.shares,
-        SOURCES[step.basis],
-    )
-
-
 def _samples(step: Bounded, context: Context, stream: int) -> NDArray[np.float64]:
     count = context.draws["price"].shape[0]
     return draws_between(step.value, step.low, step.high, count, stream)
@@ -90,23 +87,6 @@ def _samples(step: Bounded, context: Context, stream: int) -> NDArray[np.float64
 
 def _estimate(found: Bounded, unit: str) -> Estimate:
     return Estimate(found.value, found.low, found.high, unit, SOURCES[found.basis])
-
-
-def _flips(choice: MeasuredChoice, context: Context) -> float:
-    """In what part of the draws another measured machine is cheaper."""
-    own, *costs = (
-        trial.cost * _samples(trial.step, context, stream) / trial.step.value
-        for stream, trial in enumerate((choice.chosen, *rivals(choice)))
-    )
-    return cheaper_fraction(own, costs)
-
-
-def _losers(choice: MeasuredChoice) -> tuple[Loser, ...]:
-    """The other machines and sizes that were measured, each at its best, the cheapest first."""
-    # The same nodes from somebody else, or on another network, are not told apart.
-    others = [trial for trial in choice.others if trial.text != choice.chosen.text]
-    found = losers(replace(choice, others=tuple(others)), lambda trial: trial.text)
-    return (*found, Loser("other machines and sizes", "not measured"))
 
 
 def _scaling(steps: MeasuredSteps) -> tuple[ScalingPoint, ...]:

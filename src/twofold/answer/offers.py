@@ -44,6 +44,11 @@ class Offer:
         """The vendor's 16-bit rate of one accelerator."""
         return self.accelerator.bf16_flops_per_s or self.accelerator.fp16_flops_per_s or 1.0
 
+    @property
+    def nic_bytes_per_s(self) -> float:
+        """Line rate between nodes, of one accelerator."""
+        return self.node.nic_bytes_per_s / self.node.accelerator_count
+
     def usd_per(self, rate: float) -> float:
         """USD/h over a rate of one accelerator, to rank by; infinite without a price."""
         price = self.usd_per_accelerator_h
@@ -70,7 +75,7 @@ def cluster_of(
         network(
             offer.accelerator,
             node.accelerator_count,
-            node.nic_bytes_per_s / node.accelerator_count,
+            offer.nic_bytes_per_s,
             fabric if fabric.source == "user" else fabric.name,
             constants,
             supply.oversubscription_ratio,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import calibrated_service
+from twofold.answer.calibrated import calibrated, service_scope
 from twofold.answer.question import Given, check_units
 from twofold.answer.refusals import machines_text
 from twofold.catalog import Catalog, Model, Storage
@@ -113,7 +113,8 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
         family=device.family,
         model=model_kind(question.model),
     )
-    cluster, software = calibrated_service(machines.cluster, software, constants)
+    scope = service_scope(device, software)
+    cluster, software = calibrated(machines.cluster, software, scope, constants)
     return Replica(
         shape=shape,
         cluster=cluster,

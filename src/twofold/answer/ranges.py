@@ -1,17 +1,18 @@
 """Ranges of an answer: re-evaluated over the common draws, stretched to what left-out sources showed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import calibrated_spread, run_scope, service_scope
+from twofold.answer.calibrated import Software, run_scope, service_scope, spread_of_rows
 from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
 from twofold.inference import Engine
 from twofold.perf import Cluster, Constants, Device, Floats, load_known, model_kind
-from twofold.training import Stack, TrainingJob, software_family
+from twofold.training import TrainingJob, software_family
 
 Samples = NDArray[np.float64]  # one per draw
 
@@ -49,29 +50,18 @@ def drawn(middle: Floats, samples: Floats, spread: Spread | None = None) -> Draw
     return Drawn(value, stretch(value, raw, spread))
 
 
-def drawn_run(cluster: Cluster, stack: Stack, job: TrainingJob, draws: Draws) -> tuple[Cluster, Stack]:
-    """Hardware and training software under every draw, calibrated ones under their own."""
-    own = draws_in(draws, run_scope(cluster.device.name, job))
-    return cluster.scaled(own), stack.scaled(own)
-
-
-def drawn_service(cluster: Cluster, engine: Engine, draws: Draws) -> tuple[Cluster, Engine]:
-    """Hardware and serving software under every draw, calibrated ones under their own."""
-    own = draws_in(draws, service_scope(cluster.device.name, engine.name, engine.era))
-    return cluster.scaled(own), engine.scaled(own)
+def under_draws(
+    cluster: Cluster, software: Software, scope: Mapping[str, str], draws: Draws
+) -> tuple[Cluster, Software]:
+    """Hardware and software under every draw, calibrated ones under their own."""
+    own = draws_in(draws, scope)
+    return cluster.scaled(own), software.scaled(own)
 
 
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:
     """How far steps that no fit saw lay from their predictions; where calibrated, the user's left out."""
-    own = run_scope(accelerator.name, job)
-    calibrated = calibrated_spread(constants, "step", own["kind"], own)
-    if calibrated:
-        return calibrated
-    name, scope = "interval_training_step_ratio", training_scope(job, accelerator)
-    if not constants.has(name, **scope):
-        return None
-    row = constants.estimate(name, **scope)
-    return Spread(row.low / row.value, row.high / row.value, name)
+    own, scope = run_scope(accelerator.name, job), training_scope(job, accelerator)
+    return spread_of_rows(constants, "step", own, own["kind"], "interval_training_step_ratio", scope)
 
 
 def training_scope(job: TrainingJob, accelerator: Accelerator) -> dict[str, str]:
@@ -98,15 +88,9 @@ def serving_spread(
 
     Those of the user's own rows, where they measured this kind of model.
     """
-    own = service_scope(device.name, engine.name, engine.era)
-    calibrated = calibrated_spread(constants, metric, model_kind(model), own)
-    if calibrated:
-        return calibrated
-    name, scope = "interval_serving_ratio", serving_scope(model, load, device, engine)
-    if not constants.has(name, metric=metric, **scope):
-        return None
-    row = constants.estimate(name, metric=metric, **scope)
-    return Spread(row.low / row.value, row.high / row.value, name)
+    own, kind = service_scope(device, engine), model_kind(model)
+    scope = {**serving_scope(model, load, device, engine), "metric": metric}
+    return spread_of_rows(constants, metric, own, kind, "interval_serving_ratio", scope)
 
 
 def serving_scope(model: Model, load: str, device: Device, engine: Engine) -> dict[str, str]:

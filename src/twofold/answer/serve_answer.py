@@ -126,7 +126,7 @@ def estimate_serving(
     names = tables.names
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
     start, start_parts = cold_start(replica, rate, draws)
-    scope = service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
+    scope = service_scope(replica.cluster.device, replica.engine)
     notes = calibration_notes(constants, {"this": scope})
     estimate = ServingEstimate(
         schema=SCHEMA,

@@ -20,13 +20,7 @@ from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text, scales_bytes
 from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
-from twofold.inference import (
-    Replica,
-    capacity,
-    communication_bytes_per_token,
-    max_sequences,
-    throughput_of,
-)
+from twofold.inference import Replica, capacity, communication_bytes_per_token, max_sequences, throughput_of
 from twofold.perf import Constants, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")

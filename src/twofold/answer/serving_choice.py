@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated_service, service_scope
+from twofold.answer.calibrated import calibrated, service_scope
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import reason_text
@@ -70,7 +70,7 @@ class ServingChoice:
     def scope(self) -> dict[str, str]:
         """Where its calibration stands."""
         replica = main_pool(self.fleet, self.loads).replica
-        return service_scope(replica.cluster.device.name, replica.engine.name, replica.engine.era)
+        return service_scope(replica.cluster.device, replica.engine)
 
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
@@ -202,7 +202,7 @@ def serving_stack(
     software = engine_called(engine_name, catalog)
     cluster = cluster_of(offer, 1, constants, catalog, supply)
     driven = engine(constants, software, family=offer.accelerator.family, model=kind)
-    return calibrated_service(cluster, driven, constants)
+    return calibrated(cluster, driven, service_scope(cluster.device, driven), constants)
 
 
 def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hardware:

@@ -10,15 +10,7 @@ from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.core import DAY_S, YEAR_H, Estimate, Source
-from twofold.inference import (
-    PoolChoice,
-    Replica,
-    Served,
-    rate_limit,
-    regimes,
-    replicas_power_w,
-    shared_load,
-)
+from twofold.inference import PoolChoice, Replica, Served, rate_limit, regimes, replicas_power_w, shared_load
 from twofold.perf import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change

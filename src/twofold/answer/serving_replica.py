@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer.ranges import Drawn, drawn, drawn_service, serving_spread
+from twofold.answer.calibrated import service_scope
+from twofold.answer.ranges import Drawn, drawn, serving_spread, under_draws
 from twofold.answer.uncertainty import Draws, Spread, factor_ends
 from twofold.catalog import Model
 from twofold.contracts import METRICS, QUANTILES
@@ -75,7 +76,8 @@ class DrawnLoad:
 
 def draw_replica(replica: Replica, model: Model, constants: Constants, draws: Draws) -> DrawnReplica:
     """The replica with a leading axis of draws on hardware and software."""
-    cluster, engine = drawn_service(replica.cluster, replica.engine, draws)
+    scope = service_scope(replica.cluster.device, replica.engine)
+    cluster, engine = under_draws(replica.cluster, replica.engine, scope, draws)
     return DrawnReplica(model, replica, replace(replica, cluster=cluster, engine=engine), constants, draws)
 
 

@@ -31,11 +31,7 @@ from twofold.catalog import (
 )
 from twofold.contracts.results import Lease
 from twofold.contracts.spec import Service, Shop, Spec, Supply, TrainingRun
-from twofold.core import (
-    InfeasibleError,
-    format_seconds,
-    format_si,
-)
+from twofold.core import InfeasibleError, format_seconds, format_si
 
 
 def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:

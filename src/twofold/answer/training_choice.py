@@ -5,11 +5,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated_run, run_scope
+from twofold.answer.calibrated import calibrated, run_scope
 from twofold.answer.context import Context, model_of, training_job
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.question import check_units
-from twofold.answer.training_trials import MachineChoice, MachineTrial, closest_misses, preferred, run_misses
+from twofold.answer.training_trials import (
+    SHOWN_MISSES,
+    MachineChoice,
+    MachineTrial,
+    closest_misses,
+    preferred,
+    run_on,
+)
 from twofold.contracts.results import Loser
 from twofold.contracts.spec import TrainingRun
 from twofold.core import (
@@ -24,12 +31,10 @@ from twofold.core import (
 )
 from twofold.perf import Cluster, Device, device
 from twofold.training import (
-    RunPlan,
     SearchResult,
     Stack,
     TrainingJob,
     load_stack,
-    run_plan,
     run_work,
     search,
     straggler_loss_fraction,
@@ -70,7 +75,7 @@ class TrainingChoice(MachineChoice[Trial]):
 def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     """Search machines, sizes and layouts for one run. Raises InfeasibleError with the closest misses."""
     job = training_job(entry, model_of(entry.model, context.catalog))
-    offers, left_out = _able(*_offers(entry, context), job.precision, context)
+    offers, left_out = _offers(entry, job.precision, context)
     trials = [
         trial_of_size(entry, job, offer, count, context, context.spec.supply.budget_usd)
         for offer in offers
@@ -79,7 +84,7 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     if not trials:
         raise InfeasibleError(
             f"no machine on offer can train `{entry.name}`",
-            lines=tuple((loser.what, loser.why) for loser in left_out[:5]),
+            lines=tuple((loser.what, loser.why) for loser in left_out[:SHOWN_MISSES]),
             hint="widen `supply.shop`, or write `on:`",
         )
     found = preferred(trials)
@@ -88,22 +93,28 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     return TrainingChoice(entry, *found, left_out, job, _warnings(entry, offers, found[0]))
 
 
-def _offers(entry: TrainingRun, context: Context) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
-    """Machines given, else owned and for rent; what is owned is preferred where it suffices."""
-    spec, catalog = context.spec, context.catalog
-    if entry.on:
-        return (fixed_offer(entry.on, catalog, spec.supply, run_terms(spec.supply.shop)),), ()
-    rented = training_offers(catalog, spec.supply)
-    own = own_offers(catalog, spec.supply)
-    return (*own, *_mixed(own), *rented.offers), rented.left_out
-
-
-def _able(
-    offers: tuple[Offer, ...], left_out: tuple[Loser, ...], precision: str, context: Context
+def _offers(
+    entry: TrainingRun, precision: str, context: Context
 ) -> tuple[tuple[Offer, ...], tuple[Loser, ...]]:
-    """Offers whose parts multiply in the run's format; what was named and cannot is an error."""
+    """Machines given, else owned and for rent, whose parts multiply in the run's format.
+
+    What was named and cannot is an error.
+    """
+    supply, catalog = context.spec.supply, context.catalog
+    if entry.on:
+        offers: tuple[Offer, ...] = (fixed_offer(entry.on, catalog, supply, run_terms(supply.shop)),)
+        left_out: tuple[Loser, ...] = ()
+    else:
+        rented, own = training_offers(catalog, supply), own_offers(catalog, supply)
+        mixed: tuple[Offer, ...] = ()
+        if len({offer.accelerator.name for offer in own}) > 1:
+            # All own machines as one pool move at the pace of the slowest part, in nodes of its size.
+            slowest = min(own, key=lambda each: each.flops_per_s)
+            size = slowest.node.accelerator_count
+            count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
+            mixed = (replace(slowest, node_count_max=count, note="mixed pool"),)
+        offers, left_out = (*own, *mixed, *rented.offers), rented.left_out
     able: list[Offer] = []
-    unable: list[Loser] = []
     for offer in offers:
         try:
             check_units(device(offer.accelerator, context.constants), precision)
@@ -111,18 +122,8 @@ def _able(
         except ValueRefusedError as error:
             if len(offers) == 1:
                 raise
-            unable.append(Loser(offer.accelerator.name, error.message))
-    return tuple(able), (*left_out, *unable)
-
-
-def _mixed(own: Sequence[Offer]) -> tuple[Offer, ...]:
-    """All own machines as one pool: it moves at the pace of the slowest part, in nodes of its size."""
-    if len({offer.accelerator.name for offer in own}) < 2:
-        return ()
-    slowest = min(own, key=lambda each: each.flops_per_s)
-    size = slowest.node.accelerator_count
-    count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
-    return (replace(slowest, node_count_max=count, note="mixed pool"),)
+            left_out += (Loser(offer.accelerator.name, error.message),)
+    return tuple(able), left_out
 
 
 def peak_flops_per_s(device: Device, precision: str) -> float:
@@ -141,9 +142,8 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
     limit = min(offer.node_count_max or NODES_MAX, NODES_MAX, max(1, job.global_batch_sequences * 64 // size))
     best = peak_flops_per_s(device(offer.accelerator, context.constants), job.precision)
     flops = float(np.max(job.workload.model_flops_per_token)) * entry.token_count
-    overhead = 1 + entry.headroom.total_fraction
-    target_s = entry.time_limit_s or TARGET_S
-    fewest = flops * overhead / (target_s * best * GOOD_MFU_FRACTION * size)
+    usable = (entry.time_limit_s or TARGET_S) * best * GOOD_MFU_FRACTION * size
+    fewest = flops * (1 + entry.headroom.total_fraction) / usable
     start = 2 ** max(0, int(np.ceil(np.log2(max(fewest, 1e-9)))))
     counts = {min(start * factor, limit) for factor in SIZES}
     return sorted(counts | ({offer.node_count_max} if offer.node_count_max else set()))
@@ -160,7 +160,8 @@ def trial_of_size(
     """The run on so many nodes of an offer, hardware and software as calibrated."""
     stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
     cluster = cluster_of(offer, node_count, context.constants, context.catalog, context.spec.supply)
-    return trial(entry, job, offer, *calibrated_run(cluster, stack, job, context.constants), budget_usd)
+    own = calibrated(cluster, stack, run_scope(offer.accelerator.name, job), context.constants)
+    return trial(entry, job, offer, *own, budget_usd)
 
 
 def trial(
@@ -178,18 +179,9 @@ def trial(
         miss = found.nearest_miss
         why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
         return Trial(offer, nodes, cluster, None, None, why, stack, found)
-    run = planned_run(entry, job, cluster, found.best.step_s)
-    price = offer.usd_per_accelerator_h
-    cost_usd = None if price is None else run.total_accelerator_h * price
-    misses = run_misses(entry, run, cost_usd, budget_usd)
-    return Trial(offer, nodes, cluster, run, cost_usd, misses, stack, found)
-
-
-def planned_run(entry: TrainingRun, job: TrainingJob, cluster: Cluster, step_s: float) -> RunPlan:
-    """The run around a step, with the spec's headroom and checkpoints."""
     work = run_work(job, entry.token_count)
-    write_within_s = entry.checkpoint.write_within_s
-    return run_plan(work, step_s, cluster, entry.headroom.shares, checkpoint_write_s=write_within_s)
+    told = run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
+    return Trial(offer, nodes, cluster, *told, stack, found)
 
 
 def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:
@@ -204,21 +196,16 @@ def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tup
         )
     own = [offer for offer in offers if offer.owned and not offer.note]
     if len({offer.accelerator.name for offer in own}) > 1:
-        warnings.append(_straggler_warning(own, chosen))
+        # What one job over all own machines would lose to its slowest part (R-028).
+        counts = [(offer.node_count_max or 0) * offer.node.accelerator_count for offer in own]
+        loss = straggler_loss_fraction(1.0 / np.array([offer.flops_per_s for offer in own]), counts)
+        named = zip(counts, own, strict=True)
+        parts = " and ".join(f"{count} {offer.accelerator.name}" for count, offer in named)
+        lost = f"one job over all would lose {100 * loss:.0f} % to the slowest part"
+        alone = f"is not used as one: planned on {chosen.text} alone"
+        used = "is used as one" if chosen.offer.note else alone
+        warnings.append(f"mixed pool of {parts}: {lost}; it {used}")
     return tuple(warnings)
-
-
-def _straggler_warning(own: Sequence[Offer], chosen: Trial) -> str:
-    """What one job over all own machines would lose to its slowest part (R-028)."""
-    rates = [offer.flops_per_s for offer in own]
-    counts = [(offer.node_count_max or 0) * offer.node.accelerator_count for offer in own]
-    loss = straggler_loss_fraction(1.0 / np.array(rates), counts)
-    parts = " and ".join(
-        f"{count} {offer.accelerator.name}" for count, offer in zip(counts, own, strict=True)
-    )
-    lost = f"{100 * loss:.0f} %"
-    used = "is used as one" if chosen.offer.note else f"is not used as one: planned on {chosen.text} alone"
-    return f"mixed pool of {parts}: one job over all would lose {lost} to the slowest part; it {used}"
 
 
 def _refusal(
@@ -230,64 +217,48 @@ def _refusal(
         return _too_small(job, trials)
     fastest = min(fitting, key=lambda trial: trial.total_s)
     cheapest = min(fitting, key=lambda trial: np.inf if trial.cost_usd is None else trial.cost_usd)
+    supply, many = context.spec.supply, len(context.spec.training) + len(context.spec.services) > 1
     if entry.time_limit_s is not None and fastest.total_s > entry.time_limit_s:
         what = f"the deadline of {format_seconds(entry.time_limit_s)}"
-        fits = _in_time(entry, job, fastest, context)
+        deadline, offer = f"a deadline of {format_seconds(fastest.total_s)}", fastest.offer
+        first = int(np.ceil(fastest.node_count * (fastest.total_s / entry.time_limit_s) * 1.1))
+        power = int(np.ceil(np.log2(first)))
+        # Sizes are tried before one is said: steps do not shrink with nodes for ever.
+        sizes = (count for count in (first, 2**power, 2 ** (power + 1)) if count <= NODES_MAX)
+        in_time = (each for each in sizes if not trial_of_size(entry, job, offer, each, context).misses)
+        count = next(in_time, None)
+        more = f"{count:,} nodes of {offer.accelerator.name}" if count else ""
+        fits = f"{more} · {deadline}" if count else f"{deadline} · fewer tokens"
     else:
-        what, fits = "the budget", _in_budget(entry, cheapest, context)
+        what, cost_usd = "the budget", cheapest.cost_usd or 0.0
+        tokens = entry.token_count * (supply.budget_usd or 0.0) / (cheapest.cost_usd or 1.0)
+        fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
+        budget = f"a budget of {format_enough(cost_usd, 'USD')}"
+        fits = f"{budget}{' for this run alone' if many else ''} · {fewer}"
     lines = (*closest_misses(fitting), ("would fit", fits))
     return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=lines)
 
 
-def _in_time(entry: TrainingRun, job: TrainingJob, closest: Trial, context: Context) -> str:
-    """A size that is on time, tried before it is said: steps do not shrink with nodes for ever."""
-    deadline = f"a deadline of {format_seconds(closest.total_s)}"
-    factor, offer = closest.total_s / (entry.time_limit_s or 1.0), closest.offer
-    first = int(np.ceil(closest.node_count * factor * 1.1))
-    for count in (first, 2 ** int(np.ceil(np.log2(first))), 2 ** int(np.ceil(np.log2(first)) + 1)):
-        if count <= NODES_MAX and not trial_of_size(entry, job, offer, count, context).misses:
-            return f"{count:,} nodes of {offer.accelerator.name} · {deadline}"
-    return f"{deadline} · fewer tokens"
-
-
-def _in_budget(entry: TrainingRun, closest: Trial, context: Context) -> str:
-    budget = format_enough(closest.cost_usd or 0.0, "USD")
-    tokens = entry.token_count * (context.spec.supply.budget_usd or 0.0) / (closest.cost_usd or 1.0)
-    alone = " for this run alone" if len(context.spec.training) + len(context.spec.services) > 1 else ""
-    fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
-    return f"a budget of {budget}{alone} · {fewer}"
-
-
 def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
     """Nothing fits in memory: the bytes it takes, the bytes there are, and the nearest change that helps."""
-    largest = max(
-        trials, key=lambda trial: trial.cluster.accelerator_count * trial.cluster.device.memory_bytes
-    )
-    miss, cluster = largest.found.nearest_miss, largest.cluster
-    have = format_bytes(cluster.accelerator_count * cluster.device.memory_bytes)
-    tried = f"{largest.found.evaluated_count:,} layouts"
+    largest = max(trials, key=lambda each: each.cluster.accelerator_count * each.cluster.device.memory_bytes)
+    found, count = largest.found, largest.cluster.accelerator_count
+    message, miss = f"no layout of {job.model.name} trains on {largest.text}", found.nearest_miss
     if miss is None:
-        broken = max(
-            largest.found.reasons, key=lambda reason: largest.found.reasons[reason], default="divisibility"
-        )
-        why = (("tried", f"no layout divides the job: {broken}"),)
-        return InfeasibleError(f"no layout of {job.model.name} trains on {largest.text}", lines=why)
+        broken = max(found.reasons, key=lambda reason: found.reasons[reason], default="divisibility")
+        return InfeasibleError(message, lines=(("tried", f"no layout divides the job: {broken}"),))
     work = job.workload
     trained = float(np.max(work.trained_parameters))
-    least = job.model.parameters * float(np.max(work.weight_bytes)) + trained * float(
-        np.max(work.optimizer_bytes)
-    )
+    states_bytes = trained * float(np.max(work.optimizer_bytes))
+    least = job.model.parameters * float(np.max(work.weight_bytes)) + states_bytes
     most = least + trained * float(np.max(largest.stack.gradient_memory_bytes))
-    closest = (
-        f"the closest ({miss.candidate.describe()}) misses by {format_memory(miss.missing_bytes)} per GPU"
-    )
+    needs = f"{format_bytes(least)}–{format_bytes(most)} for weights, gradients and optimiser"
+    have = format_bytes(count * largest.cluster.device.memory_bytes)
+    by = f"misses by {format_memory(miss.missing_bytes)} per GPU"
+    tried = f"{found.evaluated_count:,} layouts: all exceed memory"
     lines = (
-        (
-            "needs",
-            f"{format_bytes(least)}–{format_bytes(most)} for weights, gradients and optimiser; "
-            f"{cluster.accelerator_count:,} GPUs have {have}",
-        ),
-        ("tried", f"{tried}: all exceed memory; {closest}"),
+        ("needs", f"{needs}; {count:,} GPUs have {have}"),
+        ("tried", f"{tried}; the closest ({miss.candidate.describe()}) {by}"),
         ("would fit", miss.change),
     )
-    return InfeasibleError(f"no layout of {job.model.name} trains on {largest.text}", lines=lines)
+    return InfeasibleError(message, lines=lines)

@@ -10,13 +10,7 @@ from twofold.answer.question import Given, check_units
 from twofold.answer.ranges import drawn, step_spread
 from twofold.answer.refusals import nothing_divides, nothing_trains
 from twofold.answer.training_run import RunEstimate, estimate_run
-from twofold.answer.training_step import (
-    TrainingSite,
-    limits_of,
-    step_samples,
-    trained_step,
-    training_site,
-)
+from twofold.answer.training_step import TrainingSite, limits_of, step_samples, trained_step, training_site
 from twofold.answer.uncertainty import Draws, draw_factors
 from twofold.contracts.results import Bound, Count, Machine, Part, training
 from twofold.core import Estimate, ValueRefusedError

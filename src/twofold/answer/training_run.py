@@ -11,15 +11,9 @@ from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Part, training
-from twofold.core import Estimate, Source, exact
+from twofold.core import Estimate, Source
 from twofold.perf import Cluster
-from twofold.training import (
-    Reliability,
-    RunPlan,
-    RunWork,
-    run_plan,
-    run_work,
-)
+from twofold.training import Reliability, RunPlan, RunWork, run_plan, run_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,6 @@ def run_figures(
     Raises InfeasibleError where failures come faster than a restart and a checkpoint take.
     """
     whole = max(source, Source.FITTED, key=list(Source).index)
-
     middle, runs = runs_under(work, step, machines.cluster, draws, write_within_s, headroom)
     if not middle.gets_ahead:
         raise never_ahead(middle, machines)
@@ -70,7 +63,16 @@ def run_figures(
 
     hours = Drawn(middle.total_accelerator_h, np.array([each.total_accelerator_h for each in runs]))
     energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * np.ravel(draws["power"]))
-    storage = middle.storage
+    storage, price = middle.storage, machines.machine.price
+    # Accelerator-hours of the run itself and of each cause add up to what is paid.
+    parts = {"run": middle.base_accelerator_h, **middle.headroom_accelerator_h} if headroom else {}
+    cost = None
+    if price:
+        paid = price.usd_per_accelerator_h
+        # The user's own price is not in doubt.
+        in_doubt = paid.low != paid.high or paid.source != Source.ASSUMED
+        samples = hours.samples * np.ravel(draws["price"]) if in_doubt else hours.samples
+        cost = Drawn(hours.middle, samples).times(paid.value).estimate("USD", whole)
     return RunEstimate(
         tokens=None,
         steps=middle.steps_count,
@@ -79,7 +81,10 @@ def run_figures(
         checkpoint_s=figure("checkpoint_stall_s", "s"),
         failure_s=figure("failure_s", "s"),
         wall_s=figure("wall_s", "s"),
-        headroom=_headroom(middle, hours, headroom, whole),
+        headroom=tuple(
+            Part(name, hours.times(value / hours.middle).estimate("h", whole), value / hours.middle)
+            for name, value in parts.items()
+        ),
         total_s=figure("total_s", "s"),
         base_accelerator_h=figure("base_accelerator_h", "h"),
         accelerator_h=hours.estimate("h", whole),
@@ -95,7 +100,7 @@ def run_figures(
         ),
         data_bytes_per_s=storage.ingest_bytes_per_s,
         energy_j=energy.estimate("J", whole),
-        cost_usd=_cost(machines, hours, draws, whole),
+        cost_usd=cost,
     )
 
 
@@ -118,24 +123,3 @@ def runs_under(
     failing = np.broadcast_to(np.ravel(draws["failure_rate"]), step.samples.shape)
     runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
     return run(step.middle, 1.0), runs
-
-
-def _headroom(middle: RunPlan, hours: Drawn, shares: Mapping[str, float], source: Source) -> tuple[Part, ...]:
-    """Accelerator-hours of the run itself and of each cause: they add up to what is paid."""
-    if not shares:
-        return ()
-    parts = {"run": middle.base_accelerator_h, **middle.headroom_accelerator_h}
-    return tuple(
-        Part(name, hours.times(value / hours.middle).estimate("h", source), value / hours.middle)
-        for name, value in parts.items()
-    )
-
-
-def _cost(machines: Given, hours: Drawn, draws: Draws, source: Source) -> Estimate | None:
-    if machines.machine.price is None:
-        return None
-    price = machines.machine.price.usd_per_accelerator_h
-    if price.low == price.high and price.source == Source.ASSUMED:  # the user's own price is not in doubt
-        return hours.times(exact(price.value, price.unit).value).estimate("USD", source)
-    paid = Drawn(hours.middle, hours.samples * np.ravel(draws["price"])).times(price.value)
-    return paid.estimate("USD", source)

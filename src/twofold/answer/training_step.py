@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import calibrated_run
+from twofold.answer.calibrated import calibrated, run_scope
 from twofold.answer.question import Given
-from twofold.answer.ranges import Drawn, drawn, drawn_run, step_spread
+from twofold.answer.ranges import Drawn, drawn, step_spread, under_draws
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Part, training
 from twofold.core import Estimate, Source
@@ -149,7 +149,8 @@ def training_site(
 ) -> TrainingSite:
     """Every layout of a job on machines, hardware and software as calibrated."""
     stack = load_stack(constants, job.framework, job.precision, machines.accelerator.family)
-    cluster, stack = calibrated_run(machines.cluster, stack, job, constants)
+    scope = run_scope(machines.accelerator.name, job)
+    cluster, stack = calibrated(machines.cluster, stack, scope, constants)
     priced = price_layouts(job, cluster, stack, limits or Limits())
     return TrainingSite(job, replace(machines, cluster=cluster), stack, priced)
 
@@ -187,8 +188,20 @@ class TrainedStep:
     def figures(self) -> dict[str, Any]:
         """What plans and estimates say of a step and its memory, under the names that they give it."""
         job, best, cluster = self.job, self.chosen, self.machines.cluster
-        work = job.workload
-        utilisation = float(np.max(model_flops_utilisation(work, best.layouts, cluster, best.step_s)))
+        utilisation = one(model_flops_utilisation(job.workload, best.layouts, cluster, best.step_s))
+        middle = self.step.middle
+        layout: dict[str, Any] = {f.name: int(getattr(best.layouts, f.name)[0]) for f in fields(Layouts)}
+        layout["recompute"] = Recompute(layout["recompute"]).name.lower()
+        layout["sequence_parallel"] = bool(layout["sequence_parallel"])
+        seconds = {
+            name: sum(one(getattr(best.step, f"{each}_s")) for each in part.fields.split())
+            for name, part in STEP_PARTS.items()
+        }
+        # What is computed in, what sums and states are kept in.
+        half = job.precision if job.precision in ("fp32", "fp16") else "bf16"
+        gradient = "fp32" if one(self.stack.gradient_bytes) >= 4 else half
+        # 16-bit logits are copied to fp32 for the loss, and its gradient kept
+        formats = zip(MEMORY_PARTS, (half, gradient, "fp32", half, "fp32", "any"), strict=True)
         return {
             "model": job.model.name,
             "parameters": job.model.parameters,
@@ -196,14 +209,18 @@ class TrainedStep:
             "precision": job.precision,
             "framework": job.framework,
             "machine": self.machines.machine,
-            "layout": layout_of(best.layouts),
+            "layout": training.Layout(**layout, text=best.describe()),
             "step_s": self.step.estimate("s"),
-            "step_parts": self._step_parts(),
+            "step_parts": tuple(
+                Part(name, self.step.times(value / middle).estimate("s"), value / middle)
+                for name, value in seconds.items()
+                if value > 0
+            ),
             "communication_exposed_fraction": self.communication_exposed_fraction,
             "mfu_fraction": self.step.inverse(utilisation * best.step_s).estimate("fraction"),
             "memory_bytes": memory_estimate(best.memory),
             "memory_parts": _memory_shares(best.memory, {name: name for name in MEMORY_PARTS}),
-            "memory_by_format": _memory_shares(best.memory, self._formats()),
+            "memory_by_format": _memory_shares(best.memory, dict(formats)),
             "memory_capacity_bytes": cluster.device.memory_bytes,
         }
 
@@ -223,59 +240,33 @@ class TrainedStep:
         forward = model / 3 - 2.0 * job.model.vocab * job.model.hidden
         shares = {Recompute.NONE: 0.0, Recompute.FULL: 1.0}
         shares[Recompute.SELECTIVE] = one(self.stack.selective_fraction)
-        return (
-            model + shares[Recompute(int(self.chosen.layouts.recompute[0]))] * forward
-        ) * job.tokens_per_step
+        repeated = shares[Recompute(int(self.chosen.layouts.recompute[0]))]
+        return (model + repeated * forward) * job.tokens_per_step
 
     def bounds(self, priced: Priced) -> tuple[Bound, ...]:
         """What 20 % more of each resource would take off the step; of memory, by the layout it allows."""
-        gains = {name: self.gain(resource) for name, resource in RELIEVED.items()}
+        own = self.job, self.machines, self.stack, self.chosen
+        gains = {name: resource_gain(*own, resource) for name, resource in RELIEVED.items()}
         roomier = priced.high_bytes <= self.machines.cluster.device.memory_bytes * RELIEF
         gains["memory capacity"] = 1 - float(np.min(priced.step_s[roomier])) / self.chosen.step_s
         ordered = sorted(gains.items(), key=lambda item: -item[1])
         return tuple(Bound(name, max(gain, 0.0)) for name, gain in ordered)
-
-    def gain(self, resource: str) -> float:
-        """Share of the step that 20 % more of a resource saves."""
-        return resource_gain(self.job, self.machines, self.stack, self.chosen, resource)
-
-    def _step_parts(self) -> tuple[Part, ...]:
-        """The parts of a step, those that are not there left out; they add up to the total."""
-        total = self.step
-        middle = {
-            name: sum(one(getattr(self.chosen.step, f"{each}_s")) for each in part.fields.split())
-            for name, part in STEP_PARTS.items()
-        }
-        return tuple(
-            Part(name, total.times(value / total.middle).estimate("s"), value / total.middle)
-            for name, value in middle.items()
-            if value > 0
-        )
-
-    def _formats(self) -> dict[str, str]:
-        """Each part of the memory by number format: what is computed in, what sums and states are kept in."""
-        precision = self.job.precision
-        half = precision if precision in ("fp32", "fp16") else "bf16"
-        gradient = "fp32" if one(self.stack.gradient_bytes) >= 4 else half
-        # 16-bit logits are copied to fp32 for the loss, and its gradient kept
-        formats = (half, gradient, "fp32", half, "fp32", "any")
-        return dict(zip(MEMORY_PARTS, formats, strict=True))
 
 
 def trained_step(
     job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, draws: Draws, constants: Constants
 ) -> TrainedStep:
     """The chosen layout's step under every draw, stretched to what left-out runs showed."""
-    under_draws = step_samples(job, chosen.layouts, machines.cluster, stack, draws)
+    samples = step_samples(job, chosen.layouts, machines.cluster, stack, draws)
     spread = step_spread(constants, job, machines.accelerator)
-    return TrainedStep(job, machines, stack, chosen, drawn(chosen.step_s, under_draws, spread), draws)
+    return TrainedStep(job, machines, stack, chosen, drawn(chosen.step_s, samples, spread), draws)
 
 
 def step_samples(
     job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack, draws: Draws
 ) -> NDArray[np.float64]:
     """Step seconds of layouts under every draw, (draws, layouts)."""
-    machine = drawn_run(cluster, stack, job, draws)
+    machine = under_draws(cluster, stack, run_scope(cluster.device.name, job), draws)
     return np.asarray(step_time(job.workload, job.precision, layouts, *machine).total_s, float)
 
 
@@ -284,17 +275,6 @@ def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candi
     factors: dict[str, Floats] = {resource: RELIEF}
     relieved = machines.cluster.scaled(factors), stack.scaled(factors)
     return 1 - one(step_time(job.workload, job.precision, chosen.layouts, *relieved).total_s) / chosen.step_s
-
-
-def layout_of(layouts: Layouts, index: int = 0) -> training.Layout:
-    """One candidate as the plan's schema writes it."""
-    at = {f.name: int(getattr(layouts, f.name)[index]) for f in fields(Layouts)}
-    return training.Layout(
-        **{name: at[name] for name in ("tp", "cp", "ep", "pp", "vpp", "dp", "zero_stage", "micro_batch")},
-        recompute=Recompute(at["recompute"]).name.lower(),
-        sequence_parallel=bool(at["sequence_parallel"]),
-        text=layouts.describe(index),
-    )
 
 
 def memory_estimate(held: Memory, unit: str = "B") -> Estimate:

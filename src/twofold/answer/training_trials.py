@@ -15,7 +15,7 @@ from twofold.contracts.results import FrontPoint, Loser
 from twofold.contracts.spec import TrainingRun
 from twofold.core import format_seconds, format_usd
 from twofold.perf import Cluster
-from twofold.training import RunPlan
+from twofold.training import RunPlan, RunWork, run_plan
 
 SHOWN_MISSES = 5
 WORTH_SWITCHING = 1.03  # a layout or machine that is 1 % better in some draw is no other decision
@@ -55,10 +55,9 @@ class MachineTrial:
 
     def machines(self, context: Context) -> Given:
         """Its machines as every other answer knows them."""
-        node = self.offer.node
-        machine = machine_of(self.offer, self.node_count * node.accelerator_count, context)
-        nic_bytes_per_s = node.nic_bytes_per_s / node.accelerator_count
-        return Given(self.offer.accelerator, node, machine, nic_bytes_per_s, self.cluster)
+        offer, count = self.offer, self.node_count * self.offer.node.accelerator_count
+        machine = machine_of(offer, count, context)
+        return Given(offer.accelerator, offer.node, machine, offer.nic_bytes_per_s, self.cluster)
 
 
 Tried = TypeVar("Tried", bound=MachineTrial)
@@ -75,31 +74,43 @@ class MachineChoice(Generic[Tried]):
 
 
 def preferred(trials: Sequence[Tried]) -> tuple[Tried, tuple[Tried, ...]] | None:
-    """The trial to choose and all others; None where none meets memory, deadline and budget."""
-    meeting = [trial for trial in trials if not trial.misses]
-    if not meeting:
+    """The trial to choose and all others; None where none meets memory, deadline and budget.
+
+    The size asked comes first, then own machines, then the cheapest; without a price the fewest hours.
+    """
+
+    def preference(trial: Tried) -> tuple[bool, bool, bool, float, float]:
+        assert trial.run
+        asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
+        priced = trial.cost_usd is not None or trial.offer.owned
+        hours = trial.run.total_accelerator_h
+        return (not asked, not trial.offer.owned, not priced, trial.cost_usd or 0.0, hours)
+
+    chosen = min((trial for trial in trials if not trial.misses), key=preference, default=None)
+    if chosen is None:
         return None
-    chosen = min(meeting, key=_preference)
     return chosen, tuple(trial for trial in trials if trial is not chosen)
 
 
-def _preference(trial: MachineTrial) -> tuple[bool, bool, bool, float, float]:
-    """The size asked first, then own machines, then the cheapest; without a price the fewest hours."""
-    assert trial.run
-    asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
-    hours = trial.run.total_accelerator_h
-    priced = trial.cost_usd is not None or trial.offer.owned
-    return (not asked, not trial.offer.owned, not priced, trial.cost_usd or 0.0, hours)
-
-
-def run_misses(entry: TrainingRun, run: RunPlan, cost_usd: float | None, budget_usd: float | None) -> str:
-    """What a run misses, deadline or budget, in words; "" when it meets both."""
-    limit_s = entry.time_limit_s
+def run_on(
+    entry: TrainingRun,
+    work: RunWork,
+    step_s: float,
+    offer: Offer,
+    cluster: Cluster,
+    budget_usd: float | None = None,
+) -> tuple[RunPlan, float | None, str]:
+    """The run around a step, its cost, and what it misses, deadline or budget; "" when it meets both."""
+    shares, write_within_s = entry.headroom.shares, entry.checkpoint.write_within_s
+    run = run_plan(work, step_s, cluster, shares, checkpoint_write_s=write_within_s)
+    price, limit_s = offer.usd_per_accelerator_h, entry.time_limit_s
+    cost_usd = None if price is None else run.total_accelerator_h * price
+    misses = ""
     if limit_s is not None and run.total_s > limit_s:
-        return f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"
-    if cost_usd is not None and budget_usd is not None and cost_usd > budget_usd:
-        return f"{format_usd(cost_usd)} exceeds {format_usd(budget_usd)}"
-    return ""
+        misses = f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"
+    elif cost_usd is not None and budget_usd is not None and cost_usd > budget_usd:
+        misses = f"{format_usd(cost_usd)} exceeds {format_usd(budget_usd)}"
+    return run, cost_usd, misses
 
 
 def closest_misses(trials: Sequence[MachineTrial]) -> tuple[tuple[str, str], ...]:
@@ -112,17 +123,13 @@ def closest_misses(trials: Sequence[MachineTrial]) -> tuple[tuple[str, str], ...
     return (("needs", needs), *tried)
 
 
-def losers(choice: MachineChoice[Tried], alike: Callable[[Tried], str]) -> list[Loser]:
+def losers(choice: MachineChoice[Tried], alike: Callable[[Tried], str]) -> tuple[Loser, ...]:
     """The best of the other trials that are `alike`, the cheapest first, and what was not tried."""
     best: dict[str, Tried] = {}
-    for trial in sorted(choice.others, key=_loser_order):
+    for trial in sorted(choice.others, key=lambda each: (bool(each.misses), each.cost_usd or each.total_s)):
         best.setdefault(alike(trial), trial)
-    lost = [Loser(trial.text, trial.misses or _compared(trial, choice.chosen)) for trial in best.values()]
-    return [*lost, *choice.left_out]
-
-
-def _loser_order(trial: MachineTrial) -> tuple[bool, float]:
-    return (bool(trial.misses), trial.cost_usd or trial.total_s)
+    lost = (Loser(trial.text, trial.misses or _compared(trial, choice.chosen)) for trial in best.values())
+    return (*lost, *choice.left_out)
 
 
 def _compared(trial: MachineTrial, chosen: MachineTrial) -> str:

@@ -81,34 +81,28 @@ def with_doubt(draws: Draws, constants: Constants, sigma_log: Mapping[str, float
     Formula  exp(root · z), z the common draws as standard normals, root · rootᵀ the covariance after the rows
     Why      The same draw stays lucky or unlucky for all figures; a calibrated one is just less so.
     """
-    count = next(iter(draws.values())).shape[0]
-    further = dict(draws)
-    for scope, covariances in _covariances(constants).items():
-        names = tuple(dict.fromkeys(first for first, _ in covariances))
-        covariance = np.array([[covariances[one, other] for other in names] for one in names])
-        spread, axes = np.linalg.eigh(covariance)
-        root = axes * np.sqrt(np.maximum(spread, 0.0)) @ axes.T  # symmetric: a factor stays with its own draw
-        logs = root @ np.array([_normal(name, draws, sigma_log, count) for name in names])
-        for name, values in zip(names, logs, strict=True):
-            further[f"{scope}|{name}"] = np.exp(values)[:, np.newaxis]
-    return further
-
-
-def _normal(name: str, draws: Draws, sigma_log: Mapping[str, float], count: int) -> NDArray[np.float64]:
-    if sigma_log.get(name, 0.0) > NO_DOUBT:
-        common: NDArray[np.float64] = np.log(np.ravel(draws[name])) / sigma_log[name]
-        return common
-    return np.random.default_rng([len(draws), *name.encode()]).standard_normal(count)
-
-
-def _covariances(constants: Constants) -> dict[str, dict[tuple[str, str], float]]:
-    """By scope of a calibrated stack, the covariance of each pair of the logarithms of its factors."""
-    by_scope: dict[str, dict[tuple[str, str], float]] = {}
+    by_scope: dict[str, dict[tuple[str, str], float]] = {}  # covariance of each pair of logarithms
     for pairs, row in constants.by_name.get(COVARIANCE, ()):
         told = dict(pairs)
         key = told.pop("factor"), told.pop("with")
         by_scope.setdefault(format_scope(told), {})[key] = row.value
-    return by_scope
+
+    def normal(name: str) -> NDArray[np.float64]:
+        if sigma_log.get(name, 0.0) > NO_DOUBT:
+            common: NDArray[np.float64] = np.log(np.ravel(draws[name])) / sigma_log[name]
+            return common
+        count: int = next(iter(draws.values())).shape[0]
+        return np.random.default_rng([len(draws), *name.encode()]).standard_normal(count)
+
+    further = dict(draws)
+    for scope, covariances in by_scope.items():
+        names = tuple(dict.fromkeys(first for first, _ in covariances))
+        covariance = np.array([[covariances[one, other] for other in names] for one in names])
+        spread, axes = np.linalg.eigh(covariance)
+        root = axes * np.sqrt(np.maximum(spread, 0.0)) @ axes.T  # symmetric: a factor stays with its own draw
+        for name, values in zip(names, root @ np.array([normal(each) for each in names]), strict=True):
+            further[f"{scope}|{name}"] = np.exp(values)[:, np.newaxis]
+    return further
 
 
 def draws_in(draws: Draws, scope: Mapping[str, str]) -> Draws:
@@ -178,10 +172,8 @@ def estimate_of(
     middle: float, samples: NDArray[np.float64], unit: str, source: Source = Source.FITTED
 ) -> Estimate:
     """The one place where samples become an `Estimate`: the given middle, the deciles of the draws."""
-    low, high = np.percentile(np.asarray(samples, float), (LOW_PERCENTILE, HIGH_PERCENTILE))
-    return Estimate(
-        float(middle), min(float(low), float(middle)), max(float(high), float(middle)), unit, source
-    )
+    low, high = np.percentile(np.asarray(samples, float), (LOW_PERCENTILE, HIGH_PERCENTILE)).tolist()
+    return Estimate(float(middle), min(low, float(middle)), max(high, float(middle)), unit, source)
 
 
 def flip_fraction(chosen: NDArray[np.float64], others: NDArray[np.float64]) -> float:
@@ -189,9 +181,7 @@ def flip_fraction(chosen: NDArray[np.float64], others: NDArray[np.float64]) -> f
 
     Shapes   chosen (draws,), others (draws, candidates).
     """
-    if others.size == 0:
-        return 0.0
-    return float(np.mean(others.min(axis=1) < chosen))
+    return float(np.mean(others.min(axis=1) < chosen)) if others.size else 0.0
 
 
 def flip_warning(flips_fraction: float, what: str) -> tuple[str, ...]:
