@@ -74,7 +74,7 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     warnings: list[str] = []
     named = (offer.fixed_count or 0) * offer.node.accelerator_count
     held = sum(
-        (each.node_count_max or 0) * each.node.accelerator_count
+        each.held
         for each in own_offers(context.catalog, context.spec.supply, regions)
         if each.accelerator.name == name
     )

@@ -45,6 +45,11 @@ class Offer:
         return self.accelerator.bf16_flops_per_s or self.accelerator.fp16_flops_per_s or 1.0
 
     @property
+    def held(self) -> int:
+        """Accelerators of one's own; 0 where as many as wanted are for rent."""
+        return (self.node_count_max or 0) * self.node.accelerator_count
+
+    @property
     def nic_bytes_per_s(self) -> float:
         """Line rate between nodes, of one accelerator."""
         return self.node.nic_bytes_per_s / self.node.accelerator_count

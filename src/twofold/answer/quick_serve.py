@@ -65,6 +65,10 @@ class ServingQuestion:
         """Of a request that has just finished: what its cache must hold."""
         return self.input_tokens + self.output_tokens
 
+    def held_by(self, replica: Replica) -> NDArray[np.float64]:
+        """Requests of these lengths that the cache of each layout holds at once."""
+        return np.asarray(max_sequences(replica, self.context_tokens, self.input_tokens), float)
+
     @property
     def engine_text(self) -> str:
         """The software and its release: `vllm 0.15.0`."""
@@ -144,20 +148,20 @@ def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float
         rows += [(tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0]
     stated = [(SIZES.index(name), size) for name, size in question.stated.items()]
     agreeing = [row for row in rows if all(row[at] == size for at, size in stated)]
-    return np.array(agreeing, float).reshape(-1, 4)
+    return np.array(agreeing, float).reshape(-1, len(SIZES))
 
 
-def laid_out(replica: Replica, rows: NDArray[np.float64]) -> Replica:
-    """The replica with an array of layouts."""
-    tp, pp, ep, dp = rows.T
-    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp)
-
-
-def fitting(replica: Replica, context_tokens: float, input_tokens: float) -> NDArray[np.bool_]:
+def fitting(replica: Replica, rows: NDArray[np.float64], question: ServingQuestion) -> NDArray[np.bool_]:
     """Which layouts hold the weights and the cache of one whole request."""
-    holds = np.asarray(max_sequences(replica, context_tokens, input_tokens)) >= 1.0
-    result: NDArray[np.bool_] = holds & (np.asarray(capacity(replica).kv_bytes) > 0)
+    swept = laid_out(replica, rows)
+    result: NDArray[np.bool_] = (question.held_by(swept) >= 1.0) & (np.asarray(capacity(swept).kv_bytes) > 0)
     return result
+
+
+def laid_out(replica: Replica, sizes: NDArray[np.float64]) -> Replica:
+    """The replica with one layout (tp, pp, ep, dp), or with an array of rows of them."""
+    tp, pp, ep, dp = sizes.T if sizes.ndim > 1 else map(float, sizes)
+    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp)
 
 
 def choose(question: ServingQuestion, constants: Constants) -> Chosen:
@@ -175,25 +179,22 @@ def choose(question: ServingQuestion, constants: Constants) -> Chosen:
             hint=f"tp × pp × dp must be at most {count}, tp divide {question.model.heads} heads, "
             f"pp {question.model.layers} layers, and tp stay inside one node",
         )
-    swept = laid_out(replica, rows)
-    fits = fitting(swept, question.context_tokens, question.input_tokens)
-    if not fits.any():
+    rows = rows[fitting(replica, rows, question)]
+    if not len(rows):
         raise nothing_serves(question, replica)
-    rows = rows[fits]
-    outcome = under_load(laid_out(replica, rows), question)
-    late_s = np.broadcast_to(np.asarray(outcome.e2e.p95_s, float), len(rows))
+    swept = laid_out(replica, rows)
+    whole = under_load(swept, question).e2e
+    late_s, mean_s = (np.broadcast_to(np.asarray(s, float), len(rows)) for s in (whole.p95_s, whole.mean_s))
     if not np.isfinite(late_s).any():
-        raise rate_too_high(question, laid_out(replica, rows))
-    mean_s = np.broadcast_to(np.asarray(outcome.e2e.mean_s, float), len(rows))
+        raise rate_too_high(question, swept)
     best = int(np.argmin(np.where(np.isfinite(late_s), mean_s, np.inf)))
     return at_layout(replica, question, rows[best])
 
 
 def at_layout(replica: Replica, question: ServingQuestion, row: NDArray[np.float64]) -> Chosen:
     """One layout, as plain numbers, under the question's load."""
-    tp, pp, ep, dp = (float(value) for value in row)
-    one = replace(replica, tp=tp, pp=pp, ep=ep, dp=dp)
-    return Chosen(one, under_load(one, question))
+    alone = laid_out(replica, row)
+    return Chosen(alone, under_load(alone, question))
 
 
 def under_load(replica: Replica, question: ServingQuestion) -> Served:
@@ -221,37 +222,26 @@ def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleErr
     one_request = float(np.max(replica.shape.kv_bytes(question.kv_format, question.context_tokens)))
     usable = float(np.max(capacity(replica).usable_bytes))
     parts = f"weights {format_bytes(weights)} ({fmt}), cache of one request {format_bytes(one_request)}"
+    name, anyhow = machines.accelerator.name, replace(question, stated={})
+
+    def holds(way: Replica, count: int) -> bool:
+        rows = candidate_layouts(anyhow, count)
+        return len(rows) > 0 and bool(fitting(way, rows, anyhow).any())
+
+    more = next((count for count in DEVICE_COUNTS if holds(replica, count)), None)
+    chips = chips_needed(replica.shape, fmt, replica.cluster.device.memory_bytes)
+    words = [f"{more:,} × {name}" if more else f"at least {chips:,} × {name} for the weights alone"]
+    smaller = (each for each in NARROWER if bytes_per_weight(each) < bytes_per_weight(fmt))
+    ways = ((each, replace(replica, weights_format=each)) for each in smaller)
+    narrow = next((each for each, way in ways if holds(way, machines.accelerator_count)), None)
+    words += [f"{narrow} weights on these"] if narrow else []
     lines = (
         ("needs", f"{parts}, and buffers on each device"),
         ("has", f"{machines.accelerator_count:,} × {format_memory(usable)} that the engine may use"),
-        ("would fit", _what_would_fit(question, replica)),
+        ("would fit", " · ".join(words)),
     )
-    return InfeasibleError(
-        f"{question.model.name} in {fmt} does not fit {machines_text(machines)}", lines=lines
-    )
-
-
-def _what_would_fit(question: ServingQuestion, replica: Replica) -> str:
-    name, device = question.machines.accelerator.name, replica.cluster.device
-    open_question = replace(question, stated={})
-    more = next((n for n in DEVICE_COUNTS if _holds(open_question, replica, n)), None)
-    chips = chips_needed(replica.shape, question.weights_format, device.memory_bytes)
-    words = [f"{more:,} × {name}" if more else f"at least {chips:,} × {name} for the weights alone"]
-    for fmt in NARROWER:
-        narrow = replace(replica, weights_format=fmt)
-        smaller = bytes_per_weight(fmt) < bytes_per_weight(question.weights_format)
-        if smaller and _holds(open_question, narrow, question.machines.accelerator_count):
-            words.append(f"{fmt} weights on these")
-            break
-    return " · ".join(words)
-
-
-def _holds(question: ServingQuestion, replica: Replica, count: int) -> bool:
-    rows = candidate_layouts(question, count)
-    if not len(rows):
-        return False
-    swept = laid_out(replica, rows)
-    return bool(fitting(swept, question.context_tokens, question.input_tokens).any())
+    message = f"{question.model.name} in {fmt} does not fit {machines_text(machines)}"
+    return InfeasibleError(message, lines=lines)
 
 
 def rate_too_high(question: ServingQuestion, replicas: Replica) -> InfeasibleError:
@@ -265,8 +255,5 @@ def rate_too_high(question: ServingQuestion, replicas: Replica) -> InfeasibleErr
         ("carries", f"{format_si(most, '1/s')} when every slot is taken, in the best of all layouts"),
         ("would fit", f"{copies:,} copies of {size} × {name}, {copies * size:,} devices"),
     )
-    return InfeasibleError(
-        f"{machines_text(question.machines)} saturates before it serves {wanted:g} requests/s of "
-        f"{question.model.name}",
-        lines=lines,
-    )
+    late = f"saturates before it serves {wanted:g} requests/s of {question.model.name}"
+    return InfeasibleError(f"{machines_text(question.machines)} {late}", lines=lines)

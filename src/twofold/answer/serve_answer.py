@@ -40,7 +40,6 @@ from twofold.inference import (
     Served,
     communication_bytes_per_token,
     iteration_s,
-    max_sequences,
     regimes,
     relieved,
     replicas_power_w,
@@ -123,11 +122,11 @@ def estimate_serving(
     power = drawn(watts, watts * np.ravel(draws["power"]), lay)
     runs_in = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format)
     step, parts = decode_step(replica, served, question, figures)
-    names = tables.names
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
     start, start_parts = cold_start(replica, rate, draws)
     scope = service_scope(replica.cluster.device, replica.engine)
     notes = calibration_notes(constants, {"this": scope})
+    exchanges = one(replica.shape.experts) > 0 and one(replica.ep) > 1  # between expert ranks
     estimate = ServingEstimate(
         schema=SCHEMA,
         model=question.model.name,
@@ -148,7 +147,7 @@ def estimate_serving(
         scales_bytes=scales_bytes(replica),
         kv_bytes_per_token=one(replica.shape.kv_bytes_per_token(replica.kv_format)),
         kv_bytes_per_sequence=one(replica.shape.kv_bytes(replica.kv_format, question.context_tokens)),
-        max_sequences=sequences_estimate(replica, question, constants),
+        max_sequences=_sequences(replica, question, constants),
         batch_sequences=one(served.batch_sequences),
         batch_limit=limit_of_batch(replica, question),
         kv_fraction=one(served.kv_fraction),
@@ -166,11 +165,11 @@ def estimate_serving(
         cold_start_s=start,
         cold_start_parts=start_parts,
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
-        all_to_all_bytes_per_token=all_to_all_bytes(replica),
+        all_to_all_bytes_per_token=one(exchanged_bytes(replica)) if exchanges else 0.0,
         bounds=load_bounds(replica, served, question),
-        formats=format_rows(question, constants, draws) if "formats" in names else (),
-        layouts=layout_rows(question, constants, draws) if "layouts" in names else (),
-        switches=switch_rows(chosen, question) if "switches" in names else (),
+        formats=format_rows(question, constants, draws) if "formats" in tables.names else (),
+        layouts=layout_rows(question, constants, draws) if "layouts" in tables.names else (),
+        switches=switch_rows(chosen, question) if "switches" in tables.names else (),
         replicas=replica_rows(chosen, question, figures, tables.replica_counts),
         warnings=(*_warnings(question, chosen, runs_in.reason), *notes),
     )
@@ -193,9 +192,9 @@ def memory_parts(replica: Replica, constants: Constants) -> tuple[Part, ...]:
     return parts_of(named, whole)
 
 
-def sequences_estimate(replica: Replica, question: ServingQuestion, constants: Constants) -> Estimate:
+def _sequences(replica: Replica, question: ServingQuestion, constants: Constants) -> Estimate:
     """Requests of these lengths that the cache holds at once, over the range of what the cache gets."""
-    middle = one(max_sequences(replica, question.context_tokens, question.input_tokens))
+    middle = one(question.held_by(replica))
     cache = memory_by_part(replica, constants)["KV cache"]
     whole = max(cache.value, 1.0)
     return Estimate(middle, middle * min(cache.low / whole, 1.0), middle * max(cache.high / whole, 1.0), "1")
@@ -235,13 +234,6 @@ def decode_step(
     named = {OPERATORS.get(name, name): one(value) for name, value in step.by_name().items()}
     shares = {name: value / whole.middle for name, value in named.items() if value > 0}
     return whole, tuple(Part(name, whole.times(share).estimate("s"), share) for name, share in shares.items())
-
-
-def all_to_all_bytes(replica: Replica) -> float:
-    """Bytes that one token sends through all expert layers under expert parallelism; 0 without it."""
-    if one(replica.shape.experts) == 0 or one(replica.ep) <= 1:
-        return 0.0
-    return one(exchanged_bytes(replica))
 
 
 def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:

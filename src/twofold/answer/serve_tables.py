@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.answer.quick_serve import (
+    SIZES,
     Chosen,
     ServingQuestion,
     at_layout,
     candidate_layouts,
     choose,
     fitting,
-    laid_out,
     make_replica,
     under_load,
 )
@@ -20,7 +20,7 @@ from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text, scales_bytes
 from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
-from twofold.inference import Replica, capacity, communication_bytes_per_token, max_sequences, throughput_of
+from twofold.inference import Replica, capacity, communication_bytes_per_token, throughput_of
 from twofold.perf import Constants, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
@@ -119,82 +119,68 @@ def format_rows(
     question: ServingQuestion, constants: Constants, draws: Draws, formats: Sequence[str] = WEIGHT_FORMATS
 ) -> tuple[FormatRow, ...]:
     """Memory and speed per weight format, each in the layout that suits it best."""
-    return tuple(_format_row(replace(question, weights_format=name), constants, draws) for name in formats)
-
-
-def _format_row(question: ServingQuestion, constants: Constants, draws: Draws) -> FormatRow:
-    replica = make_replica(question, constants)
-    fmt = question.weights_format
-    runs_in = replica.cluster.device.compute_format(fmt, replica.activation_format)
-    total = one(replica.shape.weights_bytes(fmt).total_bytes)
-    row = FormatRow(
-        fmt, not runs_in.fallback, runs_in.reason, total, scales_bytes(replica), "", None, None, None, None
-    )
-    try:
-        chosen = choose(question, constants)
-    except InfeasibleError as error:
-        return replace(row, note=error.message)
-    figures = figures_of(chosen.replica, question, constants, draws)
-    held = max_sequences(chosen.replica, question.context_tokens, question.input_tokens)
-    return replace(
-        row,
-        layout=layout_text(chosen.replica, "TP 1").split(f" · {fmt}")[0],
-        max_sequences=one(held),
-        tpot_s=figures.seconds("tpot", "p50"),
-        output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s"),
-        usd_per_1k_output_tokens=figures.usd_per_1k_output_tokens(),
-    )
+    rows = []
+    for fmt in formats:
+        own = replace(question, weights_format=fmt)
+        replica = make_replica(own, constants)
+        runs_in = replica.cluster.device.compute_format(fmt, replica.activation_format)
+        total, scales = one(replica.shape.weights_bytes(fmt).total_bytes), scales_bytes(replica)
+        row = FormatRow(fmt, not runs_in.fallback, runs_in.reason, total, scales, "", None, None, None, None)
+        try:
+            chosen = choose(own, constants)
+        except InfeasibleError as error:
+            rows.append(replace(row, note=error.message))
+            continue
+        figures = figures_of(chosen.replica, own, constants, draws)
+        found = replace(
+            row,
+            layout=layout_text(chosen.replica, "TP 1").split(f" · {fmt}")[0],
+            max_sequences=one(own.held_by(chosen.replica)),
+            tpot_s=figures.seconds("tpot", "p50"),
+            output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s"),
+            usd_per_1k_output_tokens=figures.usd_per_1k_output_tokens(),
+        )
+        rows.append(found)
+    return tuple(rows)
 
 
 def layout_rows(question: ServingQuestion, constants: Constants, draws: Draws) -> tuple[LayoutRow, ...]:
     """Every split of the accelerators, fastest answer first; those that cannot carry the load last."""
     sizes = candidate_layouts(question, question.machines.accelerator_count)
     base = make_replica(question, constants)
-    fits = fitting(laid_out(base, sizes), question.context_tokens, question.input_tokens)
     found = []
-    for row, holds in zip(sizes, fits, strict=True):
+    for row, holds in zip(sizes, fitting(base, sizes, question), strict=True):
         chosen = at_layout(base, question, row)
+        replica = chosen.replica
         carried = holds and np.isfinite(one(chosen.served.e2e.p95_s))
         answers_s = one(chosen.served.e2e.mean_s) if carried else np.inf  # as the choice is made
-        figures = figures_of(chosen.replica, question, constants, draws) if np.isfinite(answers_s) else None
-        found.append((answers_s, _layout_row(chosen, question, bool(holds), figures)))
+        figures = figures_of(replica, question, constants, draws) if np.isfinite(answers_s) else None
+        told = LayoutRow(
+            **{name: round(one(getattr(replica, name))) for name in SIZES},
+            fits=bool(holds),
+            max_sequences=one(question.held_by(replica)),
+            ttft_s=figures.seconds("ttft", "p95") if figures else None,
+            tpot_s=figures.seconds("tpot", "p50") if figures else None,
+            output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s") if figures else None,
+            communication_bytes_per_token=one(communication_bytes_per_token(replica)),
+        )
+        found.append((answers_s, told))
     return tuple(row for _, row in sorted(found, key=lambda pair: (pair[0], pair[1].tp)))
-
-
-def _layout_row(chosen: Chosen, question: ServingQuestion, holds: bool, figures: Figures | None) -> LayoutRow:
-    replica = chosen.replica
-    held = max_sequences(replica, question.context_tokens, question.input_tokens)
-    return LayoutRow(
-        tp=round(one(replica.tp)),
-        pp=round(one(replica.pp)),
-        ep=round(one(replica.ep)),
-        dp=round(one(replica.dp)),
-        fits=holds,
-        max_sequences=one(held),
-        ttft_s=figures.seconds("ttft", "p95") if figures else None,
-        tpot_s=figures.seconds("tpot", "p50") if figures else None,
-        output_tokens_per_s=figures.rate("output_tokens_per_s").estimate("tok/s") if figures else None,
-        communication_bytes_per_token=one(communication_bytes_per_token(replica)),
-    )
 
 
 def switch_rows(chosen: Chosen, question: ServingQuestion) -> tuple[SwitchRow, ...]:
     """Requests at once with each way of keeping the cache switched on alone (R-043), the plain one first."""
     replica, cache = chosen.replica, chosen.replica.cache
     contiguous = replace(cache, block_tokens=one(replica.shape.max_context_tokens))
+    offloaded = replace(cache, offload_bytes=one(capacity(replica).usable_bytes))
     ways = {
         "paged": replica,
         "contiguous": replace(replica, cache=contiguous),
         "8-bit cache": replace(replica, kv_format="fp8"),
         "half the prompt shared": replace(replica, cache=replace(cache, shared_prefix_fraction=0.5)),
-        "offloaded to the host": replace(
-            replica, cache=replace(cache, offload_bytes=one(capacity(replica).usable_bytes))
-        ),
+        "offloaded to the host": replace(replica, cache=offloaded),
     }
-    held = {
-        name: one(max_sequences(way, question.context_tokens, question.input_tokens))
-        for name, way in ways.items()
-    }
+    held = {name: one(question.held_by(way)) for name, way in ways.items()}
     base = max(held["paged"], 1e-9)
     return tuple(SwitchRow(name, count, count / base) for name, count in held.items())
 

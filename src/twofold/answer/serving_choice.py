@@ -75,7 +75,8 @@ class ServingChoice:
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
     """Search machines, layouts and formats for one service. Raises InfeasibleError where nothing will do."""
-    variants = variants_of(entry, context)
+    named_models = models_of(entry, context)
+    variants = [ModelVariant(model.name, ModelShape.of(model), note) for model, note in named_models]
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     offers, left_out = _offers(entry, variants, context)
     if not offers:
@@ -95,8 +96,9 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             break
     if fleet is None:
         raise _refusal(entry, result)
-    choice = _chosen(fleet, entry, loads, variants, named, result, context)
-    others = (each for each in variants if each is not choice.variant)
+    choice = _chosen(fleet, entry, loads, named, result, context)
+    at = [each.name for each in variants].index(choice.variant.name)
+    others = (*variants[:at], *variants[at + 1 :])
     return replace(
         choice,
         left_out=left_out,
@@ -107,32 +109,23 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
 
 def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
     """The same service on another of the fleets that its search found."""
-    variants = variants_of(choice.entry, context)
-    other = _chosen(fleet, choice.entry, choice.loads, variants, dict(choice.offers), choice.result, context)
-    return replace(
-        other,
-        left_out=choice.left_out,
-        warnings=_warnings(fleet, other.offer, ()),
-        other_variants=choice.other_variants,
-    )
+    other = _chosen(fleet, choice.entry, choice.loads, choice.offers, choice.result, context)
+    warnings, instead = _warnings(fleet, other.offer, ()), choice.other_variants
+    return replace(other, left_out=choice.left_out, warnings=warnings, other_variants=instead)
 
 
 def _chosen(
     fleet: Fleet,
     entry: Service,
     loads: tuple[ClassLoad, ...],
-    variants: Sequence[ModelVariant],
-    offers: dict[str, Offer],
+    offers: Mapping[str, Offer],
     result: SearchResult,
     context: Context,
 ) -> ServingChoice:
     """A fleet with the offer and the model of its main pool."""
-    offer = offers[fleet.pools[0].offer]
-    main = main_pool(fleet, loads)
-    variant = next(each for each in variants if each.name == main.variant)
-    references = [entry.model, *(each.model for each in entry.variants)]
-    models = (model_of(reference, context.catalog) for reference in references)
-    model = next(each for each in models if each.name == variant.name)
+    offer, name = offers[fleet.pools[0].offer], main_pool(fleet, loads).variant
+    model, note = next(each for each in models_of(entry, context) if each[0].name == name)
+    variant = ModelVariant(model.name, ModelShape.of(model), note)
     return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
 
 
@@ -176,7 +169,13 @@ def search_fleet(
     def make_replica(variant: ModelVariant, hardware: Hardware, weights_format: str) -> Replica:
         return replace(default_replica(variant, hardware, weights_format), kv_format=cache_format)
 
-    hardware = [_hardware(entry, name, offer, context) for name, offer in offers.items()]
+    hardware = []
+    for name, offer in offers.items():
+        tables = context.constants, context.catalog, context.spec.supply
+        cluster, driven = serving_stack(offer, entry.engine, *tables)
+        price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
+        least = size if offer.fixed_count else 1
+        hardware.append(Hardware(name, cluster, driven, price, entry.quantisation, size, least))
     return search(
         variants,
         [load.traffic for load in loads],
@@ -205,33 +204,21 @@ def serving_stack(
     return calibrated(cluster, driven, service_scope(cluster.device, driven), constants)
 
 
-def _hardware(entry: Service, name: str, offer: Offer, context: Context) -> Hardware:
-    supply = context.spec.supply
-    cluster, driven = serving_stack(offer, entry.engine, context.constants, context.catalog, supply)
-    size = offer.node.accelerator_count
-    least = size if offer.fixed_count else 1
-    return Hardware(name, cluster, driven, offer.usd_per_accelerator_h, entry.quantisation, size, least)
-
-
 def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:
     """Offers by the name that reasons use: the part's; where two share it, with size and name of the node."""
     parts = [offer.accelerator.name for offer in offers]
     sized = [f"{offer.node.accelerator_count} × {offer.accelerator.name}" for offer in offers]
-    return {
-        part
-        if parts.count(part) == 1
-        else size
-        if sized.count(size) == 1
-        else f"{size} ({offer.node.name})": offer
-        for part, size, offer in zip(parts, sized, offers, strict=True)
-    }
+    named = {}
+    for part, size, offer in zip(parts, sized, offers, strict=True):
+        longer = size if sized.count(size) == 1 else f"{size} ({offer.node.name})"
+        named[part if parts.count(part) == 1 else longer] = offer
+    return named
 
 
-def variants_of(entry: Service, context: Context) -> tuple[ModelVariant, ...]:
-    """The model and those that may stand in for it."""
+def models_of(entry: Service, context: Context) -> list[tuple[Model, str]]:
+    """The model and those that may stand in for it, each with what is said of its quality."""
     named = [(entry.model, ""), *((each.model, each.quality_note) for each in entry.variants)]
-    models = [(model_of(reference, context.catalog), note) for reference, note in named]
-    return tuple(ModelVariant(model.name, ModelShape.of(model), note) for model, note in models)
+    return [(model_of(reference, context.catalog), note) for reference, note in named]
 
 
 def class_load(name: str, spec: LatencyClass) -> ClassLoad:
@@ -253,11 +240,10 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     else:
         mean, peak = traffic.rate_per_s or 0.0, traffic.peak_ratio
     slo = Slo(spec.slo.latencies_s(), spec.slo.finish_within_s)
+    rate = mean * peak
     if slo.finish_within_s is not None:
-        peak = DAY_S / min(slo.finish_within_s, DAY_S)
-        carried = TrafficClass(name, lengths, mean, slo, traffic.shared_prefix_fraction)
-    else:
-        carried = TrafficClass(name, lengths, mean * peak, slo, traffic.shared_prefix_fraction)
+        rate, peak = mean, DAY_S / min(slo.finish_within_s, DAY_S)
+    carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction)
     return ClassLoad(name, mean, mean * peak, carried)
 
 
@@ -273,24 +259,18 @@ def _offers(
     rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
     narrowest = min(entry.quantisation, key=bytes_per_weight)
     least = min(float(np.max(each.shape.weights_bytes(narrowest).total_bytes)) for each in variants)
-    fitting = [
-        offer
-        for offer in rented.offers
-        if offer.accelerator.memory_bytes * offer.node.accelerator_count * 0.9 > least
-    ]
-    small = tuple(
-        Loser(
-            f"{offer.node.accelerator_count} × {offer.accelerator.name}",
-            f"{format_bytes(least)} of weights exceed its memory",
-        )
-        for offer in rented.offers
-        if offer not in fitting
-    )
+    fitting: list[Offer] = []
+    left_out = [*rented.left_out]
+    for offer in rented.offers:
+        size, part = offer.node.accelerator_count, offer.accelerator
+        if part.memory_bytes * size * 0.9 > least:
+            fitting.append(offer)
+        else:
+            why = f"{format_bytes(least)} of weights exceed its memory"
+            left_out.append(Loser(f"{size} × {part.name}", why))
     fitting.sort(key=lambda each: (each.usd_per(each.accelerator.memory_bytes_per_s), each.accelerator.name))
-    return (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING]), (
-        *rented.left_out,
-        *small,
-    )
+    own_first = (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING])
+    return own_first, tuple(left_out)
 
 
 def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
@@ -298,8 +278,7 @@ def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
     fleets = [result.best, *result.alternatives] if result.best else []
     for fleet in fleets:
         offer = offers[fleet.pools[0].offer]
-        held = (offer.node_count_max or 0) * offer.node.accelerator_count
-        if offer.node_count_max is None or fleet.accelerators <= held:
+        if offer.node_count_max is None or fleet.accelerators <= offer.held:
             return fleet
     return None
 
@@ -310,8 +289,8 @@ def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ..
         warnings.append("your own machines do not carry this service: planned on rented ones")
     if not offer.accelerator.released:
         warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
-    replicas = [pool.replica for pool in fleet.pools]
-    kinds = len({(one(each.tp), one(each.pp), one(each.ep), one(each.dp)) for each in replicas})
+    layouts = ((pool.replica.tp, pool.replica.pp, pool.replica.ep, pool.replica.dp) for pool in fleet.pools)
+    kinds = len({tuple(map(one, layout)) for layout in layouts})
     if kinds > 1:
         warnings.append(f"{kinds} kinds of replicas: each class has its own")
     if len({pool.variant for pool in fleet.pools}) > 1:

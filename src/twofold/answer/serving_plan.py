@@ -1,6 +1,7 @@
 """The figures of one service on its chosen fleet, with ranges, bounds and reasons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,6 @@ from twofold.inference import (
     PoolChoice,
     Replica,
     SearchResult,
-    Served,
     batch_limit,
     bottleneck,
     communication_bytes_per_token,
@@ -59,31 +59,33 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     """Re-evaluate the chosen fleet over the draws and say everything about it."""
     pools = tuple(drawn_pool(pool, choice, context) for pool in choice.fleet.pools)
     main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
-    limits = [carried_by(_pool_of(load, pools), load) for load in choice.loads]
+    pool_of = {load.name: pool for pool in pools for load in pool.loads}
+    limits = {load.name: carried_by(pool_of[load.name], load) for load in choice.loads}
     classes = tuple(
-        _class_plan(load, _pool_of(load, pools), limit, choice, context)
-        for load, limit in zip(choice.loads, limits, strict=True)
+        _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
     )
-    replica = main.pool.replica
+    replica, fleet = main.pool.replica, choice.fleet
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = mean_power(pools, choice, context)
     cost = yearly_cost(pools, choice, context)
-    gains = _bounds(main)
+    busiest = max(main.loads, key=lambda each: each.traffic.rate_per_s)
+    gains = bottleneck(replica, busiest.traffic)  # what 20 % more of each adds to the rate within the goals
     flips = _flips(main, choice, context)
-    count = sum(pool.pool.count.total for pool in pools)
+    growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
+    ramp_s, spare = context.constants.get("traffic_ramp_s"), sum(pool.pool.count.spare for pool in pools)
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
     plan = ServicePlan(
         name=choice.entry.name,
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=machine_of(choice.offer, choice.fleet.accelerators, context),
+        machine=machine_of(choice.offer, fleet.accelerators, context),
         replica=_replica_plan(main, choice),
         classes=classes,
-        replica_count=count,
-        spare_count=sum(pool.pool.count.spare for pool in pools),
-        spare_reason=_spare_reason(choice),
+        replica_count=sum(pool.pool.count.total for pool in pools),
+        spare_count=spare,
+        spare_reason=_spare_reason(choice) if spare else "",
         zones=choice.entry.zones,
         regions=choice.entry.regions or ((choice.offer.price.region,) if choice.offer.price else ()),
         memory_bytes=taken_bytes(replica, context.constants),
@@ -91,32 +93,36 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         memory_capacity_bytes=replica.cluster.device.memory_bytes,
         kv_bytes_per_token=one(replica.shape.kv_bytes_per_token(replica.kv_format)),
         kv_utilisation_fraction=one(main.pool.served.kv_fraction),
-        batch_limit=_batch_limit(main, gains),
         cold_start_s=start,
-        warm_pool_count=_warm_pool(main, start, context),
-        output_tokens_per_s_per_accelerator=_token_rate(main, context),
+        warm_pool_count=warm_pool(start.value, growth / ramp_s, main.pool.limit_per_s),
         output_tokens_per_j=tokens_per_j(pools, context),
-        peak_ratio=_peak_ratio(main, choice, context),
-        communication_exposed_fraction=_communication_fraction(main),
-        pooling_loss_fraction=_pooling_loss(choice),
+        # Accelerators of a pool for each class over those of one for all; below 0 where pools save some.
+        pooling_loss_fraction=(
+            fleet.separate_accelerators / fleet.merged_accelerators - 1 if fleet.merged_accelerators else 0.0
+        ),
         cost_usd_per_year=cost,
         energy_j_per_year=energy_j,
         carbon_gco2_per_year=carbon(energy_j, choice.offer.price, context),
         bounds=tuple(Bound(RESOURCES[name], max(gain, 0.0) / (1 + gain)) for name, gain in gains.items()),
         tried=choice.result.candidates,
-        rejected=_rejected(choice.result),
+        rejected=tuple(
+            Count(" ".join(map(stated_goal, reason.split())), number)
+            for reason, number in choice.result.refused.items()
+            if number
+        ),
         losers=(*choice.other_variants, *_losers(choice.result), *choice.left_out),
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
             *price_warnings(choice.offer, context, choice.entry.regions),
             *flip_warning(flips, "another machine is cheaper"),
-            *_edge_warnings(choice.loads, limits),
+            *_edge_warnings(limits),
         ),
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
+        **_of_decoding(main, gains, choice, context),
     )
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
 
@@ -135,14 +141,6 @@ def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Pool:
     )
 
 
-def _rejected(result: SearchResult) -> tuple[Count, ...]:
-    return tuple(
-        Count(" ".join(map(stated_goal, reason.split())), number)
-        for reason, number in result.refused.items()
-        if number
-    )
-
-
 def _losers(result: SearchResult) -> tuple[Loser, ...]:
     """The other machines, nearest first: those that are merely dearer, then by how far they miss."""
     order = {"dearer": 0, "slo": 1, "memory": 2}
@@ -152,19 +150,13 @@ def _losers(result: SearchResult) -> tuple[Loser, ...]:
     return tuple(Loser(each.offer, each.detail) for each in ranked)
 
 
-def _pool_of(load: ClassLoad, pools: tuple[DrawnPool, ...]) -> DrawnPool:
-    return next(pool for pool in pools if load.name in pool.pool.classes)
-
-
-def _edge_warnings(loads: Sequence[ClassLoad], limits: Sequence[Drawn]) -> tuple[str, ...]:
+def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:
     """Which classes sit at the edge of what their replicas can do: the ends of their ranges are cut there."""
-    missing = {load.name: missing_fraction(limit) for load, limit in zip(loads, limits, strict=True)}
-    return tuple(
-        f"`{name}` is at the edge: in {share:.0%} of the draws a replica hardly meets its goals at any rate; "
-        f"costs count at most {1 / LEAST_CARRIED_FRACTION:.0f} times the replicas"
-        for name, share in missing.items()
-        if share > SELDOM_FRACTION
-    )
+    most = f"costs count at most {1 / LEAST_CARRIED_FRACTION:.0f} times the replicas"
+    for name, limit in limits.items():
+        if (share := missing_fraction(limit)) > SELDOM_FRACTION:
+            hardly = f"in {share:.0%} of the draws a replica hardly meets its goals at any rate"
+            yield f"`{name}` is at the edge: {hardly}; {most}"
 
 
 def _class_plan(
@@ -174,8 +166,18 @@ def _class_plan(
     percentiles = found.percentiles()
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
-    budget = _budget(found.middle, load, percentiles)
     lengths, traffic = load.traffic.lengths, choice.entry.classes[load.name].traffic
+    outcomes = []
+    for metric, limit_s in load.traffic.slo.latencies_s.items():
+        predicted = percentiles[metric]
+        outcomes.append(serving.SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
+    window_s = load.traffic.slo.finish_within_s
+    if window_s is not None:
+        done_s = holds.inverse(load.mean_rate_per_s * DAY_S).estimate("s")
+        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+    # Where a mean request's time goes; ranges follow the end-to-end figure's.
+    parts, whole = LatencyBudget.of(found.middle, one(lengths.output_tokens)), percentiles["e2e_p50"]
+    low, high = whole.low / whole.value, whole.high / whole.value
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
@@ -183,13 +185,16 @@ def _class_plan(
         input_tokens=one(lengths.input_tokens),
         output_tokens=one(lengths.output_tokens),
         percentiles=percentiles,
-        slos=_slos(load, percentiles, holds),
+        slos=tuple(outcomes),
         replica_count=replicas,
         rate_per_replica_per_s=limit.estimate("1/s"),
         holds_until_per_s=holds.estimate("1/s"),
         knee_per_s=pool.pool.knee_per_s * replicas,
         usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
-        latency_budget=budget,
+        latency_budget=tuple(
+            Part(name, Estimate(value, value * low, value * high, "s"), value / parts.total_s)
+            for name, value in parts.by_name().items()
+        ),
         replica_text=pool_text(pool.pool, choice),
         input_spread_ratio=one(lengths.input_spread),
         output_spread_ratio=one(lengths.output_spread),
@@ -200,38 +205,36 @@ def _class_plan(
     )
 
 
-def _slos(
-    load: ClassLoad, percentiles: Mapping[str, Estimate], holds: Drawn
-) -> tuple[serving.SloOutcome, ...]:
-    outcomes = []
-    for metric, limit_s in load.traffic.slo.latencies_s.items():
-        predicted = percentiles[metric]
-        outcomes.append(serving.SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
-    window_s = load.traffic.slo.finish_within_s
-    if window_s is not None:
-        done = holds.inverse(load.mean_rate_per_s * DAY_S)
-        outcomes.append(
-            serving.SloOutcome("finish_within", window_s, done.estimate("s"), done.middle <= window_s)
-        )
-    return tuple(outcomes)
+def _of_decoding(
+    main: DrawnPool, gains: Mapping[str, float], choice: ServingChoice, context: Context
+) -> dict[str, Any]:
+    """Figures of the step that only decodes, of the replicas that carry the peak.
 
-
-def _budget(served: Served, load: ClassLoad, percentiles: Mapping[str, Estimate]) -> tuple[Part, ...]:
-    """Where a mean request's time goes; ranges follow the end-to-end figure's."""
-    parts = LatencyBudget.of(served, one(load.traffic.lengths.output_tokens))
-    whole = percentiles["e2e_p50"]
-    low, high = whole.low / whole.value, whole.high / whole.value
-    return tuple(
-        Part(name, Estimate(value, value * low, value * high, "s"), value / parts.total_s)
-        for name, value in parts.by_name().items()
-    )
-
-
-def _token_rate(main: DrawnPool, context: Context) -> Estimate:
-    """Output tokens/s per accelerator of the replicas that carry the peak."""
-    rate = one(main.pool.served.output_tokens_per_s) / one(main.pool.replica.accelerator_count)
-    traffic = np.ravel(context.draws["traffic"])
-    return Drawn(rate, rate * traffic).estimate("tok/s")
+    Formula  peak ratio: max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch,
+             once; the peak is that of the format that the products run in
+    Why      One of two memory limits holds the batch: reading it in time, or keeping it (R-167).
+    """
+    replica, served = main.pool.replica, main.pool.served
+    device = replica.cluster.device
+    batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
+    # What a sequence that decodes holds on average, of all the classes that the pool was sized for.
+    held = one(merged_class([load.traffic for load in main.loads]).lengths.mean_context_tokens)
+    weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
+    cache = batch * held * one(replica.shape.kv_bytes_per_token(replica.kv_format))
+    bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
+    runs_in = device.compute_format(replica.weights_format, replica.activation_format).format
+    flops_s = 2 * choice.model.parameters_active * batch / ranks / one(device.peak_flops_per_s[runs_in])
+    ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
+    step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, held)
+    rate = one(served.output_tokens_per_s) / ranks
+    full = one(served.kv_fraction) > 0.9
+    draws = {name: np.ravel(context.draws[name]) for name in ("traffic", "memory_bandwidth")}
+    return {
+        "output_tokens_per_s_per_accelerator": Drawn(rate, rate * draws["traffic"]).estimate("tok/s"),
+        "peak_ratio": Drawn(ideal, ideal * draws["memory_bandwidth"]).estimate("ratio"),
+        "communication_exposed_fraction": one(step.communication_s) / one(step.total_s),
+        "batch_limit": "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth",
+    }
 
 
 def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Replica:
@@ -257,60 +260,8 @@ def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
 
 def _spare_reason(choice: ServingChoice) -> str:
     zones, availability = choice.entry.zones, choice.entry.availability_fraction
-    if not sum(pool.count.spare for pool in choice.fleet.pools):
-        return ""
-    return f"{100 * availability:.6g} % available" + (
-        f", and one of {zones} zones may fail" if zones > 1 else ""
-    )
-
-
-def _bounds(main: DrawnPool) -> dict[str, float]:
-    """What 20 % more of each resource adds to the rate within the goals, most first."""
-    load = max(main.loads, key=lambda each: each.traffic.rate_per_s)
-    return bottleneck(main.pool.replica, load.traffic)
-
-
-def _batch_limit(main: DrawnPool, gains: Mapping[str, float]) -> str:
-    """Which of the two memory limits holds the batch: reading it in time, or keeping it (R-167)."""
-    full = one(main.pool.served.kv_fraction) > 0.9
-    return "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth"
-
-
-def _warm_pool(main: DrawnPool, start: Estimate, context: Context) -> int:
-    growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
-    ramp_s = context.constants.get("traffic_ramp_s")
-    return warm_pool(start.value, growth / ramp_s, main.pool.limit_per_s)
-
-
-def _peak_ratio(main: DrawnPool, choice: ServingChoice, context: Context) -> Estimate:
-    """The roofline's time of a decode step over the predicted one.
-
-    Formula  max(bytes / bandwidth, FLOPs / peak) / step; bytes: weights and caches of the batch, once; the
-             peak is that of the format that the products run in
-    """
-    replica, served = main.pool.replica, main.pool.served
-    device = replica.cluster.device
-    batch, ranks = one(served.batch_sequences), one(replica.accelerator_count)
-    weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
-    cache = batch * _context_tokens(main) * one(replica.shape.kv_bytes_per_token(replica.kv_format))
-    bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
-    runs_in = device.compute_format(replica.weights_format, replica.activation_format).format
-    peak = one(device.peak_flops_per_s[runs_in])
-    flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
-    ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
-    noise = np.ravel(context.draws["memory_bandwidth"])
-    return Drawn(ideal, ideal * noise).estimate("ratio")
-
-
-def _communication_fraction(main: DrawnPool) -> float:
-    batch = main.pool.served.batch_sequences
-    step = iteration_s(main.pool.replica, 0.0, 0.0, batch, _context_tokens(main))
-    return one(step.communication_s) / one(step.total_s)
-
-
-def _context_tokens(main: DrawnPool) -> float:
-    """What a sequence that decodes holds on average, of all the classes that the pool was sized for."""
-    return one(merged_class([load.traffic for load in main.loads]).lengths.mean_context_tokens)
+    several = f", and one of {zones} zones may fail" if zones > 1 else ""
+    return f"{100 * availability:.6g} % available{several}"
 
 
 def _all_to_all_bytes(replica: Replica) -> float:
@@ -320,20 +271,15 @@ def _all_to_all_bytes(replica: Replica) -> float:
     return one(exchanged_bytes(replica)) / one(replica.tp) * (1 - 1 / one(replica.ep))
 
 
-def _pooling_loss(choice: ServingChoice) -> float:
-    """Accelerators of a pool for each class over those of one for all; below 0 where pools save some."""
-    merged = choice.fleet.merged_accelerators
-    return choice.fleet.separate_accelerators / merged - 1 if merged else 0.0
-
-
 def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
     """In what part of the draws the best fleet of another machine is cheaper."""
     if choice.fleet.usd_per_h is None or choice.entry.on:
         return 0.0
     own = choice.fleet.usd_per_h * relative_need(main)
     rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
-    costs = []
-    for fleet in rivals:
-        pool = max(fleet.pools, key=lambda each: each.accelerators)
-        costs.append((fleet.usd_per_h or 0.0) * relative_need(drawn_pool(pool, choice, context)))
+    largest = [max(fleet.pools, key=lambda each: each.accelerators) for fleet in rivals]
+    costs = [
+        (fleet.usd_per_h or 0.0) * relative_need(drawn_pool(pool, choice, context))
+        for fleet, pool in zip(rivals, largest, strict=True)
+    ]
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0

@@ -72,7 +72,15 @@ def relative_need(pool: DrawnPool) -> NDArray[np.float64]:
 
 
 def _carried(replica: DrawnReplica, load: ClassLoad) -> NDArray[np.float64]:
-    return carried_ratios(_rates(replica.under_draws, load), _rates(replica.middle, load))
+    """Requests/s of one replica with this class alone, within its goals: the ratios of `carried_ratios`."""
+    rates = []
+    for each in (replica.under_draws, replica.middle):
+        if load.is_batch:
+            rate = regimes.max_throughput(load.traffic.on(each), load.traffic.lengths).requests_per_s
+        else:
+            rate = rate_limit(each, load.traffic).requests_per_s
+        rates.append(np.ravel(np.asarray(rate, float)))
+    return carried_ratios(*rates)
 
 
 def carried_ratios(under: NDArray[np.float64], middle: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -91,15 +99,6 @@ def missing_fraction(carried: Drawn) -> float:
     return float(np.mean(carried.samples <= LEAST_CARRIED_FRACTION * carried.middle * (1 + 1e-9)))
 
 
-def _rates(replica: Replica, load: ClassLoad) -> NDArray[np.float64]:
-    """Requests/s of one replica with this class alone, within its goals."""
-    if load.is_batch:
-        rate = regimes.max_throughput(load.traffic.on(replica), load.traffic.lengths).requests_per_s
-    else:
-        rate = rate_limit(replica, load.traffic).requests_per_s
-    return np.ravel(np.asarray(rate, float))
-
-
 HOUR_S = 3600.0
 
 
@@ -108,11 +107,10 @@ def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context:
     hourly = _hourly_cost(pool, choice, context)
     if hourly is None:
         return None
-    weights = {
-        each.name: each.mean_rate_per_s
-        * (one(each.traffic.lengths.input_tokens) + one(each.traffic.lengths.output_tokens))
-        for each in pool.loads
-    }
+    weights = {}
+    for each in pool.loads:
+        lengths = each.traffic.lengths
+        weights[each.name] = each.mean_rate_per_s * (one(lengths.input_tokens) + one(lengths.output_tokens))
     share = weights[load.name] / sum(weights.values())
     tokens_per_h = load.mean_rate_per_s * one(load.traffic.lengths.output_tokens) * HOUR_S
     return hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
@@ -143,8 +141,7 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
 
 def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
     """The part of a day in which a pool is held: batch machines by the hour go back after their window."""
-    price = choice.offer.price
-    hourly = price is not None and price.term in ("on_demand", "spot")
+    hourly = choice.offer.price and choice.offer.price.term in ("on_demand", "spot")
     if not hourly or not all(load.is_batch for load in pool.loads):
         return 1.0
     return min(max(load.traffic.slo.finish_within_s or DAY_S for load in pool.loads), DAY_S) / DAY_S
@@ -157,28 +154,22 @@ def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Con
              of the day that the work takes, idle for the rest of the time that the machines are held
     Why      Utilisation is linear in the rate, and spares take their share of it.
     """
-    return _drawn_power(sum(_pool_power(pool, choice) for pool in pools), pools, context)
 
+    def watts(pool: DrawnPool) -> float:
+        rate, count = sum(load.mean_rate_per_s for load in pool.loads), pool.pool.count
+        if not all(load.is_batch for load in pool.loads):
+            return _power(pool, count.needed / count.total * rate / pool.pool.peak_per_s)
+        busy = min(1.0, rate / (pool.pool.limit_per_s * count.total))
+        idle = max(0.0, _held_fraction(pool, choice) - busy)
+        return busy * _power(pool, 1.0) + idle * _power(pool, 0.0)
 
-def _pool_power(pool: DrawnPool, choice: ServingChoice) -> float:
-    rate = sum(load.mean_rate_per_s for load in pool.loads)
-    if not all(load.is_batch for load in pool.loads):
-        return _power(pool, pool.pool.count.needed / pool.pool.count.total * rate / pool.pool.peak_per_s)
-    busy = min(1.0, rate / (pool.pool.limit_per_s * pool.pool.count.total))
-    idle = max(0.0, _held_fraction(pool, choice) - busy)
-    return busy * _power(pool, 1.0) + idle * _power(pool, 0.0)
+    return _drawn_power(sum(map(watts, pools)), pools, context)
 
 
 def _power(pool: DrawnPool, load_fraction: float) -> float:
     """Watts of a pool at so much of the load that its needed replicas take at the peak."""
     batch = one(pool.pool.served.batch_sequences) * load_fraction
     return replicas_power_w(pool.pool.replica, batch, pool.pool.count.total)
-
-
-def peak_power(pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
-    """Watts of all accelerators at the peak of every class."""
-    total = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
-    return _drawn_power(total, pools, context)
 
 
 def _drawn_power(total_w: float, pools: tuple[DrawnPool, ...], context: Context) -> Drawn:
@@ -189,7 +180,7 @@ def _drawn_power(total_w: float, pools: tuple[DrawnPool, ...], context: Context)
 
 def tokens_per_j(pools: tuple[DrawnPool, ...], context: Context) -> Estimate:
     """Output tokens/s per watt of the accelerators, at the peak."""
-    tokens = sum(
-        load.peak_per_s * one(load.traffic.lengths.output_tokens) for pool in pools for load in pool.loads
-    )
-    return peak_power(pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)
+    loads = [load for pool in pools for load in pool.loads]
+    tokens = sum(load.peak_per_s * one(load.traffic.lengths.output_tokens) for load in loads)
+    watts = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
+    return _drawn_power(watts, pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)

@@ -111,7 +111,7 @@ def _offers(
             # All own machines as one pool move at the pace of the slowest part, in nodes of its size.
             slowest = min(own, key=lambda each: each.flops_per_s)
             size = slowest.node.accelerator_count
-            count = sum((offer.node_count_max or 0) * offer.node.accelerator_count // size for offer in own)
+            count = sum(offer.held // size for offer in own)
             mixed = (replace(slowest, node_count_max=count, note="mixed pool"),)
         offers, left_out = (*own, *mixed, *rented.offers), rented.left_out
     able: list[Offer] = []
@@ -197,7 +197,7 @@ def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tup
     own = [offer for offer in offers if offer.owned and not offer.note]
     if len({offer.accelerator.name for offer in own}) > 1:
         # What one job over all own machines would lose to its slowest part.
-        counts = [(offer.node_count_max or 0) * offer.node.accelerator_count for offer in own]
+        counts = [offer.held for offer in own]
         loss = straggler_loss_fraction(1.0 / np.array([offer.flops_per_s for offer in own]), counts)
         named = zip(counts, own, strict=True)
         parts = " and ".join(f"{count} {offer.accelerator.name}" for count, offer in named)

@@ -208,9 +208,8 @@ def _owned_shapes(plan: Plan, context: Context) -> Iterator[ledger.Shape]:
     halves: list[TrainingPlan | ServicePlan] = [*plan.training, *plan.serving]
     halves = [half for half in halves if is_owned(half.machine, context)]
     for offer in own_offers(context.catalog, context.spec.supply):
-        name = offer.accelerator.name
+        name, held = offer.accelerator.name, offer.held
         used = [half for half in halves if half.machine.accelerator == name]
-        held = (offer.node_count_max or 0) * offer.node.accelerator_count
         most = max((half.machine.accelerator_count for half in plan.training if half in used), default=0)
         taken = most + sum(half.machine.accelerator_count for half in plan.serving if half in used)
         if not used or taken >= held:

@@ -162,7 +162,7 @@ def _contention(
         if offer.owned:
             stock = offer.accelerator.name, offer.node.name
             wanted[stock] = wanted.get(stock, 0) + count
-            held[stock] = (offer.node_count_max or 0) * offer.node.accelerator_count
+            held[stock] = offer.held
     return tuple(
         f"{count} of your {held[stock]} {stock[0]} are wanted at once: each part is planned as if alone"
         for stock, count in wanted.items()
