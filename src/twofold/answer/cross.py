@@ -10,9 +10,9 @@ from twofold.answer.context import Context
 from twofold.answer.offers import Offer, bought_near, in_regions, run_terms
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.answer.supply_rules import asked_regions
-from twofold.answer.training_choice import TrainingChoice, Trial, trial_of_size
+from twofold.answer.training_choice import TrainingChoice, trial_of_size
 from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
-from twofold.core import YEAR_H, Estimate, format_seconds, format_usd
+from twofold.core import YEAR_H, Estimate, Source, exact, format_seconds, format_usd
 
 
 def cross_cells(
@@ -30,17 +30,16 @@ def cross_cells(
     serving_choice = max(services, key=lambda pair: pair[0].fleet.accelerators)[0]
     cells: list[CrossCell] = []
     for choice, plan in runs:
-        cells += [_own_run(plan), _run_elsewhere(choice, plan, serving_choice, context)]
+        wall_s, cost = plan.run.total_s, plan.cost_usd
+        text = f"{format_seconds(wall_s.value)}{f', {format_usd(cost.value)}' if cost else ''}"
+        cells.append(CrossCell("training", plan.name, "training", text, True, wall_s, cost, None))
+        cells.append(_run_elsewhere(choice, plan, serving_choice, context))
     for served, service in services:
-        cells += [_own_service(served, service), _service_elsewhere(served, service, training_offer, context)]
+        tpot, cost = _tightest(service, served), service.cost_usd_per_year
+        text = f"TPOT {format_seconds(tpot.value)}, {f'{format_usd(cost.value)}/y' if cost else 'no price'}"
+        cells.append(CrossCell("serving", service.name, "serving", text, True, None, cost, tpot))
+        cells.append(_service_elsewhere(served, service, training_offer, context))
     return tuple(cells)
-
-
-def _own_run(plan: TrainingPlan) -> CrossCell:
-    wall_s = plan.run.total_s
-    cost = f", {format_usd(plan.cost_usd.value)}" if plan.cost_usd else ""
-    text = f"{format_seconds(wall_s.value)}{cost}"
-    return CrossCell("training", plan.name, "training", text, True, wall_s, plan.cost_usd, None)
 
 
 def _run_elsewhere(
@@ -48,19 +47,20 @@ def _run_elsewhere(
 ) -> CrossCell:
     """The run on the nodes of the serving fleet, as many as there are, at a price of the run's regions."""
     offer, supply, price = serving.offer, context.spec.supply, serving.offer.price
-    regions = asked_regions(choice.entry, supply)
+    regions, near = asked_regions(choice.entry, supply), serving.offer
     if price and not in_regions(context.catalog, price.provider, price.region, regions):
-        near = bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
-    else:
-        near = offer
-    if near is None:
-        text = _not_sold(offer, regions)
-        return CrossCell("training", plan.name, "serving", text, False, None, None, None)
+        sold = bought_near(offer, context.catalog, supply, regions, run_terms(supply.shop))
+        if sold is None:
+            return _misfit("training", plan.name, _not_sold(offer, regions))
+        near = sold
     nodes = max(1, serving.fleet.accelerators // near.node.accelerator_count)
-    found = _widest_trial(choice, near, nodes, context)
-    if found is None or found.run is None:
-        why = found.misses if found else "no number of its nodes divides the batch"
-        return CrossCell("training", plan.name, "serving", f"does not fit: {why}", False, None, None, None)
+    # On the largest number of nodes that its batch divides over.
+    for count in dict.fromkeys((nodes, 2 ** int(np.log2(nodes)))):
+        found = trial_of_size(choice.entry, choice.job, near, count, context, supply.budget_usd)
+        if found.run:
+            break
+    if found.run is None:
+        return _misfit("training", plan.name, found.misses)
     wall_s = _moved(plan.run.total_s, found.run.total_s)
     cost = None if found.cost_usd is None else _cost_like(plan.cost_usd, found.cost_usd)
     # `99.7 d misses 30.0 d`: the cell has said the first part already.
@@ -71,26 +71,12 @@ def _run_elsewhere(
 
 
 def _not_sold(offer: Offer, regions: tuple[str, ...]) -> str:
-    return f"does not fit: nobody sells {offer.accelerator.name} in {', '.join(regions)}"
+    return f"nobody sells {offer.accelerator.name} in {', '.join(regions)}"
 
 
-def _widest_trial(choice: TrainingChoice, offer: Offer, nodes: int, context: Context) -> Trial | None:
-    """The run on the largest number of nodes that its batch divides over."""
-    last = None
-    for count in dict.fromkeys((nodes, 2 ** int(np.log2(nodes)))):
-        budget_usd = context.spec.supply.budget_usd
-        last = trial_of_size(choice.entry, choice.job, offer, count, context, budget_usd)
-        if last.run:
-            return last
-    return last
-
-
-def _own_service(choice: ServingChoice, service: ServicePlan) -> CrossCell:
-    latency = _tightest(service, choice)
-    cost = service.cost_usd_per_year
-    money = f"{format_usd(cost.value)}/y" if cost else "no price"
-    text = f"TPOT {format_seconds(latency.value)}, {money}"
-    return CrossCell("serving", service.name, "serving", text, True, None, cost, latency)
+def _misfit(half: str, name: str, why: str) -> CrossCell:
+    other = "serving" if half == "training" else "training"
+    return CrossCell(half, name, other, f"does not fit: {why}", False, None, None, None)
 
 
 def _service_elsewhere(
@@ -100,14 +86,13 @@ def _service_elsewhere(
     name, supply = offer.accelerator.name, context.spec.supply
     near = bought_near(offer, context.catalog, supply, choice.entry.regions, supply.shop.terms)
     if near is None:
-        text = _not_sold(offer, asked_regions(choice.entry, supply))
-        return CrossCell("serving", service.name, "training", text, False, None, None, None)
+        return _misfit("serving", service.name, _not_sold(offer, asked_regions(choice.entry, supply)))
     unlimited = replace(near, node_count_max=None, fixed_count=None)
     variants = (choice.variant,)
     result = search_fleet(choice.entry, variants, choice.loads, {name: unlimited}, context)
     if result.best is None:
         why = result.losers[0].detail if result.losers else result.binding
-        return CrossCell("serving", service.name, "training", f"does not fit: {why}", False, None, None, None)
+        return _misfit("serving", service.name, why)
     pool = next(pool for pool in result.best.pools if _tightest_class(choice) in pool.classes)
     latency = _moved(_tightest(service, choice), float(np.max(pool.served.tpot.p95_s)))
     own, other = choice.fleet.usd_per_h, result.best.usd_per_h
@@ -150,4 +135,4 @@ def _moved(like: Estimate, value: float) -> Estimate:
 
 
 def _cost_like(like: Estimate | None, value: float) -> Estimate:
-    return _moved(like, value) if like else Estimate(value, value, value, "USD")
+    return _moved(like, value) if like else exact(value, "USD", Source.FITTED)

@@ -13,8 +13,14 @@ from twofold.answer.question import Given
 from twofold.answer.quick_serve import ServingQuestion
 from twofold.answer.ranges import serving_spread
 from twofold.answer.refusals import machines_text
-from twofold.answer.serve_tables import WEIGHT_FORMATS, FormatRow, figures_of, format_rows
-from twofold.answer.serving_choice import ServingChoice, choose_serving, named_offers, serving_stack
+from twofold.answer.serve_tables import WEIGHT_FORMATS, figures_of, format_rows
+from twofold.answer.serving_choice import (
+    ServingChoice,
+    choose_serving,
+    main_pool,
+    named_offers,
+    serving_stack,
+)
 from twofold.answer.serving_replica import draw_replica
 from twofold.catalog import Model
 from twofold.contracts.spec import Service
@@ -42,6 +48,10 @@ SIZE_CLASSES = (
     ("> 70 B", np.inf, "llama-3.1-405b"),
 )
 COMPARED_RATE_PER_S = 20.0  # parts are compared per device: a fleet of hundreds of replicas tells no more
+SIZE_COLUMNS = (
+    "accelerator_count", "weights_format", "feasible_formats", "tokens_per_s_per_accelerator",
+    "usd_per_1k_tokens", "bound_by",
+)  # fmt: skip
 OFFERS_TRIED = 8  # cheapest per byte/s of memory
 
 
@@ -57,11 +67,7 @@ class ServingSite:
 def serving_site(entry: Service, context: Context) -> ServingSite:
     """The replica that the plan of this service chooses for its interactive classes."""
     choice = choose_serving(entry, context)
-    batch = {load.name for load in choice.loads if load.is_batch}
-    pools = [pool for pool in choice.fleet.pools if not set(pool.classes) <= batch] or list(
-        choice.fleet.pools
-    )
-    pool = max(pools, key=lambda each: each.accelerators)
+    pool = main_pool(choice.fleet, choice.loads)
     traffic = next(load.traffic for load in choice.loads if load.name in pool.classes)
     replica = pool.replica
     software = engine_called(entry.engine, context.catalog)
@@ -87,9 +93,8 @@ def _replica_machines(choice: ServingChoice, accelerator_count: object, context:
     nodes = -(-count // per_node)
     whole = cluster_of(offer, nodes, context.constants, context.catalog, context.spec.supply)
     cluster = replace(whole, accelerator_count=nodes * per_node)
-    nic = offer.node.nic_bytes_per_s / offer.node.accelerator_count
     machine = machine_of(offer, nodes * per_node, context, per_node)
-    return Given(offer.accelerator, offer.node, machine, nic, cluster)
+    return Given(offer.accelerator, offer.node, machine, offer.nic_bytes_per_s, cluster)
 
 
 def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
@@ -116,7 +121,15 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
 
 def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """Weight formats on the same accelerators under the same load."""
-    question = replace(site.question, machines=_room_for_all(site, context))
+    machines, largest = site.question.machines, site.choice.offer.node.accelerator_count
+    count = machines.accelerator_count
+    needed = chips_needed(site.replica.shape, "bf16", machines.cluster.device.memory_bytes)
+    # Doubled until 16-bit weights fit or the node has no more: as many as needed leave no room for a cache.
+    while count <= needed and count * 2 <= largest:
+        count *= 2
+    if count > machines.accelerator_count:
+        machines = _replica_machines(site.choice, count, context)
+    question = replace(site.question, machines=machines)
     rows = format_rows(question, context.constants, context.draws, WEIGHT_FORMATS)
     accepted = ", ".join(site.choice.entry.quantisation)
     title = (
@@ -127,33 +140,20 @@ def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]
         "native", "weights_bytes", "sequences_count", "tpot_s", "output_tokens_per_s", "usd_per_1k_tokens",
     )  # fmt: skip
     notes = (f"this spec accepts {accepted}; quality is not compared here",)
-    rungs = tuple(_format_rung(row) for row in rows)
-    return (Ladder(title, "serving", site.choice.entry.name, columns, rungs, notes),)
-
-
-def _room_for_all(site: ServingSite, context: Context) -> Given:
-    """The replica's accelerators, doubled until 16-bit weights fit or the node has no more."""
-    machines, largest = site.question.machines, site.choice.offer.node.accelerator_count
-    count = machines.accelerator_count
-    memory_bytes = machines.cluster.device.memory_bytes
-    needed = chips_needed(site.replica.shape, "bf16", memory_bytes)
-    while count <= needed and count * 2 <= largest:  # as many as needed leave no room for a cache
-        count *= 2
-    return machines if count == machines.accelerator_count else _replica_machines(site.choice, count, context)
-
-
-def _format_rung(row: FormatRow) -> Rung:
-    values: dict[str, Value] = {
-        "native": "yes" if row.supported else "no",
-        "weights_bytes": row.weights_bytes,
-        "scales_bytes": row.scales_bytes,
-        "layout": row.layout,
-        "sequences_count": None if row.max_sequences is None else int(row.max_sequences),
-        "tpot_s": row.tpot_s,
-        "output_tokens_per_s": row.output_tokens_per_s,
-        "usd_per_1k_tokens": row.usd_per_1k_output_tokens,
-    }
-    return Rung(row.weights_format, values, row.note)
+    rungs = []
+    for row in rows:
+        values: dict[str, Value] = {
+            "native": "yes" if row.supported else "no",
+            "weights_bytes": row.weights_bytes,
+            "scales_bytes": row.scales_bytes,
+            "layout": row.layout,
+            "sequences_count": None if row.max_sequences is None else int(row.max_sequences),
+            "tpot_s": row.tpot_s,
+            "output_tokens_per_s": row.output_tokens_per_s,
+            "usd_per_1k_tokens": row.usd_per_1k_output_tokens,
+        }
+        rungs.append(Rung(row.weights_format, values, row.note))
+    return (Ladder(title, "serving", site.choice.entry.name, columns, tuple(rungs), notes),)
 
 
 def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
@@ -190,28 +190,12 @@ def size_of_classes(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     own, lower, ladders = site.choice.model, 0.0, []
     for label, upper, name in SIZE_CLASSES:  # the spec's own model stands for its class
         model = own if lower <= own.parameters < upper else context.catalog.model(name)
-        ladders.append(_size_ladder(label, model, tried, traffic, site, context))
+        found = [_hardware_rung(each, offer, model, traffic, site, context) for each, offer in tried.items()]
+        rungs = tuple(rung for *_, rung in sorted(found, key=lambda each: each[:2]))  # failures last
+        title = f"{label}: {model.name} within the promise of `{traffic.name}`, cheapest token first"
+        ladders.append(Ladder(title, "serving", site.choice.entry.name, SIZE_COLUMNS, rungs))
         lower = upper
     return tuple(ladders)
-
-
-def _size_ladder(
-    label: str,
-    model: Model,
-    offers: dict[str, Offer],
-    traffic: TrafficClass,
-    site: ServingSite,
-    context: Context,
-) -> Ladder:
-    """Each offer's cheapest way to serve a model within a promise, cheapest token first, failures last."""
-    found = [_hardware_rung(name, offer, model, traffic, site, context) for name, offer in offers.items()]
-    rungs = tuple(rung for *_, rung in sorted(found, key=lambda each: each[:2]))
-    columns = (
-        "accelerator_count", "weights_format", "feasible_formats", "tokens_per_s_per_accelerator",
-        "usd_per_1k_tokens", "bound_by",
-    )  # fmt: skip
-    title = f"{label}: {model.name} within the promise of `{traffic.name}`, cheapest token first"
-    return Ladder(title, "serving", site.choice.entry.name, columns, rungs)
 
 
 def _hardware_rung(

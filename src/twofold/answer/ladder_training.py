@@ -77,9 +77,22 @@ def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     rungs: list[Rung] = []
     first: float | None = None
     for label, fabric, nic_bytes_per_s, oversubscription in FABRICS:
-        machines = on_fabric(site.machines, context, fabric, nic_bytes_per_s, oversubscription)
+        node = site.machines.accelerator, site.machines.machine.accelerators_per_node
+        links = network(*node, nic_bytes_per_s, fabric, context.constants, oversubscription)
+        machines = replace(site.machines, cluster=replace(site.machines.cluster, network=links))
         best = best_step(site.job, machines, site.stack, context)
-        values = _network_values(machines, context, oversubscription)
+        count = machines.accelerator_count
+        parts = fabric_parts(context.catalog, fabric, count, nic_bytes_per_s, oversubscription)
+        values: dict[str, Value] = {"switch": "none of this rate"}
+        if parts:
+            values = {
+                "switch_count": parts.counts.switch_count,
+                "cable_count": parts.counts.cable_count,
+                "switch": f"{parts.switch.name}, {parts.port_count} ports",
+                "tier_count": len(parts.counts.switches),
+                "switches_usd": parts.usd,
+                "switches_w": parts.power_w,
+            }
         if best:
             first = first or best.step.middle
             values |= _step_values(best) | {"added_fraction": best.step.middle / first - 1}
@@ -89,43 +102,6 @@ def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     one_node = site.machines.machine.node_count == 1
     notes = ("one node: nothing crosses the network",) if one_node else ()
     return (Ladder(title, "training", site.entry.name, columns, tuple(rungs), notes),)
-
-
-def on_fabric(
-    machines: Given, context: Context, fabric: str, nic_bytes_per_s: float, oversubscription_ratio: float
-) -> Given:
-    """The same nodes behind another network; the rate is line rate per accelerator."""
-    links = network(
-        machines.accelerator,
-        machines.machine.accelerators_per_node,
-        nic_bytes_per_s,
-        fabric,
-        context.constants,
-        oversubscription_ratio,
-    )
-    cluster = replace(machines.cluster, network=links)
-    machine = replace(machines.machine, fabric=fabric)
-    return replace(machines, machine=machine, nic_bytes_per_s=nic_bytes_per_s, cluster=cluster)
-
-
-def _network_values(machines: Given, context: Context, oversubscription: float) -> dict[str, Value]:
-    parts = fabric_parts(
-        context.catalog,
-        machines.machine.fabric,
-        machines.accelerator_count,
-        machines.nic_bytes_per_s,
-        oversubscription,
-    )
-    if parts is None:
-        return {"switch": "none of this rate"}
-    return {
-        "switch_count": parts.counts.switch_count,
-        "cable_count": parts.counts.cable_count,
-        "switch": f"{parts.switch.name}, {parts.port_count} ports",
-        "tier_count": len(parts.counts.switches),
-        "switches_usd": parts.usd,
-        "switches_w": parts.power_w,
-    }
 
 
 def best_step(job: TrainingJob, machines: Given, stack: Stack, context: Context) -> TrainedStep | None:
@@ -147,19 +123,16 @@ def _step_values(best: TrainedStep) -> dict[str, Value]:
 def nodes_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     """How the job scales: the batch grown with the cluster, and the batch held while nodes are added."""
     per_node = site.machines.machine.accelerators_per_node
-    weak = [(count, replace(site.job, global_batch_sequences=_grown(site, count))) for count in WEAK_COUNTS]
+    # Grown so that each accelerator has as many sequences as on the run's own machines.
+    share = max(site.job.global_batch_sequences / site.machines.accelerator_count, 1.0)
+    grown = {count: max(1, round(count * share)) for count in WEAK_COUNTS}
+    weak = [(count, replace(site.job, global_batch_sequences=batch)) for count, batch in grown.items()]
     strong = [(nodes * per_node, site.job) for nodes in STRONG_NODES]
     fixed = f"batch held at {site.job.global_batch_sequences:,} seq: where more nodes stop paying"
     return (
         _scaling(site, context, "batch grown with the accelerators", weak),
         _scaling(site, context, fixed, strong),
     )
-
-
-def _grown(site: PlannedRun, count: int) -> int:
-    """The batch at `count` accelerators that gives each as many sequences as the run's own machines have."""
-    share = site.job.global_batch_sequences / site.machines.accelerator_count
-    return max(1, round(count * max(share, 1.0)))
 
 
 def _scaling(site: PlannedRun, context: Context, title: str, sizes: list[tuple[int, TrainingJob]]) -> Ladder:
@@ -174,7 +147,10 @@ def _scaling(site: PlannedRun, context: Context, title: str, sizes: list[tuple[i
         if best is None:
             rungs.append(Rung(label, {"accelerator_count": count}, "no layout fits"))
             continue
-        rate = _rate_per_accelerator(best)
+        # Under the plain draws: what all sizes share cancels in their ratio.
+        samples = step_samples(job, best.chosen.layouts, best.machines.cluster, best.stack, best.draws)
+        per_accelerator = job.tokens_per_step / best.machines.accelerator_count
+        rate = drawn(best.chosen.step_s, samples).inverse(per_accelerator)
         base = base or rate
         efficiency = base.inverse(rate)
         below = knee is None and efficiency.middle < KNEE_FRACTION
@@ -188,13 +164,6 @@ def _scaling(site: PlannedRun, context: Context, title: str, sizes: list[tuple[i
     columns = ("step_s", "tokens_per_s", "efficiency_fraction", "exposed_fraction")
     found = f"efficiency falls below 50 % at {knee:,} accelerators" if knee else "no size is below 50 %"
     return Ladder(title, "training", site.entry.name, columns, tuple(rungs), (found,))
-
-
-def _rate_per_accelerator(best: TrainedStep) -> Drawn:
-    """Tokens/s of one accelerator under the plain draws: what all sizes share cancels in their ratio."""
-    job, machines = best.job, best.machines
-    samples = step_samples(job, best.chosen.layouts, machines.cluster, best.stack, best.draws)
-    return drawn(best.chosen.step_s, samples).inverse(job.tokens_per_step / machines.accelerator_count)
 
 
 def context_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -30,14 +31,7 @@ from twofold.answer.serving_pools import drawn_pool, served_by
 from twofold.answer.supply_rules import authorised
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import step_samples
-from twofold.answer.uncertainty import (
-    FACTORS,
-    HIGH_PERCENTILE,
-    LOW_PERCENTILE,
-    Draws,
-    draw_factors,
-    factor_ends,
-)
+from twofold.answer.uncertainty import FACTORS, HIGH_PERCENTILE, LOW_PERCENTILE, draw_factors, factor_ends
 from twofold.catalog import Catalog
 from twofold.contracts.results import Factor
 from twofold.contracts.spec import Spec
@@ -91,76 +85,54 @@ def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants)
     tables: list[Ladder] = []
     runs = spec.training if axis in OF_RUNS else ()
     services = spec.services if axis in OF_SERVICES else ()
-    measured = [entry.name for entry in runs if entry.model.measured]
-    measured += [entry.name for entry in services if entry.model.measured]
     for run in runs:
         if not run.model.measured:
             tables += OF_RUNS[axis](planned_run_of(run, context), context)
     for service in services:
         if not service.model.measured:
             tables += OF_SERVICES[axis](serving_site(service, context), context)
-    return Ladders(SCHEMA, spec.name, axis, tuple(tables), _warnings(axis, tables, measured))
-
-
-def _warnings(axis: str, tables: Sequence[Ladder], measured: Sequence[str]) -> tuple[str, ...]:
-    """What is not in the tables. Raises ValueRefusedError where nothing is, because all of it is measured."""
+    rows_alone = [run.name for run in runs if run.model.measured]
+    rows_alone += [service.name for service in services if service.model.measured]
+    measured = ", ".join(rows_alone)
     half, what = ("serving", "service") if axis in OF_SERVICES else ("training", "run")
     if measured and not tables:
         what = "run or service" if axis in OF_RUNS and axis in OF_SERVICES else what
-        names = ", ".join(measured)
         raise ValueRefusedError(
-            f"the ladder `{axis}` needs a {what} with a model; measured rows have none: {names}",
+            f"the ladder `{axis}` needs a {what} with a model; measured rows have none: {measured}",
             hint="`twofold plan` shows the sizes that were measured; name a model to vary it",
         )
+    warnings = () if tables else (f"`{axis}` compares {half}, and this spec has none",)
     if measured:
-        return (f"not in these tables: {', '.join(measured)}, measured rows without a model to vary",)
-    return () if tables else (f"`{axis}` compares {half}, and this spec has none",)
+        warnings = (f"not in these tables: {measured}, measured rows without a model to vary",)
+    return Ladders(SCHEMA, spec.name, axis, tuple(tables), warnings)
 
 
 def factor_swings(
     runs: Sequence[TrainingChoice], services: Sequence[ServingChoice], context: Context
 ) -> tuple[Factor, ...]:
     """Every factor with its range, and the width that it alone gives the first step and the first TPOT."""
-    draws = _ends(context)
-    steps = _swings(_steps(runs[0], draws)) if runs else {}
-    tpots = _swings(_tpots(services[0], context, draws)) if services else {}
-    rows = [
-        Factor(name, *factor_ends(context.constants, name), steps.get(name), tpots.get(name))
-        for name in FACTORS
-    ]
-    return tuple(
-        sorted(
-            rows,
-            key=lambda row: max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0),
-            reverse=True,
-        )
-    )
-
-
-def _ends(context: Context) -> Draws:
-    """Three draws per factor: its low end, its middle, its high end; all others at 1."""
+    # Three draws per factor: its low end, its middle, its high end; all others at 1.
     draws = {name: np.ones((3 * len(FACTORS), 1)) for name in FACTORS}
     for index, name in enumerate(FACTORS):
         ends = np.percentile(context.draws[name], (LOW_PERCENTILE, 50.0, HIGH_PERCENTILE))
         draws[name][3 * index : 3 * index + 3, 0] = ends
-    return draws
 
+    def swings(figure: NDArray[np.float64]) -> dict[str, float]:
+        low, middle, high = np.ravel(np.asarray(figure, float)).reshape(len(FACTORS), 3).T
+        return dict(zip(FACTORS, (np.abs(high - low) / middle).tolist(), strict=True))
 
-def _swings(figure: NDArray[np.float64]) -> dict[str, float]:
-    low, middle, high = figure.reshape(len(FACTORS), 3).T
-    return dict(zip(FACTORS, (np.abs(high - low) / middle).tolist(), strict=True))
-
-
-def _steps(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
-    chosen = choice.chosen
-    assert chosen.found.best
-    layouts = chosen.found.best.layouts
-    return np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
-
-
-def _tpots(choice: ServingChoice, context: Context, draws: Draws) -> NDArray[np.float64]:
-    pool = max(choice.fleet.pools, key=lambda each: each.accelerators)
-    drawn = drawn_pool(pool, choice, replace(context, draws=draws))
-    load = max(drawn.loads, key=lambda each: each.traffic.rate_per_s)
-    served = served_by(drawn, load, drawn.replica.under_draws)
-    return np.ravel(np.asarray(served.tpot.p95_s, float))
+    steps: dict[str, float] = {}
+    tpots: dict[str, float] = {}
+    if runs:
+        job, chosen = runs[0].job, runs[0].chosen
+        assert chosen.found.best
+        steps = swings(step_samples(job, chosen.found.best.layouts, chosen.cluster, chosen.stack, draws))
+    if services:
+        pool = max(services[0].fleet.pools, key=lambda each: each.accelerators)
+        own = drawn_pool(pool, services[0], replace(context, draws=draws))
+        load = max(own.loads, key=lambda each: each.traffic.rate_per_s)
+        tpots = swings(np.asarray(served_by(own, load, own.replica.under_draws).tpot.p95_s))
+    ends_of = partial(factor_ends, context.constants)
+    rows = [Factor(name, *ends_of(name), steps.get(name), tpots.get(name)) for name in FACTORS]
+    widest = {row.name: max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0) for row in rows}
+    return tuple(sorted(rows, key=lambda row: widest[row.name], reverse=True))

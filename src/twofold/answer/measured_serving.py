@@ -1,6 +1,6 @@
 """A service whose times are measured rows instead of a model: embeddings, vision, speech, anything else."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from twofold.core import (
     format_si,
     to_data,
 )
-from twofold.inference import Latency, MeasuredService, ReplicaCount
+from twofold.inference import MeasuredService, ReplicaCount
 from twofold.perf import device
 
 LENGTHS = ("input", "output")
@@ -61,21 +61,18 @@ def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[fl
     goals_s = load.traffic.slo.latencies_s
     limit = service.rate_limit(goals_s)
     if limit <= 0:
-        lines = tuple(("binds", text) for text in _missed_alone(service, goals_s))
-        raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=lines)
+        lines = []
+        for name, goal_s in goals_s.items():
+            alone = service.quantile(0.0, name)
+            if alone is not None and (alone_s := float(np.max(alone))) > goal_s:
+                took, goal = format_seconds(alone_s), format_seconds(goal_s)
+                told = f"a request alone takes {took}, {goal} is promised"
+                lines.append(("binds", f"{metric_text(name)}: {told}"))
+        raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
     count = ReplicaCount.of(
         load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
     )
     return limit, count
-
-
-def _missed_alone(service: MeasuredService, goals_s: Mapping[str, float]) -> Iterator[str]:
-    """Goals that a request misses though it is alone, with what it takes."""
-    for name, goal_s in goals_s.items():
-        alone = service.quantile(0.0, name)
-        if alone is not None and float(np.max(alone)) > goal_s:
-            took, goal = format_seconds(float(np.max(alone))), format_seconds(goal_s)
-            yield f"{metric_text(name)}: a request alone takes {took}, {goal} is promised"
 
 
 def _plan(
@@ -173,6 +170,8 @@ def _class(
         ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
         done_s = Estimate(*ends_s, "s", limits.source)
         outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+    mean_s, spread = float(np.max(whole.mean_s)), service.spread_factor
+    alone_s = min(service.service_s[0], mean_s)
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
     is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
@@ -194,7 +193,10 @@ def _class(
         holds_until_per_s=limits.times(count.needed, "1/s"),
         knee_per_s=None,
         usd_per_1k_output_tokens=per_1k,
-        latency_budget=_budget(whole, service),
+        latency_budget=tuple(
+            Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean_s)
+            for name, value in {"queue": mean_s - alone_s, "service": alone_s}.items()
+        ),
         replica_text=_replica(service.accelerators, service).text,
     )
 
@@ -224,23 +226,10 @@ def _between(service: MeasuredService, figure: Callable[[MeasuredService], float
     return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
 
 
-def _budget(found: Latency, service: MeasuredService) -> tuple[Part, ...]:
-    mean = float(np.max(found.mean_s))
-    alone = min(service.service_s[0], mean)
-    parts = {"queue": mean - alone, "service": alone}
-    spread = service.spread_factor
-    return tuple(
-        Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean)
-        for name, value in parts.items()
-    )
-
-
 def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivation]:
     """Every estimate follows from the rows, the traffic and the price."""
-    rows = Input(
-        "measured rows", f"{plan.tried} batch sizes", "", Source.MEASURED.value, str(entry.model.measured)
-    )
-    at = f"serving.{plan.name}"
-    for path, leaf in leaves(to_data(plan), at):
+    sizes, file = f"{plan.tried} batch sizes", str(entry.model.measured)
+    rows = Input("measured rows", sizes, "", Source.MEASURED.value, file)
+    for path, leaf in leaves(to_data(plan), f"serving.{plan.name}"):
         if is_estimate(leaf):
             yield derived(path, "bulk queue over the measured batch times", rows)

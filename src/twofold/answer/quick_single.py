@@ -14,11 +14,11 @@ from twofold.core import Estimate, UnknownNameError, ValueRefusedError
 from twofold.perf import (
     Cluster,
     Constants,
-    Floats,
     ModelShape,
     bytes_per_weight,
     collectives,
     gemm_flops_per_byte,
+    one,
 )
 
 COLLECTIVES = {
@@ -110,9 +110,8 @@ def estimate_collective(
     """Seconds of one collective among `rank_count` consecutive accelerators (all of them by default)."""
     name = operation.lower().replace("-", "_").replace("allreduce", "all_reduce")
     if name not in COLLECTIVES:
-        raise UnknownNameError(
-            f"`{operation}` is not a collective", hint="write one of: " + ", ".join(COLLECTIVES)
-        )
+        known = f"write one of: {', '.join(COLLECTIVES)}"
+        raise UnknownNameError(f"`{operation}` is not a collective", hint=known)
     ranks = machines.accelerator_count if rank_count is None else rank_count
     if not 2 <= ranks <= machines.accelerator_count:
         raise ValueRefusedError(
@@ -125,7 +124,7 @@ def estimate_collective(
         take(network, payload_bytes, ranks),
         take(machines.cluster.scaled(draws).network, payload_bytes, ranks),
     )
-    jitter = float(np.max(network.jitter_fraction)) if jitter_fraction is None else jitter_fraction
+    jitter = one(network.jitter_fraction) if jitter_fraction is None else jitter_fraction
     ring_s, formula = ring_law(name, payload_bytes, ranks, machines.cluster)
     wire_bytes = PASSES.get(name, 1.0) * (ranks - 1) / ranks * payload_bytes
     return CollectiveEstimate(
@@ -159,11 +158,11 @@ def ring_law(name: str, payload_bytes: float, ranks: int, cluster: Cluster) -> t
     inside = min(ranks, network.domain_size)
     domains = -(-ranks // inside)
     in_node = ranks <= network.node_size
-    card = _rate(network.host_bytes_per_s if in_node else network.nic_bytes_per_s)
-    far_s = _rate(network.host_latency_s if in_node else network.nic_latency_s)
-    link, near_s = _rate(network.link_bytes_per_s), _rate(network.link_latency_s)
+    card = one(network.host_bytes_per_s if in_node else network.nic_bytes_per_s)
+    far_s = one(network.host_latency_s if in_node else network.nic_latency_s)
+    link, near_s = one(network.link_bytes_per_s), one(network.link_latency_s)
     if name == "all_to_all":
-        efficiency = _rate(network.all_to_all_efficiency_fraction)
+        efficiency = one(network.all_to_all_efficiency_fraction)
         near = (inside - 1) / ranks * payload_bytes / (link * efficiency)
         far = (ranks - inside) / ranks * payload_bytes / (card * efficiency)
         inner = f"{inside - 1}/{ranks}·S/{_gb(link * efficiency)}"
@@ -175,10 +174,6 @@ def ring_law(name: str, payload_bytes: float, ranks: int, cluster: Cluster) -> t
     passes = PASSES.get(name, 1.0)
     text = f"({waits_s * 1e6:,.0f} µs + {ranks - 1}/{ranks}·S/{_gb(min(rates))})"
     return passes * once_s, f"2·{text}" if passes == 2 else text
-
-
-def _rate(value: Floats) -> float:
-    return float(np.max(value))
 
 
 def _gb(bytes_per_s: float) -> str:
@@ -240,12 +235,12 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
     bandwidth = float(np.max(device.memory_bytes_per_s))
     ridge = float(np.max(device.ridge_flops_per_byte(runs_in)))
 
-    def one_pass(tokens: int, sequences: int) -> float:
-        return pass_flops_per_byte(model, shape, tokens, sequences, weights_format)
-
+    passes = {f"prefill, {count:,} tok": (count, 1) for count in PREFILL_TOKENS}
+    passes |= {f"decode, batch {count}": (1, count) for count in DECODE_BATCHES}
     intensities = {f"training, {TRAINING_TOKENS:,} tok": training_flops_per_byte(model, runs_in)}
-    intensities |= {f"prefill, {count:,} tok": one_pass(count, 1) for count in PREFILL_TOKENS}
-    intensities |= {f"decode, batch {count}": one_pass(1, count) for count in DECODE_BATCHES}
+    for name, (tokens, sequences) in passes.items():
+        intensities[name] = pass_flops_per_byte(model, shape, tokens, sequences, weights_format)
+    bound = {name: "compute" if each >= ridge else "memory bandwidth" for name, each in intensities.items()}
     return RooflineEstimate(
         schema="twofold/estimate-roofline/1",
         model=model.name,
@@ -256,9 +251,7 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
         ridge_flops_per_byte=ridge,
         ridges={name: float(np.max(device.ridge_flops_per_byte(name))) for name in device.peak_flops_per_s},
         points=tuple(
-            RooflinePoint(
-                name, value, min(peak, value * bandwidth), "compute" if value >= ridge else "memory bandwidth"
-            )
+            RooflinePoint(name, value, min(peak, value * bandwidth), bound[name])
             for name, value in intensities.items()
         ),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.question import Given
 from twofold.contracts import metric_text
 from twofold.core import InfeasibleError, format_memory, format_seconds
-from twofold.training import Memory, Priced, RunPlan, Stack, TrainingJob, candidate, search
+from twofold.training import Priced, RunPlan, Stack, TrainingJob, candidate, search
 
 
 def machines_text(machines: Given) -> str:
@@ -25,14 +25,20 @@ def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Sta
     capacity = machines.cluster.device.memory_bytes
     found = search(job, machines.cluster, stack)
     change = found.nearest_miss.change if found.nearest_miss else "another layout: state less of it"
+    named = {
+        "weights": held.weights_bytes,
+        "gradients": held.gradients_bytes,
+        "optimiser": held.optimizer_bytes,
+        "activations": held.activations_bytes,
+    }
+    parts = ", ".join(f"{name} {format_memory(float(np.max(value)))}" for name, value in named.items())
+    most = format_memory(float(np.max(held.high_bytes)))
+    missing = format_memory(closest.high_bytes - capacity)
     lines = (
-        ("needs", f"{_parts_text(held)} per device; each has {format_memory(capacity)}"),
+        ("needs", f"up to {most} ({parts}) per device; each has {format_memory(capacity)}"),
         *([("", f"all {count:,} together have {format_memory(capacity * count)}")] if count > 1 else []),
         ("tried", f"{len(priced.layouts):,} layouts: every one exceeds memory"),
-        (
-            "closest",
-            f"{closest.describe()}: misses by {format_memory(closest.high_bytes - capacity)} per device",
-        ),
+        ("closest", f"{closest.describe()}: misses by {missing} per device"),
         ("would fit", change),
     )
     return InfeasibleError(f"no layout of {job.model.name} trains on {machines_text(machines)}", lines=lines)
@@ -61,27 +67,13 @@ def never_ahead(run: RunPlan, machines: Given) -> InfeasibleError:
     faster_s = (between_s - (run.restart_s - write_s)) / 2
     fixes = [f"fewer than {fewer:,} accelerators"]
     fixes += [f"checkpoints within {format_seconds(faster_s)}"] if faster_s > 0 else []
+    stop = f"{format_seconds(stop_s)} to notice it, start again, read a checkpoint and write the next"
     lines = (
         ("binds", f"something fails every {format_seconds(between_s)} on average"),
-        (
-            "needs",
-            f"{format_seconds(stop_s)} to notice it, start again, read a checkpoint and write the next",
-        ),
+        ("needs", stop),
         ("would fit", " · ".join(fixes)),
     )
     return InfeasibleError(f"{machines_text(machines)} never get ahead of their failures", lines=lines)
-
-
-def _parts_text(held: Memory) -> str:
-    total = format_memory(float(np.max(held.high_bytes)))
-    named = {
-        "weights": held.weights_bytes,
-        "gradients": held.gradients_bytes,
-        "optimiser": held.optimizer_bytes,
-        "activations": held.activations_bytes,
-    }
-    parts = ", ".join(f"{name} {format_memory(float(np.max(value)))}" for name, value in named.items())
-    return f"up to {total} ({parts})"
 
 
 REASONS = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})

@@ -1,6 +1,6 @@
 """Where a spec may buy: only prices of authorised regions count, and of those that it asks."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from twofold.answer.context import Context
@@ -40,15 +40,17 @@ def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:
     Raises InfeasibleError, with what is nearest and what to write instead, for one that has nothing there
     though there is something elsewhere. Machines of your own need no offer.
     """
-    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
-    for entry in entries:
+    for entry in _entries(spec):
         asked = asked_regions(entry, spec.supply)
-        if not asked or _has_some(entry, spec.supply, asked, catalog):
-            continue
-        elsewhere = _prices(entry, spec.supply, catalog)
-        if elsewhere:
-            raise _refusal(entry, spec.supply, asked, elsewhere, catalog)
+        if asked and not _has_some(entry, spec.supply, asked, catalog):
+            elsewhere = _prices(entry, spec.supply, catalog)
+            if elsewhere:
+                raise _refusal(entry, spec.supply, asked, elsewhere, catalog)
     return catalog
+
+
+def _entries(spec: Spec) -> tuple[TrainingRun | Service, ...]:
+    return (*spec.training, *spec.services)
 
 
 def asked_regions(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ...]:
@@ -58,15 +60,13 @@ def asked_regions(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ..
 
 def all_asked_regions(spec: Spec) -> tuple[str, ...]:
     """The regions that bind everything in a spec together; none where a run or a service may be anywhere."""
-    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
-    asked = [asked_regions(entry, spec.supply) for entry in entries]
+    asked = [asked_regions(entry, spec.supply) for entry in _entries(spec)]
     return tuple(dict.fromkeys(name for regions in asked for name in regions)) if all(asked) else ()
 
 
 def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
     """Leases at prices of lists that cover the regions asked without naming them."""
-    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
-    asked = tuple(dict.fromkeys(name for each in entries for name in asked_regions(each, spec.supply)))
+    asked = tuple(dict.fromkeys(n for each in _entries(spec) for n in asked_regions(each, spec.supply)))
     found = {
         lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
         for lease in leases
@@ -74,10 +74,8 @@ def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[
         and lease.term not in ("owned", "api")
         and fit_of(catalog, lease.provider, lease.region, asked) is Fit.WIDER
     }
-    return tuple(
-        f"the price of {offer} {says}: ask whether it holds in {', '.join(asked)}"
-        for offer, says in found.items()
-    )
+    ask = f"ask whether it holds in {', '.join(asked)}"
+    return tuple(f"the price of {offer} {says}: {ask}" for offer, says in found.items())
 
 
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:
@@ -85,11 +83,7 @@ def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ..
     if entry.on:
         named = rented_offer(entry.on, catalog, supply, _terms(entry, supply), asked)
         return named.price is not None or owned_offer(entry.on, named, catalog, supply, bound) is not None
-    if own_offers(catalog, supply, bound):
-        return True
-    if isinstance(entry, Service):
-        return bool(serving_offers(catalog, supply, asked).offers)
-    return bool(training_offers(catalog, supply).offers)
+    return bool(own_offers(catalog, supply, bound) or _offers(entry, supply, catalog, asked))
 
 
 def _terms(entry: TrainingRun | Service, supply: Supply) -> tuple[str, ...]:
@@ -134,14 +128,20 @@ def _refusal(
     # What is said to be near must be taken when it is asked.
     taken = ((at, (way_s, cheapest[at])) for way_s, at in known if accepts(_written(at, catalog)))
     nearest = list(islice(taken, SHOWN))
-    told = [
-        f"{at.replace(':', ' ')} ({country_of(catalog, *at.split(':', 1))}"
-        f"{f', {format_seconds(way_s)} away' if way_s else ''}) {_price_text(price)}"
-        for at, (way_s, price) in nearest
-    ]
-    cheap = elsewhere[0]
+    told = []
+    for at, (way_s, price) in nearest:
+        away = f", {format_seconds(way_s)} away" if way_s else ""
+        where = f"{at.replace(':', ' ')} ({country_of(catalog, *at.split(':', 1))}{away})"
+        told.append(f"{where} {_price_text(price)}")
+    hint = "leave `regions` out, or write others"
+    if nearest:
+        at = nearest[0][0]
+        country = country_of(catalog, *at.split(":", 1))
+        wider = f", or its country, `regions: [{country}]`" if accepts(country) else ""
+        users = "where users are goes into `users`, which binds no place"
+        hint = f"write `regions: [{_written(at, catalog)}]`{wider}; {users}"
+    cheap, words = elsewhere[0], ", ".join(asked)
     verb = "serve" if isinstance(entry, Service) else "train"
-    words = ", ".join(asked)
     return InfeasibleError(
         f"nothing that may be rented in {words} can {verb} `{entry.name}`",
         lines=(
@@ -149,7 +149,7 @@ def _refusal(
             ("nearest", " · ".join(told) or "no place of an offer is known"),
             ("cheapest", f"{cheap.provider} {cheap.region} {_price_text(cheap)}"),
         ),
-        hint=_hint(nearest, accepts, catalog),
+        hint=hint,
     )
 
 
@@ -164,16 +164,6 @@ def _way_s(catalog: Catalog, at: str, places: frozenset[str]) -> float | None:
 def _price_text(price: Price) -> str:
     usd = format_si(price.usd_per_accelerator_h, "USD/h")
     return f"{price.accelerator} at {usd} {price.term}"
-
-
-def _hint(nearest: Sequence[tuple[str, object]], accepts: Callable[[str], bool], catalog: Catalog) -> str:
-    if not nearest:
-        return "leave `regions` out, or write others"
-    at = nearest[0][0]
-    country = country_of(catalog, *at.split(":", 1))
-    wider = f", or its country, `regions: [{country}]`" if accepts(country) else ""
-    told = f"write `regions: [{_written(at, catalog)}]`{wider}"
-    return f"{told}; where users are goes into `users`, which binds no place"
 
 
 def _written(at: str, catalog: Catalog) -> str:
@@ -200,8 +190,7 @@ def authorised(spec: Spec, catalog: Catalog) -> Catalog:
         return catalog
     regime = find_regime(catalog, spec.compliance.regime)
     narrow = catalog.restricted(permits(catalog, regime))
-    entries: Sequence[TrainingRun | Service] = (*spec.training, *spec.services)
-    for entry in entries:
+    for entry in _entries(spec):
         if _has_none(entry, spec.supply, narrow):
             raise _unauthorised(entry, spec.supply, catalog, narrow, regime)
     return narrow
@@ -214,13 +203,15 @@ def _has_none(entry: TrainingRun | Service, supply: Supply, narrow: Catalog) -> 
             return False
         node = narrow.node(entry.on.node)
         return all(price.instance != node.name for price in narrow.prices_for(node.accelerator))
-    return not supply.own and not _offers(entry, supply, narrow)
+    return not supply.own and not _offers(entry, supply, narrow, asked_regions(entry, supply))
 
 
-def _offers(entry: TrainingRun | Service, supply: Supply, catalog: Catalog) -> tuple[Offer, ...]:
-    if isinstance(entry, Service):
-        return serving_offers(catalog, supply, entry.regions or supply.shop.regions).offers
-    return training_offers(catalog, supply).offers
+def _offers(
+    entry: TrainingRun | Service, supply: Supply, catalog: Catalog, asked: tuple[str, ...]
+) -> tuple[Offer, ...]:
+    is_service = isinstance(entry, Service)
+    found = serving_offers(catalog, supply, asked) if is_service else training_offers(catalog, supply)
+    return found.offers
 
 
 def _unauthorised(
@@ -228,19 +219,17 @@ def _unauthorised(
 ) -> InfeasibleError:
     """What was refused with the reason, and the cheapest that would fit."""
     rows = narrow.authorisations(regime.name)
-    refused = [offer.price for offer in _offers(entry, supply, whole) if offer.price]
+    offers = _offers(entry, supply, whole, asked_regions(entry, supply))
+    refused = [offer.price for offer in offers if offer.price]
     wide = supply.model_copy(update={"shop": EVERYTHING})
-    anywhere = entry.model_copy(update={"regions": ()}) if isinstance(entry, Service) else entry
-    fitting = [offer for offer in _offers(anywhere, wide, narrow) if offer.price]
+    fitting = [(offer, offer.price) for offer in _offers(entry, wide, narrow, ()) if offer.price]
     reasons = [
         f"{_named(price)}: {refusal_reason(price.provider.lower(), price.region.lower(), regime, rows)}"
         for price in refused[:SHOWN]
     ]
     closed = f"; closed regions without a public price: {places_in_words(rows)}" if rows else ""
     own = "machines of your own: `supply: {own: …}`, or `on:` with an accelerator"
-    offered = [
-        f"{offer.accelerator.name} at {_named(offer.price)}" for offer in fitting[:SHOWN] if offer.price
-    ]
+    offered = [f"{offer.accelerator.name} at {_named(price)}" for offer, price in fitting[:SHOWN]]
     lines = (
         ("rule", f"{regime.name}: {len(narrow.prices())} of {len(whole.prices())} offers are authorised"),
         *(("refused", reason) for reason in reasons or ["every offer of this shop"]),

@@ -90,15 +90,13 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
         raise nothing_trains(site.job, site.machines, site.priced, site.stack)
     draws = draw_factors(constants)
     trained = trained_step(site.job, site.machines, site.stack, chosen, draws, constants)
-    accelerator, scope = site.machines.accelerator.name, run_scope(site.machines.accelerator.name, site.job)
-    notes = calibration_notes(constants, {"this": scope})
+    accelerator = site.machines.accelerator.name
+    scope = run_scope(accelerator, site.job)
     fitting = int(site.fits.sum())
     late = {"memory": len(site.priced.layouts) - fitting, "slower": fitting - 1}
-    run = (
-        None
-        if question.tokens is None
-        else estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
-    )
+    run = None
+    if question.tokens is not None:
+        run = estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
     job, step, communication = site.job, trained.step, trained.communication_exposed_fraction
     estimate = TrainingEstimate(
         **trained.figures(),
@@ -112,12 +110,10 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
         fits=chosen.high_bytes <= site.machines.cluster.device.memory_bytes,
         bounds=trained.bounds(site.priced),
         valid_layouts=len(site.priced.layouts),
-        rejected=tuple(
-            Count(reason, count) for reason, count in (site.priced.refused | late).items() if count
-        ),
+        rejected=tuple(Count(why, count) for why, count in (site.priced.refused | late).items() if count),
         layouts=ranked_layouts(site, question.ranked, draws, constants),
         run=run,
-        warnings=(*site.machines.warnings, *notes),
+        warnings=(*site.machines.warnings, *calibration_notes(constants, {"this": scope})),
     )
     return with_letters(estimate, accelerator, constants, scope)
 
@@ -176,11 +172,9 @@ def ranked_layouts(
     spread = step_spread(constants, job, site.machines.accelerator)
     rows = []
     for at in range(len(taken)):
-        total_s = float(np.asarray(step.total_s)[at])
-        middle, low, high = (
-            float(np.asarray(b)[at]) for b in (held.total_bytes, held.low_bytes, held.high_bytes)
-        )
-        exposed = float(np.asarray(step.communication_s)[at]) / total_s
-        figure = drawn(total_s, under_draws[:, at], spread).estimate("s")
-        rows.append(RankedLayout(taken.describe(at), figure, Estimate(middle, low, high, "B"), exposed))
+        figures = step.total_s, step.communication_s, held.total_bytes, held.low_bytes, held.high_bytes
+        total_s, exposed_s, middle, low, high = (float(np.asarray(figure)[at]) for figure in figures)
+        exposed = exposed_s / total_s
+        own = drawn(total_s, under_draws[:, at], spread).estimate("s")
+        rows.append(RankedLayout(taken.describe(at), own, Estimate(middle, low, high, "B"), exposed))
     return tuple(rows)

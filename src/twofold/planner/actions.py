@@ -34,7 +34,9 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     """
     bill = _recommended(plan)
     parts = _of_portfolio(plan, bill) if bill else _of_fleets(plan)
-    return (*parts, *_risks(plan, bill), Action("next", f"twofold {_next(plan)}", "", None))
+    tried = "simulate SPEC --scenario zone-loss" if plan.rehearsed else "plan SPEC --rehearse"
+    command = f"twofold {tried if plan.serving else 'plan SPEC --money'}"  # to run before signing
+    return (*parts, *_risks(plan, bill), Action("next", command, "", None))
 
 
 def _recommended(plan: Plan) -> ledger.PortfolioBill | None:
@@ -59,31 +61,27 @@ def _of_portfolio(plan: Plan, bill: ledger.PortfolioBill) -> Iterator[Action]:
     hosted = [lease for lease in portfolio.leases if lease.term == "api"]
     if hosted:
         texts = [f"{each.provider}'s hosted interface for {each.what}" for each in hosted]
-        yield Action("use", " · ".join(texts), "", hosted_usd(bill.lines))
-    drawn_usd = own_usd(bill.lines)
+        yield Action("use", " · ".join(texts), "", _usd(bill.lines, "api"))
+    drawn_usd = _usd(bill.lines, "energy")  # of machines for rent it is in their price
     if own or held:
         yield Action("use", _joined(_listed(own), *_half_texts(held, plan)), "", drawn_usd)
     elif drawn_usd:
         yield Action("use", IDLE, "", drawn_usd)
     if first or priced:
         when = portfolio.start if portfolio.start and not first_week else f"week {first_week + 1}"
-        usd = leased_usd(portfolio, bill.lines, first) + rented_usd(
-            bill.lines, {half.name for half in priced}
-        )
+        fleets_usd = _usd(bill.lines, *RENTED, of={half.name for half in priced})
+        usd = leased_usd(portfolio, bill.lines, first) + fleets_usd
         yield Action("rent", _joined(_listed(first), *_half_texts(priced, plan)), when, usd)
-    later = sorted(
-        (each for each in rented if each.start_week > first_week), key=lambda each: each.start_week
-    )
+    later = [each for each in rented if each.start_week > first_week]
     if later:
+        later.sort(key=lambda each: each.start_week)
         texts = [f"week {each.start_week + 1}, {_listed([each])}" for each in later[:SHOWN_LATER]]
         texts += [f"{len(later) - SHOWN_LATER} more"] if len(later) > SHOWN_LATER else []
         yield Action("then", " · ".join(texts), "", leased_usd(portfolio, bill.lines, later))
     back = portfolio.windows[:SHOWN_LATER]
     if back:
-        texts = [
-            f"{each.run}'s machines on {each.release}, {format_usd(each.year_usd)} if held all year"
-            for each in back
-        ]
+        years = [f"{format_usd(each.year_usd)} if held all year" for each in back]
+        texts = [f"{w.run}'s machines on {w.release}, {year}" for w, year in zip(back, years, strict=True)]
         more = len(portfolio.windows) - len(back)
         texts += [f"{more} more windows"] if more else []
         yield Action("release", " · ".join(texts), back[0].release, None)
@@ -114,19 +112,18 @@ def _listed(leases: Sequence[Lease]) -> str:
     for lease in leases:
         names = dict.fromkeys(each.partition(".")[0] for each in lease.what.split(", "))
         purposes.setdefault(", ".join(names), []).append(lease)
-    return " · ".join(_purpose(names, own) for names, own in purposes.items())
-
-
-def _purpose(names: str, leases: Sequence[Lease]) -> str:
-    texts = [
-        f"{each.units} × {each.accelerators_per_unit} {each.accelerator} "
-        f"({'your own' if each.term == 'owned' else each.provider})"
-        for each in leases
-    ]
-    shown = 2 if len(names) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
-    rest_usd = sum(each.usd for each in leases[shown:])
-    more = f" + {len(texts) - shown} more, {format_usd(rest_usd)}" if len(texts) > shown else ""
-    return f"{names}: {', '.join(texts[:shown])}{more}"
+    found = []
+    for purpose, own in purposes.items():
+        texts = [
+            f"{each.units} × {each.accelerators_per_unit} {each.accelerator} "
+            f"({'your own' if each.term == 'owned' else each.provider})"
+            for each in own
+        ]
+        shown = 2 if len(purpose) + sum(map(len, texts[:2])) <= SHORT_CHARACTERS else 1
+        rest_usd = sum(each.usd for each in own[shown:])
+        more = f" + {len(texts) - shown} more, {format_usd(rest_usd)}" if len(texts) > shown else ""
+        found.append(f"{purpose}: {', '.join(texts[:shown])}{more}")
+    return " · ".join(found)
 
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
@@ -134,10 +131,10 @@ def _of_fleets(plan: Plan) -> Iterator[Action]:
     held, priced = _by_price(_halves(plan))
     lines = plan.money.lines if plan.money else None
     if held:
-        usd = None if lines is None else own_usd(lines)
+        usd = None if lines is None else _usd(lines, "energy")
         yield Action("use", _joined(*_half_texts(held, plan)), "", usd)
     if priced:
-        usd = None if lines is None else rented_usd(lines, {half.name for half in priced})
+        usd = None if lines is None else _usd(lines, *RENTED, of={half.name for half in priced})
         yield Action("rent", _joined(*_half_texts(priced, plan)), "", usd)
     released = [
         f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
@@ -157,8 +154,8 @@ def _by_price(
     halves: Sequence[TrainingPlan | ServicePlan],
 ) -> tuple[list[TrainingPlan | ServicePlan], list[TrainingPlan | ServicePlan]]:
     """Those that pay no rent (machines of one's own, or that nobody prices), and those that do."""
-    paid = [half for half in halves if half.machine.price]
-    return [half for half in halves if not half.machine.price], paid
+    unpaid = [half for half in halves if not half.machine.price]
+    return unpaid, [half for half in halves if half.machine.price]
 
 
 def _joined(*texts: str) -> str:
@@ -209,11 +206,10 @@ def _dangers(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[str]:
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"
-    halves = [half for half in _halves(plan) if not bill or _has_as_planned(half, plan)]
+    halves = [half for half in _halves(plan) if not bill or _is_as_planned(half, plan)]
     goals = [goal for half in _halves(plan) for goal in _goals(half, plan if bill else None)]
     crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
-    for text, _ in crossed[:1]:
-        yield text
+    yield from (text for text, _ in crossed[:1])
     for half in halves:
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
@@ -239,15 +235,10 @@ def _unranged(plan: Plan) -> str:
     return f"{', '.join(names)}: ranges below are of other machines" if names else ""
 
 
-def _has_as_planned(half: TrainingPlan | ServicePlan, plan: Plan) -> bool:
-    """Whether the portfolio has some of a run or service on the accelerators of its fleet."""
-    if isinstance(half, TrainingPlan):
-        return _is_as_planned(half, plan)
-    return any(_answers_as_planned(half, one.name, plan) for one in half.classes)
-
-
-def _is_as_planned(run: TrainingPlan, plan: Plan) -> bool:
-    """Whether the portfolio has a run on the accelerators of its fleet, and on no other."""
+def _is_as_planned(run: TrainingPlan | ServicePlan, plan: Plan) -> bool:
+    """Whether the portfolio has a run on the accelerators of its fleet and no other, or some of a service."""
+    if isinstance(run, ServicePlan):
+        return any(_answers_as_planned(run, one.name, plan) for one in run.classes)
     if plan.portfolio is None or run.name not in in_portfolio(plan.portfolio):
         return True
     found = [lease for lease in plan.portfolio.leases if run.name in names_of(lease.what)]
@@ -280,24 +271,16 @@ def _goals(half: TrainingPlan | ServicePlan, recommended: Plan | None) -> Iterat
             continue
         for goal in one.slos:
             if goal.predicted is not None:
-                high, limit = (format_seconds(each) for each in (goal.predicted.high, goal.limit_s))
+                high_s, limit = goal.predicted.high, format_seconds(goal.limit_s)
                 name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
-                yield (
-                    f"{half.name}.{one.name}: {name} may be {high} for {limit} (80 % range)",
-                    goal.predicted.high / goal.limit_s,
-                )
+                may = f"{name} may be {format_seconds(high_s)} for {limit} (80 % range)"
+                yield f"{half.name}.{one.name}: {may}", high_s / goal.limit_s
 
 
-def _next(plan: Plan) -> str:
-    """The command to run before signing."""
-    if not plan.serving:
-        return "plan SPEC --money"
-    return "simulate SPEC --scenario zone-loss" if plan.rehearsed else "plan SPEC --rehearse"
-
-
-def rented_usd(lines: Sequence[LineItem], names: Container[str]) -> float:
-    """Rent and support of the fleets of some runs and services, each of which has its lines in the bill."""
-    return total_usd(line for line in lines if line.category in RENTED and owner_of(line) in names)
+def _usd(lines: Sequence[LineItem], *categories: str, of: Container[str] | None = None) -> float:
+    """What a bill's lines of these categories come to, of all or of the fleets of some runs and services."""
+    named = (line for line in lines if line.category in categories)
+    return total_usd(line for line in named if of is None or owner_of(line) in of)
 
 
 def leased_usd(portfolio: Portfolio, lines: Sequence[LineItem], leases: Sequence[Lease]) -> float:
@@ -305,16 +288,6 @@ def leased_usd(portfolio: Portfolio, lines: Sequence[LineItem], leases: Sequence
     billed, _ = by_lease(portfolio.leases, lines)
     of_them = [each for each in billed if each.lease in leases]
     return total_usd(line for each in of_them for line in (each.rent, each.support) if line)
-
-
-def hosted_usd(lines: Sequence[LineItem]) -> float:
-    """Requests to hosted interfaces."""
-    return total_usd(line for line in lines if line.category == "api")
-
-
-def own_usd(lines: Sequence[LineItem]) -> float:
-    """Energy of machines of one's own: those for rent have it in their price."""
-    return total_usd(line for line in lines if line.category == "energy")
 
 
 def owner_of(line: LineItem) -> str:

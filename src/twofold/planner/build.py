@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
@@ -177,8 +177,8 @@ def _warnings(
     warnings = []
     if not training or not serving:
         warnings.append(f"half a plan: the spec has no {'training' if serving else 'serving'}")
-    measured = [entry.name for entry in spec.training if entry.model.measured]
-    measured += [entry.name for entry in spec.services if entry.model.measured]
+    measured = [run.name for run in spec.training if run.model.measured]
+    measured += [service.name for service in spec.services if service.model.measured]
     if training and serving and measured:
         names = ", ".join(measured)
         warnings.append(f"not tried on the other half's fleet: {names}, which no row measures there")
@@ -213,22 +213,18 @@ def with_supply_side(
 
 def bill_derivations(plan: Plan) -> Iterator[Derivation]:
     """One row for each total that a plan's money and portfolio state; their lines are the leaves."""
+    cents, before_tax = "sum of the lines, to the cent", "sum of its lines before tax, of the plan's weeks"
+    bills: list[tuple[str, str, Sequence[LineItem]]] = []
     if plan.portfolio is not None and plan.portfolio.items:
-        items = plan.portfolio.items
-        inputs = _inputs(items, (line.total_usd - line.tax_usd for line in items))
-        yield derived("portfolio.usd", "sum of its lines before tax, of the plan's weeks", *inputs)
-    if plan.money is None or not plan.money.lines:
-        return
-    bills = {"money.total_usd": plan.money.lines}
-    if plan.money.portfolio is not None:
-        bills["money.portfolio.total_usd"] = plan.money.portfolio.lines
-    for path, lines in bills.items():
-        inputs = _inputs(lines, (line.total_usd for line in lines))
-        yield derived(path, "sum of the lines, to the cent", *inputs)
-
-
-def _inputs(lines: Iterable[LineItem], amounts_usd: Iterable[float]) -> list[Input]:
-    return [
-        Input(line.what, format_usd(usd), "", Source.VENDOR.value, f"{line.source} {line.date}".strip())
-        for line, usd in zip(lines, amounts_usd, strict=True)
-    ]
+        bills.append(("portfolio.usd", before_tax, plan.portfolio.items))
+    if plan.money is not None and plan.money.lines:
+        bills.append(("money.total_usd", cents, plan.money.lines))
+        if plan.money.portfolio is not None:
+            bills.append(("money.portfolio.total_usd", cents, plan.money.portfolio.lines))
+    for path, formula, lines in bills:
+        inputs = []
+        for line in lines:
+            usd = line.total_usd - line.tax_usd if formula == before_tax else line.total_usd
+            source = f"{line.source} {line.date}".strip()
+            inputs.append(Input(line.what, format_usd(usd), "", Source.VENDOR.value, source))
+        yield derived(path, formula, *inputs)

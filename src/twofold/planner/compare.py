@@ -60,13 +60,6 @@ def _crossed(half: str, name: str, cells: dict[tuple[str, str, str], CrossCell])
     elsewhere = "serving" if half == "training" else "training"
     own, other = cells[half, name, half], cells[half, name, elsewhere]
     ours, theirs = (cell.wall_s or cell.latency_s for cell in (own, other))
-    return Crossed(
-        half=half,
-        name=name,
-        own=own,
-        other=other,
-        cost_penalty_fraction=(
-            other.cost_usd.value / own.cost_usd.value - 1 if own.cost_usd and other.cost_usd else None
-        ),
-        time_penalty_fraction=theirs.value / ours.value - 1 if ours and theirs else None,
-    )
+    dearer = other.cost_usd.value / own.cost_usd.value - 1 if own.cost_usd and other.cost_usd else None
+    slower = theirs.value / ours.value - 1 if ours and theirs else None
+    return Crossed(half, name, own, other, dearer, slower)

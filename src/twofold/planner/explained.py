@@ -66,15 +66,18 @@ def _branches(known: Derivations, derivation: dict[str, Any], indent: str, shown
     lines: list[str] = []
     inputs = derivation["inputs"]
     for index, item in enumerate(inputs):
-        last = index == len(inputs) - 1
-        deeper = f"{indent}{'   ' if last else '│  '}"
-        below = known.get(item["path"])
-        again = item["path"] in shown
-        text = f"{item['label']} {item['text']} (above)" if again else _input_text(item, below)
-        lines += _wrapped(
-            text, f"{indent}{'└─' if last else '├─'} ", f"{deeper}{'│  ' if below and not again else '   '}"
-        )
-        if below and not again:
+        stroke, under = ("└─", "   ") if index == len(inputs) - 1 else ("├─", "│  ")
+        deeper, again = indent + under, item["path"] in shown
+        below = None if again else known.get(item["path"])
+        text = f"{item['label']} {item['text']}".strip()
+        if again:
+            text = f"{item['label']} {item['text']} (above)"
+        elif not item["path"]:
+            text += f" ({' '.join(word for word in (item['source'], item['reference']) if word)})"
+        elif below and below["formula"]:
+            text += f" = {below['formula']}"
+        lines += _wrapped(text, f"{indent}{stroke} ", f"{deeper}{'│  ' if below else '   '}")
+        if below:
             shown.add(item["path"])
             lines += _branches(known, below, deeper, shown)
     return lines
@@ -83,13 +86,6 @@ def _branches(known: Derivations, derivation: dict[str, Any], indent: str, shown
 def _wrapped(text: str, first: str, following: str) -> list[str]:
     """The text in lines of the screen's width behind the tree's strokes."""
     return wrap(text, WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False)
-
-
-def _input_text(item: dict[str, Any], below: dict[str, Any] | None) -> str:
-    text = f"{item['label']} {item['text']}".strip()
-    if not item["path"]:
-        return f"{text} ({' '.join(word for word in (item['source'], item['reference']) if word)})"
-    return f"{text} = {below['formula']}" if below and below["formula"] else text
 
 
 DERIVED = ("derivations", "defaults")  # follow from the rest: left out unless asked
@@ -102,9 +98,7 @@ class Change:
     path: str
     old: Any
     new: Any
-    relative_change_fraction: (
-        float | None
-    )  # of the middle; None where either is not a number, or the old is 0
+    relative_change_fraction: float | None  # of the middle; None: either is no number, or the old is 0
 
 
 def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> tuple[Change, ...]:
@@ -113,24 +107,20 @@ def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> 
     Digests, ranges and sources count; the top-level parts in `DERIVED` only when named in `also`.
     """
     wanted = set(also)
-    before, after = (
-        dict(paths.leaves({key: value for key, value in plan.items() if key not in DERIVED or key in wanted}))
-        for plan in (old, new)
-    )
-    for plan, found in ((old, before), (new, after)):
-        if "derivations" in wanted:
-            found |= {f"derivations.{row['path']}": row for row in plan.get("derivations", [])}
+    found = []
+    for plan in (old, new):
+        asked = {key: value for key, value in plan.items() if key not in DERIVED or key in wanted}
+        rows = plan.get("derivations", []) if "derivations" in wanted else []
+        found.append(dict(paths.leaves(asked)) | {f"derivations.{row['path']}": row for row in rows})
+    before, after = found
     every = [*before, *(path for path in after if path not in before)]
-    return tuple(
-        Change(path, before.get(path), after.get(path), _relative(before.get(path), after.get(path)))
-        for path in every
-        if path not in before or path not in after or before[path] != after[path]
-    )
-
-
-def _relative(old: Any, new: Any) -> float | None:
-    first, second = (_middle(value) for value in (old, new))
-    return second / first - 1 if first and second is not None else None
+    changes = []
+    for path in every:
+        if path not in before or path not in after or before[path] != after[path]:
+            first, second = _middle(before.get(path)), _middle(after.get(path))
+            relative = second / first - 1 if first and second is not None else None
+            changes.append(Change(path, before.get(path), after.get(path), relative))
+    return tuple(changes)
 
 
 def _middle(value: Any) -> float | None:
