@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.contracts.rows import read_trace
-from twofold.contracts.rows.trace import Trace, read_arrivals
+from twofold.contracts.rows.trace import Trace
+from twofold.contracts.rows.trace_rows import numbered_arrivals
 from twofold.core import TwofoldError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
@@ -67,7 +68,7 @@ def test_a_compressed_trace_is_the_same_trace(tmp_path: Path) -> None:
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(text.encode()))
     assert read_trace(packed) == read_trace(written(tmp_path / "t.csv", text))
-    assert [arrival.arrival_s for arrival in read_arrivals(packed)] == [0.0, 60.0, 61.0]
+    assert [arrival.arrival_s for _, arrival in numbered_arrivals(packed)] == [0.0, 60.0, 61.0]
 
 
 def test_known_spellings_and_clocks_are_read(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.contracts.rows import ordered_arrivals
-from twofold.contracts.rows.trace import read_arrivals
-from twofold.contracts.rows.trace_rows import Arrival
+from twofold.contracts.rows.trace_rows import Arrival, numbered_arrivals
 from twofold.core import FileError
 from twofold.core.errors import TraceError
 
@@ -19,6 +18,10 @@ HEADER = "arrival_s,input_tokens,output_tokens\n"
 def written(path: Path, text: str) -> Path:
     path.write_text(text, "utf-8")
     return path
+
+
+def arrivals(path: Path) -> list[Arrival]:
+    return [arrival for _, arrival in numbered_arrivals(path)]
 
 
 def test_optional_columns_are_read_from_csv_and_from_json_lines(tmp_path: Path) -> None:
@@ -38,20 +41,20 @@ def test_optional_columns_are_read_from_csv_and_from_json_lines(tmp_path: Path) 
         Arrival(0.5, 100, 10, "chat", "acme", "s1", (4, 5, 6), "llama"),
         Arrival(1.5, 200, 20, "batch"),
     ]
-    assert list(read_arrivals(csv)) == expected
-    assert list(read_arrivals(lines)) == expected
+    assert arrivals(csv) == expected
+    assert arrivals(lines) == expected
 
 
 def test_ids_of_blocks_may_be_words(tmp_path: Path) -> None:
     text = 'arrival_s,input_tokens,output_tokens,hash_ids\n0,9,1,"[a3f, b, c]"\n1,9,1,a3f b\n'
-    first, second = read_arrivals(written(tmp_path / "t.csv", text))
+    first, second = arrivals(written(tmp_path / "t.csv", text))
     assert first.prefix_blocks[:2] == second.prefix_blocks
     assert len(set(first.prefix_blocks)) == 3
 
 
 def test_mooncakes_own_lines_are_milliseconds(tmp_path: Path) -> None:
     line = '{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}\n'
-    (arrival,) = read_arrivals(written(tmp_path / "t.jsonl", line))
+    (arrival,) = arrivals(written(tmp_path / "t.jsonl", line))
     assert arrival.arrival_s == 27.482
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twofold.contracts.rows.trace import in_order
-from twofold.contracts.rows.trace_rows import csv_table, opened_lines, seconds
+from twofold.contracts.rows.trace_rows import columns_of, counted, csv_table, opened_lines, seconds
 from twofold.core import Place, errors
 
 ACCELERATORS_MAX = 1_000_000
@@ -53,39 +53,14 @@ def read_jobs(path: Path) -> Iterator[JobRow]:
 def _numbered(lines: Iterator[str], file: str) -> Iterator[tuple[int, JobRow]]:
     hint = f"columns: {', '.join(NAMES)}; the last three may be left out"
     header, rows = csv_table(lines, file, hint)
-    columns = {
-        field: header[name]
-        for field, spellings in NAMES.items()
-        if (name := next((each for each in spellings if each in header), None)) is not None
-    }
-    for field in NEEDED:
-        if field not in columns:
-            raise errors.TraceError(f"no column `{field}`", place=Place(file, 1, 1), hint=hint)
+    columns = columns_of(header, NAMES, NEEDED, Place(file, 1, 1), hint)
     for line, cells in rows:
         place = Place(file, line, 1)
-        texts = {field: cells[columns[field]].strip() for field in NAMES if field in columns}
+        texts = {field: cells[column].strip() for field, column in columns.items()}
         duration_s = seconds(texts["duration_s"], place)
         if duration_s < 0:
             raise errors.TraceError(f"a job ran {duration_s:g} s", place=place, hint="write seconds from 0")
-        yield (
-            line,
-            JobRow(
-                seconds(texts["submit_s"], place),
-                duration_s,
-                _accelerators(texts["gpus"], place),
-                texts.get("state", ""),
-                texts.get("kind", ""),
-                texts.get("team", ""),
-            ),
-        )
-
-
-def _accelerators(text: str, place: Place) -> float:
-    try:
-        count = float(text)
-    except ValueError:
-        count = -1.0
-    if not 0 <= count <= ACCELERATORS_MAX:
-        what = f"`{text[:40]}` is not a count of accelerators"
-        raise errors.TraceError(what, place=place, hint="write a number from 0")
-    return count
+        submit_s = seconds(texts["submit_s"], place)
+        accelerators = counted(texts["gpus"], place, "accelerators", ACCELERATORS_MAX)
+        told = (texts.get(field, "") for field in ("state", "kind", "team"))
+        yield line, JobRow(submit_s, duration_s, accelerators, *told)

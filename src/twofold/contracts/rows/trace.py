@@ -1,23 +1,24 @@
 """Traffic traces: requests as a stream, in order where asked, and their summary in fixed memory."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import ceil, exp, inf, log
 from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold.contracts import did_you_mean
 from twofold.contracts.rows.trace_rows import (
-    ARRIVAL_NAMES,
-    INPUT_NAMES,
-    OUTPUT_NAMES,
+    NAMES,
+    NEEDED,
     Arrival,
+    counted,
     flat_record,
     numbered_arrivals,
     seconds,
-    tokens,
 )
 from twofold.core import DAY_S, Place, errors
 
@@ -75,24 +76,23 @@ class _Lengths:
         self.bins[ceil(log(tokens) / _BIN) if tokens > 0 else -1] += 1
 
     def summary(self) -> TokenSummary:
-        count = self.bins.total()
-        return TokenSummary(self.total / count, self._quantile(0.5), self._quantile(0.95))
+        """Of one request or more."""
+        count, indices = self.bins.total(), sorted(self.bins)
+        seen = list(accumulate(self.bins[index] for index in indices))
 
-    def _quantile(self, part: float) -> float:
-        wanted, seen = part * self.bins.total(), 0
-        for index, count in sorted(self.bins.items()):
-            seen += count
-            if seen >= wanted:
-                return exp((index - 0.5) * _BIN) if index > 0 else float(max(index, -1) + 1)
-        return 0.0
+        def quantile(part: float) -> float:
+            index = indices[bisect_left(seen, part * count)]
+            return exp((index - 0.5) * _BIN) if index > 0 else float(max(index, -1) + 1)
+
+        return TokenSummary(self.total / count, quantile(0.5), quantile(0.95))
 
 
 @dataclass(slots=True)
 class TraceStatistics:
     """Mutable: folds arrivals in any order into a summary of fixed size."""
 
-    first_s: float = float("inf")
-    last_s: float = float("-inf")
+    first_s: float = inf
+    last_s: float = -inf
     minutes: Counter[int] = field(default_factory=Counter)
     input: _Lengths = field(default_factory=_Lengths)
     output: _Lengths = field(default_factory=_Lengths)
@@ -109,23 +109,19 @@ class TraceStatistics:
         count = self.minutes.total()
         if not count:
             raise errors.TraceError(f"`{file}` holds no request", place=Place(file, 1, 1))
-        duration_s = self.last_s - self.first_s
+        duration_s, place = self.last_s - self.first_s, Place(file, 2, 1)
         if duration_s < 1e-6:
-            raise errors.TraceError(
-                f"all {count} requests of `{file}` arrive at once, so there is no rate",
-                place=Place(file, 2, 1),
-            )
-        for column, lengths in (("input", self.input), ("output", self.output)):
-            if not lengths.summary().mean_tokens:
-                raise errors.TraceError(
-                    f"no request of `{file}` has {column} tokens",
-                    place=Place(file, 2, 1),
-                    hint="write how long prompts and answers are; zeros alone give no plan",
-                )
+            message = f"all {count} requests of `{file}` arrive at once, so there is no rate"
+            raise errors.TraceError(message, place=place)
+        sent, answered = self.input.summary(), self.output.summary()
+        for column, lengths in (("input", sent), ("output", answered)):
+            if not lengths.mean_tokens:
+                hint = "write how long prompts and answers are; zeros alone give no plan"
+                message = f"no request of `{file}` has {column} tokens"
+                raise errors.TraceError(message, place=place, hint=hint)
         rate_per_s = count / duration_s
         busiest_per_s = max(self.minutes.values()) / 60 if duration_s >= 60 else rate_per_s
-        ratio = max(1.0, busiest_per_s / rate_per_s)
-        return Trace(count, duration_s, rate_per_s, ratio, self.input.summary(), self.output.summary())
+        return Trace(count, duration_s, rate_per_s, max(1.0, busiest_per_s / rate_per_s), sent, answered)
 
 
 def read_trace(path: Path) -> Trace:
@@ -151,10 +147,8 @@ def read_log(lines: Iterable[str], file: str) -> tuple[Trace, str]:
                 record = flat_record(line)
             except ValueError as error:
                 raise errors.InferenceSourceError(str(error), place=place) from error
-            arrival, sent, answered = (
-                _value(record, spellings, place) for spellings in (ARRIVAL_NAMES, INPUT_NAMES, OUTPUT_NAMES)
-            )
-            statistics.add(Arrival(seconds(arrival, place), tokens(sent, place), tokens(answered, place)))
+            arrival, sent, answered = (_value(record, NAMES[name], place) for name in NEEDED)
+            statistics.add(Arrival(seconds(arrival, place), counted(sent, place), counted(answered, place)))
             if isinstance(record.get("model"), str) and len(models) < MODEL_LIMIT:
                 models[record["model"]] += 1
     return statistics.summary(file), models.most_common(1)[0][0] if models else ""
@@ -166,11 +160,6 @@ def _value(record: dict[str, Any], spellings: tuple[str, ...], place: Place) -> 
             return str(record[name])
     hint = f"spellings: {', '.join(spellings)}"
     raise errors.InferenceSourceError(f"the request has no `{spellings[0]}`", place=place, hint=hint)
-
-
-def read_arrivals(path: Path) -> Iterator[Arrival]:
-    """The requests one by one, in the file's order: memory does not grow with the file."""
-    return (arrival for _, arrival in numbered_arrivals(path))
 
 
 def ordered_arrivals(
@@ -190,25 +179,23 @@ def ordered_arrivals(
     last_s = inf
     rows = in_order(numbered_arrivals(path), str(path), lambda arrival: arrival.arrival_s, put_right)
     for line, arrival in rows:
+        needed, wrong = arrival.input_tokens + arrival.output_tokens, ("", "")
         if classes and arrival.class_name and arrival.class_name not in classes:
-            raise errors.TraceError(
-                f"`{arrival.class_name}` is not a class of the service",
-                place=Place(str(path), line, 1),
-                hint=did_you_mean(arrival.class_name, classes, f"classes: {', '.join(sorted(classes))}"),
-            )
-        needed = arrival.input_tokens + arrival.output_tokens
-        if context_tokens is not None and needed > context_tokens:
-            raise errors.TraceError(
+            known = f"classes: {', '.join(sorted(classes))}"
+            hint = did_you_mean(arrival.class_name, classes, known)
+            wrong = f"`{arrival.class_name}` is not a class of the service", hint
+        elif context_tokens is not None and needed > context_tokens:
+            wrong = (
                 f"{needed:,.0f} tokens of request and answer exceed the context of {context_tokens:,.0f}",
-                place=Place(str(path), line, 1),
-                hint="leave such rows out, or serve a model with a longer context",
+                "leave such rows out, or serve a model with a longer context",
             )
-        if arrival.arrival_s - last_s > GAP_S_MAX:
-            raise errors.TraceError(
+        elif arrival.arrival_s - last_s > GAP_S_MAX:
+            wrong = (
                 f"this request comes {(arrival.arrival_s - last_s) / DAY_S:,.0f} d after the one before it",
-                place=Place(str(path), line, 1),
-                hint="write all times of one kind: seconds from one begin, or dates",
+                "write all times of one kind: seconds from one begin, or dates",
             )
+        if wrong[0]:
+            raise errors.TraceError(wrong[0], place=Place(str(path), line, 1), hint=wrong[1])
         last_s = arrival.arrival_s
         first_s = arrival.arrival_s if first_s is None else first_s
         yield arrival._replace(arrival_s=arrival.arrival_s - first_s)
@@ -224,9 +211,9 @@ def in_order(
 ) -> Iterator[tuple[int, Row]]:
     """Numbered rows by their time; rows a little out of order are put right within a buffer of fixed size."""
     counted = PutRight() if put_right is None else put_right
-    newest_s = float("-inf")
+    newest_s = -inf
     waiting: list[tuple[float, int, Row]] = []  # the line breaks ties, so that rows are never compared
-    last_s, last_line = float("-inf"), 0
+    last_s, last_line = -inf, 0
     for line, row in rows:
         at_s = time_of(row)
         if at_s < last_s:

@@ -4,62 +4,43 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from io import TextIOWrapper
 from itertools import chain
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from twofold.core import FileError, Place, errors
 
-# The spellings that published traces and common logs use, ours first.
-ARRIVAL_NAMES: tuple[str, ...] = (
-    "arrival_s",
-    "timestamp",
-    "arrival",
-    "arrival_time",
-    "arrival_timestamp",
-    "time",
-    "ts",
-    "created",
-    "created_at",
-    "start_time",
-)
-INPUT_NAMES: tuple[str, ...] = (
-    "input_tokens",
-    "prompt_tokens",
-    "contexttokens",
-    "context_tokens",
-    "input_length",
-    "prompt_length",
-    "input_len",
-    "num_prefill_tokens",
-    "request_tokens",
-)
-OUTPUT_NAMES: tuple[str, ...] = (
-    "output_tokens",
-    "completion_tokens",
-    "generatedtokens",
-    "generated_tokens",
-    "output_length",
-    "response_length",
-    "output_len",
-    "num_decode_tokens",
-    "response_tokens",
-)
-# Columns that a trace may leave out, by the field of `Arrival` that each becomes.
-OPTIONAL_NAMES: Mapping[str, tuple[str, ...]] = {
+# The spellings that published traces and common logs use, ours first, by the field of `Arrival` that each
+# becomes; those behind the needed ones may be left out.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "arrival_s": (
+        "arrival_s", "timestamp", "arrival", "arrival_time", "arrival_timestamp", "time", "ts", "created",
+        "created_at", "start_time",
+    ),
+    "input_tokens": (
+        "input_tokens", "prompt_tokens", "contexttokens", "context_tokens", "input_length", "prompt_length",
+        "input_len", "num_prefill_tokens", "request_tokens",
+    ),
+    "output_tokens": (
+        "output_tokens", "completion_tokens", "generatedtokens", "generated_tokens", "output_length",
+        "response_length", "output_len", "num_decode_tokens", "response_tokens",
+    ),
     "class_name": ("class", "class_name", "latency_class"),
     "tenant": ("tenant", "tenant_id", "user", "user_id", "customer", "client_id"),
     "session_id": ("session_id", "session", "conversation_id", "chat_id"),
     "prefix_blocks": ("prefix_hash_ids", "prefix_blocks", "hash_ids", "block_hashes"),
     "model": ("model", "model_name"),
-}
+}  # fmt: skip
+NEEDED = ("arrival_s", "input_tokens", "output_tokens")
+HINT = f"columns: {', '.join(NEEDED)}"
+TEXTS = ("class_name", "tenant", "session_id", "model")
 MOONCAKE = {"timestamp", "input_length", "output_length", "hash_ids"}  # its published lines, in milliseconds
 INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest the figures in
 
@@ -93,8 +74,9 @@ def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
         if first.lstrip().startswith("{"):
             yield from _of_json(rows, file)
         else:
-            header, numbered = csv_table(rows, file, _columns_hint())
-            read_row = _row_reader(_columns(header, file), header.keys() >= MOONCAKE)
+            header, numbered = csv_table(rows, file, HINT)
+            columns = columns_of(header, NAMES, NEEDED, Place(file, 1, 1), HINT)
+            read_row = _row_reader(columns, header.keys() >= MOONCAKE)
             for line, cells in numbered:
                 yield line, read_row(cells, Place(file, line, 1))
 
@@ -119,20 +101,39 @@ def csv_table(
     return {name: header.index(name) for name in header}, rows()
 
 
+def columns_of(
+    header: Mapping[str, int],
+    names: Mapping[str, tuple[str, ...]],
+    needed: Collection[str],
+    place: Place,
+    hint: str,
+) -> dict[str, int]:
+    """Which column each field stands in, by its spellings. Raises TraceError where one needed is missing."""
+    found = {}
+    for field, spellings in names.items():
+        name = next((name for name in spellings if name in header), None)
+        if name is not None:
+            found[field] = header[name]
+        elif field in needed:
+            raise errors.TraceError(f"no column `{field}`", place=place, hint=hint)
+    return found
+
+
 def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
     for line, text in enumerate(lines, 1):
         if not text.strip():
             continue
+        place = Place(file, line, 1)
         try:
             record = flat_record(text)
         except ValueError as error:
-            raise errors.TraceError(str(error), place=Place(file, line, 1)) from error
-        named = {key: str(value) for key, value in record.items() if not isinstance(value, (list, dict))}
+            raise errors.TraceError(str(error), place=place) from error
         lists = {key: " ".join(map(str, value)) for key, value in record.items() if isinstance(value, list)}
-        cells = {**lists, **{key: value for key, value in named.items() if record[key] is not None}}
-        columns = _columns({key: index for index, key in enumerate(cells)}, file, line)
-        read_row = _row_reader(columns, cells.keys() >= MOONCAKE)
-        yield line, read_row(list(cells.values()), Place(file, line, 1))
+        plain = {key: value for key, value in record.items() if not isinstance(value, list | dict | None)}
+        cells = lists | {key: str(value) for key, value in plain.items()}
+        header = {key: index for index, key in enumerate(cells)}
+        read_row = _row_reader(columns_of(header, NAMES, NEEDED, place, HINT), cells.keys() >= MOONCAKE)
+        yield line, read_row(list(cells.values()), place)
 
 
 def flat_record(text: str) -> dict[str, Any]:
@@ -150,50 +151,26 @@ def flat_record(text: str) -> dict[str, Any]:
     return flat
 
 
-RowReader = Callable[[Sequence[str], Place], Arrival]
-
-
-def _row_reader(columns: Mapping[str, int], is_in_ms: bool) -> RowReader:
+def _row_reader(columns: Mapping[str, int], is_in_ms: bool) -> Callable[[Sequence[str], Place], Arrival]:
     """Reads one row after another; which columns there are is settled once."""
-    arrival, sent, answered = (columns[name] for name in ("arrival_s", "input_tokens", "output_tokens"))
-    texts = [(name, columns[name]) for name in OPTIONAL_NAMES if name in columns and name != "prefix_blocks"]
+    arrival, sent, answered = (columns[name] for name in NEEDED)
+    texts = [(name, columns[name]) for name in TEXTS if name in columns]
     blocks = columns.get("prefix_blocks")
     divisor = 1000.0 if is_in_ms else 1.0
 
     def read_row(cells: Sequence[str], place: Place) -> Arrival:
         at_s = seconds(cells[arrival], place) / divisor
-        inputs, outputs = tokens(cells[sent], place), tokens(cells[answered], place)
+        inputs, outputs = counted(cells[sent], place), counted(cells[answered], place)
         if not texts and blocks is None:
             return Arrival(at_s, inputs, outputs)
-        named = {name: _name(cells[index], name, place) for name, index in texts}
+        named = {name: cells[index].strip() for name, index in texts}
+        for name, text in named.items():
+            if len(text) > NAME_LIMIT:
+                raise errors.TraceError(f"a `{name}` of more than {NAME_LIMIT} characters", place=place)
         held = () if blocks is None else _blocks(cells[blocks])
         return Arrival(at_s, inputs, outputs, prefix_blocks=held, **named)
 
     return read_row
-
-
-def _columns(header: Mapping[str, int], file: str, line: int = 1) -> dict[str, int]:
-    """Which column each field stands in. Raises TraceError where one that is needed is missing."""
-    needed = {"arrival_s": ARRIVAL_NAMES, "input_tokens": INPUT_NAMES, "output_tokens": OUTPUT_NAMES}
-    found = {}
-    for field, spellings in {**needed, **OPTIONAL_NAMES}.items():
-        name = next((name for name in spellings if name in header), None)
-        if name is not None:
-            found[field] = header[name]
-        elif field in needed:
-            raise errors.TraceError(f"no column `{field}`", place=Place(file, line, 1), hint=_columns_hint())
-    return found
-
-
-def _columns_hint() -> str:
-    return f"columns: {ARRIVAL_NAMES[0]}, {INPUT_NAMES[0]}, {OUTPUT_NAMES[0]}"
-
-
-def _name(text: str, field: str, place: Place) -> str:
-    name = text.strip()
-    if len(name) > NAME_LIMIT:
-        raise errors.TraceError(f"a `{field}` of more than {NAME_LIMIT} characters", place=place)
-    return name
 
 
 def _blocks(text: str) -> tuple[int, ...]:
@@ -210,28 +187,24 @@ def seconds(text: str, place: Place) -> float:
     try:
         number = float(text)
     except ValueError:
-        try:
+        number = nan
+        with suppress(ValueError):
             moment = datetime.fromisoformat(_six_decimals(text.strip()))
-        except ValueError as error:
-            raise errors.TraceError(
-                f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601"
-            ) from error
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if not isfinite(number) or abs(number) > 1e16:
         raise errors.TraceError(f"`{text[:40]}` is not a time", place=place, hint="seconds, or ISO 8601")
     return number / 1000 if abs(number) >= _EPOCH_MS_FROM else number
 
 
-def tokens(text: str, place: Place) -> float:
-    """A count of tokens."""
+def counted(text: str, place: Place, what: str = "tokens", most: float = 1e9) -> float:
+    """A number from 0 to `most`; it need not be whole."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number <= 1e9:
-        raise errors.TraceError(
-            f"`{text[:40]}` is not a count of tokens", place=place, hint="write a number from 0"
-        )
+    if not 0 <= number <= most:
+        message = f"`{text[:40]}` is not a count of {what}"
+        raise errors.TraceError(message, place=place, hint="write a number from 0")
     return number
 
 
