@@ -5,10 +5,11 @@ Each table is CSV with the unit in the name of its column; every mistake of a fi
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from twofold.contracts import did_you_mean
 from twofold.core import FileError, InputError, InputErrors, Place, TableError
@@ -49,105 +50,63 @@ class _Column:
     name: str
     meaning: str
     is_required: bool = False
-    kind: str = "number"  # number count text
+    kind: type[float | str] = float  # int too
+    is_whole: bool = False
     factor: float = 1.0  # to SI
+    field: str = ""  # of the row, where it is not the column's name
 
 
-_NOTE = _Column("note", "anything: a date, a commit, who ran it", kind="text")
+_NOTE = _Column("note", "anything: a date, a commit, who ran it", kind=str)
 SERVICE_COLUMNS = (
-    _Column("batch_size", "requests that one batch answers", is_required=True, kind="count"),
+    _Column("batch_size", "requests that one batch answers", is_required=True, is_whole=True),
     _Column("service_s", "seconds from the batch's start to its end", is_required=True),
     _Column("ttft_s", "seconds from the batch's start to the first output"),
     _Column("tpot_s", "seconds per further output"),
     _NOTE,
 )
 STEP_COLUMNS = (
-    _Column("accelerator", "its name in the catalogue", is_required=True, kind="text"),
-    _Column("accelerator_count", "accelerators that ran the step", is_required=True, kind="count"),
-    _Column("global_batch_samples", "samples of one step", is_required=True, kind="count"),
+    _Column("accelerator", "its name in the catalogue", is_required=True, kind=str),
+    _Column("accelerator_count", "accelerators that ran the step", True, int, is_whole=True),
+    _Column("global_batch_samples", "samples of one step", True, int, is_whole=True),
     _Column("step_s", "seconds of one step", is_required=True),
-    _Column("memory_gib", "peak of the fullest accelerator", factor=2.0**30),
-    _Column("checkpoint_gb", "size of one checkpoint", factor=1e9),
-    _Column("sample_kb", "what storage delivers for one sample", factor=1e3),
+    _Column("memory_gib", "peak of the fullest accelerator", factor=2.0**30, field="memory_bytes"),
+    _Column("checkpoint_gb", "size of one checkpoint", factor=1e9, field="checkpoint_bytes"),
+    _Column("sample_kb", "what storage delivers for one sample", factor=1e3, field="sample_bytes"),
     _NOTE,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Cells:
-    """One row as read: numbers in SI, None where a cell is empty or its column absent."""
-
-    place: Place  # of its first required cell
-    numbers: dict[str, float | None]
-    texts: dict[str, str]
-
-    def number(self, name: str) -> float:
-        """A number that every row has."""
-        value = self.numbers[name]
-        assert value is not None
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """A row of the file, to say where in it a cell stands."""
-
-    file: str
-    line: int
-    text: str
-
-    def cell(self, index: int) -> Place:
-        """Where a cell starts; the start of the line where quotes hide it."""
-        lines = self.text.splitlines()
-        text = lines[self.line - 1] if self.line <= len(lines) else ""
-        cells = text.split(",")
-        if '"' in text or index >= len(cells):
-            return Place(self.file, self.line, 1)
-        before = sum(len(cell) + 1 for cell in cells[:index])
-        return Place(self.file, self.line, before + 1 + len(cells[index]) - len(cells[index].lstrip()))
+_PlaceOf = Callable[[int], Place]  # of a row's cell
 
 
 def read_service_rows(path: Path) -> tuple[ServiceRow, ...]:
     """Measured batches of a service. Raises TableError or InputErrors with file:line:column, FileError."""
-    return tuple(
-        ServiceRow(
-            row.place,
-            row.number("batch_size"),
-            row.number("service_s"),
-            row.numbers["ttft_s"],
-            row.numbers["tpot_s"],
-        )
-        for row in _rows(path, SERVICE_COLUMNS)
-    )
+    return tuple(ServiceRow(**cells) for cells in _rows(path, SERVICE_COLUMNS))
 
 
 def read_step_rows(path: Path) -> tuple[StepRow, ...]:
     """Measured steps of a training run. Raises TableError or InputErrors with file:line:column, FileError."""
-    return tuple(
-        StepRow(
-            row.place,
-            row.texts["accelerator"],
-            int(row.number("accelerator_count")),
-            int(row.number("global_batch_samples")),
-            row.number("step_s"),
-            row.numbers["memory_gib"],
-            row.numbers["checkpoint_gb"],
-            row.numbers["sample_kb"],
-        )
-        for row in _rows(path, STEP_COLUMNS)
-    )
+    return tuple(StepRow(**cells) for cells in _rows(path, STEP_COLUMNS))
 
 
-def _rows(path: Path, columns: Sequence[_Column]) -> list[_Cells]:
+def _rows(path: Path, columns: Sequence[_Column]) -> list[dict[str, Any]]:
+    """The fields of every row; its place is that of its first required cell."""
     text, file = _text(path), str(path)
-    lines = _lines(text, file)
+    lines, written = _lines(text, file), text.splitlines()
+
+    def place_of(line: int, index: int) -> Place:
+        """Where a cell starts; the start of the line where quotes hide it."""
+        cells = written[line - 1].split(",") if line <= len(written) else []
+        if index >= len(cells) or '"' in written[line - 1]:
+            return Place(file, line, 1)
+        before = sum(len(cell) + 1 for cell in cells[:index])
+        return Place(file, line, before + 1 + len(cells[index]) - len(cells[index].lstrip()))
+
     first, header = next(lines, (1, []))
-    slots = _slots([name.strip() for name in header], columns, _Where(file, first, text))
-    rows: list[_Cells] = []
+    slots = _slots([name.strip() for name in header], columns, partial(place_of, first))
+    rows: list[dict[str, Any]] = []
     errors: list[InputError] = []
     for line, cells in lines:
-        row, wrong = _read(cells, len(header), slots, columns, _Where(file, line, text))
-        rows += [row] if row else []
+        row, wrong = _read(cells, len(header), slots, columns, partial(place_of, line))
+        rows.append(row)
         errors += wrong
         if len(errors) >= ERROR_LIMIT:
             break
@@ -191,66 +150,60 @@ def _lines(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
         raise TableError(f"not readable as CSV: {error}", place=Place(file, line, 1)) from error
 
 
-def _slots(header: Sequence[str], columns: Sequence[_Column], where: _Where) -> dict[str, int]:
+def _slots(header: Sequence[str], columns: Sequence[_Column], place_of: _PlaceOf) -> dict[str, int]:
     """Column name → its place in a row; a name that is no column is a mistake, not a remark."""
     known = [column.name for column in columns]
     said = f"columns: {', '.join(known)}"
     errors: list[InputError] = []
     for index, name in enumerate(header):
-        place = where.cell(index)
         if name not in known:
-            errors.append(
-                TableError(
-                    f"`{name[:64]}` is not a column of measured rows",
-                    place=place,
-                    hint=did_you_mean(name, known, said),
-                )
-            )
+            what, hint = f"`{name[:64]}` is not a column of measured rows", did_you_mean(name, known, said)
+            errors.append(TableError(what, place=place_of(index), hint=hint))
         elif name in header[:index]:
-            errors.append(TableError(f"column `{name}` stands twice", place=place))
+            errors.append(TableError(f"column `{name}` stands twice", place=place_of(index)))
     missing = [column.name for column in columns if column.is_required and column.name not in header]
     if missing:
         names = " and ".join(f"`{name}`" for name in missing)
         what = f"measured rows need the column{'s' if len(missing) > 1 else ''} {names}"
-        errors.append(TableError(what, place=where.cell(0), hint=said))
+        errors.append(TableError(what, place=place_of(0), hint=said))
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(errors)
     return {name: index for index, name in enumerate(header)}
 
 
 def _read(
-    cells: Sequence[str], width: int, slots: dict[str, int], columns: Sequence[_Column], where: _Where
-) -> tuple[_Cells | None, list[InputError]]:
-    """A row, or what is wrong with it."""
+    cells: Sequence[str],
+    width: int,
+    slots: dict[str, int],
+    columns: Sequence[_Column],
+    place_of: _PlaceOf,
+) -> tuple[dict[str, Any], list[InputError]]:
+    """The fields of a row, numbers in SI and None where a cell is empty, and what is wrong with it."""
     if len(cells) != width:
         wrong = f"{len(cells)} cells where the header has {width}"
-        return None, [TableError(wrong, place=where.cell(0), hint="leave a cell empty: `8,,0.12`")]
-    row = _Cells(where.cell(slots[columns[0].name]), {}, {})
+        return {}, [TableError(wrong, place=place_of(0), hint="leave a cell empty: `8,,0.12`")]
+    row: dict[str, Any] = {"place": place_of(slots[columns[0].name])}
     errors: list[InputError] = []
     for column in columns:
         index = slots.get(column.name)
         text = "" if index is None else cells[index].strip()
-        if column.kind == "text":
-            row.texts[column.name] = text
-        value = None if column.kind == "text" or not text else _number(text, column)
-        row.numbers[column.name] = None if value is None else value * column.factor
-        is_absent = column.is_required and not text
-        is_unreadable = column.kind != "text" and bool(text) and value is None
-        if is_absent or is_unreadable:
-            assert index is not None
-            what = "whole number from 1" if column.kind == "count" else "number above 0"
-            said = f"`{column.name}` has no value" if not text else f"`{text[:40]}` is not a {what}"
+        value = text if column.kind is str else _number(text, column)
+        if column is not _NOTE:
+            row[column.field or column.name] = value
+        if index is not None and ((column.is_required and not text) or (text and value is None)):
+            what = "whole number from 1" if column.is_whole else "number above 0"
+            said = f"`{text[:40]}` is not a {what}" if text else f"`{column.name}` has no value"
             hint = f"{column.name}: {column.meaning}"
-            errors.append(TableError(said, place=where.cell(index), hint=hint))
-    return (None, errors) if errors else (row, [])
+            errors.append(TableError(said, place=place_of(index), hint=hint))
+    return row, errors
 
 
 def _number(text: str, column: _Column) -> float | None:
-    """The cell's number, None where it is none that the column takes."""
+    """The cell's number in SI, None where it is none that the column takes."""
     try:
         value = float(text)
     except ValueError:
         return None
-    if not (isfinite(value) and 0 < value < 1e15):
+    if not 0 < value < 1e15 or (column.is_whole and value != int(value)):
         return None
-    return None if column.kind == "count" and value != int(value) else value
+    return int(value) if column.kind is int else value * column.factor
