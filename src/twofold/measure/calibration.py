@@ -77,19 +77,27 @@ def calibrate(
     columns say. Raises TableError where no row can be used.
     """
     stacks: list[CalibratedStack] = []
-    refused: list[RefusedRow] = []
-    halves = _by_half(rows, refused)
+    refused: dict[int, str] = {}  # by place
+    halves: dict[Half, list[int]] = {}
+    columns = list(rows[0]) if rows else []
+    for place, row in enumerate(rows):
+        try:
+            halves.setdefault(half_of_row(row, columns), []).append(place)
+        except InputError as error:
+            refused[place] = error.message
     for half, places in halves.items():
-        own = [rows[place] for place in places]
-        usable = _possible(half, own, places, refused, catalog, constants)
+        reasons = _impossible(half, [rows[place] for place in places], catalog, constants)
+        refused |= {places[at]: reason for at, reason in reasons.items()}
+        usable = [place for place in places if place not in refused]
         kept = [rows[place] for place in usable]
         sheets, unread = sheets_of(half, kept, catalog, constants)
-        refused += [RefusedRow(usable[at] + 2, reason) for at, reason in unread.items()]
+        refused |= {usable[at]: reason for at, reason in unread.items()}
         if kept:
-            ranges = uncalibrated_ranges(half, kept, catalog, constants)
+            ranges = ranges_of(half, PREDICT[half](kept, catalog, constants, load_known()))
             stacks += [_stack(fit_sheet(sheet, kept, ranges, constants)) for sheet in sheets]
+    refusals = tuple(RefusedRow(place + 2, reason) for place, reason in sorted(refused.items()))
     if not stacks:
-        said = "".join(f"; line {row.line}: {row.reason}" for row in sorted(refused, key=_line)[:3])
+        said = "".join(f"; line {row.line}: {row.reason}" for row in refusals[:3])
         raise TableError(f"`{name}` holds no row to calibrate with{said}")
     return Calibration(
         measurements=name,
@@ -97,34 +105,12 @@ def calibrate(
         constants_version=constants.version,
         constants_digest=constants.digest,
         stacks=tuple(stacks),
-        refused=tuple(sorted(refused, key=_line)),
+        refused=refusals,
     )
 
 
-def _line(row: RefusedRow) -> int:
-    return row.line
-
-
-def _by_half(rows: Sequence[Row], refused: list[RefusedRow]) -> dict[Half, list[int]]:
-    columns = list(rows[0]) if rows else []
-    found: dict[Half, list[int]] = {}
-    for place, row in enumerate(rows):
-        try:
-            found.setdefault(half_of_row(row, columns), []).append(place)
-        except InputError as error:
-            refused.append(RefusedRow(place + 2, error.message))
-    return found
-
-
-def _possible(
-    half: Half,
-    rows: Sequence[Row],
-    places: Sequence[int],
-    refused: list[RefusedRow],
-    catalog: Catalog,
-    constants: Constants,
-) -> list[int]:
-    """The places of rows that can be true and measured something; the others are refused."""
+def _impossible(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> dict[int, str]:
+    """Why rows cannot be true, or measured nothing, by their place."""
     reasons: dict[int, str] = {}
     for finding in lint(half, rows, catalog, constants):
         if finding.severity == "impossible":
@@ -133,19 +119,11 @@ def _possible(
     for at, row in enumerate(rows):
         if at not in reasons and not any(number(row, name) for name in METRICS[half]):
             reasons[at] = "nothing measured: fill one of " + ", ".join(METRICS[half])
-    refused += [RefusedRow(places[at] + 2, reason) for at, reason in reasons.items()]
-    return [place for at, place in enumerate(places) if at not in reasons]
-
-
-def uncalibrated_ranges(
-    half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
-) -> dict[str, Array]:
-    """Standard deviation, in logarithms, that the 80 % range of every figure stands for; NaN without one."""
-    return ranges_of(half, PREDICT[half](rows, catalog, constants, load_known()))
+    return reasons
 
 
 def ranges_of(half: Half, answers: Sequence[Row]) -> dict[str, Array]:
-    """The same, of rows that are predicted already."""
+    """Standard deviation, in logarithms, that the 80 % range of every figure stands for; NaN without one."""
     out = {}
     for name in METRICS[half]:
         ends = [(number(row, f"pred_{name}_low"), number(row, f"pred_{name}_high")) for row in answers]
@@ -164,8 +142,7 @@ def fit_sheet(
 ) -> Fitted:
     """The factors of one stack from its rows, or from those that `keep` marks."""
     kept = np.ones(sheet.place.size, bool) if keep is None else keep
-    measured = measured_logs(sheet, rows)
-    names = FACTORS[sheet.half]
+    measured, names = measured_logs(sheet, rows), FACTORS[sheet.half]
     steps = {
         name: np.exp(STEP_LOG * (np.arange(len(names) + 1) == at + 1))[:, np.newaxis]
         for at, name in enumerate(names)
@@ -176,10 +153,16 @@ def fit_sheet(
         for name in sheet.metrics
     }
     belief = _belief(names, spread, _noise(sheet, rows, measured), constants)
-    first = _gaps(sheet, priced, measured, kept)
-    gaps = first
+    first = gaps = _gaps(priced, measured, kept)
     for _ in range(PASSES - 1):
-        gaps = _gaps_at(sheet, priced, measured, kept, names, solve(gaps, belief).log_factors)
+        # As a model with these slopes has them whose prices at the factors found are exact.
+        log_factors = solve(gaps, belief).log_factors
+        at = sheet.log_predicted(_factors(names, log_factors))
+        shifted = {}
+        for metric, values in priced.items():
+            shift = at[metric][0] - log_factors @ _slopes(values) - values[0]
+            shifted[metric] = values + np.where(np.isfinite(shift), shift, 0.0)
+        gaps = _gaps(shifted, measured, kept)
     solved, left_out = calibrated(gaps, belief)
     return Fitted(sheet, names, belief, gaps, first.log_gap, solved, left_out)
 
@@ -194,8 +177,7 @@ def _belief(
         own.append(np.log(row.high / row.low) / (2 * Z_80))
     timed = [value for name, value in spread.items() if name != MEMORY and not name.startswith("ttft")]
     common = float(np.median(timed)) / 2
-    shares = [0.0 if name == MEMORY_FACTOR else common for name in names]
-    covariance = prior_covariance(own, shares)
+    covariance = prior_covariance(own, [0.0 if name == MEMORY_FACTOR else common for name in names])
     if MEMORY_FACTOR in names:
         at = list(names).index(MEMORY_FACTOR)
         covariance[at, at] += (spread[MEMORY] / 2) ** 2
@@ -204,53 +186,37 @@ def _belief(
 
 def _noise(sheet: Sheet, rows: Sequence[Row], measured: Mapping[str, Array]) -> float:
     """How far repeats of one configuration lie apart, where there are any."""
-    groups: dict[tuple[str, ...], list[int]] = {}
+    # Columns that say what was run, not what came out.
     told = set(METRICS[sheet.half]) | {"id", "notes", "source", "source_ref", "tier", "split"}
+    ends = ("_ms", "_w", "_j", "tok_s", "_tok_s_gpu", "mfu")
+    groups: dict[tuple[str, ...], list[int]] = {}
     for at, place in enumerate(sheet.place):
-        key = tuple(value for name, value in sorted(rows[place].items()) if _describes(name, told))
+        key = tuple(
+            value
+            for name, value in sorted(rows[place].items())
+            if name not in told and not name.endswith(ends) and "tflop" not in name
+        )
         groups.setdefault(key, []).append(at)
     logs = [values[members] for values in measured.values() for members in groups.values()]
     finite = [each[np.isfinite(each)] for each in logs]
     return max(repeat_noise(finite) or NOISE_LOG, NOISE_LOG / 5)
 
 
-def _describes(column: str, told: set[str]) -> bool:
-    """Whether a column says what was run, not what came out."""
-    ends = ("_ms", "_w", "_j", "tok_s", "_tok_s_gpu", "mfu")
-    return column not in told and not column.endswith(ends) and "tflop" not in column
+def _slopes(values: Array) -> Array:
+    """Change of a logarithm per log factor, (factors, rows), from the middle and one step of each factor."""
+    slopes: Array = np.nan_to_num((values[1:] - values[0]) / STEP_LOG)
+    return slopes
 
 
-def _gaps(
-    sheet: Sheet, priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDArray[np.bool_]
-) -> Gaps:
+def _gaps(priced: Mapping[str, Array], measured: Mapping[str, Array], kept: NDArray[np.bool_]) -> Gaps:
     """Every measured figure that is predicted, with its slopes."""
     parts: list[tuple[Array, Array, NDArray[np.str_], NDArray[np.intp], Array]] = []
-    for metric in sheet.metrics:
-        middle = priced[metric][0]
-        slopes = np.nan_to_num((priced[metric][1:] - middle) / STEP_LOG).T
-        here = np.flatnonzero(kept & np.isfinite(measured[metric]) & np.isfinite(middle))
-        weight = np.full(here.size, TTFT_WEIGHT if metric.startswith("ttft") else 1.0)
-        gap = (measured[metric] - middle)[here]
-        parts.append((slopes[here], gap, np.full(here.size, metric), here, weight))
-    return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _gaps_at(
-    sheet: Sheet,
-    priced: Mapping[str, Array],
-    measured: Mapping[str, Array],
-    kept: NDArray[np.bool_],
-    names: Sequence[str],
-    log_factors: Array,
-) -> Gaps:
-    """The gaps as a model with these slopes has them whose prices at `log_factors` are exact."""
-    at = sheet.log_predicted(_factors(names, log_factors))
-    shifted = {}
     for metric, values in priced.items():
-        slopes = np.nan_to_num((values[1:] - values[0]) / STEP_LOG)
-        shift = at[metric][0] - log_factors @ slopes - values[0]
-        shifted[metric] = values + np.where(np.isfinite(shift), shift, 0.0)
-    return _gaps(sheet, shifted, measured, kept)
+        here = np.flatnonzero(kept & np.isfinite(measured[metric]) & np.isfinite(values[0]))
+        weight = np.full(here.size, TTFT_WEIGHT if metric.startswith("ttft") else 1.0)
+        gap = (measured[metric] - values[0])[here]
+        parts.append((_slopes(values).T[here], gap, np.full(here.size, metric), here, weight))
+    return Gaps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _factors(names: Sequence[str], log_factors: Array) -> dict[str, Array]:
@@ -265,20 +231,32 @@ def calibrated_logs(fitted: Fitted) -> dict[str, Array]:
 
 def _stack(fitted: Fitted) -> CalibratedStack:
     """The fit as the file says it."""
-    software, solved = fitted.sheet.software, fitted.solved
+    software, solved, gaps = fitted.sheet.software, fitted.solved, fitted.gaps
     spread = np.sqrt(np.diag(solved.log_covariance))
     before = np.sqrt(np.diag(fitted.belief.log_covariance))
-    factors = tuple(
-        CalibratedFactor(
-            name,
-            float(np.exp(middle)),
-            float(np.exp(middle - Z_80 * width)),
-            float(np.exp(middle + Z_80 * width)),
-            float(np.exp(-Z_80 * wide)),
-            float(np.exp(Z_80 * wide)),
-        )
-        for name, middle, width, wide in zip(fitted.names, solved.log_factors, spread, before, strict=True)
-    )
+    factors = []
+    for name, middle, width, wide in zip(fitted.names, solved.log_factors, spread, before, strict=True):
+        logs = middle, middle - Z_80 * width, middle + Z_80 * width, -Z_80 * wide, Z_80 * wide
+        factors.append(CalibratedFactor(name, *(float(np.exp(log)) for log in logs)))
+
+    def error(log_gap: Array) -> float:
+        """Median of |predicted / measured − 1|."""
+        return float(np.median(np.abs(np.expm1(-log_gap))))
+
+    figures = []
+    for name in fitted.sheet.metrics:
+        if (own := gaps.metric == name).any():
+            figures.append(
+                CalibratedFigure(
+                    name=name,
+                    rows=int(own.sum()),
+                    error_before=error(fitted.before[own]),
+                    error_fitted=error(gaps.log_gap[own] - gaps.slopes[own] @ solved.log_factors),
+                    error_after=error(fitted.left_out[own]),
+                    range_before_log=Z_80 * fitted.belief.spread_log[name],
+                    range_after_log=fitted.half_range(name),
+                )
+            )
     return CalibratedStack(
         half=fitted.sheet.half,
         accelerator=software.accelerator,
@@ -286,30 +264,8 @@ def _stack(fitted: Fitted) -> CalibratedStack:
         era=software.era,
         version=software.versions,
         kinds=tuple(sorted(set(fitted.sheet.kind))),
-        rows=int(np.unique(fitted.gaps.row).size),
-        factors=factors,
+        rows=int(np.unique(gaps.row).size),
+        factors=tuple(factors),
         log_covariance=tuple(tuple(map(float, row)) for row in solved.log_covariance),
-        figures=tuple(
-            _figure(name, fitted) for name in fitted.sheet.metrics if name in set(fitted.gaps.metric)
-        ),
+        figures=tuple(figures),
     )
-
-
-def _figure(name: str, fitted: Fitted) -> CalibratedFigure:
-    """How well one figure is predicted, before and after."""
-    own = fitted.gaps.metric == name
-    left = fitted.gaps.log_gap[own] - fitted.gaps.slopes[own] @ fitted.solved.log_factors
-    return CalibratedFigure(
-        name=name,
-        rows=int(own.sum()),
-        error_before=_error(fitted.before[own]),
-        error_fitted=_error(left),
-        error_after=_error(fitted.left_out[own]),
-        range_before_log=Z_80 * fitted.belief.spread_log[name],
-        range_after_log=fitted.half_range(name),
-    )
-
-
-def _error(log_gap: Array) -> float:
-    """Median of |predicted / measured − 1|."""
-    return float(np.median(np.abs(np.expm1(-log_gap))))

@@ -4,6 +4,7 @@ The constants are those of the fit that never saw the source; the rows that cali
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,28 +16,23 @@ from twofold.measure.blind import PREDICT, hidden_constants, source_of
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import Sheet, sheets_of
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Half, Known, load_known, model_kind
+from twofold.perf import Constants, Half, load_known, model_kind
 
 FEWEST_ROWS = 20  # of one stack in one source
+CALIBRATING_ROWS = 10
 STACKS_PER_SOURCE = 8
 ROWS_PER_STACK = 40
 SHARES = (("_low", "_high", 0.8), ("_low_95", "_high_95", 0.95))
 
 
 def after_calibration(
-    half: Half,
-    rows: Sequence[Row],
-    catalog: Catalog,
-    constants: Constants,
-    blind: Path,
-    count: int = 10,
-    seed: int = 0,
+    half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants, blind: Path
 ) -> list[Row]:
-    """Rows with `pred_…` columns, each by factors from `count` other rows of its source and stack.
+    """Rows with `pred_…` columns, each by factors from ten other rows of its source and stack.
 
     Of every source those stacks (accelerator, software and kind of model) count that have 20 rows, at most
     eight, each thinned evenly to 40 rows. The rows that calibrate, spread evenly over the configurations, are
-    left out of the answer. `seed` shifts which ones they are.
+    left out of the answer.
     """
     by_source: dict[str, list[Row]] = {}
     for row in rows:
@@ -44,73 +40,49 @@ def after_calibration(
     answered: list[Row] = []
     for source, own in by_source.items():
         stacks = _stacks(half, own, catalog)
-        if stacks:
-            told = hidden_constants(half, source, constants, blind)
-            known = load_known().without(source)
-            for stack in stacks:
-                answered += _after(half, stack, catalog, told, known, count, seed)
+        told = hidden_constants(half, source, constants, blind) if stacks else constants
+        for stack in stacks:
+            answers = PREDICT[half](stack, catalog, told, load_known().without(source))
+            ranges = ranges_of(half, answers)
+            for sheet in sheets_of(half, stack, catalog, told)[0]:
+                if sheet.place.size >= FEWEST_ROWS:
+                    keep = _calibrating(sheet, stack)
+                    answered += _overlaid(fit_sheet(sheet, stack, ranges, told, keep), answers, ~keep)
     return answered
 
 
 def _stacks(half: Half, rows: Sequence[Row], catalog: Catalog) -> list[list[Row]]:
-    """Rows by accelerator, framework and kind of model, those with rows enough, thinned."""
+    """Rows by accelerator, framework and kind of model, those with rows enough, thinned.
+
+    What a user runs on one stack is of one kind: dense, moe or mla.
+    """
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        framework = text(row, "framework")
-        name = framework.partition(" ")[0] if half == "training" else framework
-        found.setdefault((text(row, "gpu"), name, _kind(half, row, catalog)), []).append(row)
+        name, kind = text(row, "framework"), ""
+        if half == "training":
+            name, kind = name.partition(" ")[0], "moe" if number(row, "experts") else "dense"
+        else:
+            with suppress(TwofoldError):
+                kind = model_kind(catalog.model(text(row, "model")))
+        found.setdefault((text(row, "gpu"), name, kind), []).append(row)
     large = sorted((each for each in found.values() if len(each) >= FEWEST_ROWS), key=len, reverse=True)
     return [[each[i] for i in _spread(len(each), ROWS_PER_STACK)] for each in large[:STACKS_PER_SOURCE]]
 
 
-def _kind(half: Half, row: Row, catalog: Catalog) -> str:
-    """Dense, moe or mla; what a user runs on one stack is of one kind."""
-    if half == "training":
-        return "moe" if number(row, "experts") else "dense"
-    try:
-        return model_kind(catalog.model(text(row, "model")))
-    except TwofoldError:
-        return ""
-
-
-def _spread(size: int, count: int, shift: float = 0.5) -> list[int]:
+def _spread(size: int, count: int) -> list[int]:
     """`count` of `size` places, evenly; all of them where there are no more."""
-    if size <= count:
-        return list(range(size))
-    return [int((at + shift) * size / count) for at in range(count)]
+    return [int((at + 0.5) * size / count) for at in range(count)] if size > count else list(range(size))
 
 
-def _after(
-    half: Half,
-    rows: Sequence[Row],
-    catalog: Catalog,
-    constants: Constants,
-    known: Known,
-    count: int,
-    seed: int,
-) -> list[Row]:
-    answers = PREDICT[half](rows, catalog, constants, known)
-    ranges = ranges_of(half, answers)
-    sheets, _ = sheets_of(half, rows, catalog, constants)
-    calibrated: list[Row] = []
-    for sheet in sheets:
-        if sheet.place.size >= FEWEST_ROWS:
-            keep = _calibrating(sheet, rows, count, seed)
-            fitted = fit_sheet(sheet, rows, ranges, constants, keep)
-            calibrated += _overlaid(fitted, answers, ~keep)
-    return calibrated
-
-
-def _calibrating(sheet: Sheet, rows: Sequence[Row], count: int, seed: int) -> NDArray[np.bool_]:
+def _calibrating(sheet: Sheet, rows: Sequence[Row]) -> NDArray[np.bool_]:
     """The rows that calibrate: evenly over the order of model, size and load."""
     columns = ("model", "gpus", "gpus_total", "tp", "pp", "seq_len", "concurrency", "max_batch", "isl_mean")
     order = sorted(
         range(sheet.place.size),
         key=lambda at: tuple(text(rows[int(sheet.place[at])], name).zfill(12) for name in columns),
     )
-    shift = float(np.random.default_rng(seed).random()) if seed else 0.5
     keep = np.zeros(sheet.place.size, bool)
-    keep[[order[at] for at in _spread(len(order), count, shift)]] = True
+    keep[[order[at] for at in _spread(len(order), CALIBRATING_ROWS)]] = True
     return keep
 
 

@@ -25,14 +25,7 @@ Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 # in the interactive one. Submitters report the highest rate that is valid.
 DATA_SETS = Path(__file__).parent / "benchmark_data_sets.csv"
 USUAL_TOKENS = 512.0
-FORMATS = {
-    "fp16": "bf16",
-    "half": "bf16",
-    "float16": "bf16",
-    "bfloat16": "bf16",
-    "fp4": "nvfp4",
-    "int8": "int8",
-}
+FORMATS = dict.fromkeys(("fp16", "half", "float16", "bfloat16"), "bf16") | {"fp4": "nvfp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +85,38 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
             raise InputError(f"a row needs '{column}'", hint=f"name a {column} of the catalogue")
     model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
     assumed: list[str] = []
+    usual: list[str] = []
     engine = text(row, "framework").lower() or "vllm"
     if not text(row, "framework"):
         assumed.append("engine")
     weights = _weights_format(row, model, accelerator, assumed)
-    kv = _format(text(row, "precision_kv"), model) or _usual_kv(row, engine, weights)
+    kv = _format(text(row, "precision_kv"), model)
+    if not kv:
+        # Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told.
+        brings = engine == "trtllm" or is_tuned(row) or text(row, "model").lower().startswith("nvidia/")
+        kv = "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
     for each in (weights, kv):
         bytes_per_weight(each)  # refuses a format that nobody knows
-    tp, pp, ep, dp, accelerators = _layout(row, model, _fewest(model, weights, accelerator), assumed)
+    tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
     inputs, outputs = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
-    batch = number(row, "max_batch") or 0.0
-    limits = _tpot_limits_s(row) if kind == "open" else (0.0, 0.0)
-    usual: list[str] = []
+    batch, limited = number(row, "max_batch") or 0.0, kind == "open" and is_tuned(row)
+    server_limit_s, interactive_limit_s = (
+        (limited and _of_data_set(row, f"{name}_limit_s")) or 0.0 for name in ("server", "interactive")
+    )
     scheduler = scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs)
-    if kind == "static":
-        concurrency = concurrency or batch
+    # Of the input, what the prefix cache holds: prompts that come again, or a prefix that is shared.
+    found_fraction = 0.0
+    if text(row, "prefix_cache") == "1" and "shared_prefix" in text(row, "isl_dist"):
+        found_fraction = scheduler.found_fraction(rate, inputs)
+        found_fraction = found_fraction or constants.get("benchmark_shared_prefix_fraction")
+        usual.append(f"{found_fraction:.0%} of the input cached")
+    draft_tokens = 0.0
+    if text(row, "spec_decode") == "1":
+        draft_tokens = constants.get("benchmark_draft_tokens_count")
+        accepted = constants.get("benchmark_draft_accept_fraction")
+        usual.append(f"{draft_tokens:.0f} tokens drafted, {accepted:.0%} of them accepted")
+    spread = _length_spread(row, constants)
     return Case(
         model=model,
         accelerator=accelerator,
@@ -125,15 +134,15 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         decode_workers=number(row, "decode_workers") or 1.0,
         input_tokens=inputs,
         output_tokens=outputs,
-        length_spread=_length_spread(row, constants),
-        answer_spread=_answer_spread(row, outputs, _length_spread(row, constants)),
-        concurrency=concurrency,
+        length_spread=spread,
+        answer_spread=_answer_spread(row, outputs, spread),
+        concurrency=concurrency or (batch if kind == "static" else 0.0),
         rate_per_s=rate,
-        server_limit_s=limits[0],
-        interactive_limit_s=limits[1],
+        server_limit_s=server_limit_s,
+        interactive_limit_s=interactive_limit_s,
         max_batch=batch,
-        shared_prefix_fraction=_found_fraction(row, scheduler.found_fraction(rate, inputs), constants, usual),
-        draft_tokens=_draft_tokens(row, constants, usual),
+        shared_prefix_fraction=found_fraction,
+        draft_tokens=draft_tokens,
         scheduler=scheduler,
         fixed_batch=kind == "closed" and batch > 0,
         assumed=tuple(assumed),
@@ -207,32 +216,16 @@ def is_tuned(row: Row) -> bool:
     return "mlperf" in text(row, "isl_dist").lower()
 
 
-def _tpot_limits_s(row: Row) -> tuple[float, float]:
-    if not is_tuned(row):
-        return 0.0, 0.0
-    return _of_data_set(row, "server_limit_s") or 0.0, _of_data_set(row, "interactive_limit_s") or 0.0
-
-
-def _usual_kv(row: Row, engine: str, weights: str) -> str:
-    """Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told."""
-    brings = engine == "trtllm" or is_tuned(row) or text(row, "model").lower().startswith("nvidia/")
-    return "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
-
-
-def _fewest(model: Model, weights: str, accelerator: Accelerator) -> float:
-    """The smallest power of two of accelerators whose memory is a third larger than the weights."""
-    needed = 4 / 3 * model.parameters * bytes_per_weight(weights) / accelerator.memory_bytes
-    return float(2 ** max(0, ceil(log2(needed))))
-
-
 def _layout(
-    row: Row, model: Model, fewest: float, assumed: list[str]
+    row: Row, model: Model, weights: str, accelerator: Accelerator, assumed: list[str]
 ) -> tuple[float, float, float, float, float]:
     tp, dp = number(row, "tp"), number(row, "dp") or 1.0
     pp, ep = number(row, "pp") or 1.0, number(row, "ep") or 1.0
     accelerators = number(row, "gpus_total")
     if accelerators is None:
-        accelerators = (tp or fewest) * pp * dp
+        # The smallest power of two of accelerators whose memory is a third larger than the weights.
+        needed = 4 / 3 * model.parameters * bytes_per_weight(weights) / accelerator.memory_bytes
+        accelerators = (tp or float(2 ** max(0, ceil(log2(needed))))) * pp * dp
         assumed.append("accelerator count")
     if tp is None:
         assumed.append("layout")
@@ -240,24 +233,6 @@ def _layout(
     elif model.experts and number(row, "ep") is None:
         assumed.append("expert parallelism")
     return tp, pp, min(ep, tp * dp), dp, accelerators
-
-
-def _found_fraction(row: Row, again_fraction: float, constants: Constants, usual: list[str]) -> float:
-    """Of the input, what the prefix cache holds: prompts that come again, or a prefix that is shared."""
-    if text(row, "prefix_cache") != "1" or "shared_prefix" not in text(row, "isl_dist"):
-        return 0.0
-    fraction = again_fraction or constants.get("benchmark_shared_prefix_fraction")
-    usual.append(f"{fraction:.0%} of the input cached")
-    return fraction
-
-
-def _draft_tokens(row: Row, constants: Constants, usual: list[str]) -> float:
-    if text(row, "spec_decode") != "1":
-        return 0.0
-    count = constants.get("benchmark_draft_tokens_count")
-    accepted = constants.get("benchmark_draft_accept_fraction")
-    usual.append(f"{count:.0f} tokens drafted, {accepted:.0%} of them accepted")
-    return count
 
 
 def _length_spread(row: Row, constants: Constants) -> float:
