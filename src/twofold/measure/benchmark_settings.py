@@ -4,13 +4,12 @@ Rows of a benchmark do not state these, but its scripts do: `benchmark_settings.
 table holds where all its conditions do, and a later one wins.
 """
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, number, read_rows, text
 
 FILE = Path(__file__).parent / "benchmark_settings.csv"
 NOMINAL = re.compile(r" of (\d+)/(\d+)")  # as in `uniform 0.8-1.0 of 1024/8192 (nominal)`
@@ -62,21 +61,20 @@ SAME = ("engine", "model", "family", "format", "input", "output", "data_parallel
 
 
 @cache
-def _rules(path: Path = FILE) -> tuple[_Rule, ...]:
-    with path.open(newline="", encoding="utf-8") as handle:
-        return tuple(
-            _Rule(
-                named=cells["named"],
-                mode=cells["mode"],
-                same=tuple((name, cells[name]) for name in SAME if cells[name]),
-                tp_below=float(cells["tp_below"] or "inf"),
-                concurrency_from=float(cells["concurrency_from"] or 0.0),
-                version_from=cells["version_from"],
-                setting=cells["setting"],
-                value=float(cells["value"]),
-            )
-            for cells in csv.DictReader(handle)
+def _rules() -> tuple[_Rule, ...]:
+    return tuple(
+        _Rule(
+            named=cells["named"],
+            mode=cells["mode"],
+            same=tuple((name, cells[name]) for name in SAME if cells[name]),
+            tp_below=float(cells["tp_below"] or "inf"),
+            concurrency_from=float(cells["concurrency_from"] or 0.0),
+            version_from=cells["version_from"],
+            setting=cells["setting"],
+            value=float(cells["value"]),
         )
+        for cells in read_rows(FILE)
+    )
 
 
 def scheduler_settings(
@@ -98,10 +96,7 @@ def scheduler_settings(
         "data_parallel": "yes" if (number(row, "dp") or 1.0) > 1 else "no",
         "drafts": "yes" if text(row, "spec_decode") == "1" else "no",
     }
-    found: dict[str, float] = {}
-    for rule in _rules():
-        if _holds(rule, row, asked):
-            found[rule.setting] = rule.value
+    found = {rule.setting: rule.value for rule in _rules() if _holds(rule, row, asked)}
     if "chunk_tokens" in found and engine == "trtllm":
         found["chunk_tokens"] = max(1.0, found["chunk_tokens"] // input_tokens) * input_tokens
     ranks = found.pop("wait_prompts_per_rank", 0.0) * (number(row, "dp") or 1.0)

@@ -4,7 +4,6 @@
 `make accuracy` writes it. A group is named by a digest of its rows, so that other rows are never compared.
 """
 
-import csv
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from twofold.measure.evidence import Evidence
 from twofold.measure.scores import mean_error, median_error
-from twofold.measure.truth import text
+from twofold.measure.truth import read_rows, text
 from twofold.measure.validation import Column, Part
 
 FILE = Path(__file__).parent / "figures.csv"
@@ -158,13 +157,10 @@ def _failure(moved: Sequence[Moved], unlike: Sequence[str], compared: int) -> st
 
 def read_figures(data: str, halves: Iterable[str], path: Path = FILE) -> list[GateFigure]:
     """The committed figures of `sample` or `truth`, of some halves."""
-    if not path.exists():
-        return []
     wanted = set(halves)
     kinds = {"rows": int, "answered": int, "mean_error": float, "median_error": float}
-    with path.open(newline="", encoding="utf-8") as handle:
-        return [
-            GateFigure(**{name: kinds.get(name, str)(cell) for name, cell in cells.items()})
-            for cells in csv.DictReader(handle)
-            if cells["data"] == data and cells["half"] in wanted
-        ]
+    return [
+        GateFigure(**{name: kinds.get(name, str)(cell) for name, cell in cells.items()})
+        for cells in (read_rows(path) if path.exists() else [])
+        if cells["data"] == data and cells["half"] in wanted
+    ]

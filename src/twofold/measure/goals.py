@@ -4,7 +4,6 @@ A goal names a figure, the rows that it is about, a statistic, and a limit per c
 over sources, each weighing the same; a median is that of all rows. The other way to weigh is shown beside it.
 """
 
-import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,7 +25,7 @@ from twofold.measure.scores import (
     spearman,
     width,
 )
-from twofold.measure.truth import Facets, Row
+from twofold.measure.truth import Facets, Row, read_rows
 from twofold.measure.validation import Column, Part
 from twofold.perf import read_scope
 
@@ -86,23 +85,22 @@ Found = tuple[float | None, int, float | None]  # value, rows, otherwise
 
 
 @cache
-def read_goals(path: Path = FILE) -> tuple[Goal, ...]:
+def read_goals() -> tuple[Goal, ...]:
     """The table of goals."""
     limited = (Column.SEEN, Column.LEFT_OUT, Column.CALIBRATED)
-    with path.open(newline="", encoding="utf-8") as handle:
-        return tuple(
-            Goal(
-                title=cells["title"],
-                figures=tuple(cells["figures"].split(";")) if cells["figures"] else (),
-                statistic=cells["statistic"],
-                only=dict(read_scope(cells["only"])),
-                never=dict(read_scope(cells["never"])),
-                known=bool(cells["known"]),
-                at_least=bool(cells["at_least"]),
-                limits={column: float(cells[column]) for column in limited if cells[column]},
-            )
-            for cells in csv.DictReader(handle)
+    return tuple(
+        Goal(
+            title=cells["title"],
+            figures=tuple(cells["figures"].split(";")) if cells["figures"] else (),
+            statistic=cells["statistic"],
+            only=dict(read_scope(cells["only"])),
+            never=dict(read_scope(cells["never"])),
+            known=bool(cells["known"]),
+            at_least=bool(cells["at_least"]),
+            limits={column: float(cells[column]) for column in limited if cells[column]},
         )
+        for cells in read_rows(FILE)
+    )
 
 
 def judge(evidence: Evidence) -> tuple[Judged, ...]:

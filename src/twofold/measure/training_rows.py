@@ -5,9 +5,8 @@ Only columns that a user could know before the run are read.
 
 import itertools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, UnknownNameError
@@ -69,7 +68,10 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     assumed = {name for name in ("framework", "precision") if not text(row, name)}
     if number(row, "heads") is None and _known_model(row, catalog) is None:
         assumed.add("heads")
-    sequence, batch = _lengths(row)
+    sequence, batch = number(row, "seq_len"), number(row, "global_batch_seqs")
+    if sequence is None or batch is None:
+        column = "seq_len" if sequence is None else "global_batch_seqs"
+        raise InputError(f"'{column}' is blank: a training step needs its length and its batch")
     machine, guessed = _machine(row, accelerator, catalog, framework, precision, model)
     adapter = text(row, "adapter").lower()
     if adapter not in ADAPTERS:
@@ -79,8 +81,8 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     job = TrainingJob(
         model,
         "lora" if frozen else "pretrain",
-        sequence,
-        batch,
+        round(sequence),
+        round(batch),
         precision,  # type: ignore[arg-type]
         framework,
         lora_rank=USUAL_ADAPTER_RANK if frozen else 0,
@@ -91,28 +93,17 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     return [Entry(index, work, layout, machine, names) for layout in layouts]
 
 
-def _lengths(row: Row) -> tuple[int, int]:
-    sequence, batch = number(row, "seq_len"), number(row, "global_batch_seqs")
-    if sequence is None or batch is None:
-        column = "seq_len" if sequence is None else "global_batch_seqs"
-        raise InputError(f"'{column}' is blank: a training step needs its length and its batch")
-    return round(sequence), round(batch)
-
-
 def row_model(row: Row, catalog: Catalog) -> Model:
     """The row's model: the catalogue's where its size agrees, else built from the row's own dimensions."""
-    known = _known_model(row, catalog)
-    stated = {name: number(row, name) for name in ("layers", "hidden", "ffn_hidden", "vocab")}
+    known, sizes = _known_model(row, catalog), ("layers", "hidden", "vocab")
+    stated = {name: number(row, name) for name in (*sizes, "ffn_hidden")}
+    whole = all(stated[name] is not None for name in sizes)
     if known is not None:
-        widths = (known.ffn_hidden, known.moe_ffn_hidden)
-        agrees = all(
-            stated[name] in (None, getattr(known, name)) for name in ("layers", "hidden", "vocab")
-        ) and (stated["ffn_hidden"] is None or stated["ffn_hidden"] in widths)
-        if agrees:
+        agrees = all(stated[name] in (None, getattr(known, name)) for name in sizes)
+        widths = (None, known.ffn_hidden, known.moe_ffn_hidden)
+        if not whole or (agrees and stated["ffn_hidden"] in widths):
             return known
-    if any(number(row, name) is None for name in ("layers", "hidden", "vocab")):
-        if known is not None:
-            return known
+    elif not whole:
         raise UnknownNameError(
             f"model '{text(row, 'model')}' is not in the catalogue and its dimensions are not stated",
             hint="state layers, hidden and vocab",
@@ -129,41 +120,35 @@ def _known_model(row: Row, catalog: Catalog) -> Model | None:
 
 def _stated_model(row: Row, known: Model | None) -> Model:
     """A model from the row's dimensions; gating and tied tables are what the parameters say."""
-    hidden = count(row, "hidden", 1)
+    latent = known if known is not None and known.mla_kv_rank else None
+    hidden, name = count(row, "hidden", 1), text(row, "model")
     heads = count(row, "heads", max(1, hidden // USUAL_HEAD_DIM))
     layers, experts = count(row, "layers", 1), round(number(row, "experts") or 0)
     ffn = count(row, "ffn_hidden", 4 * hidden)
-    head_dim = count(row, "head_dim", hidden // heads)
-    kv_heads = count(row, "kv_heads", heads)
-    base = known if known is not None and known.mla_kv_rank else _plain_model(text(row, "model"))
-    parameters = number(row, "params_total") or 0.0
-    shape = replace(
-        base,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab=count(row, "vocab", 32000),
-        softmax_attention_layers=layers,
-        ffn_hidden=base.ffn_hidden if experts and base.ffn_hidden else 0 if experts else ffn,
-        experts=experts,
-        experts_topk=count(row, "experts_topk", 1) if experts else 0,
-        moe_layers=max(0, layers - (base.layers - base.moe_layers))
-        if experts and base.moe_layers
-        else layers,
-        moe_ffn_hidden=ffn if experts else 0,
-        shared_ffn_hidden=base.shared_ffn_hidden if experts else 0,
-        arch="moe" if experts else "dense",
-    )
-    if not experts:
-        shape = replace(shape, moe_layers=0)
-    options = [
-        replace(shape, ffn_matrices=matrices, tied_embeddings=tied)
-        for matrices, tied in itertools.product((2, 3), (True, False))
-    ]
-    if not parameters:
-        parameters = _described_parameters(options[-1])
+    plain_layers = latent.layers - latent.moe_layers if latent and latent.moe_layers else 0
+    sizes: dict[str, Any] = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": count(row, "kv_heads", heads),
+        "head_dim": count(row, "head_dim", hidden // heads),
+        "vocab": count(row, "vocab", 32000),
+        "softmax_attention_layers": layers,
+        "ffn_hidden": (latent.ffn_hidden if latent else 0) if experts else ffn,
+        "experts": experts,
+        "experts_topk": count(row, "experts_topk", 1) if experts else 0,
+        "moe_layers": max(0, layers - plain_layers) if experts else 0,
+        "moe_ffn_hidden": ffn if experts else 0,
+        "shared_ffn_hidden": latent.shared_ffn_hidden if latent and experts else 0,
+        "arch": "moe" if experts else "dense",
+    }
+    names = {"name": name, "family": name, "attention": "gqa", "native_format": "bf16"}
+    usual: dict[str, Any] = names | {"max_context_tokens": 0, "parameters": 0, "parameters_active": 0}
+    options = []
+    for matrices, tied in itertools.product((2, 3), (True, False)):
+        own = sizes | {"ffn_matrices": matrices, "tied_embeddings": tied}
+        options.append(replace(latent, **own) if latent else Model(**usual, **own))
+    parameters = number(row, "params_total") or _described_parameters(options[-1])
     best = min(options, key=lambda option: abs(_described_parameters(option) - parameters))
     return replace(best, parameters=round(parameters), parameters_active=round(parameters))
 
@@ -175,29 +160,6 @@ def _described_parameters(model: Model) -> float:
     experts = model.ffn_matrices * model.hidden * width * model.moe_layers
     tables = (1 if model.tied_embeddings else 2) * model.vocab * model.hidden
     return float(model.layers * attention + ffn + experts + tables)
-
-
-def _plain_model(name: str) -> Model:
-    return Model(
-        name=name,
-        family=name,
-        arch="dense",
-        parameters=0,
-        parameters_active=0,
-        layers=0,
-        hidden=0,
-        heads=0,
-        kv_heads=0,
-        head_dim=0,
-        ffn_hidden=0,
-        ffn_matrices=3,
-        vocab=0,
-        tied_embeddings=False,
-        max_context_tokens=0,
-        attention="gqa",
-        native_format="bf16",
-        softmax_attention_layers=0,
-    )
 
 
 def _machine(
@@ -272,66 +234,42 @@ def _one_network(words: str, node_size: int) -> tuple[float | None, str]:
 
 
 def _layouts(row: Row, job: TrainingJob, node_size: int) -> tuple[list[tuple[int, ...]], set[str]]:
-    """Every reading of the row's layout, and the names of what it leaves open."""
-    gpus = number(row, "gpus")
-    if gpus is None:
+    """Every reading of the row's layout, and the names of what it leaves open.
+
+    Tensor and pipeline sizes are those stated, or what divides heads, layers and devices.
+    """
+    told = number(row, "gpus")
+    if told is None:
         raise InputError("'gpus' is blank: how many accelerators take part?")
-    missing = {"layout"} if number(row, "tp") is None or number(row, "pp") is None else set()
-    family = software_family(job.framework, job.precision)
-    readings = []
-    for tp, pp in _grids(row, job, round(gpus), node_size):
-        readings += _readings(row, job, round(gpus), tp, pp, family)
+    gpus, model, family = round(told), job.model, software_family(job.framework, job.precision)
+    names = ("tp", "pp", "vpp", "micro_batch")
+    stated = {name: [count(row, name, 1)] for name in names if number(row, name) is not None}
+    zero, parallel = signed_number(row, "zero_stage"), signed_number(row, "sp")
+    stage = round(zero) if zero is not None else {"fsdp": 3, "megatron-legacy": 0}.get(family, 1)
+    splits = parallel > 0 if parallel is not None else family != "megatron-legacy"
+    mode = RECOMPUTE.get(text(row, "recompute"))
+    cp, ep = count(row, "cp", 1), count(row, "ep", 1)
+    readings: list[tuple[int, ...]] = []
+    tps = stated.get("tp", [size for size in (1, 2, 4, 8) if size <= node_size])
+    for tp, pp in itertools.product(tps, stated.get("pp", [1, 2, 4, 8, 16])):
+        divides = gpus % (tp * pp) == 0 and model.heads % tp == 0 and pp <= model.layers
+        if not divides and not {"tp", "pp"} <= stated.keys():
+            continue
+        dp = count(row, "dp", max(1, gpus // (tp * pp * cp)))
+        share = max(1, job.global_batch_sequences // dp)
+        micros = stated.get("micro_batch", [size for size in (1, 2, 4) if share % size == 0])
+        deep = pp > 1 and family != "megatron-legacy"
+        stages = [size for size in (1, 2, 4, 8) if size == 1 or (deep and model.layers % (pp * size) == 0)]
+        modes = [mode] if mode is not None else list(Recompute)
+        for vpp, micro, each in itertools.product(stated.get("vpp", stages), micros, modes):
+            readings.append((tp, cp, ep, pp, vpp, dp, stage, micro, int(each), int(tp > 1 and splits)))
     if not readings:
         raise InputError("tp, pp, cp and dp do not multiply to the stated 'gpus'")
-    missing |= {"micro-batch"} if number(row, "micro_batch") is None else set()
-    missing |= {"recompute"} if text(row, "recompute") not in RECOMPUTE else set()
-    missing |= {"zero"} if signed_number(row, "zero_stage") is None else set()
-    missing |= {"interleaving"} if number(row, "vpp") is None and count(row, "pp", 1) > 1 else set()
-    return readings, missing
-
-
-def _grids(row: Row, job: TrainingJob, gpus: int, node_size: int) -> list[tuple[int, int]]:
-    """Tensor and pipeline sizes: those stated, or what divides heads, layers and devices."""
-    model = job.model
-    tps = [count(row, "tp", 1)] if number(row, "tp") else [t for t in (1, 2, 4, 8) if t <= node_size]
-    pps = [count(row, "pp", 1)] if number(row, "pp") else [1, 2, 4, 8, 16]
-    pairs = itertools.product(tps, pps)
-    stated = number(row, "tp") is not None and number(row, "pp") is not None
-    return [
-        (tp, pp)
-        for tp, pp in pairs
-        if stated or (gpus % (tp * pp) == 0 and model.heads % tp == 0 and pp <= model.layers)
-    ]
-
-
-def _readings(row: Row, job: TrainingJob, gpus: int, tp: int, pp: int, family: str) -> list[tuple[int, ...]]:
-    cp = count(row, "cp", 1)
-    dp = count(row, "dp", max(1, gpus // (tp * pp * cp)))
-    zero = signed_number(row, "zero_stage")
-    stage = round(zero) if zero is not None else {"fsdp": 3, "megatron-legacy": 0}.get(family, 1)
-    parallel = signed_number(row, "sp")
-    sequence_parallel = int(
-        tp > 1 and (parallel > 0 if parallel is not None else family != "megatron-legacy")
-    )
-    modes = [RECOMPUTE[text(row, "recompute")]] if text(row, "recompute") in RECOMPUTE else list(Recompute)
-    readings: list[tuple[int, ...]] = []
-    for vpp, micro, mode in itertools.product(
-        _interleavings(row, job.model.layers, pp, family), _micro_batches(row, job, dp), modes
-    ):
-        readings.append(
-            (tp, cp, count(row, "ep", 1), pp, vpp, dp, stage, micro, int(mode), sequence_parallel)
-        )
-    return readings
-
-
-def _micro_batches(row: Row, job: TrainingJob, dp: int) -> Sequence[int]:
-    if number(row, "micro_batch") is not None:
-        return [count(row, "micro_batch", 1)]
-    share = max(1, job.global_batch_sequences // dp)
-    return [size for size in (1, 2, 4) if share % size == 0]
-
-
-def _interleavings(row: Row, layers: int, pp: int, family: str) -> Sequence[int]:
-    if number(row, "vpp") is not None or pp == 1 or family == "megatron-legacy":
-        return [count(row, "vpp", 1)]
-    return [v for v in (1, 2, 4, 8) if v == 1 or layers % (pp * v) == 0]
+    is_open = {
+        "layout": not {"tp", "pp"} <= stated.keys(),
+        "micro-batch": "micro_batch" not in stated,
+        "recompute": mode is None,
+        "zero": zero is None,
+        "interleaving": "vpp" not in stated and count(row, "pp", 1) > 1,
+    }
+    return readings, {name for name, missing in is_open.items() if missing}
