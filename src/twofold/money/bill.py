@@ -18,10 +18,8 @@ from twofold.building import (
 )
 from twofold.catalog import Storage, economic_by_provider
 from twofold.contracts.results import (
-    Compliance,
     LineItem,
     Plan,
-    PriceUsed,
     ServicePlan,
     TrainingPlan,
     UnitCost,
@@ -31,7 +29,7 @@ from twofold.contracts.results import (
 from twofold.contracts.spec import TrainingRun
 from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
 from twofold.money.economics import energy_usd
-from twofold.money.terms import cited, price_instead
+from twofold.money.terms import cost_of, listed_cost, price_instead
 from twofold.portfolio import moved_weights_tb
 
 MONTH_S = YEAR_S / 12
@@ -62,16 +60,13 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
             lines += own_year_lines(own[run.name], context.spec.supply.economics.tax_fraction)
     for service in plan.serving:
         lines += _service_lines(service, own.get(service.name), context)
-    if plan.compliance:
-        lines += _rule_lines(plan.compliance, later)
+    lines += [
+        item.line
+        for item in (plan.compliance.items if plan.compliance else ())
+        # Dearer rent stands in the lines of rent; what is paid once, in the first year alone.
+        if item.category not in OF_RENT and (item.recurs == YEARLY or not later)
+    ]
     return tuple(line for line in lines if abs(line.total_usd) >= LEAST_USD)
-
-
-def _rule_lines(rules: Compliance, later: bool) -> Iterator[LineItem]:
-    """What the rules ask for beside dearer rent; what is paid once, in the first year alone."""
-    for item in rules.items:
-        if item.category not in OF_RENT and (item.recurs == YEARLY or not later):
-            yield item.line
 
 
 def rented_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[LineItem, ...]:
@@ -121,59 +116,59 @@ def first_year_difference(lines: tuple[LineItem, ...], first_year_usd: float | N
     return f"rent at list price {rent} {' '.join(words)} = {format_usd(total)}"
 
 
-def _rent(what: str, usd: float, price: PriceUsed, context: Context, support: str) -> Iterator[LineItem]:
-    """Accelerator-hours at the list price, and the provider's support on them."""
-    keys = context.spec.supply.economics
-    listed = price.usd_per_accelerator_h.value
-    offer = f"prices.csv {price.provider} {price.instance} {price.region} {price.term}"
-    yield line_item(
-        what,
-        "rent",
-        usd / listed,
-        "accelerator-h",
-        UnitCost(listed, offer, price.date),
-        discount_fraction=keys.discount_fraction,
-        tax_fraction=keys.tax_fraction,
-    )
-    share = economic_by_provider("support by", price.provider, context.catalog)
-    yield line_item(
-        support,
-        "support",
-        share.value,
-        "of the rent",
-        UnitCost(usd * (1.0 - keys.discount_fraction), f"{cited(share)}, {price.provider}", share.date),
-        tax_fraction=keys.tax_fraction,
-    )
+def _machine_lines(
+    half: TrainingPlan | ServicePlan,
+    list_usd: float | None,
+    energy_j: float,
+    words: tuple[str, str],  # how long, of what is rented and of what is owned
+    own: OwnYear | None,
+    context: Context,
+) -> Iterator[LineItem]:
+    """Accelerator-hours at the list price and the provider's support; of machines of one's own, energy."""
+    machine, keys = half.machine, context.spec.supply.economics
+    price, size = machine.price, f"{machine.accelerator_count} × {machine.accelerator}"
+    if list_usd is not None and price:
+        hour = listed_cost(price)
+        yield line_item(
+            f"{half.name}: {size}, {words[0]}",
+            "rent",
+            list_usd / hour.usd,
+            "accelerator-h",
+            hour,
+            discount_fraction=keys.discount_fraction,
+            tax_fraction=keys.tax_fraction,
+        )
+        share = economic_by_provider("support by", price.provider, context.catalog)
+        paid = replace(cost_of(share, price.provider), usd=list_usd * (1.0 - keys.discount_fraction))
+        tax = keys.tax_fraction
+        yield line_item(
+            f"{half.name}: support", "support", share.value, "of the rent", paid, tax_fraction=tax
+        )
+    elif own:
+        yield from own_year_lines(own, keys.tax_fraction)
+    elif is_owned(machine, context):
+        yield energy_line(f"{half.name}: energy of {size}{words[1]}", energy_j, machine.accelerator, context)
+
+
+def _egress_line(what: str, terabytes: float, provider: str, context: Context) -> LineItem:
+    asked = cost_of(economic_by_provider("egress from", provider, context.catalog), provider)
+    tax = context.spec.supply.economics.tax_fraction
+    return line_item(what, "egress", terabytes, "TB", asked, tax_fraction=tax)
 
 
 def _run_lines(
     run: TrainingPlan, entry: TrainingRun, own: OwnYear | None, context: Context
 ) -> Iterator[LineItem]:
-    times, keys = entry.runs_per_year, context.spec.supply.economics
-    price = run.machine.price
-    size = f"{run.machine.accelerator_count} × {run.machine.accelerator}"
+    times, price = entry.runs_per_year, run.machine.price
+    usd = run.cost_usd.value * times if run.cost_usd else None
     repeated = f", {times:.3g} times" if times != 1 else ""
-    if run.cost_usd and price:
-        days = run.run.total_s.value / DAY_S
-        what = f"{run.name}: {size}, {days:.1f} d{repeated}"
-        yield from _rent(what, run.cost_usd.value * times, price, context, f"{run.name}: support")
-    elif own:
-        yield from own_year_lines(own, keys.tax_fraction)
-    elif is_owned(run.machine, context):
-        what = f"{run.name}: energy of {size}{repeated}"
-        yield energy_line(what, run.run.energy_j.value * times, run.machine.accelerator, context)
-    if price is None:
-        return
-    yield from kept_lines(run, entry, price.provider, context)
-    asked = economic_by_provider("egress from", price.provider, context.catalog)
-    yield line_item(
-        f"{run.name}: weights moved out of {price.provider}",
-        "egress",
-        moved_weights_tb(run.parameters or 0.0, entry.kind) * times,
-        "TB",
-        UnitCost(asked.value, f"{cited(asked)}, {price.provider}", asked.date),
-        tax_fraction=keys.tax_fraction,
-    )
+    words = (f"{run.run.total_s.value / DAY_S:.1f} d{repeated}", repeated)
+    yield from _machine_lines(run, usd, run.run.energy_j.value * times, words, own, context)
+    if price:
+        yield from kept_lines(run, entry, price.provider, context)
+        moved_tb = moved_weights_tb(run.parameters or 0.0, entry.kind) * times
+        what = f"{run.name}: weights moved out of {price.provider}"
+        yield _egress_line(what, moved_tb, price.provider, context)
 
 
 def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Context) -> Iterator[LineItem]:
@@ -185,41 +180,29 @@ def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Co
     checkpoint = run.run.checkpoints
     if checkpoint.size_bytes is None:
         return
-    if line := file_system_line(run, entry, provider, context):
-        yield line
-    kept = context.catalog.economic("checkpoints kept").value
-    held, price = (context.catalog.economic(each) for each in ("months of object storage", "object storage"))
+    keys, catalog = context.spec.supply.economics, context.catalog
+    kept, held = (catalog.economic(each).value for each in ("checkpoints kept", "months of object storage"))
+    size_tb, needed = checkpoint.size_bytes * kept / TB, checkpoint.storage_bytes_per_s or 0.0
+    # Where adapters alone are saved no file system is rented.
+    store = cheapest_file_system(size_tb, needed, provider, context) if entry.kind != "lora" else None
+    if store:
+        row, terabytes = store
+        others = "" if _is_of(row, provider) else f"; {provider} has none here: {row.name}"
+        yield line_item(
+            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
+            "storage",
+            terabytes * run.run.total_s.value / MONTH_S * entry.runs_per_year,
+            "TB-month",
+            UnitCost(row.usd_per_tb_month or 0.0, f"storage.csv {row.name}", COLLECTED),
+            tax_fraction=keys.tax_fraction,
+        )
     yield line_item(
-        f"{run.name}: {kept:.0f} checkpoints kept {held.value:.0f} months",
+        f"{run.name}: {kept:.0f} checkpoints kept {held:.0f} months",
         "storage",
-        checkpoint.size_bytes * kept / TB * held.value,
+        size_tb * held,
         "TB-month",
-        UnitCost(price.value, cited(price), price.date),
-        tax_fraction=context.spec.supply.economics.tax_fraction,
-    )
-
-
-def file_system_line(
-    run: TrainingPlan, entry: TrainingRun, provider: str, context: Context
-) -> LineItem | None:
-    """The file system that a run's checkpoints are written to; None where adapters alone are saved."""
-    checkpoint = run.run.checkpoints
-    if checkpoint.size_bytes is None or entry.kind == "lora":
-        return None
-    held_tb = checkpoint.size_bytes * context.catalog.economic("checkpoints kept").value / TB
-    needed = checkpoint.storage_bytes_per_s or 0.0
-    store = cheapest_file_system(held_tb, needed, provider, context)
-    if store is None:
-        return None
-    row, terabytes = store
-    others = "" if _is_of(row, provider) else f"; {provider} has none here: {row.name}"
-    return line_item(
-        f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
-        "storage",
-        terabytes * run.run.total_s.value / MONTH_S * entry.runs_per_year,
-        "TB-month",
-        UnitCost(row.usd_per_tb_month or 0.0, f"storage.csv {row.name}", COLLECTED),
-        tax_fraction=context.spec.supply.economics.tax_fraction,
+        cost_of(catalog.economic("object storage")),
+        tax_fraction=keys.tax_fraction,
     )
 
 
@@ -253,40 +236,18 @@ def _is_of(row: Storage, provider: str) -> bool:
 
 
 def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) -> Iterator[LineItem]:
-    keys, price = context.spec.supply.economics, service.machine.price
-    size = f"{service.machine.accelerator_count} × {service.machine.accelerator}"
-    if service.cost_usd_per_year and price:
-        what = f"{service.name}: {size}, a year"
-        yield from _rent(what, service.cost_usd_per_year.value, price, context, f"{service.name}: support")
-    elif own:
-        yield from own_year_lines(own, keys.tax_fraction)
-    elif is_owned(service.machine, context):
-        what = f"{service.name}: energy of {size}, a year"
-        yield energy_line(what, service.energy_j_per_year.value, service.machine.accelerator, context)
-    if price is None:
-        return
-    out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
-    streamed = context.catalog.economic("bytes of a streamed token")
-    asked = economic_by_provider("egress from", price.provider, context.catalog)
-    yield line_item(
-        f"{service.name}: {out / 1e9:,.1f} Gtok answered, {streamed.value:g} B each on the wire",
-        "egress",
-        out * streamed.value / TB,
-        "TB",
-        UnitCost(asked.value, f"{cited(asked)}, {price.provider}", asked.date),
-        tax_fraction=keys.tax_fraction,
-    )
+    cost, energy_j = service.cost_usd_per_year, service.energy_j_per_year.value
+    usd = cost.value if cost else None
+    yield from _machine_lines(service, usd, energy_j, ("a year", ", a year"), own, context)
+    if price := service.machine.price:
+        out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
+        sent_bytes = context.catalog.economic("bytes of a streamed token").value
+        what = f"{service.name}: {out / 1e9:,.1f} Gtok answered, {sent_bytes:g} B each on the wire"
+        yield _egress_line(what, out * sent_bytes / TB, price.provider, context)
 
 
 def energy_line(what: str, energy_j: float, accelerator: str, context: Context) -> LineItem:
     """Energy of machines of one's own that stand in no building, at the meter: while they work alone."""
     tariff = electricity([own_place(accelerator, context)], context)
-    kwh = energy_usd(energy_j, 1.0)
-    return line_item(
-        what,
-        "energy",
-        kwh,
-        "kWh",
-        tariff,
-        tax_fraction=context.spec.supply.economics.tax_fraction,
-    )
+    tax = context.spec.supply.economics.tax_fraction
+    return line_item(what, "energy", energy_usd(energy_j, 1.0), "kWh", tariff, tax_fraction=tax)

@@ -38,6 +38,11 @@ class Bought:
     it_j_once: float = 0.0  # in the first year besides: runs that do not repeat
     standing: Standing | None = None  # None: they would stand in a hall on the terms of owning
 
+    @property
+    def build_usd(self) -> float:
+        """The servers with their network."""
+        return self.node_count * (self.node.usd + self.network.usd)
+
 
 @dataclass(frozen=True, slots=True)
 class OwningTerms:
@@ -81,106 +86,47 @@ def owned_lines(bought: Sequence[Bought], terms: OwningTerms) -> tuple[LineItem,
     Source   Barroso, Hölzle and Ranganathan 2018, the datacenter as a computer, chapter 6.
     Limits   straight-line value: nothing is left after `life_years`. No tax on interest.
     """
+    years, tax = terms.years, terms.tax_fraction
     lines: list[LineItem] = []
     for each in bought:
-        lines += [*_capital(each, terms), *_operation(each, terms)]
+        kwh = (each.it_j_per_year * years + each.it_j_once) / J_PER_KWH
+        pue_ratio, pue_source, power = _energy_terms(each, terms)
+        cooling = UnitCost(power.usd, f"{power.source}; {pue_source}", power.date)
+        demand = each.standing.demand_month if each.standing else UnitCost(0.0, "")
+        upkeep_usd = each.build_usd * terms.maintenance_fraction
+        upkeep = UnitCost(upkeep_usd, terms.maintenance_source, terms.figures_date)
+        kw, nodes = each.provisioned_w / W_PER_KW, float(each.node_count)
+        rows = (
+            (f"servers: {each.what}", "capex", nodes, "server", each.node),
+            (f"network of {each.what}", "capex", nodes, "server", each.network),
+            (f"power of {each.what}", "energy", kwh, "kWh", power),
+            (f"cooling of {each.what}", "cooling", kwh * (pue_ratio - 1.0), "kWh", cooling),
+            (f"demand charge of {each.what}", "energy", 12.0 * years if demand.usd else 0.0, "month", demand),
+            (f"hall of {each.what}", "facility", kw * 12.0 * years, "kW-month", terms.hall),
+            (f"upkeep of {each.what}", "support", float(years), "year", upkeep),
+            (
+                f"storage of {each.what}",
+                "storage",
+                each.storage_tb * 12.0 * years,
+                "TB-month",
+                each.storage_tb_month,
+            ),
+        )
+        lines += [line_item(*row, tax_fraction=tax) for row in rows if row[2] > 0]
     capex = total_usd(line for line in lines if line.category == "capex")
-    interest = capex * (annuity_fraction(terms.cost_of_capital_fraction, terms.years) * terms.years - 1.0)
-    rate = f"{100 * terms.cost_of_capital_fraction:g} % a year over {terms.years} years"
-    lines.append(
-        line_item(
-            f"interest: {rate}",
-            "financing",
-            1.0,
-            "loan",
-            UnitCost(interest, f"capex lines, {rate}", terms.figures_date),
-        )
-    )
-    lines.append(
-        line_item(
-            "staff",
-            "staff",
-            terms.staff_count * terms.years,
-            "person-year",
-            terms.salary,
-        )
-    )
-    left = max(0.0, 1.0 - terms.years / terms.life_years)
+    loan_usd = capex * (annuity_fraction(terms.cost_of_capital_fraction, years) * years - 1.0)
+    rate = f"{100 * terms.cost_of_capital_fraction:g} % a year over {years} years"
+    interest = UnitCost(loan_usd, f"capex lines, {rate}", terms.figures_date)
+    lines.append(line_item(f"interest: {rate}", "financing", 1.0, "loan", interest))
+    lines.append(line_item("staff", "staff", terms.staff_count * years, "person-year", terms.salary))
+    left = max(0.0, 1.0 - years / terms.life_years)
     if left > 0:
-        servers = sum(each.node_count * each.node.usd for each in bought)
-        what = f"still worth after {terms.years} of {terms.life_years:g} years"
-        lines.append(
-            line_item(
-                what,
-                "capex",
-                left,
-                "of servers",
-                UnitCost(-servers, f"straight-line over {terms.life_years:g} years", terms.figures_date),
-            )
-        )
+        servers_usd = sum(each.node_count * each.node.usd for each in bought)
+        over = f"straight-line over {terms.life_years:g} years"
+        worth = UnitCost(-servers_usd, over, terms.figures_date)
+        what = f"still worth after {years} of {terms.life_years:g} years"
+        lines.append(line_item(what, "capex", left, "of servers", worth))
     return tuple(lines)
-
-
-def _capital(each: Bought, terms: OwningTerms) -> list[LineItem]:
-    network = each.network
-    return [
-        line_item(
-            f"servers: {each.what}",
-            "capex",
-            float(each.node_count),
-            "server",
-            each.node,
-            tax_fraction=terms.tax_fraction,
-        ),
-        line_item(
-            f"network of {each.what}",
-            "capex",
-            float(each.node_count),
-            "server",
-            network,
-            tax_fraction=terms.tax_fraction,
-        ),
-    ]
-
-
-def _operation(each: Bought, terms: OwningTerms) -> list[LineItem]:
-    years, tax = terms.years, terms.tax_fraction
-    kwh = (each.it_j_per_year * years + each.it_j_once) / J_PER_KWH
-    pue_ratio, pue_source, price = _energy_terms(each, terms)
-    demand = each.standing.demand_month if each.standing else UnitCost(0.0, "")
-    capital = each.node_count * (each.node.usd + each.network.usd)
-    rows = (
-        ("power", "energy", kwh, "kWh", price),
-        (
-            "cooling",
-            "cooling",
-            kwh * (pue_ratio - 1.0),
-            "kWh",
-            UnitCost(price.usd, f"{price.source}; {pue_source}", price.date),
-        ),
-        ("demand charge", "energy", 12.0 * years if demand.usd else 0.0, "month", demand),
-        ("hall", "facility", each.provisioned_w / W_PER_KW * 12.0 * years, "kW-month", terms.hall),
-        (
-            "upkeep",
-            "support",
-            float(years),
-            "year",
-            UnitCost(capital * terms.maintenance_fraction, terms.maintenance_source, terms.figures_date),
-        ),
-        ("storage", "storage", each.storage_tb * 12.0 * years, "TB-month", each.storage_tb_month),
-    )
-    return [
-        line_item(
-            f"{name} of {each.what}",
-            category,
-            amount,
-            unit,
-            money,
-            tax_fraction=tax,
-        )
-        for name, category, amount, unit, money in rows
-        if amount > 0
-    ]
 
 
 def _energy_terms(each: Bought, terms: OwningTerms) -> tuple[float, str, UnitCost]:
@@ -220,50 +166,32 @@ def cash_flow(
     opex = total_usd(line for line in owned if line.category not in PAID_OFF)
     first = total_usd(rented)
     later = first if rented_later is None else total_usd(rented_later)
-    years = terms.years
-    repaid = _repayments(capex, terms)
-    interest = _interest(capex, terms)
+    years, rate = terms.years, terms.cost_of_capital_fraction
     yearly = (opex - owned_once_usd) / years
-    capital_cents = _in_cents(repaid, capex)
-    opex_cents = _in_cents([yearly + owned_once_usd, *[yearly] * (years - 1)], opex)
-    interest_cents = _in_cents(interest, financing)
-    rows = []
-    for index in range(years):
-        back = round(resale * 100) if index == years - 1 else 0
-        repaid_cents, interest_of, opex_of = (
-            part[index] for part in (capital_cents, interest_cents, opex_cents)
+    left, repaid, interest = capex, [], []
+    for _ in range(years):
+        interest.append(left * rate)
+        repaid.append(capex * annuity_fraction(rate, years) - left * rate)
+        left -= repaid[-1]
+    cents = zip(
+        _in_cents(repaid, capex),
+        _in_cents(interest, financing),
+        _in_cents([yearly + owned_once_usd, *[yearly] * (years - 1)], opex),
+        [*[0] * (years - 1), round(resale * 100)],
+        strict=True,
+    )
+    return tuple(
+        ledger.CashStep(
+            year=index + 1,
+            capex_usd=paid / 100,
+            financing_usd=lent / 100,
+            opex_usd=spent / 100,
+            resale_usd=back / 100,
+            owned_usd=(paid + lent + spent - back) / 100,
+            rented_usd=later if index else first,
         )
-        owned_cents = repaid_cents + interest_of + opex_of - back
-        rows.append(
-            ledger.CashStep(
-                year=index + 1,
-                capex_usd=repaid_cents / 100,
-                financing_usd=interest_of / 100,
-                opex_usd=opex_of / 100,
-                resale_usd=back / 100,
-                owned_usd=owned_cents / 100,
-                rented_usd=later if index else first,
-            )
-        )
-    return tuple(rows)
-
-
-def _interest(capex: float, terms: OwningTerms) -> list[float]:
-    left, found = capex, []
-    for repaid in _repayments(capex, terms):
-        found.append(left * terms.cost_of_capital_fraction)
-        left -= repaid
-    return found
-
-
-def _repayments(capex: float, terms: OwningTerms) -> list[float]:
-    rate = terms.cost_of_capital_fraction
-    payment, left, found = capex * annuity_fraction(rate, terms.years), capex, []
-    for _ in range(terms.years):
-        repaid = payment - left * rate
-        found.append(repaid)
-        left -= repaid
-    return found
+        for index, (paid, lent, spent, back) in enumerate(cents)
+    )
 
 
 def _in_cents(amounts: Sequence[float], total: float) -> list[int]:

@@ -1,6 +1,6 @@
 """What `--money` adds to a plan: levers in order, smaller shapes, and how sure the first year is."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -8,7 +8,17 @@ from twofold.answer import Context, ServingChoice, TrainingChoice, choose_servin
 from twofold.building import is_owned
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger, total_usd
 from twofold.core import InputError, format_seconds
-from twofold.money.draws import PricedHalves, measuring, monte_carlo, priced_parts, residuals, swings
+from twofold.money.draws import (
+    SERVING_MODEL,
+    TRAINING_MODEL,
+    Part,
+    distribution,
+    drawn_first_year,
+    measuring,
+    priced_parts,
+    residuals,
+    swings,
+)
 from twofold.money.first_year import FOLLOWS_RENT
 from twofold.money.levers import service_levers, sourcing
 from twofold.money.run_levers import ranked, run_levers
@@ -28,13 +38,14 @@ def detailed_money(
         return plan
     priced = priced_parts(plan, runs, services, context)
     given = shapes(plan, runs, services, context)
-    if not priced.runs and not priced.services:
+    if not priced:
         # Nothing is rented: no lever saves money and no price is drawn; machines may still be too many.
         nothing = ledger.MoneyDetail((), given, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
         return replace(plan, money=replace(plan.money, detail=nothing))
     left, terms = residuals(priced, context), _terms(plan.money, priced)
     budget = context.spec.supply.budget_usd
-    found, count = monte_carlo(priced, left, context, None if budget is None else terms.listed(budget))
+    samples = drawn_first_year(priced, left, context)
+    found = distribution(samples, None if budget is None else terms.listed(budget))
     detail = ledger.MoneyDetail(
         levers=ranked(_levers(priced, context)),
         shapes=given,
@@ -42,7 +53,7 @@ def detailed_money(
             replace(row, at_low_usd=terms.billed(row.at_low_usd), at_high_usd=terms.billed(row.at_high_usd))
             for row in swings(priced, left, context)
         ),
-        draw_count=count,
+        draw_count=len(samples),
         mean_usd=terms.billed(found.mean),
         low_usd=terms.billed(found.low),
         median_usd=terms.billed(found.median),
@@ -79,40 +90,35 @@ class Billed:
         return left_usd / self.rent_factor
 
 
-def _terms(money: ledger.Money, priced: PricedHalves) -> Billed:
+def _terms(money: ledger.Money, priced: Sequence[Part]) -> Billed:
     """Draws are of rent at list price; the total of the plan is the bill's.
 
     Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
     """
-    listed = sum(run.cost_usd.value * times for run, _, times in priced.runs if run.cost_usd)
-    listed += sum(each.cost_usd_per_year.value for each, _ in priced.services if each.cost_usd_per_year)
-    names = {run.name for run, *_ in priced.runs} | {each.name for each, _ in priced.services}
+    listed = sum(
+        sum(part.cost_usd.value * part.times for part in priced if part.error == half)
+        for half in (TRAINING_MODEL, SERVING_MODEL)
+    )
+    names = {part.plan.name for part in priced}
     follows = total_usd(
         line for line in money.lines if line.category in FOLLOWS_RENT and line.what.partition(":")[0] in names
     )
     return Billed(follows / listed if listed else 0.0, money.total_usd - follows)
 
 
-def _levers(priced: PricedHalves, context: Context) -> Iterable[ledger.LeverRow]:
-    spec = context.spec
-    runs = {each.name: each for each in spec.training}
-    services = {each.name: each for each in spec.services}
-    for run, trained, times in priced.runs:
-        if isinstance(trained, TrainingChoice):
-            yield from run_levers(trained, run, times, context)
-        assert run.cost_usd
-        price = run.machine.price
-        if price:
-            paid, yearly = price.usd_per_accelerator_h.value, run.cost_usd.value * times
-            yield from sourcing(runs[run.name], run.machine.accelerator, paid, yearly, context)
-    for service, served in priced.services:
-        if isinstance(served, ServingChoice):
-            yield from service_levers(served, service, context)
-        assert service.cost_usd_per_year
-        price = service.machine.price
-        if price:
-            paid, yearly = price.usd_per_accelerator_h.value, service.cost_usd_per_year.value
-            yield from sourcing(services[service.name], service.machine.accelerator, paid, yearly, context)
+def _levers(priced: Sequence[Part], context: Context) -> Iterable[ledger.LeverRow]:
+    runs = {each.name: each for each in context.spec.training}
+    services = {each.name: each for each in context.spec.services}
+    for part in priced:
+        half, choice = part.plan, part.choice
+        if isinstance(half, TrainingPlan) and isinstance(choice, TrainingChoice):
+            yield from run_levers(choice, half, part.times, context)
+        if isinstance(half, ServicePlan) and isinstance(choice, ServingChoice):
+            yield from service_levers(choice, half, context)
+        if price := half.machine.price:
+            paid, yearly = price.usd_per_accelerator_h.value, part.cost_usd.value * part.times
+            entry = runs[half.name] if isinstance(half, TrainingPlan) else services[half.name]
+            yield from sourcing(entry, half.machine.accelerator, paid, yearly, context)
 
 
 ROOM = (1.0, 1.05, 1.1, 1.2, 1.3, 1.5)  # times the nodes that the deadline asks for
@@ -142,8 +148,9 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
     if not chosen.offer.fixed_count or limit_s is None or chosen.run is None:
         return
     fewest = chosen.node_count * chosen.run.total_s / limit_s
-    counts = sorted({ceil(fewest * room) for room in ROOM} | {2 ** ceil_log2(fewest)})
-    for count in (each for each in counts if each < chosen.node_count):
+    # Besides the usual room the smallest power of two that is enough.
+    counts = {ceil(fewest * room) for room in ROOM} | {2 ** max(0, ceil(fewest) - 1).bit_length()}
+    for count in sorted(each for each in counts if each < chosen.node_count):
         tried = trial_of_size(entry, choice.job, chosen.offer, count, context)
         if tried.run is None or tried.misses:
             continue
@@ -161,23 +168,12 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
         return
 
 
-def ceil_log2(value: float) -> int:
-    """The smallest n with 2^n at or above the value; 0 below 1."""
-    return max(0, ceil(value) - 1).bit_length()
-
-
 def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context) -> Iterator[ledger.Shape]:
     """The same accelerators in replicas and nodes of the search's own choice, where the spec names them."""
     spec = context.spec
     shop = spec.supply.shop.model_copy(update={"accelerators": (service.machine.accelerator,)})
     supply = spec.supply.model_copy(update={"shop": shop, "own": ()})
-    free = Context(
-        spec.model_copy(update={"supply": supply}),
-        context.catalog,
-        context.constants,
-        context.draws,
-        context.today,
-    )
+    free = replace(context, spec=spec.model_copy(update={"supply": supply}))
     try:
         other = choose_serving(choice.entry.model_copy(update={"on": None}), free)
     except InputError:
@@ -185,10 +181,8 @@ def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context
     freed = choice.fleet.accelerators - other.fleet.accelerators
     if freed <= 0:
         return
-    price = choice.offer.usd_per_accelerator_h
-    cost = service.cost_usd_per_year
-    saved = None
-    if price is not None and cost is not None:
+    cost, saved = service.cost_usd_per_year, None
+    if choice.offer.usd_per_accelerator_h is not None and cost is not None:
         saved = cost.value * freed / choice.fleet.accelerators
     main = max(other.fleet.pools, key=lambda pool: pool.accelerators)
     count = sum(pool.count.total for pool in other.fleet.pools)

@@ -1,6 +1,6 @@
 """The first year under draws of all that is not known: how wide it is, what moves and what narrows it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -66,32 +66,15 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class PricedHalves:
-    """What has a price in the first year, with what it was chosen from where a model knows it."""
+class Part:
+    """A run or service that has a price, with what it was chosen from where a model knows it."""
 
-    runs: tuple[tuple[TrainingPlan, TrainingChoice | None, float], ...]  # and runs per year
-    services: tuple[tuple[ServicePlan, ServingChoice | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """Spread of logarithms that no named factor explains: how far rows that no fit saw lay."""
-
-    training_sigma: float
-    serving_sigma: float
-
-    @property
-    def by_name(self) -> dict[str, float]:
-        """As factors of the two models."""
-        return {TRAINING_MODEL: self.training_sigma, SERVING_MODEL: self.serving_sigma}
-
-
-@dataclass(frozen=True, slots=True)
-class Modelled:
-    """Each part's cost over its middle, under the draws of what its model knows."""
-
-    runs: tuple[Samples, ...]
-    services: tuple[Samples, ...]
+    plan: TrainingPlan | ServicePlan
+    choice: TrainingChoice | ServingChoice | None
+    cost_usd: Estimate  # of one run, or of a year
+    times: float  # runs a year
+    outside: tuple[str, ...]  # factors of its cost that its model does not change
+    error: str  # the factor of its model's own error
 
 
 def priced_parts(
@@ -99,77 +82,70 @@ def priced_parts(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> PricedHalves:
+) -> tuple[Part, ...]:
     """The plan's parts that have a price."""
-    return PricedHalves(
-        tuple(
-            (run, runs.get(run.name), entry.runs_per_year)
+    return (
+        *(
+            Part(run, runs.get(run.name), run.cost_usd, entry.runs_per_year, ("price",), TRAINING_MODEL)
             for run, entry in zip(plan.training, context.spec.training, strict=True)
             if run.cost_usd
         ),
-        tuple((each, services.get(each.name)) for each in plan.serving if each.cost_usd_per_year),
+        *(
+            Part(each, services.get(each.name), cost, 1.0, ("price", "traffic"), SERVING_MODEL)
+            for each in plan.serving
+            if (cost := each.cost_usd_per_year)
+        ),
     )
 
 
-def residuals(priced: PricedHalves, context: Context) -> Residuals:
-    """What is left of the plan's own ranges after the named factors: model error.
+def residuals(priced: Sequence[Part], context: Context) -> dict[str, float]:
+    """Spread of logarithms that no named factor explains, by model: how far rows that no fit saw lay.
 
     Formula  σ² = (ln(high/low) / 2.563)² − the same of the samples, at least 0; the widest of each half
     Why      Ranges were stretched to what measurements showed that no fit saw. That part is nobody's factor,
              and goes when the model is held against rows of one's own.
     """
-    drawn = modelled(priced, context, context.draws)
-    price, traffic = (np.ravel(context.draws[name]) for name in ("price", "traffic"))
-    run_rows = [
-        _rest(run.cost_usd, ratio * price)
-        for (run, choice, _), ratio in zip(priced.runs, drawn.runs, strict=True)
-        if choice
-    ]
-    service_rows = [
-        _rest(service.cost_usd_per_year, ratio * price * traffic)
-        for (service, choice), ratio in zip(priced.services, drawn.services, strict=True)
-        if choice
-    ]
-    return Residuals(max(run_rows, default=0.0), max(service_rows, default=0.0))
+    sigmas = {TRAINING_MODEL: 0.0, SERVING_MODEL: 0.0}
+    for part, ratio in zip(priced, modelled(priced, context, context.draws), strict=True):
+        cost = part.cost_usd
+        if part.choice and cost.low > 0:
+            for name in part.outside:
+                ratio = ratio * np.ravel(context.draws[name])
+            whole = np.log(cost.high / cost.low) / (2 * Z_80)
+            low, high = np.percentile(ratio, (10.0, 90.0))
+            drawn = np.log(high / low) / (2 * Z_80)
+            rest = float(np.sqrt(max(0.0, whole**2 - drawn**2)))
+            sigmas[part.error] = max(sigmas[part.error], rest)
+    return sigmas
 
 
-def _rest(estimate: Estimate | None, ratios: Samples) -> float:
-    assert estimate
-    if estimate.low <= 0:
-        return 0.0
-    whole = np.log(estimate.high / estimate.low) / (2 * Z_80)
-    low, high = np.percentile(ratios, (10.0, 90.0))
-    drawn = np.log(high / low) / (2 * Z_80)
-    return float(np.sqrt(max(0.0, whole**2 - drawn**2)))
+def modelled(priced: Sequence[Part], context: Context, draws: Draws) -> list[Samples]:
+    """Each part's cost over its middle, under the draws of what its model knows."""
+    found = []
+    for part in priced:
+        if isinstance(part.choice, TrainingChoice):
+            found.append(_run_ratio(part.choice, draws))
+        elif part.choice:
+            found.append(_service_ratio(part.choice, context, draws))
+        else:
+            found.append(np.ones(draws["price"].shape[0]))
+    return found
 
 
-def modelled(priced: PricedHalves, context: Context, draws: Draws) -> Modelled:
-    """Every part under the draws of what its model knows, over its middle."""
-    count = draws["price"].shape[0]
-    return Modelled(
-        tuple(_run_ratio(choice, draws) if choice else np.ones(count) for _, choice, _ in priced.runs),
-        tuple(
-            _service_ratio(choice, context, draws) if choice else np.ones(count)
-            for _, choice in priced.services
-        ),
-    )
-
-
-def first_year_samples(priced: PricedHalves, parts: Modelled, factors: Mapping[str, Samples]) -> Samples:
+def first_year_samples(
+    priced: Sequence[Part], ratios: Sequence[Samples], factors: Mapping[str, Samples]
+) -> Samples:
     """USD of the first year: each part's cost, times what its model says, times the factors outside it.
 
     Shapes   ratios of the parts repeat as often as the factors are longer.
     """
     count = len(factors["price"])
     total = np.zeros(count)
-    for (run, _, times), ratio in zip(priced.runs, parts.runs, strict=True):
-        assert run.cost_usd
-        outside = factors["price"] * factors[TRAINING_MODEL]
-        total += run.cost_usd.value * times * np.resize(ratio, count) * outside
-    for (service, _), ratio in zip(priced.services, parts.services, strict=True):
-        assert service.cost_usd_per_year
-        outside = factors["price"] * factors["traffic"] * factors[SERVING_MODEL]
-        total += service.cost_usd_per_year.value * np.resize(ratio, count) * outside
+    for part, ratio in zip(priced, ratios, strict=True):
+        outside = np.ones(count)
+        for name in (*part.outside, part.error):
+            outside = outside * factors[name]
+        total += part.cost_usd.value * part.times * np.resize(ratio, count) * outside
     return total
 
 
@@ -196,14 +172,26 @@ def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Sam
     return need
 
 
-def swings(priced: PricedHalves, left: Residuals, context: Context) -> tuple[ledger.SwingRow, ...]:
+def swings(
+    priced: Sequence[Part], left: Mapping[str, float], context: Context
+) -> tuple[ledger.SwingRow, ...]:
     """The ten inputs that move the first year most, each alone at both ends of its 80 % range."""
     ends = {name: factor_ends(context.constants, name) for name in FACTORS}
-    for name, sigma in left.by_name.items():
+    for name, sigma in left.items():
         if sigma > NARROW:
             ends[name] = (float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma)))
-    values = _at_ends(ends, priced, context)
-
+    # All in one pass of draws; as many rows in the middle again: a median over the rows is then that of it.
+    rows = [(name, value) for name, pair in ends.items() for value in pair]
+    count = 2 * len(rows)
+    draws = {name: np.ones((count, 1)) for name in FACTORS}
+    factors = {name: np.ones(count) for name in OUTSIDE}
+    for index, (name, value) in enumerate(rows):
+        if name in factors:
+            factors[name][index] = value
+        else:
+            draws[name][index, 0] = value
+    usd = first_year_samples(priced, modelled(priced, context, draws), factors)
+    values = {row: float(usd[index]) for index, row in enumerate(rows)}
     return tornado(lambda name, value: values[name, value], ends)
 
 
@@ -224,26 +212,8 @@ def tornado(
     return tuple(replace(bar, name=bar.name.replace("_", " ")) for bar in bars[:most])
 
 
-def _at_ends(
-    ends: Mapping[str, tuple[float, float]], priced: PricedHalves, context: Context
-) -> dict[tuple[str, float], float]:
-    """The first year with one input at one end, all in one pass of draws."""
-    rows = [(name, value) for name, pair in ends.items() for value in pair]
-    # As many rows in the middle again: a median over the rows is then that of the middle.
-    count = 2 * len(rows)
-    draws = {name: np.ones((count, 1)) for name in FACTORS}
-    factors = {name: np.ones(count) for name in OUTSIDE}
-    for index, (name, value) in enumerate(rows):
-        if name in factors:
-            factors[name][index] = value
-        else:
-            draws[name][index, 0] = value
-    usd = first_year_samples(priced, modelled(priced, context, draws), factors)
-    return {row: float(usd[index]) for index, row in enumerate(rows)}
-
-
 def drawn_first_year(
-    priced: PricedHalves, left: Residuals, context: Context, held: frozenset[str] = frozenset()
+    priced: Sequence[Part], left: Mapping[str, float], context: Context, held: frozenset[str] = frozenset()
 ) -> Samples:
     """The first year over the common draws, some inputs held at their middle.
 
@@ -254,8 +224,8 @@ def drawn_first_year(
     count = context.draws["price"].shape[0]
     factors = {}
     for stream, name in enumerate(OUTSIDE):
-        if name in left.by_name:
-            sigma = 0.0 if name in held else left.by_name[name]
+        if name in left:
+            sigma = 0.0 if name in held else left[name]
             low, high = float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma))
             values = draws_between(1.0, low, high, count, 100 + stream) if sigma > NARROW else np.ones(count)
         else:
@@ -265,21 +235,18 @@ def drawn_first_year(
     return first_year_samples(priced, modelled(priced, context, draws), factors)
 
 
-def monte_carlo(
-    priced: PricedHalves, left: Residuals, context: Context, budget_usd: float | None
-) -> tuple[Distribution, int]:
-    """The first year over the common draws, and how many they are."""
-    samples = drawn_first_year(priced, left, context)
-    return distribution(samples, budget_usd), len(samples)
-
-
-def measuring(priced: PricedHalves, left: Residuals, context: Context) -> tuple[ledger.MeasuringRow, ...]:
+def measuring(
+    priced: Sequence[Part], left: Mapping[str, float], context: Context
+) -> tuple[ledger.MeasuringRow, ...]:
     """Which measurement narrows the first year most; those that pin nothing of this plan are left out."""
-    asked = dict(MEASUREMENTS)
-    if not priced.runs:
-        del asked["steps of your run"]
-    if not priced.services:
-        del asked["answers of your service"], asked["a trace of your requests"]
+    errors = {part.error for part in priced}
+    asked = {
+        name: what
+        for name, what in MEASUREMENTS.items()
+        # Each of these pins an input of one half of the plan.
+        if TRAINING_MODEL in errors or name != "steps of your run"
+        if SERVING_MODEL in errors or name not in ("answers of your service", "a trace of your requests")
+    }
     return value_of_measuring(lambda held: drawn_first_year(priced, left, context, held), asked)
 
 

@@ -58,7 +58,6 @@ class Use:
     """One half's use of machines of one kind."""
 
     half: str  # training or serving
-    machine: Machine
     part: TrainingPlan | ServicePlan
     used_fraction: float  # of the first year
     used_later_fraction: float  # of each later year: a run that does not repeat is over
@@ -89,9 +88,10 @@ def owning(
     fleets, left_out = fleets_of(plan, context)
     if not fleets:
         return None
-    accelerators = sum(each.bought.accelerator_count for each in fleets)
-    terms = owning_terms(_provisioned_w(fleets), accelerators, [each.place for each in fleets], context)
     bought = [each.bought for each in fleets]
+    provisioned_w = sum(each.provisioned_w for each in bought)
+    accelerators = sum(each.accelerator_count for each in bought)
+    terms = owning_terms(provisioned_w, accelerators, [each.place for each in fleets], context)
     lines = owned_lines(bought, terms)
     cash = cash_flow(lines, rented, terms, rented_later, owned_once_usd=once_usd(bought, terms))
     capital = terms.cost_of_capital_fraction
@@ -103,29 +103,21 @@ def owning(
         cash=cash,
         owned_present_usd=present_usd([row.owned_usd for row in cash], capital),
         rented_present_usd=present_usd([row.rented_usd for row in cash], capital),
-        crossings=tuple(_crossing(each, fleets, terms, context) for each in fleets),
+        crossings=tuple(_crossing(each, provisioned_w, terms, context) for each in fleets),
         left_out=left_out,
     )
 
 
-def _provisioned_w(fleets: Iterable[Fleet]) -> float:
-    return sum(each.bought.provisioned_w for each in fleets)
-
-
-def owned_usd_per_year(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms) -> float:
-    """A year of one fleet alone, with its share of the people by the power that it takes."""
-    share = fleet.bought.provisioned_w / _provisioned_w(fleets)
-    alone = replace(terms, staff_count=terms.staff_count * share)
-    return total_usd(owned_lines([fleet.bought], alone)) / terms.years
-
-
-def _crossing(fleet: Fleet, fleets: Sequence[Fleet], terms: OwningTerms, context: Context) -> ledger.Crossing:
-    owned = owned_usd_per_year(fleet, fleets, terms)
-    count, keys = fleet.bought.accelerator_count, context.spec.supply.economics
+def _crossing(fleet: Fleet, provisioned_w: float, terms: OwningTerms, context: Context) -> ledger.Crossing:
+    """A year of one fleet alone, with its share of the people by the power that it takes, beside its rent."""
+    bought, keys = fleet.bought, context.spec.supply.economics
+    alone = replace(terms, staff_count=terms.staff_count * (bought.provisioned_w / provisioned_w))
+    owned = total_usd(owned_lines([bought], alone)) / terms.years
     listed = fleet.rent.usd if fleet.rent else 0.0
     rented = listed * (1.0 - keys.discount_fraction) * (1.0 + keys.tax_fraction)
+    count = bought.accelerator_count
     return ledger.Crossing(
-        name=fleet.bought.what,
+        name=bought.what,
         accelerator_count=count,
         owned_usd_per_accelerator_h=owned / count / YEAR_H,
         rented_usd_per_accelerator_h=rented,
@@ -138,16 +130,13 @@ def fleets_of(plan: Plan, context: Context) -> tuple[tuple[Fleet, ...], tuple[st
     """The machines to buy: runs of one kind follow each other on the largest, services stand side by side."""
     groups: dict[tuple[str, str], list[Use]] = defaultdict(list)
     for use in _uses(plan, context):
-        groups[use.half, use.machine.accelerator].append(use)
+        groups[use.half, use.part.machine.accelerator].append(use)
     fleets, left_out = [], []
     for (half, accelerator), uses in groups.items():
-        fleet = _fleet(half, uses, context)
-        if fleet is None:
-            left_out.append(f"{accelerator}: nobody prices it to buy")
-            continue
-        fleets.append(fleet[0])
-        left_out += [fleet[1]] if fleet[1] else []
-    return tuple(fleets), tuple(dict.fromkeys(left_out))
+        fleet, note = _fleet(half, uses, context)
+        fleets += [fleet] if fleet else []
+        left_out += [note if fleet else f"{accelerator}: nobody prices it to buy"]
+    return tuple(fleets), tuple(dict.fromkeys(filter(None, left_out)))
 
 
 def _uses(plan: Plan, context: Context) -> Iterable[Use]:
@@ -160,35 +149,40 @@ def _uses(plan: Plan, context: Context) -> Iterable[Use]:
         share, energy = min(1.0, run.run.total_s.value * times / YEAR_S), run.run.energy_j.value * times
         again = 1.0 if entry.repeats_every_s else 0.0
         own = years.get(run.name)
-        yield Use("training", run.machine, run, share, share * again, energy, energy * again, held, own)
+        yield Use("training", run, share, share * again, energy, energy * again, held, own)
     for service in plan.serving:
         price, cost = service.machine.price, service.cost_usd_per_year
         whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
         share = min(1.0, cost.value / whole) if cost and whole else 1.0
         energy = service.energy_j_per_year.value
         own = years.get(service.name)
-        yield Use("serving", service.machine, service, share, share, energy, energy, 0.0, own)
+        yield Use("serving", service, share, share, energy, energy, 0.0, own)
 
 
-def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str] | None:
+def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet | None, str]:
     """The machines with what to know of their network's price; None where nobody prices them."""
-    counts = [use.machine.accelerator_count for use in uses]
+    counts = [use.part.machine.accelerator_count for use in uses]
     accelerators = max(counts) if half == "training" else sum(counts)
-    largest = max(uses, key=lambda use: use.machine.accelerator_count)
-    machine = largest.machine
+    largest = max(uses, key=lambda use: use.part.machine.accelerator_count)
+    machine = largest.part.machine
     found = server_price(machine, context)
     if found is None:
-        return None
+        return None, ""
     node, price = found
     servers = ceil(accelerators / node.accelerator_count)
     held = servers * node.accelerator_count
+    node_w = node.power_w_max
+    if not node_w:  # it states none: its accelerators, and the share that all else takes
+        others = facility_value("power_fraction", "non-GPU share of node power (8xH100)", context)
+        tdp_w = context.catalog.accelerator(node.accelerator).tdp_w
+        node_w = node.accelerator_count * tdp_w / (1.0 - others)
     used, used_later = (
-        min(1.0, sum(getattr(use, name) * use.machine.accelerator_count for use in uses) / held)
+        min(1.0, sum(getattr(use, name) * count for use, count in zip(uses, counts, strict=True)) / held)
         for name in ("used_fraction", "used_later_fraction")
     )
-    nameplate_w = node.power_w_max or _nameplate_w(node, context)
     first_j, later_j, standing = _own_energy(uses) or (
-        *_energy_if_bought(uses, servers * nameplate_w, (used, used_later), context),
+        _energy_if_bought([(use, use.energy_j) for use in uses], servers * node_w, used, context),
+        _energy_if_bought([(use, use.energy_later_j) for use in uses], servers * node_w, used_later, context),
         None,
     )
     disk = next(row for row in context.catalog.rows(Storage) if row.name == "DDN AI400X2")
@@ -201,7 +195,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet, str
         network=network,
         storage_tb=sum(use.storage_bytes for use in uses) / TB,
         storage_tb_month=UnitCost(disk.usd_per_tb_month or 0.0, f"storage.csv {disk.name}", COLLECTED),
-        provisioned_w=servers * nameplate_w,
+        provisioned_w=servers * node_w,
         it_j_per_year=later_j,
         it_j_once=first_j - later_j,
         standing=standing,
@@ -226,26 +220,12 @@ def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
 
 
 def _energy_if_bought(
-    uses: Sequence[Use], nameplate_w: float, used_fractions: tuple[float, float], context: Context
-) -> tuple[float, float]:
-    """J of the first year and of a later one before cooling: what the plan takes, and idle servers."""
+    uses: Sequence[tuple[Use, float]], nameplate_w: float, used_fraction: float, context: Context
+) -> float:
+    """J of a year before cooling: what the plan takes at the meter, and idle servers."""
     idle_w = nameplate_w * facility_value("power_fraction", IDLE, context)
-    first_j, later_j = (
-        sum(energy_j / pue_ratio(use.machine, context) for use, energy_j in energies)
-        + idle_w * (1.0 - share) * YEAR_S
-        for share, energies in zip(
-            used_fractions,
-            ([(use, use.energy_j) for use in uses], [(use, use.energy_later_j) for use in uses]),
-            strict=True,
-        )
-    )
-    return first_j, later_j
-
-
-def _nameplate_w(node: Node, context: Context) -> float:
-    """Watts of a server that states none: its accelerators, and the share that all else takes."""
-    others = facility_value("power_fraction", "non-GPU share of node power (8xH100)", context)
-    return node.accelerator_count * context.catalog.accelerator(node.accelerator).tdp_w / (1.0 - others)
+    taken_j = sum(meter_j / pue_ratio(use.part.machine, context) for use, meter_j in uses)
+    return taken_j + idle_w * (1.0 - used_fraction) * YEAR_S
 
 
 def server_price(machine: Machine, context: Context) -> tuple[Node, UnitCost] | None:
@@ -261,51 +241,36 @@ def server_price(machine: Machine, context: Context) -> tuple[Node, UnitCost] | 
     if whole:
         exact = [node for node in whole if node.name == machine.node]
         node = min(exact or whole, key=lambda each: (rows[each.name].usd / each.accelerator_count, each.name))
-        return node, _cited(rows[node.name], rows[node.name].usd)
-    part = rows.get(machine.accelerator)
-    servers = [node for node in catalog.nodes_with(machine.accelerator) if node.provider == "onprem"]
-    if part is None or not servers:
-        return None
-    node = max(servers, key=lambda each: (each.accelerator_count, each.name))
-    return node, _cited(part, part.usd * node.accelerator_count * _server_factor(rows, context))
-
-
-def _server_factor(rows: dict[str, HardwarePrice], context: Context) -> float:
-    """What a server costs over its accelerators, where both are priced."""
-    found = [
-        rows[node.name].usd / (node.accelerator_count * rows[node.accelerator].usd)
-        for node in context.catalog.rows(Node)
-        if node.name in rows and node.accelerator in rows
-    ]
-    return median(found)
-
-
-def _cited(row: HardwarePrice, usd: float) -> UnitCost:
-    return UnitCost(usd, f"hardware_prices.csv {row.name}", row.date)
+        row, count, factor = rows[node.name], 1, 1.0
+    else:
+        servers = [node for node in catalog.nodes_with(machine.accelerator) if node.provider == "onprem"]
+        if machine.accelerator not in rows or not servers:
+            return None
+        node = max(servers, key=lambda each: (each.accelerator_count, each.name))
+        row, count = rows[machine.accelerator], node.accelerator_count
+        factor = median(
+            rows[each.name].usd / (each.accelerator_count * rows[each.accelerator].usd)
+            for each in catalog.rows(Node)
+            if each.name in rows and each.accelerator in rows
+        )
+    return node, UnitCost(row.usd * count * factor, f"hardware_prices.csv {row.name}", row.date)
 
 
 def ratios(plan: Plan, context: Context) -> tuple[ledger.RatioRow, ...]:
     """Training over serving per accelerator, per build and over the years, beside what is claimed (R-130)."""
     fleets, _ = fleets_of(plan, context)
-    halves = {half: [each for each in fleets if each.half == half] for half in ("training", "serving")}
+    halves = [[each.bought for each in fleets if each.half == half] for half in ("training", "serving")]
     keys = context.spec.supply.economics
     found = []
-    if all(halves.values()):
-        train, serve = (max(each, key=lambda one: one.bought.accelerator_count) for each in halves.values())
-        words = f"{train.bought.what} against {serve.bought.what}, with network"
-        found.append(
-            cost_ratio(
-                "per accelerator, bought",
-                _per_accelerator(train),
-                _per_accelerator(serve),
-                PER_ACCELERATOR,
-                words,
-            )
-        )
-        built = [sum(_build_usd(one) for one in each) for each in halves.values()]
-        counts = [sum(one.bought.accelerator_count for one in each) for each in halves.values()]
+    if all(halves):
+        train, serve = (max(each, key=lambda one: one.accelerator_count) for each in halves)
+        words = f"{train.what} against {serve.what}, with network"
+        trained_usd, served_usd = (one.build_usd / one.accelerator_count for one in (train, serve))
+        found.append(cost_ratio("per accelerator, bought", trained_usd, served_usd, PER_ACCELERATOR, words))
+        trained_usd, served_usd = (sum(one.build_usd for one in each) for each in halves)
+        counts = [sum(one.accelerator_count for one in each) for each in halves]
         words = f"{counts[0]:,} accelerators against {counts[1]:,}"
-        found.append(cost_ratio("whole build", built[0], built[1], WHOLE_BUILD, words))
+        found.append(cost_ratio("whole build", trained_usd, served_usd, WHOLE_BUILD, words))
     runs = sum(
         run.cost_usd.value * entry.runs_per_year * (keys.years if entry.repeats_every_s else 1)
         for run, entry in zip(plan.training, context.spec.training, strict=True)
@@ -317,14 +282,6 @@ def ratios(plan: Plan, context: Context) -> tuple[ledger.RatioRow, ...]:
         row = cost_ratio("lifetime", served, runs, LIFETIME, words)
         found.append(replace(row, training_usd=runs, serving_usd=served))
     return tuple(found)
-
-
-def _build_usd(fleet: Fleet) -> float:
-    return fleet.bought.node_count * (fleet.bought.node.usd + fleet.bought.network.usd)
-
-
-def _per_accelerator(fleet: Fleet) -> float:
-    return _build_usd(fleet) / fleet.bought.accelerator_count
 
 
 def network_price(
@@ -349,10 +306,7 @@ def network_price(
     known = [each for each in built if each.usd is not None]
     switches = ", ".join(each.switch.split(" (")[0] for each in known) or "one server, no switch"
     usd = sum(each.usd or 0.0 for each in known) / servers
-    lacks = [each for each in built if each.usd is None]
-    told = (
-        f"{servers} × {node.name}: the network is not in it, {lacks[0].note or 'it has no price'}"
-        if lacks
-        else ""
-    )
-    return UnitCost(usd, f"network.csv {switches}; as the building's bill has it", COLLECTED), told
+    lacks = (each.note or "it has no price" for each in built if each.usd is None)
+    notes = [f"{servers} × {node.name}: the network is not in it, {why}" for why in lacks]
+    source = f"network.csv {switches}; as the building's bill has it"
+    return UnitCost(usd, source, COLLECTED), next(iter(notes), "")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
-from math import sqrt
 
 import numpy as np
 
@@ -132,12 +131,3 @@ def checkpoint_overhead_fraction(interval_s: float, write_s: float, between_fail
     Limits   τ much shorter than M.
     """
     return write_s / interval_s + interval_s / (2.0 * between_failures_s)
-
-
-def best_interval_s(write_s: float, between_failures_s: float) -> float:
-    """The interval at which that overhead is least: √(2δM).
-
-    >>> best_interval_s(60.0, 7200.0 * 60.0)
-    7200.0
-    """
-    return sqrt(2.0 * write_s * between_failures_s)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from twofold.answer import Context, may_host
 from twofold.building import electricity, place_of
-from twofold.catalog import Model
+from twofold.catalog import ApiPrice
 from twofold.contracts.results import Derivation, LineItem, Plan, ServicePlan, ledger, serving, total_usd
 from twofold.core import YEAR_H, YEAR_S, InputError
 from twofold.money.economics import (
@@ -22,7 +22,7 @@ from twofold.money.economics import (
 )
 from twofold.money.terms import downtime
 from twofold.money.units import class_money, least_fraction, tokens_per_w
-from twofold.portfolio import ApiOffer, api_offers, usd_per_request
+from twofold.portfolio import api_offers, usd_per_request
 
 MTOK, MONTHS_PER_YEAR = 1e6, 12.0
 
@@ -34,28 +34,33 @@ def service_money(
     found = [class_money(service, one) for one in service.classes]
     per_w, power_rows = tokens_per_w(service)
     hour = downtime(context)
-    tariff = electricity([place_of(service.machine, context)], context)
+    # Spares are weighed of the largest pool that somebody waits for: work of a day has no outage of an hour.
+    batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
+    waited = [each for each in service.pools if not set(each.classes) <= batch]
+    pool = max(waited, key=lambda each: each.replica_count, default=None)
     money = ledger.ServiceMoney(
         name=service.name,
         classes=tuple(one for one, _ in found if one),
         output_tokens_per_s_per_w=per_w,
-        energy_usd_per_year=_energy_usd(service, bill, tariff.usd),
+        energy_usd_per_year=_energy_usd(service, bill, context),
         api=_api(service, plan, bill, context),
         downtime_usd_per_h=hour.usd_per_h,
         downtime_source=hour.source,
-        spares=_spares(service, hour.usd_per_h, context),
+        spares=_spares(service, pool, hour.usd_per_h, context),
         nines=nines(hour.usd_per_h),
-        spares_of=_spares_of(service),
+        # Where others of the service have spares of their own.
+        spares_of=" and ".join(pool.classes) if pool and len(service.pools) > 1 else "",
     )
     return money, [row for _, rows in found for row in rows] + power_rows
 
 
-def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], usd_per_kwh: float) -> float:
+def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], context: Context) -> float:
     """A year's energy: of machines of one's own as billed, at rest too; else what is in the rent."""
     own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
     if own:
         return sum(line.quantity * line.unit_usd for line in own)
-    return energy_usd(service.energy_j_per_year.value, usd_per_kwh)
+    tariff = electricity([place_of(service.machine, context)], context)
+    return energy_usd(service.energy_j_per_year.value, tariff.usd)
 
 
 def _api(
@@ -65,15 +70,29 @@ def _api(
 
     Both with tax; the own side with every line of its bill: rent, support, egress.
     """
-    model, cost = _model(service, context), service.cost_usd_per_year
-    if model is None or cost is None or any(one.input_tokens is None for one in service.classes):
+    counted = all(one.input_tokens is not None for one in service.classes)
+    try:
+        model = context.catalog.model(service.model)
+    except InputError:
+        return None  # a config file of one's own, or measured rows
+    if service.cost_usd_per_year is None or not counted:
         return None
+
+    def usd_per_year(price: ApiPrice) -> float:
+        return YEAR_S * sum(
+            one.rate_per_s
+            * usd_per_request(
+                price, one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction
+            )
+            for one in service.classes
+        )
+
     offers = [each for each in api_offers(model, context.catalog) if may_host(each.price.provider, context)]
     if not offers:
         return None
-    best = min(offers, key=lambda each: (_api_usd_per_year(each, service), each.price.provider))
-    taxed = 1.0 + context.spec.supply.economics.tax_fraction
-    price, asked = best.price, taxed * _api_usd_per_year(best, service)
+    best = min(offers, key=lambda each: (usd_per_year(each.price), each.price.provider))
+    price, taxed = best.price, 1.0 + context.spec.supply.economics.tax_fraction
+    asked = taxed * usd_per_year(price)
     tokens = YEAR_S * sum(
         one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0)) for one in service.classes
     )
@@ -104,24 +123,6 @@ def _api(
     )
 
 
-def _model(service: ServicePlan, context: Context) -> Model | None:
-    """The catalogue's model; None for a config file of one's own and for measured rows."""
-    try:
-        return context.catalog.model(service.model)
-    except InputError:
-        return None
-
-
-def _api_usd_per_year(offer: ApiOffer, service: ServicePlan) -> float:
-    return YEAR_S * sum(
-        one.rate_per_s
-        * usd_per_request(
-            offer.price, one.input_tokens or 0.0, one.output_tokens or 0.0, one.shared_prefix_fraction
-        )
-        for one in service.classes
-    )
-
-
 def _own_cost(
     service: ServicePlan, mtok_per_year: float, plan: Plan, bill: Sequence[LineItem], context: Context
 ) -> OwnCost:
@@ -145,9 +146,11 @@ def _billed(name: str, bill: Sequence[LineItem]) -> float:
     return total_usd(line for line in bill if line.what.startswith(f"{name}:"))
 
 
-def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[ledger.SpareStep, ...]:
-    """Spares of the largest pool that somebody waits for, beside what its outages cost (R-134)."""
-    price, pool = service.machine.price, _waited_pool(service)
+def _spares(
+    service: ServicePlan, pool: serving.Pool | None, usd_per_h: float, context: Context
+) -> tuple[ledger.SpareStep, ...]:
+    """Spares of a pool beside what its outages cost (R-134)."""
+    price = service.machine.price
     if price is None or pool is None:
         return ()
     keys = context.spec.supply.economics
@@ -164,16 +167,3 @@ def _spares(service: ServicePlan, usd_per_h: float, context: Context) -> tuple[l
         replace(step, planned=step.spare_count == pool.spare_count, best=step.spare_count == best)
         for step in steps
     )
-
-
-def _spares_of(service: ServicePlan) -> str:
-    """The classes whose pool's spares are weighed, where others of the service have spares of their own."""
-    pool = _waited_pool(service)
-    return " and ".join(pool.classes) if pool and len(service.pools) > 1 else ""
-
-
-def _waited_pool(service: ServicePlan) -> serving.Pool | None:
-    """The largest pool that answers somebody who waits; work of a day has no outage of an hour."""
-    batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
-    waited = [pool for pool in service.pools if not set(pool.classes) <= batch]
-    return max(waited, key=lambda pool: pool.replica_count, default=None)

@@ -35,13 +35,22 @@ def cited(figure: EconomicFigure) -> str:
     return f"economics.csv {figure.item}"
 
 
+def cost_of(figure: EconomicFigure, provider: str = "") -> UnitCost:
+    """A row of the table of economics as a price, of one provider where it is said."""
+    source = f"{cited(figure)}, {provider}" if provider else cited(figure)
+    return UnitCost(figure.value, source, figure.date)
+
+
+def listed_cost(price: PriceUsed) -> UnitCost:
+    """An accelerator-hour at a list price."""
+    source = f"prices.csv {price.provider} {price.instance} {price.region} {price.term}"
+    return UnitCost(price.usd_per_accelerator_h.value, source, price.date)
+
+
 def rent_of(machine: Machine, context: Context) -> UnitCost | None:
     """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best."""
     used = machine.price or price_instead(machine, context)
-    if used is None:
-        return None
-    offer = f"prices.csv {used.provider} {used.instance} {used.region} {used.term}"
-    return UnitCost(used.usd_per_accelerator_h.value, offer, used.date)
+    return listed_cost(used) if used else None
 
 
 def price_instead(machine: Machine, context: Context) -> PriceUsed | None:
@@ -87,34 +96,30 @@ def owning_terms(
     """
     keys, catalog = context.spec.supply.economics, context.catalog
     capital, upkeep = catalog.economic("cost of capital"), catalog.economic("maintenance of hardware")
-    pay = catalog.economic("engineer")
     hall, cooling = "wholesale colocation rent", "modern air with containment and economiser"
-    by_size = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
-    least, per_thousand = (
-        catalog.economic(f"platform engineers{each}").value
-        for each in (", at least", " per 1,000 accelerators")
-    )
-    by_size += max(least, per_thousand * accelerator_count / 1000.0)
-    people = by_size if keys.staff_count is None else float(keys.staff_count)
-    stated = keys.salary_usd is not None
+    if keys.staff_count is None:
+        least, per_thousand = (
+            catalog.economic(f"platform engineers{each}").value
+            for each in (", at least", " per 1,000 accelerators")
+        )
+        people = facility_value("opex", "staff per MW", context) * provisioned_w / W_PER_MW
+        people += max(least, per_thousand * accelerator_count / 1000.0)
+    salary = cost_of(catalog.economic("engineer"))
+    if keys.salary_usd is not None:
+        salary = UnitCost(keys.salary_usd, "spec supply.economics.salary", "")
+    stated = keys.cost_of_capital_fraction
     return OwningTerms(
         years=keys.years,
         life_years=facility_value("depreciation", "AI server useful life (accounting)", context),
-        cost_of_capital_fraction=capital.value
-        if keys.cost_of_capital_fraction is None
-        else keys.cost_of_capital_fraction,
+        cost_of_capital_fraction=capital.value if stated is None else stated,
         electricity=electricity(places, context),
         pue_ratio=facility_value("pue", cooling, context),
         pue_source=f"facility.csv pue {cooling}",
         hall=UnitCost(facility_value("colo", hall, context), f"facility.csv {hall}", "2025"),
         maintenance_fraction=upkeep.value,
         maintenance_source=cited(upkeep),
-        staff_count=people,
-        salary=UnitCost(
-            keys.salary_usd if keys.salary_usd is not None else pay.value,
-            "spec supply.economics.salary" if stated else cited(pay),
-            "" if stated else pay.date,
-        ),
+        staff_count=people if keys.staff_count is None else float(keys.staff_count),
+        salary=salary,
         tax_fraction=keys.tax_fraction,
         figures_date=capital.date,
     )

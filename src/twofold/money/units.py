@@ -1,7 +1,7 @@
 """What a query, a token and a joule cost in a plan, each with its derivation."""
 
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import timedelta
 
 from twofold.answer import Context, derived, path_input
 from twofold.contracts import metric_text
@@ -93,11 +93,15 @@ def run_money(
         found.append(
             derived(f"{at}.tokens_per_s_per_w", f"{run.tokens / 1e9:,.1f} Gtok over their energy", energy)
         )
-    served = _served_by(run, services)
-    curve, crossing = _lifetime(run, served)
+    # The dearest priced service of the run's model; of a run of measured rows, any.
+    same = [each for each in services if each.model == run.model or run.parameters is None]
+    costs = [(each, each.cost_usd_per_year) for each in same]
+    served = max(((each, cost) for each, cost in costs if cost), key=lambda each: each[1].value, default=None)
+    curve, crossing = _lifetime(run, *served) if served else ((), None)
     day = ""
-    begins = _begins(entry, context)
-    if crossing is not None and begins is not None and crossing < 36500:
+    if crossing is not None and crossing < 36500 and context.today is not None:
+        # From the run's own first day, else the plan's; from today where neither is stated or both are past.
+        begins = max(entry.first_day or first_day(context.spec) or context.today, context.today)
         day = (begins + timedelta(seconds=run.run.total_s.value, days=crossing)).isoformat()
     return (
         ledger.RunMoney(
@@ -105,7 +109,7 @@ def run_money(
             usd_per_mtok=per_mtok,
             tokens_per_s_per_w=per_w,
             runs_per_year=entry.runs_per_year,
-            served_by=served.name if served else "",
+            served_by=served[0].name if served else "",
             crossing_days=crossing,
             crossing_date=day,
             curve=curve,
@@ -114,29 +118,13 @@ def run_money(
     )
 
 
-def _begins(entry: TrainingRun, context: Context) -> date | None:
-    """The run's own first day, else the plan's; today where neither is stated or both are past."""
-    stated = entry.first_day or first_day(context.spec)
-    known = [day for day in (stated, context.today) if day is not None]
-    return max(known) if context.today is not None else None
-
-
-def _served_by(run: TrainingPlan, services: Sequence[ServicePlan]) -> ServicePlan | None:
-    """The dearest priced service of the run's model; of a run of measured rows, any."""
-    priced = [each for each in services if each.cost_usd_per_year]
-    same = [each for each in priced if each.model == run.model or run.parameters is None]
-    return max(
-        same, key=lambda each: each.cost_usd_per_year.value if each.cost_usd_per_year else 0.0, default=None
-    )
-
-
 def _lifetime(
-    run: TrainingPlan, service: ServicePlan | None
+    run: TrainingPlan, service: ServicePlan, cost: Estimate
 ) -> tuple[tuple[ledger.LifetimeStep, ...], float | None]:
-    if service is None or service.cost_usd_per_year is None or run.cost_usd is None:
+    if run.cost_usd is None:
         return (), None
     daily = sum(one.rate_per_s for one in service.classes) * DAY_S
-    yearly = service.cost_usd_per_year.value
+    yearly = cost.value
     least_daily = yearly / 365 * min(1.0, least_fraction(service))
     steps = lifetime_curve(
         run.cost_usd.value, yearly / 365 / daily, [daily * ratio for ratio in CURVE_RATIOS], least_daily
