@@ -8,7 +8,6 @@ from twofold.answer import Context, derived, may_host
 from twofold.building import OF_RENT
 from twofold.catalog import ApiPrice
 from twofold.contracts.results import (
-    Derivation,
     Input,
     LineItem,
     Plan,
@@ -79,15 +78,11 @@ def first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> 
 def with_first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> Plan:
     """The plan whose first year is its bill's total, with the lines in its derivation."""
     known = next((row for row in plan.derivations if row.path == AT), None)
-    row = _derivation(known, lines)
     others = tuple(each for each in plan.derivations if each is not known)
-    return replace(plan, first_year_usd=first_year(plan, rent, lines), derivations=(*others, row))
-
-
-def _derivation(known: Derivation | None, lines: Sequence[LineItem]) -> Derivation:
-    rented = known.inputs if known else ()
     formula = f"{known.formula}, with" if known else "sum of the bill:"
-    return derived(AT, f"{formula} every line of the bill", *rented, *_beside_rent(lines))
+    inputs = (*(known.inputs if known else ()), *_beside_rent(lines))
+    row = derived(AT, f"{formula} every line of the bill", *inputs)
+    return replace(plan, first_year_usd=first_year(plan, rent, lines), derivations=(*others, row))
 
 
 def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:
@@ -112,48 +107,35 @@ def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
     """
     if plan.first_year_usd is None or budget_usd is None or plan.first_year_usd.value <= budget_usd:
         return ()
-    other = plan.money.portfolio if plan.money else None
+    portfolio = plan.money.portfolio if plan.money else None
+    other_usd = portfolio.total_usd if portfolio is not None and portfolio.answers else None
     total = plan.first_year_usd.value
     needed, budget = format_apart(total, budget_usd, "USD")
-    if other is not None and other.answers and other.total_usd <= budget_usd:
+    if other_usd is not None and other_usd <= budget_usd:
         return (
             f"the fleets as planned cost {needed}, above the budget of {budget}: only the portfolio keeps it"
-            f", with {format_usd(other.total_usd)}",
+            f", with {format_usd(other_usd)}",
         )
-    parts = [f"{half.name} {format_usd(usd)}{per}" for half, usd, per in _costs(plan)]
-    rest = total - sum(usd for _, usd, _ in _costs(plan))
+    looser = "looser objectives, fewer zones or a smaller variant for"
+    costs = [
+        *((run.name, run.cost_usd, "", "fewer tokens in") for run in plan.training),
+        *((each.name, each.cost_usd_per_year, "/y", looser) for each in plan.serving),
+    ]
+    halves = [(cost.value, name, per, f"{how} `{name}`") for name, cost, per, how in costs if cost]
+    parts = [f"{name} {format_usd(usd)}{per}" for usd, name, per, _ in halves]
+    rest = total - sum(usd for usd, *_ in halves)
     parts += [f"support, storage, rules and other runs {format_usd(rest)}"] if rest >= 0.01 * total else []
     lines = [
         ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
         ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
     ]
-    if other is not None and other.answers:
-        lines.append(("portfolio", f"{format_usd(other.total_usd)} with machines that follow the traffic"))
-    lines.append(("would fit", _savings(plan)))
+    if other_usd is not None:
+        lines.append(("portfolio", f"{format_usd(other_usd)} with machines that follow the traffic"))
+    best = total if other_usd is None else min(total, other_usd)
+    dearest_first = sorted(halves, key=lambda each: -each[0])
+    ways = [f"a budget of {format_enough(best, 'USD')}", *(how for *_, how in dearest_first)]
+    lines.append(("would fit", " · ".join(ways)))
     raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
-
-
-def _costs(plan: Plan) -> list[tuple[TrainingPlan | ServicePlan, float, str]]:
-    found: list[tuple[TrainingPlan | ServicePlan, float, str]] = [
-        (run, run.cost_usd.value, "") for run in plan.training if run.cost_usd
-    ]
-    found += [(each, each.cost_usd_per_year.value, "/y") for each in plan.serving if each.cost_usd_per_year]
-    return found
-
-
-def _savings(plan: Plan) -> str:
-    """What would bring the plan under its budget, the largest cost first."""
-    ranked = sorted(_costs(plan), key=lambda each: -each[1])
-    words = [
-        f"fewer tokens in `{half.name}`"
-        if isinstance(half, TrainingPlan)
-        else f"looser objectives, fewer zones or a smaller variant for `{half.name}`"
-        for half, _, _ in ranked
-    ]
-    total = plan.first_year_usd.value if plan.first_year_usd else 0.0
-    portfolio = plan.money.portfolio if plan.money else None
-    best = min(total, portfolio.total_usd) if portfolio and portfolio.answers else total
-    return " · ".join([f"a budget of {format_enough(best, 'USD')}", *words])
 
 
 def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -173,16 +155,12 @@ def with_money(plan: Plan, context: Context) -> Plan:
     rent = plan.first_year_usd
     if not lines and bought is None:
         return plan if rent is None else with_first_year(plan, rent, lines)
-    derivations: list[Derivation] = []
-    services, runs = [], []
-    for service in plan.serving:
-        found, rows = service_money(service, plan, lines, context)
-        services.append(found)
-        derivations += rows
-    for run, entry in zip(plan.training, context.spec.training, strict=True):
-        spent, rows = run_money(run, entry, plan.serving, context)
-        runs.append(spent)
-        derivations += rows
+    services = [service_money(each, plan, lines, context) for each in plan.serving]
+    runs = [
+        run_money(run, entry, plan.serving, context)
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+    ]
+    derivations = [row for _, rows in (*services, *runs) for row in rows]
     money = ledger.Money(
         currency=keys.currency,
         exchange_ratio=keys.exchange_ratio,
@@ -191,8 +169,8 @@ def with_money(plan: Plan, context: Context) -> Plan:
         lines=lines,
         total_usd=total_usd(lines),
         difference=first_year_difference(lines, rent.value if rent else None),
-        services=tuple(services),
-        runs=tuple(runs),
+        services=tuple(each for each, _ in services),
+        runs=tuple(each for each, _ in runs),
         ratios=ratios(plan, context),
         owning=bought,
         notes=_notes(plan, context),
@@ -210,17 +188,15 @@ def with_money(plan: Plan, context: Context) -> Plan:
 def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     """What the money rests on that nobody stated."""
     notes = []
-    keys = context.spec.supply.economics
-    if plan.serving and keys.downtime_usd_per_h is None:
+    if plan.serving and context.spec.supply.economics.downtime_usd_per_h is None:
         notes.append("the cost of an hour down is assumed: `supply.economics.downtime_cost` states yours")
     machines = [*(run.machine for run in plan.training), *(each.machine for each in plan.serving)]
     if any(machine.price for machine in machines):
         notes.append("egress, support and storage are list prices of economics.csv, which you may replace")
-    if (
-        plan.serving
-        and context.spec.compliance
-        and not any(may_host(price.provider, context) for price in context.catalog.rows(ApiPrice))
-    ):
-        regime = context.spec.compliance.regime
-        notes.append(f"no hosted interface is compared: none of a provider authorised for {regime} is known")
+    rules = context.spec.compliance
+    providers = (price.provider for price in context.catalog.rows(ApiPrice))
+    if plan.serving and rules and not any(may_host(each, context) for each in providers):
+        notes.append(
+            f"no hosted interface is compared: none of a provider authorised for {rules.regime} is known"
+        )
     return tuple(notes)

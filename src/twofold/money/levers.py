@@ -12,7 +12,7 @@ from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import ServicePlan, ledger
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import Fleet, ModelVariant, PoolChoice, rate_limit, regimes
+from twofold.inference import Fleet, ModelVariant, rate_limit, regimes
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
@@ -103,27 +103,20 @@ def _batch(choice: ServingChoice, service: ServicePlan) -> ledger.LeverRow:
     """
     total = needed = 0.0
     for pool in choice.fleet.pools:
-        ratio = _static_ratio(pool, choice.loads)
+        own = (each for each in choice.loads if each.name in pool.classes)
+        load = max(own, key=lambda each: each.traffic.rate_per_s)
+        lengths = load.traffic.lengths
+        size = max(1.0, round(one(pool.served.batch_sequences)))
+        sigma = sqrt(log(1.0 + one(lengths.output_spread) ** 2))
+        longest = exp(sigma * NormalDist().inv_cdf(size / (size + 1.0)) - sigma**2 / 2)
+        padded = replace(lengths, output_tokens=one(lengths.output_tokens) * max(1.0, longest))
+        static = regimes.static_batch(load.traffic.on(pool.replica), padded, size)
+        carried = pool.limit_per_s * load.traffic.rate_per_s / max(pool.peak_per_s, 1e-30)
         total += pool.accelerators
-        needed += pool.accelerators * ratio
+        needed += pool.accelerators * max(1.0, carried / one(static.requests_per_s))
     without = _usd(service) * needed / total
     how = f"continuous: {needed / total:.3g} times the requests of batches that end together"
     return lever("batch", service.name, Pulled.IN_USE, without - _usd(service), without, how)
-
-
-def _static_ratio(pool: PoolChoice, loads: Sequence[ClassLoad]) -> float:
-    """Requests of the pool's replica over those of the same batch that ends together, at least 1."""
-    load = max(
-        (each for each in loads if each.name in pool.classes), key=lambda each: each.traffic.rate_per_s
-    )
-    lengths = load.traffic.lengths
-    size = max(1.0, round(one(pool.served.batch_sequences)))
-    sigma = sqrt(log(1.0 + one(lengths.output_spread) ** 2))
-    longest = exp(sigma * NormalDist().inv_cdf(size / (size + 1.0)) - sigma**2 / 2)
-    padded = replace(lengths, output_tokens=one(lengths.output_tokens) * max(1.0, longest))
-    static = regimes.static_batch(load.traffic.on(pool.replica), padded, size)
-    carried = pool.limit_per_s * load.traffic.rate_per_s / max(pool.peak_per_s, 1e-30)
-    return max(1.0, carried / one(static.requests_per_s))
 
 
 def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
@@ -173,25 +166,21 @@ def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) ->
 
 def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """The next smaller model of the family in its place; what it loses, no table says."""
-    model = _next_smaller(choice.model, context)
-    if model is None:
-        return
-    variant = ModelVariant(model.name, ModelShape.of(model), "")
-    other = _replanned(choice, context, variants=(variant,))
-    yield from _lever("distil", service, Pulled.OPEN, choice, other, f"{model.name} instead, another quality")
-
-
-def _next_smaller(model: Model, context: Context) -> Model | None:
-    """The largest model of the same series that has well fewer active parameters."""
-    series = "-".join(model.name.split("-")[:2]) if model.name.count("-") > 1 else model.name.split("-")[0]
+    own = choice.model
+    series = "-".join(own.name.split("-")[:2]) if own.name.count("-") > 1 else own.name.split("-")[0]
     smaller = [
         each
         for each in context.catalog.rows(Model)
         if each.name.startswith(series)
-        and each.arch == model.arch
-        and each.parameters_active < SMALLER * model.parameters_active
+        and each.arch == own.arch
+        and each.parameters_active < SMALLER * own.parameters_active
     ]
-    return max(smaller, key=lambda each: (each.parameters_active, each.name), default=None)
+    if not smaller:
+        return
+    model = max(smaller, key=lambda each: (each.parameters_active, each.name))
+    variant = ModelVariant(model.name, ModelShape.of(model), "")
+    other = _replanned(choice, context, variants=(variant,))
+    yield from _lever("distil", service, Pulled.OPEN, choice, other, f"{model.name} instead, another quality")
 
 
 def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.LeverRow]:
@@ -240,18 +229,14 @@ def sourcing(
         pulled = Pulled.IN_USE if ratio >= 1 else Pulled.OPEN
         saved = yearly_usd * abs(ratio - 1)
         yield lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
-    terms = tuple(term for term in _other_terms(entry) if term not in shop.terms)
+    suited: tuple[str, ...] = ("on_demand", *MAY_VANISH)
+    if isinstance(entry, Service):
+        waited = any(each.slo.finish_within_s is None for each in entry.classes.values())
+        suited = ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))
+    terms = tuple(term for term in suited if term not in shop.terms)
     others = priced(context.catalog, part, shop, terms, regions)
     if others:
         best = min(others, key=lambda each: (each.usd_per_accelerator_h, each.provider, each.region))
         saved = yearly_usd * (1 - best.usd_per_accelerator_h / paid_usd_per_h)
         how = f"{best.provider} {best.term} at {best.usd_per_accelerator_h:.2f} $/h, with its terms"
         yield lever("source", name, Pulled.OPEN, saved, yearly_usd, how)
-
-
-def _other_terms(entry: TrainingRun | Service) -> tuple[str, ...]:
-    """Terms that suit a run, batch, or a service that somebody waits for."""
-    if isinstance(entry, TrainingRun):
-        return ("on_demand", *MAY_VANISH)
-    waited = any(one.slo.finish_within_s is None for one in entry.classes.values())
-    return ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))

@@ -5,7 +5,6 @@ from collections.abc import Container, Iterator, Sequence
 from twofold.answer import Context
 from twofold.building import own_year_lines, own_years
 from twofold.contracts.results import (
-    Lease,
     LineItem,
     Plan,
     Portfolio,
@@ -51,19 +50,16 @@ def _whole_year(portfolio: Portfolio) -> Iterator[LineItem]:
     ratio = YEAR_H / (portfolio.weeks * WEEK_H)
     billed, others = by_lease(portfolio.leases, portfolio.items)
     for each in billed:
-        recurs = _is_all_year(each.lease)
-        rent = _scaled(each.rent, each.rent.quantity * ratio) if recurs else each.rent
+        rent, support = each.rent, each.support
+        # Held, or rented by the hour, from the first week of the plan to its last; runs go back when over.
+        if each.lease.start_week == 0 and not each.lease.release:
+            rent = _scaled(rent, rent.quantity * ratio)
+            support = support and _scaled(support, cents(rent.total_usd - rent.tax_usd))
         yield rent
-        if each.support:
-            share = cents(rent.total_usd - rent.tax_usd)
-            yield _scaled(each.support, share) if recurs else each.support
+        if support:
+            yield support
     for item in others:
         yield _scaled(item, item.quantity * ratio) if item.unit == BY_REQUEST else item
-
-
-def _is_all_year(lease: Lease) -> bool:
-    """Held, or rented by the hour, from the first week of the plan to its last; runs go back when over."""
-    return lease.start_week == 0 and not lease.release
 
 
 def _scaled(item: LineItem, quantity: float) -> LineItem:
@@ -91,11 +87,13 @@ def _beside(
 ) -> Iterator[LineItem]:
     held = in_portfolio(portfolio)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
-        leased = [
-            each for each in portfolio.leases if each.term != "owned" and run.name in names_of(each.what)
+        providers = [
+            each.provider
+            for each in portfolio.leases
+            if each.term != "owned" and run.name in names_of(each.what)
         ]
-        if leased:
-            kept = kept_lines(run, entry, leased[0].provider, context)
+        for provider in providers[:1]:
+            kept = kept_lines(run, entry, provider, context)
             yield from (line for line in kept if line.total_usd >= LEAST_USD)
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     absent = [half.name for half in halves if half.name not in held]
@@ -119,7 +117,14 @@ def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[
         run.name: run.run.energy_j.value * entry.runs_per_year
         for run, entry in zip(plan.training, context.spec.training, strict=True)
     } | {each.name: each.energy_j_per_year.value for each in plan.serving}
-    shares = {run.name: _own_share_of_run(run, portfolio, owned) for run in plan.training if run.name in held}
+    # The part of a run's work, of all times that it takes place, that own machines do.
+    shares = {
+        run.name: sum(
+            row.share_fraction for row in portfolio.trained if row.run == run.name and row.offer in owned
+        )
+        for run in plan.training
+        if run.name in held
+    }
     shares |= {
         each.name: _own_share_of_service(each, portfolio, owned) for each in plan.serving if each.name in held
     }
@@ -132,11 +137,6 @@ def _own_energy(plan: Plan, portfolio: Portfolio, context: Context) -> Iterator[
             what = f"{name}: energy on your own machines"
             lines = (energy_line(what, needs[name] * share, lease.accelerator, context),)
         yield from (line for line in lines if line.total_usd >= LEAST_USD)
-
-
-def _own_share_of_run(run: TrainingPlan, portfolio: Portfolio, own: Container[str]) -> float:
-    """The part of a run's work, of all times that it takes place, that own machines do."""
-    return sum(row.share_fraction for row in portfolio.trained if row.run == run.name and row.offer in own)
 
 
 def _own_share_of_service(service: ServicePlan, portfolio: Portfolio, own: Container[str]) -> float:
