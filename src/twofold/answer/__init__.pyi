@@ -38,7 +38,6 @@ from .quick_single import RooflineEstimate as RooflineEstimate
 from .quick_single import estimate_collective as estimate_collective
 from .quick_single import estimate_compute as estimate_compute
 from .quick_single import estimate_roofline as estimate_roofline
-from .ranges import Drawn as Drawn
 from .refusals import reason_text as reason_text
 from .serve_answer import ServingEstimate as ServingEstimate
 from .serve_answer import ServingTables as ServingTables
@@ -52,8 +51,7 @@ from .serving_choice import serving_stack as serving_stack
 from .serving_choice import with_fleet as with_fleet
 from .serving_plan import SHARED_POOL as SHARED_POOL
 from .serving_plan import service_plan as service_plan
-from .serving_pools import drawn_pool as drawn_pool
-from .serving_pools import relative_need as relative_need
+from .serving_pools import fleet_need as fleet_need
 from .serving_replica import READING as READING
 from .spreads import LONGEST_RATIO as LONGEST_RATIO
 from .spreads import p95_ratio_of as p95_ratio_of
@@ -69,13 +67,12 @@ from .training_choice import trial_of_size as trial_of_size
 from .training_estimate import TrainingEstimate as TrainingEstimate
 from .training_estimate import TrainingQuestion as TrainingQuestion
 from .training_estimate import estimate_training as estimate_training
+from .training_plan import hours_ratios as hours_ratios
 from .training_run import RunEstimate as RunEstimate
-from .training_run import runs_under as runs_under
 from .training_step import RELIEVED as RELIEVED
 from .training_step import TrainingSite as TrainingSite
 from .training_step import limits_of as limits_of
 from .training_step import resource_gain as resource_gain
-from .training_step import step_samples as step_samples
 from .training_step import training_site as training_site
 from .uncertainty import DRAW_COUNT as DRAW_COUNT
 from .uncertainty import FACTORS as FACTORS

@@ -71,6 +71,15 @@ def relative_need(pool: DrawnPool) -> NDArray[np.float64]:
     return need
 
 
+def fleet_need(choice: ServingChoice, context: Context) -> NDArray[np.float64]:
+    """Accelerators that the same traffic needs of all pools under every draw over those of the middle."""
+    total = sum(pool.accelerators for pool in choice.fleet.pools)
+    need = np.zeros(context.draws["price"].shape[0])
+    for pool in choice.fleet.pools:
+        need += pool.accelerators / total * relative_need(drawn_pool(pool, choice, context))
+    return need
+
+
 def _carried(replica: DrawnReplica, load: ClassLoad) -> NDArray[np.float64]:
     """Requests/s of one replica with this class alone, within its goals: the ratios of `carried_ratios`."""
     rates = []

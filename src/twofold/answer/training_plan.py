@@ -12,7 +12,7 @@ from twofold.answer.context import Context, carbon, fabric_warnings, facility_en
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
-from twofold.answer.training_run import RunEstimate, estimate_run
+from twofold.answer.training_run import RunEstimate, estimate_run, runs_under
 from twofold.answer.training_step import step_samples, trained_step
 from twofold.answer.training_trials import (
     WORTH_SWITCHING,
@@ -24,7 +24,7 @@ from twofold.answer.training_trials import (
     rivals,
     run_on,
 )
-from twofold.answer.uncertainty import estimate_of, flip_fraction, flip_warning
+from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
 from twofold.core import Source, exact
 from twofold.training import Layouts, Limits, Priced, price_layouts, run_work, search, step_time
@@ -173,3 +173,15 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
 def bare_metal(machines: Given, overhead_fraction: float) -> Given:
     """The machines as bare metal, where the plan took a hypervisor's share off them."""
     return replace(machines, cluster=machines.cluster.virtualised(1 / (1 + overhead_fraction) - 1))
+
+
+def hours_ratios(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
+    """Accelerator-hours of a run under every draw over its middle: step and failures."""
+    chosen, entry = choice.chosen, choice.entry
+    assert chosen.found.best
+    layouts = chosen.found.best.layouts
+    steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
+    work, write_within_s = run_work(choice.job, entry.token_count), entry.checkpoint.write_within_s
+    step, shares = Drawn(chosen.found.best.step_s, steps), entry.headroom.shares
+    middle, runs = runs_under(work, step, chosen.cluster, draws, write_within_s, shares)
+    return np.array([run.total_accelerator_h / middle.total_accelerator_h for run in runs])

@@ -11,7 +11,6 @@ from .compliance_system import RuledSystem as RuledSystem
 from .cooling import CoolingKind as CoolingKind
 from .cooling import capex_usd_per_w as capex_usd_per_w
 from .entries import COLLECTED as COLLECTED
-from .entries import Entry as Entry
 from .entries import electricity as electricity
 from .entries import is_owned as is_owned
 from .entries import own_place as own_place
@@ -23,17 +22,15 @@ from .filling import heat_map as heat_map
 from .filling import nodes_per_rack as nodes_per_rack
 from .filling import rack_limits as rack_limits
 from .filling import serving_racks as serving_racks
-from .network import networks as networks
+from .network import network_price as network_price
 from .node_power import is_liquid_cooled as is_liquid_cooled
 from .node_power import network_cards as network_cards
 from .node_power import node_power as node_power
 from .node_power import planned_w as planned_w
 from .node_power import training_w as training_w
-from .own import DEMAND_SOURCE as DEMAND_SOURCE
 from .own import OwnYear as OwnYear
+from .own import demand_month as demand_month
 from .own import own_year_lines as own_year_lines
 from .own import own_years as own_years
 from .own_nodes import NodeVerdict as NodeVerdict
 from .own_nodes import judge_node as judge_node
-from .power import MONTHS as MONTHS
-from .racks import placed as placed

@@ -1,12 +1,15 @@
 """The networks and the storage that a plan's runs and services ask for."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from twofold.answer import READING, Context
 from twofold.building.cabling import cable_runs, fabric_bill, hall, unbuilt
-from twofold.building.entries import Entry, training_token_bytes
-from twofold.building.node_power import network_cards
+from twofold.building.entries import COLLECTED, Entry, training_token_bytes
+from twofold.building.filling import NodeList, Use
+from twofold.building.node_power import network_cards, node_power
+from twofold.building.racks import placed
 from twofold.building.serving_fabric import serving_fabric, serving_flow
 from twofold.building.storage import (
     StorageNeed,
@@ -16,8 +19,8 @@ from twofold.building.storage import (
     storm_need,
     training_need,
 )
-from twofold.catalog import figure_of
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, premises
+from twofold.catalog import Node, figure_of
+from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, UnitCost, premises
 from twofold.core import DAY_S
 from twofold.perf import fabric_parts, rail_parts
 
@@ -186,3 +189,32 @@ def _request_bytes(part: ServicePlan, context: Context) -> float:
         for each in part.classes
     )
     return total / peaks if peaks else 0.0
+
+
+def network_price(
+    node: Node, servers: int, part: TrainingPlan | ServicePlan, context: Context
+) -> tuple[UnitCost, str]:
+    """Switches, optics and cables over the servers, and what to know where a part of it has no price.
+
+    Formula  (bill of every network that the building gives these servers) / servers
+    Limits   services that share machines count with the largest one's flows.
+    """
+    machine = replace(
+        part.machine,
+        node=node.name,
+        node_count=servers,
+        accelerators_per_node=node.accelerator_count,
+        accelerator_count=servers * node.accelerator_count,
+        fabric=node.fabric,
+    )
+    half: Use = "training" if isinstance(part, TrainingPlan) else "serving"
+    listed = NodeList(part.name, half, node, servers)
+    entry = Entry(listed, node_power(context.catalog, node), machine, True, None, 1.0, part)
+    built = networks((entry,), placed((entry,), context).heat, context)
+    known = [each for each in built if each.usd is not None]
+    switches = ", ".join(each.switch.split(" (")[0] for each in known) or "one server, no switch"
+    usd = sum(each.usd or 0.0 for each in known) / servers
+    lacks = (each.note or "it has no price" for each in built if each.usd is None)
+    notes = [f"{servers} × {node.name}: the network is not in it, {why}" for why in lacks]
+    source = f"network.csv {switches}; as the building's bill has it"
+    return UnitCost(usd, source, COLLECTED), next(iter(notes), "")

@@ -4,7 +4,7 @@ Machines that stand draw all year, whether they work or not; work adds to it. Tw
 what these draw at rest: it is counted with whoever uses most.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twofold.answer import Context
@@ -12,8 +12,6 @@ from twofold.building.entries import COLLECTED, electricity, entries
 from twofold.building.power import MONTHS, Standing, efficiency, monthly_peak_w, rest_w, work_w, year
 from twofold.contracts.results import LineItem, Plan, UnitCost, line_item
 from twofold.core import J_PER_KWH, YEAR_S
-
-DEMAND_SOURCE = "facility.csv demand charge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,12 @@ def own_year_lines(own: OwnYear, tax_fraction: float = 0.0) -> tuple[LineItem, .
     lines = [line_item(what, "energy", kwh, "kWh", own.tariff, tax_fraction=tax_fraction)]
     if own.demand_usd:
         what = f"{own.name}: demand charge for the peaks of {own.machines}"
-        cost = UnitCost(own.demand_usd / MONTHS, DEMAND_SOURCE, COLLECTED)
-        lines.append(line_item(what, "energy", MONTHS, "month", cost, tax_fraction=tax_fraction))
+        lines.append(
+            line_item(what, "energy", MONTHS, "month", demand_month([own]), tax_fraction=tax_fraction)
+        )
     return tuple(lines)
+
+
+def demand_month(own: Sequence[OwnYear]) -> UnitCost:
+    """The charge for the peaks of a month."""
+    return UnitCost(sum(each.demand_usd for each in own) / MONTHS, "facility.csv demand charge", COLLECTED)

@@ -10,20 +10,16 @@ from numpy.typing import NDArray
 from twofold.answer import (
     FACTORS,
     Context,
-    Drawn,
     Draws,
     ServingChoice,
     TrainingChoice,
-    drawn_pool,
     draws_between,
     factor_ends,
-    relative_need,
-    runs_under,
-    step_samples,
+    fleet_need,
+    hours_ratios,
 )
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger
 from twofold.core import Estimate
-from twofold.training import run_work
 
 Samples = NDArray[np.float64]
 Z_80 = 1.2816
@@ -124,9 +120,9 @@ def modelled(priced: Sequence[Part], context: Context, draws: Draws) -> list[Sam
     found = []
     for part in priced:
         if isinstance(part.choice, TrainingChoice):
-            found.append(_run_ratio(part.choice, draws))
+            found.append(hours_ratios(part.choice, draws))
         elif part.choice:
-            found.append(_service_ratio(part.choice, context, draws))
+            found.append(fleet_need(part.choice, replace(context, draws=draws)))
         else:
             found.append(np.ones(draws["price"].shape[0]))
     return found
@@ -147,29 +143,6 @@ def first_year_samples(
             outside = outside * factors[name]
         total += part.cost_usd.value * part.times * np.resize(ratio, count) * outside
     return total
-
-
-def _run_ratio(choice: TrainingChoice, draws: Draws) -> Samples:
-    """Accelerator-hours of a run under every draw over its middle: step and failures."""
-    chosen = choice.chosen
-    assert chosen.found.best and chosen.run
-    layouts = chosen.found.best.layouts
-    steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
-    step = Drawn(chosen.found.best.step_s, steps)
-    entry, shares = choice.entry, choice.entry.headroom.shares
-    work = run_work(choice.job, entry.token_count)
-    middle, runs = runs_under(work, step, chosen.cluster, draws, entry.checkpoint.write_within_s, shares)
-    return np.array([run.total_accelerator_h / middle.total_accelerator_h for run in runs])
-
-
-def _service_ratio(choice: ServingChoice, context: Context, draws: Draws) -> Samples:
-    """Replicas that the same traffic needs under every draw over those of the middle."""
-    under = replace(context, draws=draws)
-    total = sum(pool.accelerators for pool in choice.fleet.pools)
-    need = np.zeros(draws["price"].shape[0])
-    for pool in choice.fleet.pools:
-        need += pool.accelerators / total * relative_need(drawn_pool(pool, choice, under))
-    return need
 
 
 def swings(

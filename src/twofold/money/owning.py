@@ -9,16 +9,11 @@ from statistics import median
 from twofold.answer import Context
 from twofold.building import (
     COLLECTED,
-    DEMAND_SOURCE,
-    MONTHS,
-    Entry,
-    NodeList,
     OwnYear,
-    networks,
-    node_power,
+    demand_month,
+    network_price,
     own_years,
     place_of,
-    placed,
     training_token_bytes,
 )
 from twofold.catalog import HardwarePrice, Node, Region, Storage
@@ -186,7 +181,7 @@ def _fleet(half: str, uses: Sequence[Use], context: Context) -> tuple[Fleet | No
         None,
     )
     disk = next(row for row in context.catalog.rows(Storage) if row.name == "DDN AI400X2")
-    network, note = network_price(half, node, servers, largest.part, context)
+    network, note = network_price(node, servers, largest.part, context)
     bought = Bought(
         what=f"{servers} × {node.name}, {half}",
         node_count=servers,
@@ -213,10 +208,9 @@ def _own_energy(uses: Sequence[Use]) -> tuple[float, float, Standing] | None:
         return None
     first = sum(each.it_j for each in own)
     later = sum(use.own.it_j if use.used_later_fraction else use.own.rest_j for use in uses if use.own)
-    demand = UnitCost(sum(each.demand_usd for each in own) / MONTHS, DEMAND_SOURCE, COLLECTED)
     meter_j = sum(each.it_j * each.pue_ratio for each in own)
     pue = meter_j / first if first else own[0].pue_ratio
-    return first, later, Standing(pue, own[0].pue_source, own[0].tariff, demand)
+    return first, later, Standing(pue, own[0].pue_source, own[0].tariff, demand_month(own))
 
 
 def _energy_if_bought(
@@ -282,31 +276,3 @@ def ratios(plan: Plan, context: Context) -> tuple[ledger.RatioRow, ...]:
         row = cost_ratio("lifetime", served, runs, LIFETIME, words)
         found.append(replace(row, training_usd=runs, serving_usd=served))
     return tuple(found)
-
-
-def network_price(
-    half: str, node: Node, servers: int, part: TrainingPlan | ServicePlan, context: Context
-) -> tuple[UnitCost, str]:
-    """Switches, optics and cables over the servers, and what to know where a part of it has no price.
-
-    Formula  (bill of every network that the building gives these servers) / servers
-    Limits   services that share machines count with the largest one's flows.
-    """
-    machine = replace(
-        part.machine,
-        node=node.name,
-        node_count=servers,
-        accelerators_per_node=node.accelerator_count,
-        accelerator_count=servers * node.accelerator_count,
-        fabric=node.fabric,
-    )
-    listed = NodeList(part.name, "training" if half == "training" else "serving", node, servers)
-    entry = Entry(listed, node_power(context.catalog, node), machine, True, None, 1.0, part)
-    built = networks((entry,), placed((entry,), context).heat, context)
-    known = [each for each in built if each.usd is not None]
-    switches = ", ".join(each.switch.split(" (")[0] for each in known) or "one server, no switch"
-    usd = sum(each.usd or 0.0 for each in known) / servers
-    lacks = (each.note or "it has no price" for each in built if each.usd is None)
-    notes = [f"{servers} × {node.name}: the network is not in it, {why}" for why in lacks]
-    source = f"network.csv {switches}; as the building's bill has it"
-    return UnitCost(usd, source, COLLECTED), next(iter(notes), "")

@@ -18,9 +18,10 @@ from twofold.contracts.results import (
 )
 from twofold.core import YEAR_H, format_usd
 from twofold.money.bill import LEAST_USD, energy_line, kept_lines
-from twofold.portfolio import NOT_PROMISED, WEEK_H, by_lease, uncorrected
+from twofold.portfolio import NOT_PROMISED, by_lease, uncorrected
 
 CENT_USD = 0.01
+WEEK_H = 7 * 24
 BY_REQUEST = "million requests"  # the unit of lines that follow the traffic
 ON_TIME, MET = ("on time", "–"), ("met", "–")
 

@@ -16,7 +16,7 @@ from twofold.contracts.results import (
 )
 from twofold.core import format_seconds, format_usd
 from twofold.money import LEAST_USD, in_portfolio, names_of, rounding_usd
-from twofold.portfolio import by_lease, uncorrected, unpromised, unseen
+from twofold.portfolio import by_lease, uncorrected
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
 SHOWN_LATER = 2
@@ -184,7 +184,9 @@ def _risks(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[Action]:
     if not plan.serving or (plan.rehearsed and not portfolio):
         sure = ""
     elif plan.rehearsed and portfolio and portfolio.rounds:
-        late = ", ".join(each.text for each in unseen(portfolio))
+        # Machines that serve since the last correction, which no round was left to look at.
+        new = [each.text for each in portfolio.rehearsed if each.serves and each.verdict == "unseen"]
+        late = ", ".join(new)
         sure = f"not rehearsed: {late}" if late else ""
     elif plan.rehearsed:
         sure = "the fleets below were rehearsed, the portfolio was not"
@@ -202,7 +204,9 @@ def _dangers(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[str]:
     if plan.portfolio and not bill:
         yield from (f"the portfolio's {each.text}" for each in uncorrected(plan.portfolio))
     if plan.portfolio and bill:
-        yield from (f"no latency is promised for {text}" for text in unpromised(plan.portfolio))
+        for each in plan.portfolio.leases:
+            if each.term == "api":  # hosted interfaces promise none
+                yield f"no latency is promised for {each.what} by {each.provider}"
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"

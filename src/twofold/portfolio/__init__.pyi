@@ -1,15 +1,11 @@
 from .capacity import moved_weights_tb as moved_weights_tb
 from .demand import first_day as first_day
-from .hosted import ApiOffer as ApiOffer
 from .hosted import api_offers as api_offers
 from .hosted import usd_per_request as usd_per_request
 from .join import portfolio as portfolio
 from .listed import MAY_VANISH as MAY_VANISH
-from .problem import WEEK_H as WEEK_H
 from .quotes import read_quotes as read_quotes
 from .rehearse import Rehearsing as Rehearsing
 from .report import by_lease as by_lease
 from .solved import NOT_PROMISED as NOT_PROMISED
 from .solved import uncorrected as uncorrected
-from .solved import unpromised as unpromised
-from .solved import unseen as unseen
