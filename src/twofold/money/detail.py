@@ -96,7 +96,7 @@ def _terms(money: ledger.Money, priced: Sequence[Part]) -> Billed:
     Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
     """
     listed = sum(
-        sum(part.cost_usd.value * part.times for part in priced if part.error == half)
+        sum(part.cost_usd.value * part.run_count for part in priced if part.error == half)
         for half in (TRAINING_MODEL, SERVING_MODEL)
     )
     names = {part.plan.name for part in priced}
@@ -112,11 +112,11 @@ def _levers(priced: Sequence[Part], context: Context) -> Iterable[ledger.LeverRo
     for part in priced:
         half, choice = part.plan, part.choice
         if isinstance(half, TrainingPlan) and isinstance(choice, TrainingChoice):
-            yield from run_levers(choice, half, part.times, context)
+            yield from run_levers(choice, half, part.run_count, context)
         if isinstance(half, ServicePlan) and isinstance(choice, ServingChoice):
             yield from service_levers(choice, half, context)
         if price := half.machine.price:
-            paid, yearly = price.usd_per_accelerator_h.value, part.cost_usd.value * part.times
+            paid, yearly = price.usd_per_accelerator_h.value, part.cost_usd.value * part.run_count
             entry = runs[half.name] if isinstance(half, TrainingPlan) else services[half.name]
             yield from sourcing(entry, half.machine.accelerator, paid, yearly, context)
 

@@ -68,7 +68,7 @@ class Part:
     plan: TrainingPlan | ServicePlan
     choice: TrainingChoice | ServingChoice | None
     cost_usd: Estimate  # of one run, or of a year
-    times: float  # runs a year
+    run_count: float  # in a year; 1 for a service
     outside: tuple[str, ...]  # factors of its cost that its model does not change
     error: str  # the factor of its model's own error
 
@@ -141,7 +141,7 @@ def first_year_samples(
         outside = np.ones(count)
         for name in (*part.outside, part.error):
             outside = outside * factors[name]
-        total += part.cost_usd.value * part.times * np.resize(ratio, count) * outside
+        total += part.cost_usd.value * part.run_count * np.resize(ratio, count) * outside
     return total
 
 
