@@ -123,8 +123,10 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                 return attempts.save(view, view.jobs[name], now_s)
             case Due.WAITED:
                 return attempts.lost(view, view.jobs[name], now_s)
+            case Due.RESTART if view.jobs[name].state is JobState.PAUSED:
+                attempts.to_queue(view, view.jobs[name], now_s)
             case Due.RESTART:
-                return recovery.restart_due(view, view.jobs[name], now_s)
+                return recovery.on_sound_nodes(view, view.jobs[name], now_s)
             case Due.RELEASE:
                 return recovery.released(view, view.nodes[name])
             case Due.LOOK:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from twofold.policy.cluster import events
 from twofold.policy.cluster.attempts import again, end, halt, kept_pieces, move, pause, to_queue
-from twofold.policy.cluster.gang_queue import Job, JobState
+from twofold.policy.cluster.gang_queue import Job
 from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
 from twofold.policy.cluster.settings import FaultSettings
 from twofold.policy.cluster.view import ClusterView, Due
@@ -129,14 +129,6 @@ def job_failed(
     return effects + _interrupted(view, job, event.cause, pause_s, now_s)
 
 
-def restart_due(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
-    """A pause is over."""
-    if job.state is JobState.PAUSED:
-        to_queue(view, job, now_s)
-        return []
-    return _on_sound_nodes(view, job, now_s)
-
-
 def node_repaired(
     view: ClusterView, node: Node, event: events.NodeRepaired, now_s: float
 ) -> list[events.ClusterEffect]:
@@ -226,10 +218,10 @@ def _interrupted(
     if pause_s > 0:
         view.timers.set(Due.RESTART, job.job_id, now_s + pause_s)
         return []
-    return _on_sound_nodes(view, job, now_s)
+    return on_sound_nodes(view, job, now_s)
 
 
-def _on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
+def on_sound_nodes(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
     """Start a halted job once more, on nodes that may be used."""
     kept = kept_pieces(view, job, None)
     bad = [piece for piece in job.placement if not view.nodes[piece[0]].usable]

@@ -118,7 +118,18 @@ class Trial:
         self.block[side + 1] += outcome.failed
         self.canary_count += canary
         if not outcome.failed and (canary or self.block[2] % self.every_count == 0):
-            self._measure(canary, outcome)
+            score = outcome.quality_score_value
+            ahead, size = math.log1p(outcome.ahead_tokens), math.log1p(outcome.input_tokens)
+            for name, value, load, length in (
+                ("ttft", _log(outcome.ttft_s), outcome.beside_sent_count, ahead),
+                ("tpot", _log(outcome.tpot_s), outcome.beside_count, size),
+                # What an answer is worth does not hang on the load.
+                ("quality", None if score is None else -score, 0.0, 0.0),
+            ):
+                if value is not None:
+                    metric = self.metrics[name]
+                    metric.told_count += canary
+                    (metric.canary if canary else metric.baseline).add(value, load, length)
         if canary:
             settings = self.settings
             self.answers_s += outcome.residence_s
@@ -135,20 +146,6 @@ class Trial:
         """Whether what was measured could tell a worse release from an equal one."""
         least = math.log(self.settings.limit_known_ratio)
         return test.verdict() is Verdict.CLEARED or test.expected_log_ratio() >= least
-
-    def _measure(self, canary: bool, outcome: Outcome) -> None:
-        score = outcome.quality_score_value
-        ahead, size = math.log1p(outcome.ahead_tokens), math.log1p(outcome.input_tokens)
-        for name, value, load, length in (
-            ("ttft", _log(outcome.ttft_s), outcome.beside_sent_count, ahead),
-            ("tpot", _log(outcome.tpot_s), outcome.beside_count, size),
-            # What an answer is worth does not hang on the load.
-            ("quality", None if score is None else -score, 0.0, 0.0),
-        ):
-            if value is not None:
-                metric = self.metrics[name]
-                metric.told_count += canary
-                (metric.canary if canary else metric.baseline).add(value, load, length)
 
     def close_blocks(self, now_s: float) -> None:
         """Hand what was gathered to the tests; a look is due."""

@@ -71,15 +71,6 @@ def most_common_version(replicas: Iterable[Replica]) -> str:
     return max(counts, key=lambda version: (counts[version], version), default="")
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """An attempt that failed before its first byte: the replica's fault, or the request's own?"""
-
-    replica: Replica
-    era: int
-    cause: Cause
-
-
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One sending of a request to a replica."""
@@ -94,6 +85,7 @@ class Attempt:
 
 
 NOT_SENT = Attempt(0, Replica(ReplicaAdded("", 1)))
+Doubt = tuple[Attempt, Cause]  # one that failed before its first byte
 
 
 @dataclass(slots=True)
@@ -110,7 +102,7 @@ class Request:
     started_s: float = 0.0
     rival: Attempt | None = None  # another attempt that runs beside it
     late: Attempt | None = None  # its first attempt, where a hedge answered sooner
-    doubts: tuple[Doubt, ...] = ()  # at most one per attempt
+    doubts: tuple[Doubt, ...] = ()  # the replica's fault, or its own? At most one per attempt
     version: str | None = None  # the release that it is to try; None: what runs by now
     hit_tokens: int = 0  # of its input, believed to be cached where it was routed to last
     charged_tokens: int = 0  # its input and its output limit when it came

@@ -2,7 +2,7 @@
 
 from twofold.policy.gate import breaker, events
 from twofold.policy.gate.breaker import Circuit
-from twofold.policy.gate.fleet_view import UNREPORTED_PROBES_MAX, Doubt, FleetView, Replica, Request
+from twofold.policy.gate.fleet_view import UNREPORTED_PROBES_MAX, Attempt, FleetView, Replica, Request
 from twofold.policy.gate.outliers import Outliers
 from twofold.policy.gate.routing import Router
 
@@ -22,11 +22,10 @@ class Health:
 
     def failed(self, request: Request, cause: events.Cause, now_s: float) -> list[events.Effect]:
         """The request's attempt failed: its replica is to blame, or in doubt."""
-        doubt = Doubt(request.attempt.replica, request.attempt.era, cause)
         if request.started or cause is events.Cause.REFUSED:
-            return self._blamed(doubt, now_s)
-        request.doubts = (*request.doubts, doubt)
-        doubt.replica.doubted_count += 1
+            return self._blamed(request.attempt, cause, now_s)
+        request.doubts = (*request.doubts, (request.attempt, cause))
+        request.attempt.replica.doubted_count += 1
         return []
 
     def proven(self, request: Request, now_s: float) -> list[events.Effect]:
@@ -35,15 +34,16 @@ class Health:
         here.doubted_count = 0
         if not request.doubts:
             return []
-        doubts, request.doubts = request.doubts, ()
-        return [e for doubt in doubts if doubt.replica is not here for e in self._blamed(doubt, now_s)]
+        elsewhere = [doubt for doubt in request.doubts if doubt[0].replica is not here]
+        request.doubts = ()
+        return [effect for doubt in elsewhere for effect in self._blamed(*doubt, now_s)]
 
     def unheard(self, request: Request, now_s: float) -> list[events.Effect]:
         """Given up where one replica alone was asked: its silence counts against it, its error does not."""
-        if len({doubt.replica.replica_id for doubt in request.doubts}) != 1:
+        if len({attempt.replica.replica_id for attempt, _ in request.doubts}) != 1:
             return []
-        silent = [doubt for doubt in request.doubts if doubt.cause is not events.Cause.ERROR]
-        return [effect for doubt in silent for effect in self._blamed(doubt, now_s)]
+        silent = [doubt for doubt in request.doubts if doubt[1] is not events.Cause.ERROR]
+        return [effect for doubt in silent for effect in self._blamed(*doubt, now_s)]
 
     def ended(self, request: Request) -> None:
         """An answer ended well."""
@@ -80,11 +80,11 @@ class Health:
                 effects.append(events.Probe(replica.replica_id, number))
         return effects
 
-    def _blamed(self, doubt: Doubt, now_s: float) -> list[events.Effect]:
-        replica, settings = doubt.replica, self._view.settings
+    def _blamed(self, attempt: Attempt, cause: events.Cause, now_s: float) -> list[events.Effect]:
+        replica, settings = attempt.replica, self._view.settings
         if self._outliers is not None:
             self._outliers.observe(replica.replica_id, now_s, failed=True)
-        circuit = breaker.after_request_failed(replica.circuit, doubt.era, doubt.cause, now_s, settings)
+        circuit = breaker.after_request_failed(replica.circuit, attempt.era, cause, now_s, settings)
         return self._switched(replica, circuit)
 
     def _switched(self, replica: Replica, circuit: Circuit) -> list[events.Effect]:

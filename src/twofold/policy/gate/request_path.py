@@ -6,7 +6,7 @@ What is not set is not there: with nothing set, a request is sent or refused at 
 """
 
 import math
-from collections.abc import Collection
+from functools import partial
 
 from twofold.policy.gate import admission
 from twofold.policy.gate.admission import Ladder, is_shed, shortened_tokens, smaller_model
@@ -36,9 +36,9 @@ class RequestPath:
         self._limiter = Limiter(settings.limits) if settings.limits else None
         self._queue = FairQueue(settings.queue, classes) if settings.queue else None
         self._reserves: dict[str, Reserve] = {}  # by class
-        self._kept_fraction = settings.queue.kept_fraction if settings.queue is not None else 0.0
-        if settings.queue is not None and self._kept_fraction:
-            most_count = settings.queue.tenant_count_max
+        self._kept_fraction = 0.0
+        if settings.queue is not None and settings.queue.kept_fraction:
+            self._kept_fraction, most_count = settings.queue.kept_fraction, settings.queue.tenant_count_max
             self._reserves = {name: Reserve(self._kept_fraction, most_count) for name in self._kinds}
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
         self._client_budget = ClientBudget(settings.retry_budget) if settings.retry_budget else None
@@ -100,7 +100,8 @@ class RequestPath:
         if reserve is not None:
             reserve.asked(request.arrival.tenant, request.charged_tokens, now_s)
         if self._queue is None or not self._queue.goes_behind(request.kind.name, request.model):
-            replica = None if self._is_kept_from(request) else self._routed(request, now_s)
+            free = self._is_free_for(request.kind.name, request.arrival.tenant)
+            replica = self._routed(request, now_s) if free else None
         elif self._is_kept_for(request):
             replica = self._routed(request, now_s)
         if replica is None:
@@ -115,8 +116,8 @@ class RequestPath:
                 return [self._refused(request, RefusalReason.SLO, lacking_s)]
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
 
-    def _is_kept_from(self, request: Request) -> bool:
-        """Whether the places that are free are for tenants who had less.
+    def _is_free_for(self, class_name: str, tenant: str) -> bool:
+        """Whether the places that are left are not kept for tenants who had less.
 
         Limits   places of the whole fleet are counted, of all pools and models: while another one is idle,
                  nothing is kept in the one that is full. Its own would have to be summed for each request.
@@ -125,9 +126,9 @@ class RequestPath:
         place_count = view.place_count
         free_count = place_count - len(view.requests)
         if free_count > self._kept_fraction * place_count + 1.0:  # HOT: per request, mostly true
-            return False
-        reserve = self._reserves.get(request.kind.name)
-        return reserve is not None and reserve.is_kept_from(request.arrival.tenant, free_count, place_count)
+            return True
+        reserve = self._reserves.get(class_name)
+        return reserve is None or not reserve.is_kept_from(tenant, free_count, place_count)
 
     def _is_kept_for(self, request: Request) -> bool:
         """Whether the places that are free are for this tenant, and for none of those who wait.
@@ -228,8 +229,11 @@ class RequestPath:
             class_name, request_id = head
             request = held[request_id]
             models = stuck.get(class_name)
-            if models or self._is_kept_from(request):
-                other_id = self._next_of_others(class_name, models or ())
+            if models or not self._is_free_for(class_name, request.arrival.tenant):
+                # Others may be whom the last places are kept for, or wait for another model.
+                other_id = queue.head_of_those(
+                    class_name, partial(self._is_free_for, class_name), models or ()
+                )
                 if other_id is None:
                     blocked.add(class_name)
                     continue
@@ -244,17 +248,6 @@ class RequestPath:
             queue.serve(request_id)
             effects.append(self._sent(held.pop(request_id), replica, now_s))
         return effects
-
-    def _next_of_others(self, class_name: str, but_models: Collection[str]) -> int | None:
-        """Who waits of the tenants that the last places are kept for, and for none of these models."""
-        view, reserve = self._view, self._reserves.get(class_name)
-        free_count = view.place_count - len(view.requests)
-        assert self._queue is not None
-
-        def may(tenant: str) -> bool:
-            return reserve is None or not reserve.is_kept_from(tenant, free_count, view.place_count)
-
-        return self._queue.head_of_those(class_name, may, but_models)
 
     def expired(self, now_s: float) -> list[Effect]:
         """Refuse who was held for too long."""

@@ -28,9 +28,7 @@ class ClassSettings:
     priority: int = 0  # lower ones are served first; higher ones keep `QueueSettings.lower_share`
     weight: int = 1  # against the other classes of the same priority
     ttft_slo_s: float | None = None  # from the arrival to the first token
-    e2e_slo_s: float | None = (
-        None  # from the arrival to the last token: the deadline of a request without one
-    )
+    e2e_slo_s: float | None = None  # from the arrival to the last token: the deadline where none is given
     tpot_slo_s: float | None = None  # mean time of one token after the first
     wait_s_max: float = 30.0  # that a request is held at most
     queue_limit_count: int = 1000  # requests that are held at most
@@ -184,9 +182,7 @@ class RoutingSettings:
     """Limits of the rules; each matters only to the rule it names."""
 
     seed: int = 0  # RANDOM and POWER_OF_TWO draw by a hash of this and the request's id
-    zone_spill_fraction: float = (
-        0.8  # in flight over limit of the zone's best from which others are looked at
-    )
+    zone_spill_fraction: float = 0.8  # in flight over limit of the zone's best, from which others are asked
     prefix_block_tokens: int = 512  # of one hash in `prefix_blocks`
     prefix_blocks_per_replica_count: int = 8192
     session_limit_count: int = 65_536  # sessions remembered; the longest unseen is forgotten
