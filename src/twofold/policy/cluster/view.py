@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
 
-from twofold.policy.cluster.cadence import FailureRate, prior_rate
+from twofold.policy.cluster.cadence import prior_rate
 from twofold.policy.cluster.events import Placement
 from twofold.policy.cluster.gang_queue import GangQueue, Job, Teams
 from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
@@ -121,53 +121,45 @@ class Reservation:
     node_ids: tuple[str, ...]
 
 
-@dataclass(slots=True)
 class ClusterView:
     """Everything that one brain knows."""
 
-    settings: ClusterSettings
-    nodes: dict[str, Node] = field(default_factory=dict)
-    jobs: dict[str, Job] = field(default_factory=dict)  # all that are not over
-    counts: ClusterCounts = field(default_factory=ClusterCounts)
-    free: FreeNodes = field(default_factory=FreeNodes)
-    held: FreeNodes = field(default_factory=FreeNodes)  # what of the reservation is free already
-    reservation: Reservation | None = None
-    kept_ids: frozenset[str] = frozenset()  # nodes of the reservation
-    spares: dict[str, Node] = field(default_factory=dict)
-    serving: dict[str, Node] = field(default_factory=dict)
-    quarantined: dict[str, Node] = field(default_factory=dict)
-    ends: list[tuple[float, int, Job]] = field(default_factory=list)  # of jobs that have accelerators
-    leaving: dict[str, Job] = field(default_factory=dict)  # jobs that write a checkpoint to make room
-    total_count: int = 0  # accelerators of all nodes, up or not
-    busy_count: int = 0  # accelerators of attempts that have started
-    up_node_count: int = 0
-    usable_sizes: dict[int, int] = field(default_factory=dict)  # accelerators of a usable node: nodes
-    room_changed: bool = False  # since the queue was last looked at
-    serving_changed: bool = False  # what serving needs or has, since that was last looked at
-    repair_s: float = field(init=False)  # of a node, smoothed over what was seen
-    closed_lines: set[tuple[str, int]] = field(default_factory=set)  # whose first job waits for its quota
-    closed_teams: set[tuple[str, bool]] = field(default_factory=set)  # … whose (preemptible) jobs wait for it
-    part_demands: dict[str, DayProfile] = field(default_factory=dict)  # by profile of a partition
-    parts_refused: tuple[tuple[str, str], ...] = ()  # profile and reason, as last told
-    cuts: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of partitioned nodes
-    timers: Timers = field(default_factory=Timers)
-    over: RecentIds = field(default_factory=RecentIds)  # jobs
-    teams: Teams = field(init=False)
-    interruptions: FailureRate = field(init=False)  # of jobs, by accelerator-seconds
-    node_failures: FailureRate = field(init=False)  # by node-seconds
-    serving_plan: ServingPlan = field(init=False)
-    queue: GangQueue = field(init=False)
-
-    def __post_init__(self) -> None:
-        queue = self.settings.queue
-        self.teams = Teams(self.settings.teams, queue.share_half_life_s)
-        self.queue = GangQueue(queue.limit_count, queue.aging_s)
-        cadence, faults = self.settings.cadence, self.settings.faults
-        worth = (cadence.prior_count, cadence.memory_count)
-        self.interruptions = prior_rate(cadence.prior_failures_per_accelerator_s, *worth)
-        self.node_failures = prior_rate(faults.prior_failures_per_node_s, *worth)
-        self.repair_s = faults.prior_repair_s
-        self.serving_plan = ServingPlan(self.settings.sharing)
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self.nodes: dict[str, Node] = {}
+        self.jobs: dict[str, Job] = {}  # all that are not over
+        self.counts = ClusterCounts()
+        self.free = FreeNodes()
+        self.held = FreeNodes()  # what of the reservation is free already
+        self.reservation: Reservation | None = None
+        self.kept_ids: frozenset[str] = frozenset()  # nodes of the reservation
+        self.spares: dict[str, Node] = {}
+        self.serving: dict[str, Node] = {}
+        self.quarantined: dict[str, Node] = {}
+        self.ends: list[tuple[float, int, Job]] = []  # of jobs that have accelerators
+        self.leaving: dict[str, Job] = {}  # jobs that write a checkpoint to make room
+        self.total_count = 0  # accelerators of all nodes, up or not
+        self.busy_count = 0  # accelerators of attempts that have started
+        self.up_node_count = 0
+        self.usable_sizes: dict[int, int] = {}  # accelerators of a usable node: nodes
+        self.room_changed = False  # since the queue was last looked at
+        self.serving_changed = False  # what serving needs or has, since that was last looked at
+        self.repair_s = settings.faults.prior_repair_s  # of a node, smoothed over what was seen
+        self.closed_lines: set[tuple[str, int]] = set()  # whose first job waits for its quota
+        self.closed_teams: set[tuple[str, bool]] = set()  # … whose (preemptible) jobs wait for it
+        self.part_demands: dict[str, DayProfile] = {}  # by profile of a partition
+        self.parts_refused: tuple[tuple[str, str], ...] = ()  # profile and reason, as last told
+        self.cuts: dict[str, tuple[tuple[str, ...], ...]] = {}  # of partitioned nodes
+        self.timers = Timers()
+        self.over = RecentIds()  # jobs
+        self.teams = Teams(settings.teams, settings.queue.share_half_life_s)
+        worth = (settings.cadence.prior_count, settings.cadence.memory_count)
+        self.interruptions = prior_rate(
+            settings.cadence.prior_failures_per_accelerator_s, *worth
+        )  # of jobs, by accelerator-seconds
+        self.node_failures = prior_rate(settings.faults.prior_failures_per_node_s, *worth)
+        self.serving_plan = ServingPlan(settings.sharing)
+        self.queue = GangQueue(settings.queue.limit_count, settings.queue.aging_s)
 
     @property
     def largest_count(self) -> int:

@@ -151,9 +151,7 @@ class RequestPath:
             return scaling is not None or view.active_count > 0
         pools = None if rules is None else [pool for pool, _ in pools_for(rules, request.arrival.class_name)]
         may_be = [(each.pool, each.model) for each in scaling.pools] if scaling is not None else []
-        may_be += [
-            (each.added.pool, each.added.model) for each in view.replicas.values() if not each.draining
-        ]
+        may_be += [(each.added.pool, each.added.model) for each in view.members("")]
         return any(
             (pools is None or pool in pools) and (not request.model or model in ("", request.model))
             for pool, model in may_be
