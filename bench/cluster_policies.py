@@ -11,14 +11,9 @@ import numpy as np
 from bench.worlds.serving_day import day_profile, serving_load
 from bench.worlds.spares import spare_sweep
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import (
-    CadenceSettings,
-    ClusterBrain,
-    ClusterSettings,
-    FaultSettings,
-    checkpoint_interval_s,
-)
+from twofold.policy.cluster import ClusterBrain, checkpoint_interval_s
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
+from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings
 from twofold.rehearse.training import compare_pool
 from twofold.twin.cluster import (
     CheckpointModel,

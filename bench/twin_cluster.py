@@ -6,8 +6,9 @@ from functools import partial
 from heapq import heappop, heappush, merge
 
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
+from twofold.policy.cluster.settings import ClusterSettings, TeamQuota
 from twofold.twin.cluster import (
     SHAPES,
     CheckpointModel,

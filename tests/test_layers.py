@@ -95,7 +95,7 @@ VOCABULARIES = {
     "perf": {"collectives"},
     "inference": {"regimes"},
     "policy.gate": {"events", "settings"},
-    "policy.cluster": {"events"},
+    "policy.cluster": {"events", "settings"},
     "twin.serving": {"fault_types"},
 }
 

@@ -3,7 +3,8 @@
 from functools import partial
 from itertools import pairwise
 
-from twofold.policy.cluster import ClusterBrain, ClusterSettings
+from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training_figures import METADATA_ALARM_FRACTION, Watch, checkpoint_files
 from twofold.twin.cluster import (
     CheckpointModel,

@@ -10,7 +10,8 @@ from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
 from twofold.perf import Constants
-from twofold.policy.cluster import CadenceSettings, ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster import settings as cluster
 from twofold.rehearse.traffic import SPAN_S_MAX
 from twofold.rehearse.training_figures import OnJob, Watch, checkpoint_files, step_rehearsal, training_figures
 from twofold.rehearse.training_world import PLAN_TEAM, Site, check_cluster_ends, cluster_world, jobs_of
@@ -44,13 +45,13 @@ def rehearse_training(
             f"a cluster over {format_seconds(horizon_s)} would not end: a year is the most",
             hint="write a shorter `horizon`",
         )
-    settings = ClusterSettings(
+    settings = cluster.ClusterSettings(
         teams=tuple(
-            TeamQuota(team, ceil(share * site.accelerator_count), weight_ratio=max(share, 1e-6))
+            cluster.TeamQuota(team, ceil(share * site.accelerator_count), weight_ratio=max(share, 1e-6))
             for team, share in site.shares.items()
         ),
-        faults=FaultSettings(spare_count=change.spares),
-        cadence=CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
+        faults=cluster.FaultSettings(spare_count=change.spares),
+        cadence=cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
     )
     new_brain = partial(ClusterBrain, settings)
     world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, new_brain)

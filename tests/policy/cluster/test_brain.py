@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from twofold.catalog import load_catalog
 from twofold.policy import Entry, Woke
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import (
     CLUSTER_LINES,
     CheckpointFailed,
@@ -46,9 +46,12 @@ from twofold.policy.cluster.events import (
 )
 from twofold.policy.cluster.settings import (
     CheckpointLost,
+    ClusterSettings,
+    FaultSettings,
     GangQueueSettings,
     PreemptionSettings,
     SharingSettings,
+    TeamQuota,
 )
 from twofold.policy.cluster.view import ClusterCounts
 from twofold.policy.machine import first_difference

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import CadenceSettings
 from twofold.policy.cluster.cadence import FailureRate, next_interval_s, prior_rate, smoothed_write_s
+from twofold.policy.cluster.settings import CadenceSettings
 
 WRITE_S = 60.0
 DAY_S = 86_400.0

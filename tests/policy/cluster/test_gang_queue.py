@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import TeamQuota
 from twofold.policy.cluster.events import JobSubmitted
 from twofold.policy.cluster.gang_queue import IDLE_TEAMS_MAX, GangQueue, Job, Teams, TeamUse, aged_priority
+from twofold.policy.cluster.settings import TeamQuota
 
 AGING_S = 100.0
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
@@ -38,7 +38,7 @@ from twofold.policy.cluster.recovery import (
     replacement_for,
     spare_to_keep,
 )
-from twofold.policy.cluster.settings import CheckpointLost, PreemptionSettings
+from twofold.policy.cluster.settings import CheckpointLost, ClusterSettings, FaultSettings, PreemptionSettings
 
 HOST, SOFTWARE = FaultCause.HOST, FaultCause.SOFTWARE
 

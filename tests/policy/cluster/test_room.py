@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import JobStarted, JobSubmitted, NodeAdded
 from twofold.policy.cluster.gang_queue import Job
 from twofold.policy.cluster.room import (
@@ -16,7 +16,7 @@ from twofold.policy.cluster.room import (
     spare_pieces,
     victims,
 )
-from twofold.policy.cluster.settings import PreemptionSettings
+from twofold.policy.cluster.settings import ClusterSettings, FaultSettings, PreemptionSettings, TeamQuota
 
 NOW_S = 10_000.0
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     ClusterEvent,
@@ -25,7 +25,13 @@ from twofold.policy.cluster.events import (
     StopJob,
     StopReason,
 )
-from twofold.policy.cluster.settings import GangQueueSettings, PreemptionSettings
+from twofold.policy.cluster.settings import (
+    ClusterSettings,
+    FaultSettings,
+    GangQueueSettings,
+    PreemptionSettings,
+    TeamQuota,
+)
 
 NO_SPARES = FaultSettings(spare_count=0)
 FIRST_COME = ClusterSettings(faults=NO_SPARES, preemption=None)

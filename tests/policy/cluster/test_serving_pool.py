@@ -4,7 +4,7 @@ from typing import Any
 
 from twofold.catalog import load_catalog
 from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, FaultSettings
+from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     FaultCause,
@@ -24,7 +24,7 @@ from twofold.policy.cluster.events import (
     StopJob,
     StopReason,
 )
-from twofold.policy.cluster.settings import GangQueueSettings, SharingSettings
+from twofold.policy.cluster.settings import ClusterSettings, FaultSettings, GangQueueSettings, SharingSettings
 
 SHARING = SharingSettings(headroom_fraction=0.0, release_hold_s=600.0)
 

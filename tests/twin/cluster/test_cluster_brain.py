@@ -9,7 +9,7 @@ import pytest
 
 from bench.worlds.spares import spare_sweep
 from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain, ClusterSettings, checkpoint_interval_s
+from twofold.policy.cluster import ClusterBrain, checkpoint_interval_s
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     ClusterEffect,
@@ -21,7 +21,7 @@ from twofold.policy.cluster.events import (
     SaveCheckpoint,
     StartJob,
 )
-from twofold.policy.cluster.settings import CadenceSettings, FaultSettings, TeamQuota
+from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
 from twofold.training.run import failing_time_ratio
 from twofold.twin.cluster import (
     CheckpointModel,

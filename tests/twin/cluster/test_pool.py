@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
-from twofold.policy.cluster import ClusterBrain, ClusterSettings
+from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training import compare_pool
 from twofold.twin.cluster import (
     CheckpointModel,
