@@ -11,7 +11,6 @@ from twofold.catalog import Accelerator, load_catalog
 from twofold.device.cases import (
     ATTENTION_HEADS,
     ATTENTION_KV_HEADS,
-    COLLECTIVES,
     DECODE_ROWS,
     DECODES,
     HALF_SHAPES,
@@ -27,6 +26,7 @@ from twofold.device.cases import (
     WIDE_ROWS,
     Sample,
 )
+from twofold.device.fit import PASSES
 from twofold.device.fit_software import _llama
 from twofold.device.measuring import Measured
 from twofold.inference import Replica, engine, iteration_s
@@ -152,7 +152,7 @@ def link_samples() -> list[Sample]:
     samples = [
         _same(name, {"bytes": size}, calls[name](links, size, RANKS))
         for size in PAYLOAD_BYTES
-        for name in COLLECTIVES
+        for name in PASSES
     ]
     return samples + [_same("store", {"bytes": size}, 1e-3 + size / 1e9) for size in STORED_BYTES]
 
@@ -200,15 +200,15 @@ def serving_samples() -> list[Sample]:
         shape = ModelShape.of(_llama(case.layers, case.hidden, SERVED_VOCAB))
         alone = replace(true_cluster(), accelerator_count=1)
         replica = Replica(shape, alone, software, "fp32", "fp32", "fp32")
-        context = case.prompt_tokens + LONG_ANSWER_TOKENS / 2
+        context = case.prompt + LONG_ANSWER_TOKENS / 2
         step = iteration_s(replica, 0.0, 0.0, float(case.requests), context)
         sizes: dict[str, float | int | str] = {
             "layers": case.layers,
             "hidden": case.hidden,
             "requests": case.requests,
-            "prompt": case.prompt_tokens,
+            "prompt": case.prompt,
         }
-        prefill = iteration_s(replica, float(case.prompt_tokens), case.prompt_tokens / 2, 0.0, 0.0)
+        prefill = iteration_s(replica, float(case.prompt), case.prompt / 2, 0.0, 0.0)
         samples.append(_same("step", sizes, step.total_s))
         samples.append(_same("first", sizes, np.asarray(prefill.total_s) + 0.02))
     return samples

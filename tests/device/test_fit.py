@@ -7,8 +7,8 @@ import pytest
 
 from twofold.core import RunError, Source
 from twofold.device.cases import Sample
-from twofold.device.fit import FittedPart, fit_kernels, fit_links, links_of, peaks, usual_s
-from twofold.perf import load_constants
+from twofold.device.fit import FittedPart, fit_kernels, fit_links, peaks, usual_s
+from twofold.perf import load_constants, network
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_machine_twice_as_slow_has_the_same_efficiencies(known: ModuleType) ->
 
 
 def test_collectives_are_found_again_and_one_rank_has_none(known: ModuleType) -> None:
-    links = links_of(known.accelerator(), known.RANKS, 6e7, load_constants())
+    links = network(known.accelerator(), known.RANKS, 6e7, "ethernet", load_constants())
     part = fit_links(known.link_samples(), known.accelerator(), links, known.RANKS)
     assert part is not None
     assert part.error.median_fraction < 0.05

@@ -15,7 +15,6 @@ PREFILLS = ((1, 64, 4), (4, 128, 4), (1, 512, 4), (2, 256, 8))  # sequences, tok
 DECODES = ((1, 256), (4, 256), (16, 256), (4, 1024))  # sequences, context
 ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM = 4, 2, 64
 COPIES_BYTES = (2**16, 2**20, 2**26)
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 PAYLOAD_BYTES = (2**12, 2**16, 2**20, 2**22, 2**24)
 STORED_BYTES = (2**12, 2**25)
 
@@ -53,7 +52,7 @@ class Service:
     layers: int
     hidden: int
     requests: int  # at once, to one replica
-    prompt_tokens: int
+    prompt: int  # tokens
 
 
 SERVED_VOCAB = 2048

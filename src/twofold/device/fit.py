@@ -27,20 +27,13 @@ from twofold.perf import (
     collectives,
     device,
     gemm_s,
-    network,
 )
 
 FITTED_BY = "device"
 LEAST_SPREAD_LOG = 0.05  # no machine repeats itself more exactly over a day
 LARGE_BYTES = 2**25  # a pass over so much streams from memory
-UNITS = {
-    "_fraction": "fraction",
-    "_s": "s",
-    "_half_k": "count",
-    "_ratio": "ratio",
-    "_flops": "FLOP",
-    "_bytes": "B",
-}
+UNITS = {"_fraction": "fraction", "_s": "s", "_half_k": "count", "_bytes": "B"}  # else a ratio
+PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}  # of the payload over the wire
 
 EFFICIENCY = (0.005, 1.0)
 GEMM = (
@@ -89,6 +82,11 @@ def usual_s(sample: Sample) -> float:
     return float(np.quantile(sample.seconds, 0.25))
 
 
+def usual(samples: Sequence[Sample]) -> Array:
+    """`usual_s` of every sample."""
+    return np.array([usual_s(each) for each in samples])
+
+
 def of_group(samples: Sequence[Sample], *groups: str) -> list[Sample]:
     """The samples of some groups, in their order."""
     return [sample for sample in samples if sample.group in groups]
@@ -116,14 +114,10 @@ def peaks(samples: Sequence[Sample], rank_count: int) -> Peaks:
         if int(each.sizes["cold"]) > 1:
             rates.append(n * k * bytes_per_weight(fmt) / usual_s(each))
     native = {fmt: rate for fmt, rate in flops.items() if fmt == "fp32" or rate > flops["fp32"]}
-    return Peaks(max(rates), MappingProxyType(native), _link_peak_bytes_per_s(samples, rank_count))
-
-
-def _link_peak_bytes_per_s(samples: Sequence[Sample], rank_count: int) -> float:
     share = (rank_count - 1) / rank_count
-    passes = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
-    found = of_group(samples, *passes)
-    return max((passes[s.group] * share * float(s.sizes["bytes"]) / usual_s(s) for s in found), default=0.0)
+    moved = ((PASSES[s.group] * share * float(s.sizes["bytes"]), s) for s in of_group(samples, *PASSES))
+    link_rate = max((wire_bytes / usual_s(sample) for wire_bytes, sample in moved), default=0.0)
+    return Peaks(max(rates), MappingProxyType(native), link_rate)
 
 
 def fit_kernels(
@@ -132,15 +126,17 @@ def fit_kernels(
     """Every operator's constants, in an order in which later ones stand on earlier ones."""
     part = device(accelerator, constants)
     scope = f"accelerator={accelerator.name};family={accelerator.family}"
-    parts = [_launches(samples, scope), _streams(samples, accelerator, scope)]
-    part = replace(
-        part, kernel_floor_s=parts[0].rows[0].value, memory_efficiency_fraction=parts[1].rows[0].value
-    )
-    gemm, part = _products(samples, part, "fp32", scope, (*GEMM, *GEMM_SHAPE))
-    parts.append(gemm)
-    gemm, part = _products(samples, part, "bf16", scope, GEMM)
-    parts += [gemm, _prefill(samples, part, scope), _decode(samples, part, scope)]
-    return parts
+    shortest = next(each for each in of_group(samples, "launch") if each.sizes["kind"] == "add")
+    low, high = np.quantile(np.log(shortest.seconds), (0.25, 0.75))  # repeats lie so far apart: half of 80 %
+    spread = max(float(high - low), LEAST_SPREAD_LOG)
+    floor = measured_row("kernel_floor_s", scope, usual_s(shortest), spread, 1)
+    launches = FittedPart((floor,), fit_error("launch", np.zeros(1)))
+    streams = _streams(samples, accelerator, scope)
+    part = replace(part, kernel_floor_s=floor.value, memory_efficiency_fraction=streams.rows[0].value)
+    single, part = _products(samples, part, "fp32", scope, (*GEMM, *GEMM_SHAPE))
+    half, part = _products(samples, part, "bf16", scope, GEMM)
+    attention = _prefill(samples, part, scope), _decode(samples, part, scope)
+    return [launches, streams, single, half, *attention]
 
 
 def fitted(
@@ -149,18 +145,15 @@ def fitted(
     """Fit one group; every constant gets the group's own spread as its range."""
     values = fit_logs(predict, measured_s, unknowns)
     errors_log = np.log(predict(values) / measured_s)
-    rows = tuple(
-        measured_row(
-            each.name,
-            scope,
-            values[each.name],
-            spread_log(errors_log, LEAST_SPREAD_LOG),
-            len(measured_s),
-            each,
-        )
-        for each in unknowns
-    )
-    return FittedPart(rows, fit_error(group, errors_log))
+    return FittedPart(measured_rows(values, scope, errors_log, unknowns), fit_error(group, errors_log))
+
+
+def measured_rows(
+    values: Values, scope: str, errors_log: Array, unknowns: Sequence[Unknown]
+) -> tuple[ConstantRow, ...]:
+    """A row for every unknown, its range what predictions are off."""
+    spread, count = spread_log(errors_log, LEAST_SPREAD_LOG), len(errors_log)
+    return tuple(measured_row(each.name, scope, values[each.name], spread, count, each) for each in unknowns)
 
 
 def fit_error(group: str, errors_log: Array) -> FitError:
@@ -191,24 +184,9 @@ def measured_row(
     )
 
 
-def _launches(samples: Sequence[Sample], scope: str) -> FittedPart:
-    """The shortest call."""
-    found = [each for each in of_group(samples, "launch") if each.sizes["kind"] == "add"]
-    floor_s = usual_s(found[0])
-    row = measured_row("kernel_floor_s", scope, floor_s, _repeat_spread_log(found[0]), 1)
-    return FittedPart((row,), fit_error("launch", np.zeros(1)))
-
-
-def _repeat_spread_log(sample: Sample) -> float:
-    """How far repeats of one case lie apart: the logarithm between their quartiles, half of 80 %."""
-    low, high = np.quantile(np.log(sample.seconds), (0.25, 0.75))
-    return max(float(high - low), LEAST_SPREAD_LOG)
-
-
 def _streams(samples: Sequence[Sample], accelerator: Accelerator, scope: str) -> FittedPart:
     """Passes that read and write more than caches hold, against the best rate of any."""
     found = [each for each in of_group(samples, "copy", "triad") if int(each.sizes["bytes"]) >= LARGE_BYTES]
-    measured_s = np.array([usual_s(each) for each in found])
     moved_bytes = column(found, "bytes")
     unknown = Unknown("memory_efficiency_fraction", 0.8, 1.0, *EFFICIENCY)
 
@@ -216,7 +194,7 @@ def _streams(samples: Sequence[Sample], accelerator: Accelerator, scope: str) ->
         seconds: Array = moved_bytes / (accelerator.memory_bytes_per_s * values[unknown.name])
         return seconds
 
-    return fitted("memory", scope, predict, measured_s, (unknown,))
+    return fitted("memory", scope, predict, usual(found), (unknown,))
 
 
 def _products(
@@ -225,22 +203,20 @@ def _products(
     """Products in one format; what has no format of its own (the shape of short loops) comes with fp32."""
     found = [each for each in of_group(samples, "gemm") if each.sizes["format"] == fmt]
     m, n, k = (column(found, name) for name in "mnk")
-    measured_s = np.array([usual_s(each) for each in found])
     shape = {each.name for each in GEMM_SHAPE}
 
     def with_values(values: Values) -> Device:
-        mapped = {
+        by_format = {
             name: MappingProxyType({**getattr(part, name), fmt: value})
             for name, value in values.items()
             if name not in shape
         }
-        plain = {name: value for name, value in values.items() if name in shape}
-        return _changed(part, {**mapped, **plain})
+        return _changed(part, {**values, **by_format})
 
     def predict(values: Values) -> Array:
         return np.asarray(gemm_s(with_values(values), m, n, k, fmt, fmt), float)
 
-    result = fitted(f"products {fmt}", scope, predict, measured_s, unknowns)
+    result = fitted(f"products {fmt}", scope, predict, usual(found), unknowns)
     rows = tuple(
         row if row.name in shape else replace(row, scope=f"{scope};format={fmt}") for row in result.rows
     )
@@ -260,13 +236,10 @@ def _prefill(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
     def predict(values: Values) -> Array:
         memory = {"attention_memory_efficiency_fraction": part.memory_efficiency_fraction}
         changed = _changed(part, {**memory, **values})
-        return np.asarray(
-            attention_prefill_s(changed, sequences, tokens, 0.0, heads, heads, HEAD_DIM, "fp32"), float
-        )
+        seconds = attention_prefill_s(changed, sequences, tokens, 0.0, heads, heads, HEAD_DIM, "fp32")
+        return np.asarray(seconds, float)
 
-    result = fitted(
-        "attention, prefill", scope, predict, np.array([usual_s(each) for each in found]), PREFILL
-    )
+    result = fitted("attention, prefill", scope, predict, usual(found), PREFILL)
     memory = measured_row(
         "attention_memory_efficiency_fraction", scope, float(np.max(part.memory_efficiency_fraction)), 0.2, 0
     )
@@ -275,25 +248,13 @@ def _prefill(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
 
 def _decode(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
     found = of_group(samples, "decode")
-    sequences, context = column(found, "sequences"), column(found, "context")
+    sizes = column(found, "sequences"), column(found, "context")
+    heads = ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM
 
     def predict(values: Values) -> Array:
-        changed = _changed(part, values)
-        return np.asarray(
-            attention_decode_s(
-                changed, sequences, context, ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, "fp32"
-            ),
-            float,
-        )
+        return np.asarray(attention_decode_s(_changed(part, values), *sizes, *heads, "fp32"), float)
 
-    return fitted("attention, decode", scope, predict, np.array([usual_s(each) for each in found]), DECODE)
-
-
-def links_of(
-    accelerator: Accelerator, rank_count: int, nic_bytes_per_s: float, constants: Constants
-) -> Network:
-    """The links of one rank as a plan will see them."""
-    return network(accelerator, rank_count, nic_bytes_per_s, "ethernet", constants)
+    return fitted("attention, decode", scope, predict, usual(found), DECODE)
 
 
 def fit_links(
@@ -325,8 +286,6 @@ def fit_links(
         }
         return np.array([by_call[each.group][index] for index, each in enumerate(found)])
 
-    result = fitted("collectives", scope, predict, np.array([usual_s(each) for each in found]), LINKS)
-    no_loss = replace(
-        measured_row("pair_loss_fraction", scope, 1.0, 0.0, len(found)), value=0.0, low=0.0, high=0.0
-    )
+    result = fitted("collectives", scope, predict, usual(found), LINKS)
+    no_loss = measured_row("pair_loss_fraction", scope, 0.0, 0.0, len(found))
     return replace(result, rows=(*result.rows, no_loss))

@@ -19,8 +19,9 @@ from twofold.device.fit import (
     column,
     fit_error,
     measured_row,
+    measured_rows,
     of_group,
-    usual_s,
+    usual,
 )
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
 from twofold.inference import Engine, Replica, engine, iteration_s
@@ -96,12 +97,9 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     cases = _training_cases(samples, cluster.accelerator_count)
     values = _fit_cases(cases, cluster, software)
     errors_log = np.log(_step_parts_s(cases, cluster, software, values) / cases.measured_s)
-    spread = spread_log(errors_log, LEAST_SPREAD_LOG)
     host_layer_s = values["training_host_layer_s"] + values[UPDATE_LAYER.name]
     shipped = {**values, "training_host_layer_s": host_layer_s}
-    rows = [
-        measured_row(each.name, scope, shipped[each.name], spread, len(errors_log), each) for each in TRAINING
-    ]
+    rows = measured_rows(shipped, scope, errors_log, TRAINING)
     unseen = spread_log(_unseen_errors_log(cases, cluster, software, values), LEAST_UNSEEN_LOG)
     here = f"accelerator={cluster.device.name};arch=dense;{scope}"  # narrower than any that ships
     interval = measured_row("interval_training_step_ratio", here, 1.0, unseen, len(cases.layouts))
@@ -109,29 +107,22 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
 
 
 def _assumed_row(name: str, scope: str, value: float) -> ConstantRow:
-    row = measured_row(name, scope, 1.0, 0.0, 0)
-    return replace(
-        row, value=value, low=value, high=value, source=Source.ASSUMED, note="the software has none"
-    )
+    row = measured_row(name, scope, value, 0.0, 0)
+    return replace(row, source=Source.ASSUMED, note="the software has none")
 
 
 def _training_cases(samples: Sequence[Sample], rank_count: int) -> _Cases:
     """All ranks shard every weight and take their own sequences: ZeRO-3, as the steps were run."""
     trained = of_group(samples, "train")
     stacks = [Stack(**{name: int(each.sizes[name]) for name in Stack.__slots__}) for each in trained]
+    models = [_llama(each.layers, each.hidden, each.vocab) for each in stacks]
     jobs = [
-        TrainingJob(
-            _llama(each.layers, each.hidden, each.vocab),
-            "pretrain",
-            each.tokens,
-            each.sequences * rank_count,
-            "fp32",
-        )
-        for each in stacks
+        TrainingJob(model, "pretrain", each.tokens, each.sequences * rank_count, "fp32")
+        for model, each in zip(models, stacks, strict=True)
     ]
     rows = [(1, 1, 1, 1, 1, rank_count, 3, each.sequences, 0, 0) for each in stacks]
-    measured_s = [usual_s(each) for part in ("train", "update") for each in of_group(samples, part)]
-    return _Cases(Workload.stacked([job.workload for job in jobs]), layouts_of(rows), np.array(measured_s))
+    measured_s = usual([*trained, *of_group(samples, "update")])
+    return _Cases(Workload.stacked([job.workload for job in jobs]), layouts_of(rows), measured_s)
 
 
 def _llama(layers: int, hidden: int, vocab: int) -> Model:
@@ -202,8 +193,7 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     scope = f"engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
     plain = engine(constants.with_rows(fixed), ENGINE, None, family=family, weights_format="fp32")
-    measured_s = np.array([usual_s(each) for each in steps])
-
+    measured_s = usual(steps)
     requests, context = column(steps, "requests"), column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
 
     def predict(values: Values) -> Array:
@@ -212,13 +202,13 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
 
     values = fit_logs(predict, measured_s, SERVING)
     errors_log = np.log(predict(values) / measured_s)
-    spread = spread_log(errors_log, LEAST_SPREAD_LOG)
-    rows = [measured_row(each.name, scope, values[each.name], spread, len(steps), each) for each in SERVING]
+    spread = max(spread_log(errors_log, LEAST_SPREAD_LOG), 0.3)
+    rows = measured_rows(values, scope, errors_log, SERVING)
     waiting_s = _first_token_s(first, cluster, _driven(plain, values))
-    rows.append(measured_row("serving_first_token_s", scope, waiting_s, max(spread, 0.3), len(first)))
+    waiting = measured_row("serving_first_token_s", scope, waiting_s, spread, len(first))
     # Another row has as many keys as ours here, and neither would win.
     tied = _assumed_row("serving_prefill_factor", f"{scope};format=mxfp4;model=moe", 1.0)
-    return FittedPart((*fixed, *rows, tied), fit_error("serving steps", errors_log))
+    return FittedPart((*fixed, *rows, waiting, tied), fit_error("serving steps", errors_log))
 
 
 def _driven(plain: Engine, values: Mapping[str, float]) -> Engine:
@@ -238,5 +228,5 @@ def _first_token_s(first: Sequence[Sample], cluster: Cluster, software: Engine) 
     lone = [each for each in first if each.sizes["requests"] == 1]
     prompt = column(lone, "prompt")
     prefill = iteration_s(_replicas(lone, cluster, software), prompt, prompt / 2, 0.0, 0.0)
-    left_s = np.array([usual_s(each) for each in lone]) - prefill.total_s
+    left_s = usual(lone) - prefill.total_s
     return max(float(np.median(left_s)), LEAST_FIRST_TOKEN_S)

@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 from twofold.device.cases import (
     ATTENTION_HEADS,
     ATTENTION_KV_HEADS,
-    COLLECTIVES,
     COPIES_BYTES,
     DECODE_ROWS,
     DECODES,
@@ -90,15 +90,14 @@ def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[Sample]:
     with torch.no_grad():
         for size in (*COPIES_BYTES, cold_bytes):
             yield from _passes(bench, size)
-        yield from _launches(bench)
+        one, small = torch.ones(1, device=bench.device), torch.ones((2, 2), device=bench.device)
+        yield bench.timed("launch", {"kind": "add"}, lambda: one.add_(1.0))
+        yield bench.timed("launch", {"kind": "product"}, lambda: small @ small)
         for shape in (*SQUARES, *WIDE_ROWS, *DECODE_ROWS):
             yield _product(bench, shape, "fp32", cold_bytes)
         for shape in HALF_SHAPES:
             yield _product(bench, shape, "bf16", cold_bytes)
-        for prefill in PREFILLS:
-            yield _prefill(bench, *prefill)
-        for decode in DECODES:
-            yield _decode(bench, *decode)
+        yield from _attention(bench)
 
 
 def _passes(bench: Bench, size: int) -> Iterator[Sample]:
@@ -109,14 +108,6 @@ def _passes(bench: Bench, size: int) -> Iterator[Sample]:
     yield bench.timed("copy", {"bytes": 2 * size}, lambda: target.copy_(source))
     yield bench.timed("triad", {"bytes": 3 * size}, lambda: torch.add(source, third, alpha=2.0, out=target))
     yield bench.timed("read", {"bytes": size}, source.sum)
-
-
-def _launches(bench: Bench) -> Iterator[Sample]:
-    import torch
-
-    one, small = torch.ones(1, device=bench.device), torch.ones((2, 2), device=bench.device)
-    yield bench.timed("launch", {"kind": "add"}, lambda: one.add_(1.0))
-    yield bench.timed("launch", {"kind": "product"}, lambda: small @ small)
 
 
 def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: int) -> Sample:
@@ -133,54 +124,42 @@ def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: i
     return bench.timed("gemm", sizes, lambda: torch.nn.functional.linear(rows, next(weights)))
 
 
-def _prefill(bench: Bench, sequences: int, tokens: int, heads: int) -> Sample:
-    from torch.nn.functional import scaled_dot_product_attention as attend
-
-    query, key, value = (_heads(bench, sequences, heads, tokens) for _ in range(3))
-    sizes: dict[str, Number] = {"sequences": sequences, "tokens": tokens, "heads": heads}
-    return bench.timed("prefill", sizes, lambda: attend(query, key, value, is_causal=True))
-
-
-def _decode(bench: Bench, sequences: int, context: int) -> Sample:
-    from torch.nn.functional import scaled_dot_product_attention as attend
-
-    query = _heads(bench, sequences, ATTENTION_HEADS, 1)
-    key, value = (_heads(bench, sequences, ATTENTION_KV_HEADS, context) for _ in range(2))
-    sizes: dict[str, Number] = {"sequences": sequences, "context": context}
-    return bench.timed("decode", sizes, lambda: attend(query, key, value, enable_gqa=True))
-
-
-def _heads(bench: Bench, sequences: int, heads: int, tokens: int) -> "torch.Tensor":
+def _attention(bench: Bench) -> Iterator[Sample]:
+    """Prefill, causal, and decode, whose query heads share those of keys and values."""
     import torch
+    from torch.nn.functional import scaled_dot_product_attention as attend
 
-    return torch.randn((sequences, heads, tokens, HEAD_DIM), device=bench.device)
+    def heads_of(sequences: int, heads: int, tokens: int) -> torch.Tensor:
+        return torch.randn((sequences, heads, tokens, HEAD_DIM), device=bench.device)
+
+    sizes: dict[str, Number]
+    for sequences, tokens, heads in PREFILLS:
+        query, key, value = (heads_of(sequences, heads, tokens) for _ in range(3))
+        sizes = {"sequences": sequences, "tokens": tokens, "heads": heads}
+        yield bench.timed("prefill", sizes, partial(attend, query, key, value, is_causal=True))
+    for sequences, context in DECODES:
+        query = heads_of(sequences, ATTENTION_HEADS, 1)
+        key, value = (heads_of(sequences, ATTENTION_KV_HEADS, context) for _ in range(2))
+        sizes = {"sequences": sequences, "context": context}
+        yield bench.timed("decode", sizes, partial(attend, query, key, value, enable_gqa=True))
 
 
 def link_samples(bench: Bench) -> Iterator[Sample]:
-    """Collectives among all ranks; none where there is one."""
-    if bench.rank_count > 1:
-        for size in PAYLOAD_BYTES:
-            yield from _collectives(bench, size)
-
-
-def _collectives(bench: Bench, size: int) -> Iterator[Sample]:
-    """Each collective on about `size` bytes, as many times on every rank: they must not count alone."""
+    """Collectives among all ranks, as many times on every rank; none where there is one."""
     import torch
     import torch.distributed as distributed
 
     # Renamed in torch 2.13; the old names warn there.
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
     scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
-    share = torch.ones(size // 4 // bench.rank_count, device=bench.device)
-    whole = torch.ones(share.numel() * bench.rank_count, device=bench.device)
-    calls: dict[str, Callable[[], object]] = {
-        "all_reduce": lambda: distributed.all_reduce(whole),
-        "all_gather": lambda: gather(whole, share),
-        "reduce_scatter": lambda: scatter(share, whole),
-    }
-    for name in COLLECTIVES:
+    for size in PAYLOAD_BYTES if bench.rank_count > 1 else ():
+        share = torch.ones(size // 4 // bench.rank_count, device=bench.device)
+        whole = torch.ones(share.numel() * bench.rank_count, device=bench.device)
+        sizes: dict[str, Number] = {"bytes": whole.numel() * 4}
         fixed = MANY_CALLS if size <= SMALL_PAYLOAD_BYTES else FEW_CALLS
-        yield bench.timed(name, {"bytes": whole.numel() * 4}, calls[name], fixed=fixed)
+        yield bench.timed("all_reduce", sizes, partial(distributed.all_reduce, whole), fixed=fixed)
+        yield bench.timed("all_gather", sizes, partial(gather, whole, share), fixed=fixed)
+        yield bench.timed("reduce_scatter", sizes, partial(scatter, share, whole), fixed=fixed)
 
 
 def storage_samples(bench: Bench, folder: Path) -> Iterator[Sample]:

@@ -13,8 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -178,12 +177,8 @@ def _load(serving: list[dict[str, Any]]) -> list[Sample]:
     """Every burst that the served model has a case for."""
     shape = serving[0]["layers"], serving[0]["hidden"]
     replicas = [(each["port"], each["model"]) for each in serving]
-    found: list[Sample] = []
-    for (layers, hidden), services in groupby(SERVICES, key=lambda each: (each.layers, each.hidden)):
-        if (layers, hidden) == shape:
-            for service in services:
-                found += served_samples(service, replicas)
-    return found
+    served = [each for each in SERVICES if (each.layers, each.hidden) == shape]
+    return [sample for each in served for sample in served_samples(each, replicas)]
 
 
 def _free_port() -> int:
@@ -215,31 +210,19 @@ async def _served(service: Service, replicas: Sequence[tuple[int, str]]) -> tupl
         step_s = max(long_s - short_s, 1e-6) / (LONG_ANSWER_TOKENS - SHORT_ANSWER_TOKENS)
         steps_s.append(step_s)
         first_s.append(max(short_s - step_s * (SHORT_ANSWER_TOKENS - 1), 1e-6))
-    sizes = {
-        "layers": service.layers,
-        "hidden": service.hidden,
-        "requests": service.requests,
-        "prompt": service.prompt_tokens,
-    }
+    sizes = asdict(service)
     return Sample("step", sizes, tuple(steps_s)), Sample("first", sizes, tuple(first_s))
 
 
 async def _burst(service: Service, replicas: Sequence[tuple[int, str]], answer_tokens: int) -> float:
     """Mean seconds from the burst to the end of an answer."""
-    prompt = " ".join(f"w{1 + 7 * index % 900}" for index in range(service.prompt_tokens))
+    prompt = " ".join(f"w{1 + 7 * index % 900}" for index in range(service.prompt))
     began_s = time.perf_counter()
-    ended_s = await asyncio.wait_for(
-        asyncio.gather(
-            *(
-                _answered(
-                    port, {"model": model, "prompt": prompt, "max_tokens": answer_tokens, "stream": True}
-                )
-                for port, model in replicas
-                for _ in range(service.requests)
-            )
-        ),
-        TIMEOUT_S,
+    asked = {"prompt": prompt, "max_tokens": answer_tokens, "stream": True}
+    answers = (
+        _answered(port, {"model": name, **asked}) for port, name in replicas for _ in range(service.requests)
     )
+    ended_s = await asyncio.wait_for(asyncio.gather(*answers), TIMEOUT_S)
     return sum(ended_s) / len(ended_s) - began_s
 
 

@@ -26,8 +26,12 @@ def training_samples(bench: Bench) -> Iterator[Sample]:
 
 def _steps(bench: Bench, stack: Stack) -> list[tuple[float, float]]:
     import torch
+    from torch.distributed.fsdp import fully_shard
 
-    model = _sharded(small_llama(stack.layers, stack.hidden, stack.vocab), bench)
+    model = small_llama(stack.layers, stack.hidden, stack.vocab).to(bench.device)
+    if bench.rank_count > 1:  # as our trainer shards it: each block, then the rest
+        for block in (*model.model.layers, model):
+            fully_shard(block)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     tokens = torch.randint(0, stack.vocab, (stack.sequences, stack.tokens), device=bench.device)
     seconds = []
@@ -42,18 +46,6 @@ def _steps(bench: Bench, stack: Stack) -> list[tuple[float, float]]:
         bench.wait()
         seconds.append((differentiated_s - began_s, time.perf_counter() - differentiated_s))
     return seconds[WARM_STEPS:]
-
-
-def _sharded(model: Any, bench: Bench) -> Any:
-    """The model as our trainer shards it: each block, then the rest."""
-    from torch.distributed.fsdp import fully_shard
-
-    model = model.to(bench.device)
-    if bench.rank_count > 1:
-        for block in model.model.layers:
-            fully_shard(block)
-        fully_shard(model)
-    return model
 
 
 def small_llama(layers: int, hidden: int, vocab: int) -> Any:

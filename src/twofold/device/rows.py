@@ -2,29 +2,26 @@
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from twofold.catalog import Accelerator, load_catalog
-from twofold.core import Source
 from twofold.device.figures import figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import (
-    FITTED_BY,
     FittedPart,
     Peaks,
     fit_kernels,
     fit_links,
-    links_of,
     measured_row,
     peaks,
 )
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.device.measuring import Measured, measure
-from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants
+from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants, network
 
 RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
 NAME, NODE = "this-machine", "this-node"
@@ -79,9 +76,14 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
         "accelerators.csv": _csv(_accelerator_cells(measured, identity, found, year)),
         "nodes.csv": _csv(_node_cells(measured, identity)),
     }
-    accelerator = _read_back(texts)
+    with TemporaryDirectory() as folder:  # read as the catalogue reads it, its schema checked
+        for name, text in texts.items():
+            Path(folder, name).write_text(text, "utf-8")
+        accelerator = load_catalog(Path(folder)).accelerator(NAME)
     constants = load_constants()
-    rows: list[ConstantRow] = [*_steady_clock(accelerator)]
+    rows: list[ConstantRow] = []
+    if accelerator.family != "cpu" and accelerator.bf16_flops_per_s:
+        rows.append(_steady_clock(accelerator, accelerator.tdp_w / (accelerator.bf16_flops_per_s / 1e12)))
     errors: list[FitError] = []
 
     def take(parts: Sequence[FittedPart | None]) -> Constants:
@@ -93,46 +95,25 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
 
     overlaid = take(fit_kernels(measured.samples, accelerator, constants.with_rows(rows)))
     nic_bytes_per_s = NIC_GBIT_PER_S * 1e9 / 8 / measured.rank_count
-    links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
+    links = network(accelerator, measured.rank_count, nic_bytes_per_s, "ethernet", overlaid)
     overlaid = take([fit_links(measured.samples, accelerator, links, measured.rank_count)])
-    links = links_of(accelerator, measured.rank_count, nic_bytes_per_s, overlaid)
+    links = network(accelerator, measured.rank_count, nic_bytes_per_s, "ethernet", overlaid)
     cluster = Cluster(device(accelerator, overlaid), links, measured.rank_count)
-    rows.extend(_resident(measured, accelerator))
+    if accelerator.family == "cpu" and measured.resident_bytes:
+        # What a process that trains holds beside the model: its libraries are in the processor's memory.
+        scope, held_bytes = f"family=cpu;software={SOFTWARE}", float(measured.resident_bytes)
+        rows.append(measured_row("training_workspace_bytes", scope, held_bytes, RESIDENT_SPREAD_LOG, 1))
     overlaid = take([fit_training(measured.samples, cluster, overlaid)])
     overlaid = take([fit_serving(measured.samples, cluster, overlaid)])
     tables = {**texts, "constants.csv": Constants.of(1, rows).text}
     return FittedDevice(tables, accelerator, overlaid, tuple(rows), tuple(errors))
 
 
-def _steady_clock(accelerator: Accelerator) -> tuple[ConstantRow, ...]:
+def _steady_clock(accelerator: Accelerator, w_per_tflops: float) -> ConstantRow:
     """Peaks that were measured are sustained: the row that says so, whatever power the family's part has."""
-    peak = accelerator.bf16_flops_per_s
-    if accelerator.family == "cpu" or not peak:
-        return ()
-    value = accelerator.tdp_w / (peak / 1e12)
-    return (
-        ConstantRow(
-            value,
-            value,
-            value,
-            "W",
-            Source.MEASURED,
-            name="reference_w_per_tflops",
-            scope=f"accelerator={accelerator.name};family={accelerator.family}",
-            rows=1,
-            fitted_by=FITTED_BY,
-            note="its peak was measured",
-        ),
-    )
-
-
-def _resident(measured: Measured, accelerator: Accelerator) -> tuple[ConstantRow, ...]:
-    """What a process that trains holds beside the model: on a processor, libraries are in its memory."""
-    if accelerator.family != "cpu" or not measured.resident_bytes:
-        return ()
-    scope = f"family={accelerator.family};software={SOFTWARE}"
-    value = float(measured.resident_bytes)
-    return (measured_row("training_workspace_bytes", scope, value, RESIDENT_SPREAD_LOG, 1),)
+    scope = f"accelerator={accelerator.name};family={accelerator.family}"
+    row = measured_row("reference_w_per_tflops", scope, w_per_tflops, 0.0, 1)
+    return replace(row, unit="W", note="its peak was measured")
 
 
 def _accelerator_cells(measured: Measured, identity: Identity, found: Peaks, year: int) -> dict[str, object]:
@@ -201,11 +182,3 @@ def _csv(cells: Mapping[str, object]) -> str:
     writer.writerow(cells)
     writer.writerow(cells.values())
     return out.getvalue()
-
-
-def _read_back(texts: Mapping[str, str]) -> Accelerator:
-    """The row as the catalogue reads it, its schema checked."""
-    with TemporaryDirectory() as folder:
-        for name, text in texts.items():
-            Path(folder, name).write_text(text, "utf-8")
-        return load_catalog(Path(folder)).accelerator(NAME)

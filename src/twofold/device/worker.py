@@ -32,7 +32,9 @@ def main() -> None:
         from twofold.device.models import training_samples
 
         _report("training steps", training_samples(bench))
-        _say({"event": "resident", "bytes": _resident_bytes()})
+        # What this process holds: libraries, pools and scratch of training, beside a case's few tensors.
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        _say({"event": "resident", "bytes": pages * os.sysconf("SC_PAGE_SIZE")})
     if _has("fastapi") and _has("transformers"):
         from twofold.device.models import serve_each
 
@@ -74,22 +76,13 @@ def _join(rank: int, rank_count: int) -> Bench:
         world_size=rank_count,
         timeout=timedelta(seconds=TIMEOUT_S),
     )
-    _say({"event": "ready", **_accelerator(device)})
+    ready: dict[str, Any] = {"event": "ready"}
+    if with_accelerators:
+        found = torch.cuda.get_device_properties(device)
+        ready |= {"accelerator": found.name, "memory_bytes": found.total_memory}
+        ready["cores"] = found.multi_processor_count
+    _say(ready)
     return Bench(device, rank, rank_count)
-
-
-def _accelerator(device: Any) -> dict[str, Any]:
-    """What torch says of the accelerator; nothing for a processor."""
-    import torch
-
-    if device.type != "cuda":
-        return {}
-    found = torch.cuda.get_device_properties(device)
-    return {
-        "accelerator": found.name,
-        "memory_bytes": found.total_memory,
-        "cores": found.multi_processor_count,
-    }
 
 
 def _report(stage: str, samples: Iterable[Sample]) -> None:
@@ -97,12 +90,6 @@ def _report(stage: str, samples: Iterable[Sample]) -> None:
         _say({"event": "stage", "name": stage})
     for each in samples:
         _say({"event": "sample", "group": each.group, "sizes": dict(each.sizes), "seconds": each.seconds})
-
-
-def _resident_bytes() -> int:
-    """What this process holds: libraries, pools and scratch of training, beside the few tensors of a case."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _say(event: dict[str, Any]) -> None:
