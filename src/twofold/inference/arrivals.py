@@ -112,8 +112,8 @@ def chunk_s(ends: Ends, full_s: Floats, spread: Floats, factor: Floats) -> Float
              usual token lies in a prompt 1 + v² times as long as the mean.
     """
     usual = 1.0 + np.square(spread)
-    share = np.maximum(factor - usual, 0.0) / np.maximum(ends.longest_ratio - usual, 1e-9)
-    share = np.minimum(share, 1.0)
+    longest = np.maximum(ends.longest_ratio - usual, 1e-9)
+    share = np.minimum(np.maximum(factor - usual, 0.0) / longest, 1.0)
     mixed: Floats = (1.0 - share) * full_s + share * np.maximum(ends.late_s, full_s)
     return mixed
 

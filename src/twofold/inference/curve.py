@@ -5,7 +5,7 @@ of a resource moves each of its points the same way, and nothing that is read of
 (INV-2): with batches spread up to what the cache holds, more memory would move the points themselves.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TypeVar
 
@@ -72,17 +72,25 @@ class _Point(Steps):
     own_carried_tokens: Floats
 
 
+ROWS = {f.name: row for row, f in enumerate(fields(_Point))}
+
+
 def load_axis(value: T) -> T:
     """A replica, or its lengths, with a last axis of length 1 on every array, ready for a load curve."""
+    return with_arrays(value, lambda each: each[..., None])
+
+
+def with_arrays(value: T, change: Callable[[Array], Array]) -> T:
+    """A dataclass, a mapping or an array, with every array in it changed; as it came where it has none."""
     if isinstance(value, np.ndarray):
-        return value[..., None] if value.ndim else value  # type: ignore[return-value]  # one axis more
+        return change(value) if value.ndim else value  # type: ignore[return-value]  # an array again
     if isinstance(value, Mapping):
-        keyed = {key: load_axis(each) for key, each in value.items()}
+        keyed = {key: with_arrays(each, change) for key, each in value.items()}
         changed_keys = any(keyed[key] is not value[key] for key in keyed)
         return keyed if changed_keys else value  # type: ignore[return-value]  # a mapping, as it came
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    changed = {f.name: load_axis(getattr(value, f.name)) for f in fields(value)}
+    changed = {f.name: with_arrays(getattr(value, f.name), change) for f in fields(value)}
     same = all(changed[f.name] is getattr(value, f.name) for f in fields(value))
     return value if same else replace(value, **changed)
 
@@ -125,7 +133,7 @@ def price_curve(
         own=lengths,
         own_tokens=own_input_tokens(replica, lengths),
         met_sequences=met,
-        rows=np.stack(np.broadcast_arrays(*(getattr(point, f.name) for f in fields(_Point)))),
+        rows=np.stack(np.broadcast_arrays(*(getattr(point, name) for name in ROWS))),
         limit_sequences=sustained_batch(replica, lengths, limit),
         slot_count=cache_slots(replica, lengths),
         most_per_s=_most_per_s(replica, lengths, met, output * mean),
@@ -144,9 +152,9 @@ def seen_by(curve: LoadCurve, replica: Replica, own: Lengths) -> LoadCurve:
     context = curve.lengths.mean_context_tokens
     carrying = iteration_s(replica, carried, attended_tokens(replica, own), met, context).total_s
     rows = curve.rows.copy()
-    plain = rows[_names().index("plain_s")]
-    rows[_names().index("own_carrying_s")] = np.maximum.accumulate(np.maximum(carrying, plain), axis=-1)
-    rows[_names().index("own_carried_tokens")] = carried
+    plain = rows[ROWS["plain_s"]]
+    rows[ROWS["own_carrying_s"]] = np.maximum.accumulate(np.maximum(carrying, plain), axis=-1)
+    rows[ROWS["own_carried_tokens"]] = carried
     return replace(curve, own=own, own_tokens=tokens, rows=rows)
 
 
@@ -231,7 +239,7 @@ def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
 
 def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats, Floats]:
     """Both steps at a batch, the carrying one never the shorter."""
-    kept = [_names().index(name) for name in ("plain_s", "carrying_s")]
+    kept = [ROWS["plain_s"], ROWS["carrying_s"]]
     plain, carrying = _between_batches(curve.rows[kept], curve.met_sequences, met_sequences)
     return plain, np.maximum(carrying, plain)
 
@@ -251,7 +259,7 @@ def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:
 
     Formula  B = (1 + λ′·a)/(1 − λ′·b) on the piece where TPOT = a + b·B, λ′ = λ·output
     """
-    met, tpot = curve.met_sequences, curve.rows[_names().index("tpot_s")]
+    met, tpot = curve.met_sequences, curve.rows[ROWS["tpot_s"]]
     asked = np.asarray(rate_per_s, float)
     shape = np.broadcast_shapes(tpot.shape[:-1], asked.shape[:-1])
     tpot = np.broadcast_to(tpot, (*shape, met.size))
@@ -266,10 +274,6 @@ def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:
     batch = (1.0 + wanted * (_take(tpot, above - 1) - slope * low)) / np.maximum(1.0 - wanted * slope, 1e-12)
     inside: Array = np.clip(batch, low, high)
     return inside
-
-
-def _names() -> list[str]:
-    return [f.name for f in fields(_Point)]
 
 
 def _grid(largest_sequences: float) -> Array:

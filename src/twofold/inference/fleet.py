@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.inference.latency import Served
 from twofold.inference.replica import Replica
-from twofold.perf import Device, Floats
+from twofold.perf import Floats
 
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
 REPLICA_AVAILABILITY = 0.995  # of the hours: restarts, host failures, driver resets
@@ -35,7 +35,6 @@ class ReplicaCount:
         *,
         zones: int = 1,
         availability_fraction: float = 0.999,
-        replica_availability_fraction: float = REPLICA_AVAILABILITY,
     ) -> Self:
         """Replicas for a peak rate, with spares so that the promise holds through failures.
 
@@ -56,7 +55,7 @@ class ReplicaCount:
             raise ValueError("a replica that carries nothing cannot be multiplied")
         needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
         zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
-        spare = _failure_spares(needed, availability_fraction, replica_availability_fraction)
+        spare = _failure_spares(needed, availability_fraction)
         return cls(needed, max(zone_spare, spare), max(1, zones))
 
     @property
@@ -106,24 +105,24 @@ class LatencyBudget:
         return sum(self.by_name().values())
 
 
-def _failure_spares(needed: int, availability: float, replica_availability: float) -> int:
+def _failure_spares(needed: int, availability: float) -> int:
     """The smallest k with P(Binomial(needed + k, a) ≥ needed) ≥ availability; at most `needed` + 64.
 
     Many are counted by the normal limit: total·a − z·√(total·a·(1−a)) = needed, solved for the total.
     """
     if availability <= 0.0:  # nothing is promised
         return 0
-    down = 1.0 - replica_availability
+    up, down = REPLICA_AVAILABILITY, 1.0 - REPLICA_AVAILABILITY
     if needed > COUNTED_ONE_BY_ONE:
-        spread = NormalDist().inv_cdf(availability) * sqrt(replica_availability * down)
-        root = (spread + sqrt(spread**2 + 4 * replica_availability * needed)) / (2 * replica_availability)
+        spread = NormalDist().inv_cdf(availability) * sqrt(up * down)
+        root = (spread + sqrt(spread**2 + 4 * up * needed)) / (2 * up)
         return max(0, ceil(root**2) - needed)
     for spare in range(needed + 65):
         total = needed + spare
-        probability, term = 0.0, replica_availability**total
+        probability, term = 0.0, up**total
         for failed in range(spare + 1):
             probability += term
-            term *= (total - failed) / (failed + 1) * down / replica_availability
+            term *= (total - failed) / (failed + 1) * down / up
         if probability >= availability:
             return spare
     return needed + 64
@@ -162,21 +161,16 @@ def throughput_of(
 
 
 def replicas_power_w(replica: Replica, batch_sequences: Floats, replica_count: int) -> float:
-    """Watts of all accelerators of so many replicas, each of which serves `batch_sequences` on average."""
-    accelerators = replica_count * float(np.max(replica.accelerator_count))
-    return accelerators * float(np.max(serving_power_w(replica.cluster.device, batch_sequences)))
-
-
-def serving_power_w(device: Device, batch_sequences: Floats) -> Floats:
-    """Watts of one device that serves `batch_sequences` on average.
+    """Watts of all accelerators of so many replicas, each of which serves `batch_sequences` on average.
 
     Formula  power at (1 − exp(−batch)) × the share of the range above idle that serving draws
     Why      A device is at work while any request is in, which Poisson arrivals leave undone exp(−batch) of
              the time; at work its memory is read all the time, and what more the batch adds is within the
              share's range (0.6 at 8 sequences to 0.9 at 500 on H100).
-    Shapes   the batch broadcasts.
-    Units    W of one device.
+    Units    W; the batch is the replica's.
     Source   Share fitted on published power of serving devices (`serving_power_fraction`).
     Limits   no request: idle; many: idle + share·(tdp − idle).
     """
-    return device.power_w((1.0 - np.exp(-np.asarray(batch_sequences, float))) * device.serving_power_fraction)
+    accelerators, device = replica_count * float(np.max(replica.accelerator_count)), replica.cluster.device
+    busy = 1.0 - np.exp(-np.asarray(batch_sequences, float))
+    return accelerators * float(np.max(device.power_w(busy * device.serving_power_fraction)))

@@ -48,14 +48,8 @@ class Iteration:
     @property
     def total_s(self) -> Floats:
         """The whole step."""
-        return (
-            self.gemm_s
-            + self.attention_s
-            + self.moe_s
-            + self.communication_s
-            + self.elementwise_s
-            + self.host_s
-        )
+        first, *others = self.by_name().values()
+        return sum(others, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +153,24 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     def product(n: Floats, k: Floats) -> Floats:
         return gemm_s(replica.cluster.device, m, n, k, fmt, "bf16", weights)
 
-    seconds = shape.softmax_layers * _by_attention(
-        shape,
-        lambda: _plain_projections_s(shape, tp, product),
-        lambda: _mla_projections_s(shape, tp, product),
-    )
+    def plain_s() -> Floats:
+        # Past the number of KV heads, tensor parallelism copies them.
+        kv = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
+        qkv = product((shape.heads / tp + 2.0 * kv) * shape.head_dim, shape.hidden)
+        return qkv + product(shape.hidden, shape.heads * shape.head_dim / tp)
+
+    def latent_s() -> Floats:
+        latent = shape.mla_q_rank + shape.mla_kv_rank + shape.mla_qk_rope  # copied on every rank of TP
+        query = shape.heads * (shape.mla_qk_nope + shape.mla_qk_rope) / tp
+        expand = shape.heads * (shape.mla_qk_nope + shape.mla_v_head_dim) / tp
+        query_k = np.where(np.asarray(shape.mla_q_rank) > 0, shape.mla_q_rank, shape.hidden)
+        into = product(latent, shape.hidden) + product(query, query_k) + product(expand, shape.mla_kv_rank)
+        return into + product(shape.hidden, shape.heads * shape.mla_v_head_dim / tp)
+
+    seconds = shape.softmax_layers * _by_attention(shape, plain_s, latent_s)
     up = shape.ffn_matrices - 1
-    for layers, width in (
-        (shape.dense_ffn_layers, shape.ffn_hidden),
-        (shape.moe_layers, shape.shared_ffn_hidden),
-    ):
+    ffns = (shape.dense_ffn_layers, shape.ffn_hidden), (shape.moe_layers, shape.shared_ffn_hidden)
+    for layers, width in ffns:
         if np.any(np.asarray(layers * np.asarray(width)) > 0):
             one = product(up * width / tp, shape.hidden) + product(shape.hidden, width / tp)
             seconds = seconds + np.where(np.asarray(width) > 0, layers * one, 0.0)
@@ -214,26 +216,6 @@ def _as_captured(replica: Replica) -> Replica:
     return replace(replica, cluster=replace(replica.cluster, device=device))
 
 
-def _plain_projections_s(shape: ModelShape, tp: Floats, product: Callable[..., Floats]) -> Floats:
-    # Past the number of KV heads, tensor parallelism copies them.
-    kv = shape.kv_heads / np.minimum(tp, np.maximum(shape.kv_heads, 1.0))
-    qkv = product((shape.heads / tp + 2.0 * kv) * shape.head_dim, shape.hidden)
-    return qkv + product(shape.hidden, shape.heads * shape.head_dim / tp)
-
-
-def _mla_projections_s(shape: ModelShape, tp: Floats, product: Callable[..., Floats]) -> Floats:
-    latent = shape.mla_q_rank + shape.mla_kv_rank + shape.mla_qk_rope  # copied on every rank of TP
-    query = shape.heads * (shape.mla_qk_nope + shape.mla_qk_rope) / tp
-    expand = shape.heads * (shape.mla_qk_nope + shape.mla_v_head_dim) / tp
-    query_k = np.where(np.asarray(shape.mla_q_rank) > 0, shape.mla_q_rank, shape.hidden)
-    return (
-        product(latent, shape.hidden)
-        + product(query, query_k)
-        + product(expand, shape.mla_kv_rank)
-        + product(shape.hidden, shape.heads * shape.mla_v_head_dim / tp)
-    )
-
-
 def _by_attention(shape: ModelShape, plain: Callable[[], Floats], mla: Callable[[], Floats]) -> Floats:
     """Evaluate what the shapes need: one kind of attention, or both where a sweep mixes models."""
     latent = shape.is_mla > 0
@@ -262,10 +244,8 @@ def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Flo
         return _packed_attention_s(replica, tokens, heads, kv_heads)
     # A prompt of 2c tokens attends to c on average; a chunk of a longer one starts behind cached tokens.
     query = np.maximum(np.minimum(tokens.prefill_tokens, 2.0 * tokens.prefill_context_tokens), 1e-9)
-    batch, before = (
-        tokens.prefill_tokens / query,
-        np.maximum(tokens.prefill_context_tokens - query / 2.0, 0.0),
-    )
+    batch = tokens.prefill_tokens / query
+    before = np.maximum(tokens.prefill_context_tokens - query / 2.0, 0.0)
 
     def prefill(query_heads: Floats, keys: Floats, width: Floats, v_width: Floats) -> Floats:
         return attention_prefill_s(
@@ -350,20 +330,17 @@ def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
     reduces = 2.0 * shape.layers - spread * shape.moe_layers
     seconds = reduces * collectives.serving_all_reduce_s(network, payload, tp)
     if np.any(spread > 0):
-        seconds = seconds + spread * shape.moe_layers * _exchange_s(replica, tokens)
+        # Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage.
+        fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
+        per_token = shape.exchange_bytes_per_token(replica.ep, bytes_per_weight(fmt))
+        one_way = tokens.total_tokens / tp * per_token / 2.0
+        exchange_s = 2.0 * collectives.all_to_all_s(network, one_way, replica.ep)
+        seconds = seconds + spread * shape.moe_layers * exchange_s
     if np.any(np.asarray(replica.pp) > 1):
         hops = (replica.pp - 1.0) * collectives.point_to_point_s(network, payload / tp, tp * replica.dp)
         seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
     total: Floats = seconds
     return total
-
-
-def _exchange_s(replica: Replica, tokens: _Tokens) -> Floats:
-    """Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage."""
-    fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
-    per_token = replica.shape.exchange_bytes_per_token(replica.ep, bytes_per_weight(fmt))
-    one_way = tokens.total_tokens / replica.tp * per_token / 2.0
-    return 2.0 * collectives.all_to_all_s(replica.cluster.network, one_way, replica.ep)
 
 
 def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:

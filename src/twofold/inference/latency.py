@@ -11,14 +11,7 @@ import numpy as np
 
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
-from twofold.inference.steady import (
-    Lengths,
-    Steps,
-    admission_steps,
-    chunk_tokens,
-    own_input_tokens,
-    prompt_steps,
-)
+from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
 from twofold.perf import Floats
 
 NORMAL_P95, NORMAL_P99 = 1.645, 2.326
@@ -62,12 +55,6 @@ class Prompt:
     carried_tokens: Floats  # by that step
 
 
-def lone_prompt(replica: Replica, lengths: Lengths, steps: Steps) -> Prompt:
-    """The prompts of a class that has the replica to itself."""
-    own = own_input_tokens(replica, lengths)
-    return Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
-
-
 def flat_latency(seconds: Floats) -> Latency:
     """The same for every request."""
     return Latency(seconds, seconds, seconds, seconds)
@@ -85,9 +72,7 @@ def first_token_s(replica: Replica, step_s: Floats) -> Floats:
     return replica.engine.first_token_s + replica.engine.first_token_steps * np.asarray(step_s)
 
 
-def ttft_latency(
-    replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats, prompt: Prompt
-) -> Latency:
+def ttft_latency(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats) -> Latency:
     """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
 
     Formula  mean = admission + rest of a step + queue for prefill + own prefill + handling, with
@@ -104,15 +89,14 @@ def ttft_latency(
              as many clients as there are, who send no more while they wait: see `arrivals` for the others.
     """
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
-    chunk, full = chunk_tokens(replica), steps.full_s
-    rest, queue, alone = _ttft_parts(replica, lengths, steps, rate, prompt)
+    rest, queue, alone = _ttft_parts(replica, lengths, steps, rate)
     mean = rest + queue + alone
     together = np.sqrt(rate * steps.carrying_s) * own
 
     def upper(normal: float, exponential: float) -> Floats:
-        longer = prompt.tokens * np.maximum(quantile_factor(prompt.spread, normal) - 1.0, 0.0)
+        longer = own * np.maximum(quantile_factor(lengths.input_spread, normal) - 1.0, 0.0)
         further = np.sqrt(np.square(longer) + np.square(together * normal))
-        late = longer_step_s(prompt, full, chunk, further) - prompt.carrying_s
+        late = longer_step_s(steps, chunk_tokens(replica), further) - steps.carrying_s
         # `late` holds −1 step with the prompt, and the mean at least +1: together they never fall with it.
         spread = np.square(rest * 0.9) + np.square(queue * exponential) + np.square(late)
         whole: Floats = mean + np.sqrt(spread)
@@ -121,40 +105,39 @@ def ttft_latency(
     return Latency(mean, mean - 0.3 * queue, upper(NORMAL_P95, 2.0), upper(NORMAL_P99, 3.6))
 
 
-def mean_ttft_s(
-    replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats, prompt: Prompt
-) -> Floats:
+def mean_ttft_s(replica: Replica, lengths: Lengths, steps: Steps, rate_per_s: Floats) -> Floats:
     """The mean of `ttft_latency` alone."""
-    rest, queue, alone = _ttft_parts(replica, lengths, steps, np.asarray(rate_per_s, float), prompt)
+    rest, queue, alone = _ttft_parts(replica, lengths, steps, np.asarray(rate_per_s, float))
     return rest + queue + alone
 
 
 def _ttft_parts(
-    replica: Replica, lengths: Lengths, steps: Steps, rate: Floats, prompt: Prompt
+    replica: Replica, lengths: Lengths, steps: Steps, rate: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Rest of a step, queue for prefill, and what a lone prompt takes: its own prefill and handling."""
     own, full = own_input_tokens(replica, lengths), steps.full_s
-    found = np.minimum(1.0, rate * prompt_steps(replica, own) * steps.carrying_s / replica.dp)
+    prompt_steps = np.maximum(1.0, own / np.asarray(replica.chunk_tokens))  # a chunk each, on one rank
+    found = np.minimum(1.0, rate * prompt_steps * steps.carrying_s / replica.dp)
     rest = 0.5 * ((1.0 - found) * steps.plain_s + found * steps.carrying_s)
     busy = np.minimum(rate * own * full / chunk_tokens(replica), 0.98)
     queue = np.square(busy) / (1.0 - busy) * full / 2.0
-    service = prompt_steps(replica, prompt.tokens) * prompt.carrying_s
+    service = prompt_steps * steps.carrying_s
     service = service + admission_steps(replica, own, rate * np.asarray(steps.plain_s)) * steps.plain_s
     return rest, queue, service + first_token_s(replica, steps.plain_s)
 
 
-def longer_step_s(prompt: Prompt, full_s: Floats, chunk: Floats, further_tokens: Floats) -> Floats:
+def longer_step_s(steps: Steps, chunk: Floats, further_tokens: Floats) -> Floats:
     """Seconds of prefill when the step that carries a prompt meets `further_tokens` more.
 
     Formula  on the straight line from (S, t(S)) to (chunk, t(chunk)); past the chunk, t(chunk)·tokens/chunk
     Why      A step that prefills starts with launches that no token can hide, so that its first tokens tell
              nothing of what the next ones cost. Weights of both ends are never negative.
     """
-    full = np.maximum(full_s, prompt.carrying_s)
-    room = np.maximum(np.asarray(chunk) - prompt.carried_tokens, SMALLEST * 1e30)
+    full = np.maximum(steps.full_s, steps.carrying_s)
+    room = np.maximum(np.asarray(chunk) - steps.carried_tokens, SMALLEST * 1e30)
     share = np.minimum(1.0, further_tokens / room)
-    within = (1.0 - share) * prompt.carrying_s + share * full
-    longer: Floats = within * np.maximum(1.0, (prompt.carried_tokens + np.asarray(further_tokens)) / chunk)
+    within = (1.0 - share) * steps.carrying_s + share * full
+    longer: Floats = within * np.maximum(1.0, (steps.carried_tokens + np.asarray(further_tokens)) / chunk)
     return longer
 
 
@@ -171,9 +154,8 @@ def slot_wait_s(limit: Floats, decode_s: Floats, utilisation: Floats, lengths: L
     slots = np.maximum(limit, 1.0)
     busy = np.minimum(utilisation, 0.999)
     variability = (1.0 + np.square(lengths.output_spread)) / 2.0
-    wait: Floats = (
-        busy ** (np.sqrt(2.0 * (slots + 1.0)) - 1.0) / (1.0 - busy) * decode_s / slots * variability
-    )
+    waiting = busy ** (np.sqrt(2.0 * (slots + 1.0)) - 1.0) / (1.0 - busy)
+    wait: Floats = waiting * decode_s / slots * variability
     return wait
 
 

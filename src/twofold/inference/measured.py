@@ -35,9 +35,7 @@ class MeasuredService:
     @classmethod
     def of(cls, rows: Sequence[ServiceRow], accelerators: int = 1) -> Self:
         """From measured rows; several rows of one size give their median."""
-        if not rows or any(
-            not (row.batch_size >= 1 and row.service_s > 0 and np.isfinite(row.service_s)) for row in rows
-        ):
+        if not rows or not all(row.batch_size >= 1 and 0 < row.service_s < np.inf for row in rows):
             raise InputError(
                 "a measured workload needs rows of batch size ≥ 1 and seconds > 0",
                 hint="columns: batch_size, service_s",

@@ -1,19 +1,17 @@
 """What a replica does under load: static batches, closed loops, open arrivals, saturation; or two stations,
 one that prefills and one that decodes."""
 
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.inference.curve import load_axis, met_at, price_curve, seen_by, served_at
+from twofold.inference.curve import load_axis, met_at, price_curve, seen_by, served_at, with_arrays
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import (
     Latency,
     Served,
     first_token_s,
     flat_latency,
-    lone_prompt,
     mean_ttft_s,
     served,
     token_s,
@@ -32,7 +30,6 @@ from twofold.inference.steady import (
 )
 from twofold.perf import Floats
 
-T = TypeVar("T")
 RATE_HALVINGS = 16
 FAR_BELOW = 9.0  # cost at which a limit says nothing: who is that far below it was bound by something else
 LIMIT_SHARES = tuple(float(share) for share in np.exp(np.linspace(np.log(0.02), 0.0, 61)))
@@ -48,13 +45,6 @@ class LimitHabits:
     share_fraction: float  # of its limit that a mean TPOT reaches when its p99 just meets it
     share_error_ratio: float  # of that share, in the logarithm
     rarer_cost_count: float  # of a limit that not every benchmark with that data set has
-
-
-class NearLimit(NamedTuple):
-    """Seconds per token at a rate near a limit: their mean, and the limit that their p99 meets."""
-
-    mean_s: Floats
-    limit_s: Floats
 
 
 def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -112,7 +102,7 @@ def closed_loop(
         rate = _sent_per_s(replica, lengths, steps, admitted)
         decoding = np.maximum(rate * decode_s, np.minimum(admitted, 1.0) * 0.5)
         batch = 0.5 * batch + 0.5 * sustained_batch(replica, lengths, decoding)
-    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
+    ttft = ttft_latency(replica, lengths, steps, rate)
     outside = np.maximum(0.0, concurrency / rate - decode_s - ttft.mean_s)  # clients that wait for a slot
     burst = _burst_s(replica, lengths, steps, admitted)
     rounds = 1.0 - burst_fraction
@@ -136,12 +126,11 @@ def _sent_per_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floa
     prompts wait for prefill can send, and the queue with it.
     """
     decode_s = lengths.output_tokens * steps.tpot_s
-    prompt = lone_prompt(replica, lengths, steps)
-    filled = chunk_tokens(replica) / (prompt.tokens * steps.full_s)
+    filled = chunk_tokens(replica) / (own_input_tokens(replica, lengths) * steps.full_s)
     low, high = 0.0 * (admitted / decode_s), np.minimum(admitted / decode_s, filled)
     for _ in range(RATE_HALVINGS):
         middle = 0.5 * (low + high)
-        taken = middle * (mean_ttft_s(replica, lengths, steps, middle, prompt) + decode_s)
+        taken = middle * (mean_ttft_s(replica, lengths, steps, middle) + decode_s)
         low, high = np.where(taken <= admitted, middle, low), np.where(taken <= admitted, high, middle)
     rate: Floats = 0.5 * (low + high)
     return rate
@@ -187,17 +176,7 @@ def _as_priced(replica: Replica, lengths: Lengths, found: Served) -> Served:
     """What was read off a curve, without its axis; the steps as priced at their batch, not between two."""
     steps = steady_steps(replica, lengths, found.batch_sequences, full_s=0.0)
     exact = replace(found, step_s=steps.plain_s, prefill_step_s=np.maximum(steps.carrying_s, steps.plain_s))
-    return without_load_axis(exact)
-
-
-def without_load_axis(value: T) -> T:
-    """The numbers of one point of a load curve: arrays lose their last axis of length 1."""
-    if isinstance(value, np.ndarray):
-        return value[..., 0] if value.ndim else value  # type: ignore[return-value]  # one axis less
-    if isinstance(value, Latency | Served):
-        parts = {f.name: without_load_axis(getattr(value, f.name)) for f in fields(value)}
-        return replace(value, **parts)
-    return value
+    return with_arrays(exact, lambda each: each[..., 0])
 
 
 def max_throughput(replica: Replica, lengths: Lengths) -> Served:
@@ -207,17 +186,9 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
     steps = steady_steps(replica, lengths, batch)
     decode_s = lengths.output_tokens * steps.tpot_s
     rate = batch / decode_s
-    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
-    return served(
-        replica,
-        lengths,
-        steps,
-        batch,
-        rate,
-        ttft,
-        tpot_latency(replica, lengths, steps),
-        np.ones_like(rate),
-    )
+    ttft = ttft_latency(replica, lengths, steps, rate)
+    tpot = tpot_latency(replica, lengths, steps)
+    return served(replica, lengths, steps, batch, rate, ttft, tpot, np.ones_like(rate))
 
 
 def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Served:
@@ -228,7 +199,7 @@ def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> S
     """
     steps = steady_steps(replica, lengths, batch_sequences)
     rate = batch_sequences / (lengths.output_tokens * steps.tpot_s)
-    ttft = ttft_latency(replica, lengths, steps, rate, lone_prompt(replica, lengths, steps))
+    ttft = ttft_latency(replica, lengths, steps, rate)
     tpot = tpot_latency(replica, lengths, steps)
     plain = np.minimum(steps.plain_s / tokens_per_step(replica), tpot.mean_s)
     tpot = replace(tpot, p50_s=np.where(steps.share_fraction < 0.5, plain, tpot.mean_s))
@@ -237,8 +208,9 @@ def held_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> S
 
 def near_limit_s(
     replica: Replica, lengths: Lengths, rate_per_s: Floats, limits_s: tuple[Floats, ...], habits: LimitHabits
-) -> NearLimit:
-    """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99.
+) -> tuple[Floats, Floats]:
+    """Time per token at a rate that somebody chose as the highest that meets one of `limits_s` on its p99:
+    its mean, and the limit that its p99 meets.
 
     Formula  argmin over T and limits L of (ln s/e)² + min(9, (ln(T/(u·L))/d)²) + r but for the first L, with
              s = T/t(B), B = 1 + λ·output·T, and e, u, d, r as in `LimitHabits`
@@ -256,17 +228,15 @@ def near_limit_s(
             met = 1.0 + np.asarray(rate_per_s) * lengths.output_tokens * tpot
             # Beyond what the scheduler runs at once requests wait outside, at no cost per token.
             batch = np.minimum(met, replica.max_batch)
-            off = (
-                np.log(tpot / steady_steps(replica, lengths, batch, full_s=0.0).tpot_s)
-                / habits.step_error_ratio
-            )
+            priced_s = steady_steps(replica, lengths, batch, full_s=0.0).tpot_s
+            off = np.log(tpot / priced_s) / habits.step_error_ratio
             usual = np.log(share / habits.share_fraction) / habits.share_error_ratio
             below = np.minimum(np.square(usual), FAR_BELOW)
             cost = np.square(off) + below + habits.rarer_cost_count * (place > 0)
             cost = np.where(np.asarray(limit_s) > 0, cost, np.inf)
             best, met_s = np.where(cost < least, tpot, best), np.where(cost < least, limit_s, met_s)
             least = np.minimum(cost, least)
-    return NearLimit(best, met_s)
+    return best, met_s
 
 
 def disaggregated(
@@ -305,18 +275,16 @@ def disaggregated(
         decode_s = lengths.output_tokens * step_s / gained
         rate = np.minimum(in_decode / decode_s, most)
         busy = np.minimum(rate / most, 0.98)
-        queue_s = (
-            busy ** np.sqrt(2.0 * (prefill_workers + 1.0)) / (1.0 - busy) * full_s / (2.0 * prefill_workers)
-        )
+        waiting = busy ** np.sqrt(2.0 * (prefill_workers + 1.0)) / (1.0 - busy)
+        queue_s = waiting * full_s / (2.0 * prefill_workers)
         first_s = one_s + queue_s + transfer_s + first_token_s(prefill, step_s)
         wanted = np.clip(np.minimum(concurrency - rate * first_s, rate * decode_s), 0.3, np.maximum(cap, 1.0))
         in_decode = 0.5 * in_decode + 0.5 * wanted
     starved = np.maximum(0.0, concurrency / rate - decode_s - first_s)  # what is not decoding waits in front
     burst_s = concurrency / 2.0 / most
     mean_s = first_s + (1.0 - burst_fraction) * starved + burst_fraction * np.maximum(burst_s, starved)
-    ttft = Latency(
-        mean_s, first_s + starved, first_s + starved + 3.0 * queue_s, first_s + starved + 4.6 * queue_s
-    )
+    usual_s = first_s + starved
+    ttft = Latency(mean_s, usual_s, usual_s + 3.0 * queue_s, usual_s + 4.6 * queue_s)
     tpot_s = step_s / gained
     rate = concurrency / (mean_s + decode_s)
     steps = Steps(step_s, full_s, own, 0.0 * step_s, tpot_s, full_s)

@@ -26,9 +26,7 @@ class Engine:
     launch_factor: Floats  # of a kernel's shortest time, where captured graphs launch the next one early
     weight_read_gain: Floats  # rate of streaming over the kernel tables', whose narrow formats lack graphs
     expert_read_gain: Floats
-    expert_pad_factor: (
-        Floats  # of the rows that a touched expert is padded to, where tiles suit small batches
-    )
+    expert_pad_factor: Floats  # of the rows that a touched expert is padded to: tiles for small batches
     device_factor: Floats  # time of all kernels, where a family has no kernel tables
     arithmetic_factor: Floats  # further, of what dense products compute, where kernels were not tuned
     attention_factor: Floats  # further, by kind
@@ -59,9 +57,7 @@ class CacheOptions:
     """How the KV cache is kept. The defaults are a paged cache on the device without sharing."""
 
     block_tokens: Floats = 16.0  # a contiguous cache is one block of the largest context
-    shared_prefix_fraction: Floats = (
-        0.0  # of the input, found in the cache and neither computed nor kept twice
-    )
+    shared_prefix_fraction: Floats = 0.0  # of the input: found in the cache, not computed or kept again
     offload_bytes: Floats = 0.0  # host memory that holds cold blocks, per accelerator
 
 
@@ -159,9 +155,8 @@ def weights_bytes_per_accelerator(replica: Replica) -> Floats:
     dense = parts.attention_bytes + parts.ffn_bytes + parts.other_bytes
     # A pipeline's first and last stage hold one of the two embedding matrices each.
     ends = parts.embedding_bytes / np.minimum(replica.pp, 2.0)
-    return (dense / replica.pp + ends) / replica.tp + parts.experts_bytes / (
-        expert_shards(replica) * replica.pp
-    )
+    experts = parts.experts_bytes / (expert_shards(replica) * replica.pp)
+    return (dense / replica.pp + ends) / replica.tp + experts
 
 
 def buffers_bytes(replica: Replica) -> Floats:
@@ -195,18 +190,8 @@ def capacity(replica: Replica) -> Capacity:
     left = usable - weights - buffers - adapters
     per_token = replica.shape.kv_bytes_per_token(replica.kv_format) / kv_shards(replica)
     pool = np.maximum(0.0, left) + replica.cache.offload_bytes * (left > 0)
-    return Capacity(
-        usable, weights, buffers, adapters, left, pool / np.maximum(per_token, 1e-30) * replica.dp
-    )
-
-
-def sequence_bytes(
-    replica: Replica, context_tokens: Floats, input_tokens: Floats, cache: CacheOptions
-) -> Floats:
-    """Cache bytes that one running sequence takes, whole blocks, without its shared prefix."""
-    own = context_tokens - cache.shared_prefix_fraction * input_tokens
-    blocks = np.ceil(own / cache.block_tokens) * cache.block_tokens
-    return replica.shape.kv_bytes(replica.kv_format, blocks)
+    kv_tokens = pool / np.maximum(per_token, 1e-30) * replica.dp
+    return Capacity(usable, weights, buffers, adapters, left, kv_tokens)
 
 
 def max_sequences(replica: Replica, context_tokens: Floats, input_tokens: Floats = 0.0) -> Floats:
@@ -214,7 +199,9 @@ def max_sequences(replica: Replica, context_tokens: Floats, input_tokens: Floats
 
     A cache without room for one sequence of a model that fits holds a fraction: callers compare with 1.
     """
-    held = capacity(replica)
-    pool = np.maximum(0.0, held.kv_bytes) + replica.cache.offload_bytes * (held.kv_bytes > 0)
-    one = sequence_bytes(replica, context_tokens, input_tokens, replica.cache) / kv_shards(replica)
-    return pool / one * replica.dp
+    left, cache = capacity(replica).kv_bytes, replica.cache
+    pool = np.maximum(0.0, left) + cache.offload_bytes * (left > 0)
+    # One sequence takes whole blocks, without its shared prefix.
+    own = context_tokens - cache.shared_prefix_fraction * input_tokens
+    blocks = np.ceil(own / cache.block_tokens) * cache.block_tokens
+    return pool / (replica.shape.kv_bytes(replica.kv_format, blocks) / kv_shards(replica)) * replica.dp

@@ -7,6 +7,7 @@ counts by reason and as each accelerator's best, so that a plan can say why not.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,7 @@ from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
 from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity
-from twofold.inference.slo import (
-    RateLimit,
-    TrafficClass,
-    merged_class,
-    rate_limit,
-    shared_rate_limit,
-)
+from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
 from twofold.perf import Cluster, ModelShape
 
 Array = NDArray[np.float64]
@@ -115,20 +110,6 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
-    """What a fleet must survive."""
-
-    zones: int
-    availability_fraction: float
-
-    def replicas(self, peak_per_s: float, limit_per_s: float) -> ReplicaCount:
-        """Those that carry a peak with spares."""
-        return ReplicaCount.of(
-            peak_per_s, limit_per_s, zones=self.zones, availability_fraction=self.availability_fraction
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class _Sweep:
     """One variant and format on one offer: the layouts that fit, and all that were tried."""
 
@@ -138,6 +119,8 @@ class _Sweep:
 
 
 MakeReplica = Callable[[ModelVariant, Hardware, str], Replica]
+Sized = Callable[[float, float], ReplicaCount]
+"""Replicas that carry a peak at so much each, with what a fleet must survive."""
 
 
 def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Array]:
@@ -171,6 +154,12 @@ def splits(
     ]
 
 
+def default_replica(variant: ModelVariant, offer: Hardware, weights_format: str) -> Replica:
+    """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
+    activation = offer.cluster.device.default_activation_format(weights_format)
+    return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
+
+
 def search(
     variants: Sequence[ModelVariant],
     classes: Sequence[TrafficClass],
@@ -178,7 +167,7 @@ def search(
     *,
     zones: int = 1,
     availability_fraction: float = 0.999,
-    make_replica: MakeReplica | None = None,
+    make_replica: MakeReplica = default_replica,
 ) -> SearchResult:
     """The cheapest fleet that meets every class, on the best single kind of accelerator.
 
@@ -188,29 +177,30 @@ def search(
     """
     if not classes or not offers or not variants:
         raise InputError("a search needs a model, a traffic class and an accelerator")
-    sizing = Sizing(zones, availability_fraction)
+    sized = partial(ReplicaCount.of, zones=zones, availability_fraction=availability_fraction)
     counted: Counter[str] = Counter()
     found: list[Fleet] = []
     losers: list[Loser] = []
     for offer in offers:
-        priced = _price_offer(variants, offer, make_replica or default_replica, counted)
-        outcome = _best_fleet(priced, offer, classes, sizing, counted)
+        priced = _price_offer(variants, offer, make_replica, counted)
+        outcome = _best_fleet(priced, offer, classes, sized, counted)
         if isinstance(outcome, Fleet):
             found.append(outcome)
         else:
             losers.append(outcome)
-    found.sort(key=_rank)
+    found.sort(key=lambda each: each.accelerators if each.usd_per_h is None else each.usd_per_h)
+    found.sort(key=lambda each: each.usd_per_h is None)  # stable: priced before unpriced
     total = counted.pop("priced", 0) + counted["memory"]
     if not found:
         return SearchResult(None, (), tuple(losers), counted, total, *_infeasible(losers))
-    losers += [_dearer(fleet, found[0]) for fleet in found[1:]]
-    return SearchResult(found[0], tuple(found[1:]), tuple(losers), counted, total, "", ())
-
-
-def default_replica(variant: ModelVariant, offer: Hardware, weights_format: str) -> Replica:
-    """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
-    activation = offer.cluster.device.default_activation_format(weights_format)
-    return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
+    best, *others = found
+    for fleet in others:
+        detail = f"{fleet.accelerators} accelerators, no price"
+        if fleet.usd_per_h is not None and best.usd_per_h is not None:
+            more = fleet.usd_per_h / best.usd_per_h - 1.0
+            detail = f"{100 * more:+,.0f} %, {format_si(fleet.usd_per_h, 'USD/h')}"
+        losers.append(Loser(fleet.pools[0].offer, "dearer", detail, fleet.usd_per_h))
+    return SearchResult(best, tuple(others), tuple(losers), counted, total, "", ())
 
 
 def _price_offer(
@@ -219,7 +209,11 @@ def _price_offer(
     """All layouts of one offer whose weights fit, per variant and format; the others are counted."""
     sweeps = []
     for variant in variants:
-        layouts = _large_enough(candidate_layouts(variant.shape, offer.replica_accelerators_max), offer)
+        layouts = candidate_layouts(variant.shape, offer.replica_accelerators_max)
+        # Those that use as many accelerators as a replica must; all of them where none does.
+        enough = layouts["tp"] * layouts["pp"] * layouts["dp"] >= offer.replica_accelerators_min
+        if enough.any():
+            layouts = {name: column[enough] for name, column in layouts.items()}
         for weights_format in offer.formats:
             replica = _laid_out(make_replica(variant, offer, weights_format), layouts)
             fits = np.asarray(capacity(replica).kv_bytes) > 0
@@ -229,36 +223,26 @@ def _price_offer(
     return sweeps
 
 
-def _large_enough(layouts: dict[str, Array], offer: Hardware) -> dict[str, Array]:
-    """The layouts that use as many accelerators as a replica must; all of them where none does."""
-    enough = layouts["tp"] * layouts["pp"] * layouts["dp"] >= offer.replica_accelerators_min
-    return {name: column[enough] for name, column in layouts.items()} if enough.any() else layouts
-
-
 def _best_fleet(
     sweeps: Sequence[_Sweep],
     offer: Hardware,
     classes: Sequence[TrafficClass],
-    sizing: Sizing,
+    sized: Sized,
     counted: Counter[str],
 ) -> Fleet | Loser:
     pools: list[PoolChoice] = []
     for traffic in classes:
-        choice = _best_pool(sweeps, offer, (traffic,), sizing, counted)
+        choice = _best_pool(sweeps, offer, (traffic,), sized, counted)
         if isinstance(choice, Loser):
             return choice
         pools.append(choice)
     interactive = tuple(each for each in classes if each.slo.finish_within_s is None)
     kept = [pool for pool in pools if pool.classes[0] not in {each.name for each in interactive}]
-    shared = _best_pool(sweeps, offer, interactive, sizing, counted) if len(interactive) > 1 else None
-    separate = sum(pool.accelerators for pool in pools)
-    if not isinstance(shared, PoolChoice):
-        return _fleet(pools, separate, None)
-    merged = shared.accelerators + sum(pool.accelerators for pool in kept)
-    return _fleet([shared, *kept] if merged < separate else pools, separate, merged)
-
-
-def _fleet(pools: Sequence[PoolChoice], separate: int, merged: int | None) -> Fleet:
+    shared = _best_pool(sweeps, offer, interactive, sized, counted) if len(interactive) > 1 else None
+    separate, merged = sum(pool.accelerators for pool in pools), None
+    if isinstance(shared, PoolChoice):
+        merged = shared.accelerators + sum(pool.accelerators for pool in kept)
+        pools = [shared, *kept] if merged < separate else pools
     prices = [pool.usd_per_h for pool in pools]
     usd = None if any(price is None for price in prices) else float(sum(price or 0.0 for price in prices))
     return Fleet(tuple(pools), usd, sum(pool.accelerators for pool in pools), separate, merged)
@@ -268,13 +252,15 @@ def _best_pool(
     sweeps: Sequence[_Sweep],
     offer: Hardware,
     classes: tuple[TrafficClass, ...],
-    sizing: Sizing,
+    sized: Sized,
     counted: Counter[str],
 ) -> PoolChoice | Loser:
     """The cheapest layout for these classes together; or why none does."""
-    best: tuple[float, _Sweep, int, RateLimit] | None = None
+    found: list[tuple[float, _Sweep, int, RateLimit]] = []
     missed: list[tuple[float, str]] = []
-    peak = sum(_required_rate(each) for each in classes)
+    # What replicas must carry: the rate, or a day's work within its window.
+    windows = [(each.rate_per_s, each.slo.finish_within_s) for each in classes]
+    peak = sum(rate if end_s is None else rate * DAY_S / min(end_s, DAY_S) for rate, end_s in windows)
     for sweep in sweeps:
         if not np.size(sweep.replica.tp):
             continue
@@ -286,20 +272,14 @@ def _best_pool(
         counted["dearer"] += int(np.sum(works))
         missed += _misses(limit, works, classes)
         if np.any(works):
-            accelerators = _pool_accelerators(sweep.replica, limit, peak, works, sizing)
+            accelerators = _pool_accelerators(sweep.replica, limit, peak, works, sized)
             index = int(np.argmin(accelerators))
-            if best is None or accelerators[index] < best[0]:
-                best = (float(accelerators[index]), sweep, index, limit)
-    if best is None:
+            found.append((float(accelerators[index]), sweep, index, limit))
+    if not found:
         return _no_pool(sweeps, offer, missed)
     counted["dearer"] -= 1
-    return _choice(best[1], best[2], best[3], offer, classes, peak, sizing)
-
-
-def _required_rate(traffic: TrafficClass) -> float:
-    """What replicas must carry: the rate, or a day's work within its window."""
-    window = traffic.slo.finish_within_s
-    return traffic.rate_per_s if window is None else traffic.rate_per_s * DAY_S / min(window, DAY_S)
+    _, sweep, index, limit = min(found, key=lambda each: each[0])
+    return _choice(sweep, index, limit, offer, classes, peak, sized)
 
 
 def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
@@ -315,19 +295,15 @@ def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
 
 
 def _pool_accelerators(
-    replica: Replica, limit: RateLimit, peak: float, works: NDArray[np.bool_], sizing: Sizing
+    replica: Replica, limit: RateLimit, peak: float, works: NDArray[np.bool_], sized: Sized
 ) -> Array:
     """Accelerators of the whole pool per layout, spares included; infinite where the layout does not work."""
     rate = np.where(works, limit.requests_per_s, 1.0)
     needed = np.ceil(peak / (rate * TARGET_UTILISATION) - 1e-9)
     distinct, place = np.unique(needed, return_inverse=True)
-    totals = np.array([_count(peak, number, sizing).total for number in distinct], float)
+    limits_per_s = peak / TARGET_UTILISATION / np.maximum(distinct, 1.0)
+    totals = np.array([sized(peak, float(each)).total for each in limits_per_s], float)
     return np.where(works, totals[place] * replica.accelerator_count, np.inf)
-
-
-def _count(peak: float, needed: float, sizing: Sizing) -> ReplicaCount:
-    limit = peak / TARGET_UTILISATION / max(needed, 1.0)
-    return sizing.replicas(peak, limit)
 
 
 def _choice(
@@ -337,11 +313,11 @@ def _choice(
     offer: Hardware,
     classes: tuple[TrafficClass, ...],
     peak: float,
-    sizing: Sizing,
+    sized: Sized,
 ) -> PoolChoice:
     replica = pick(sweep.replica, index)
     rate = float(limit.requests_per_s[index])
-    count = sizing.replicas(peak, rate)
+    count = sized(peak, rate)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     share = peak / max(count.needed, 1)
     found = traffic.on(replica)
@@ -398,8 +374,8 @@ def _no_pool(sweeps: Sequence[_Sweep], offer: Hardware, missed: list[tuple[float
         ratio, sentence = min(missed)
         return Loser(offer.name, "slo", sentence, None, ratio)
     lightest = max(sweeps, key=lambda sweep: float(np.max(capacity(sweep.tried).kv_bytes)))
-    short = -float(np.max(capacity(lightest.tried).kv_bytes))
-    per_device = float(np.max(capacity(lightest.tried).usable_bytes))
+    held = capacity(lightest.tried)
+    short, per_device = -float(np.max(held.kv_bytes)), float(np.max(held.usable_bytes))
     weights = float(np.max(lightest.variant.shape.weights_bytes(lightest.tried.weights_format).total_bytes))
     chips = int(np.ceil(weights / per_device))
     several = f"; its weights alone fill {chips:,}" if chips > 1 else ""
@@ -407,31 +383,12 @@ def _no_pool(sweeps: Sequence[_Sweep], offer: Hardware, missed: list[tuple[float
     return Loser(offer.name, "memory", detail, None)
 
 
-def _rank(fleet: Fleet) -> tuple[bool, float]:
-    """Priced before unpriced, then cheaper, then fewer."""
-    return fleet.usd_per_h is None, fleet.accelerators if fleet.usd_per_h is None else fleet.usd_per_h
-
-
-def _dearer(fleet: Fleet, best: Fleet) -> Loser:
-    name = fleet.pools[0].offer
-    if fleet.usd_per_h is None or best.usd_per_h is None:
-        return Loser(name, "dearer", f"{fleet.accelerators} accelerators, no price", fleet.usd_per_h)
-    more = fleet.usd_per_h / best.usd_per_h - 1.0
-    return Loser(
-        name, "dearer", f"{100 * more:+,.0f} %, {format_si(fleet.usd_per_h, 'USD/h')}", fleet.usd_per_h
-    )
-
-
 def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
     """What binds when nothing meets, and what would help: by what stopped most offers."""
     late = [loser for loser in losers if loser.reason == "slo"]
     if late:
         closest = min(late, key=lambda loser: loser.miss_ratio)
-        fixes = (
-            "a faster accelerator",
-            "a smaller or quantised model",
-            "a looser objective",
-        )
+        fixes = ("a faster accelerator", "a smaller or quantised model", "a looser objective")
         return f"{closest.offer}: {closest.detail}", fixes
     closest = losers[0]
     fixes = ("more accelerators per replica", "a narrower weight format", "parts with more memory")

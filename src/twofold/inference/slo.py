@@ -5,7 +5,7 @@ two of its batches. Array fields of the replica end in an axis of length 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -44,9 +44,8 @@ class TrafficClass:
 
     def on(self, replica: Replica) -> Replica:
         """The replica as this class finds it: its shared prefix is in the cache."""
-        return replace(
-            replica, cache=replace(replica.cache, shared_prefix_fraction=self.shared_prefix_fraction)
-        )
+        cache = replace(replica.cache, shared_prefix_fraction=self.shared_prefix_fraction)
+        return replace(replica, cache=cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,6 @@ def _curve_to_limit(replica: Replica, lengths: Lengths, fleet_per_s: float = 0.0
     return price_curve(replica, lengths, float(np.max(limit)), fleet_per_s)
 
 
-def _end(curve: LoadCurve) -> Array:
-    """The batch at which the curve ends: the limit, or next to nothing above a lone request."""
-    end: Array = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
-    return end
-
-
 def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     """Requests/s of one replica within a class's objectives, alone on it.
 
@@ -91,7 +84,9 @@ def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
 
 def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
-    curve, end = views[0], _end(views[0])
+    curve = views[0]
+    # The batch at which the curve ends: the limit, or next to nothing above a lone request.
+    end = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
     points = end ** np.linspace(0.0, 1.0, CURVE_POINTS)  # even in the logarithm
     along = served_at(curve, points)
     names = [name for slo in slos for name in slo.latencies_s]
@@ -229,23 +224,14 @@ def shared_load(
     replica: Replica, classes: Sequence[TrafficClass], own: TrafficClass, requests_per_s: Floats
 ) -> Served:
     """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
-    mixed = merged_class(classes)
-    others = mixed.on(replica)
-    seen = own.on(replica), own.lengths
-    return open_loop(others, mixed.lengths, requests_per_s, seen, mixed.rate_per_s)
+    mixed, seen = merged_class(classes), (own.on(replica), own.lengths)
+    return open_loop(mixed.on(replica), mixed.lengths, requests_per_s, seen, mixed.rate_per_s)
 
 
 def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
     """The same replica with `factor` times as much of one resource (bandwidth compute capacity link host)."""
-    device, network, engine = replica.cluster.device, replica.cluster.network, replica.engine
-    if resource == "bandwidth":
-        device = replace(device, memory_bytes_per_s=device.memory_bytes_per_s * factor)
-    elif resource == "compute":
-        peaks: Mapping[str, Floats] = {k: v * factor for k, v in device.peak_flops_per_s.items()}
-        device = replace(device, peak_flops_per_s=peaks)
-    elif resource == "capacity":
-        device = replace(device, memory_bytes=device.memory_bytes * factor)
-    elif resource == "link":
+    cluster, engine, network = replica.cluster, replica.engine, replica.cluster.network
+    if resource == "link":
         network = replace(
             network,
             link_bytes_per_s=network.link_bytes_per_s * factor,
@@ -255,14 +241,11 @@ def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
             nic_bytes_per_s=network.nic_bytes_per_s * factor,
             host_bytes_per_s=network.host_bytes_per_s * factor,
         )
+        cluster = replace(cluster, network=network)
+    elif resource == "host":
+        engine = engine.scaled({"host": factor})
     else:
-        timed = [
-            f.name
-            for f in fields(engine)
-            if f.name.startswith(("host", "prefill", "first")) and f.name.endswith("_s")
-        ]
-        engine = replace(engine, **{name: getattr(engine, name) / factor for name in timed})
-    cluster = replace(replica.cluster, device=device, network=network)
+        cluster = cluster.scaled({RESOURCES[resource].replace(" ", "_"): factor})
     return replace(replica, cluster=cluster, engine=engine)
 
 

@@ -109,11 +109,6 @@ def chunk_tokens(replica: Replica) -> Floats:
     return replica.chunk_tokens * np.asarray(replica.dp)
 
 
-def prompt_steps(replica: Replica, own_tokens: Floats) -> Floats:
-    """Steps that one prompt's prefill takes: as many as it has chunks, none split over ranks."""
-    return np.maximum(1.0, own_tokens / np.asarray(replica.chunk_tokens))
-
-
 def carried_tokens(
     replica: Replica, own_tokens: Floats, per_step_tokens: Floats, batch_sequences: Floats
 ) -> Floats:
@@ -149,10 +144,8 @@ def admission_steps(replica: Replica, own_tokens: Floats, prompts_per_step: Floa
 
 def prefill_per_step_tokens(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Prompt tokens that must be prefilled per step, on average, to keep the batch full."""
-    own = own_input_tokens(replica, lengths)
-    per_step: Floats = (
-        batch_sequences * own * tokens_per_step(replica) / np.maximum(lengths.output_tokens, 1.0)
-    )
+    computed = batch_sequences * own_input_tokens(replica, lengths) * tokens_per_step(replica)
+    per_step: Floats = computed / np.maximum(lengths.output_tokens, 1.0)
     return per_step
 
 

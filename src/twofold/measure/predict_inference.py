@@ -223,10 +223,10 @@ def _open(batch: Batch, asked: Array) -> Served:
     if not batch.cases[0].server_limit_s:
         return found
     limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
-    near = regimes.near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
+    mean_s, limit_s = regimes.near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
     # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
-    later = (np.clip(each, near.mean_s, near.limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
-    tpot = Latency(near.mean_s, near.mean_s, *later)
+    later = (np.clip(each, mean_s, limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
+    tpot = Latency(mean_s, mean_s, *later)
     return replace(found, tpot=tpot, e2e=answer_latency(batch.lengths, found.ttft, tpot))
 
 
