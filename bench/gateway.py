@@ -141,9 +141,7 @@ async def serve_bare(config: GatewayConfig) -> None:
     from twofold.live.gateway_app import GatewayApp
     from twofold.live.upstream import Upstream
 
-    replicas = {replica.replica_id: replica for replica in config.replicas}
-    upstream = Upstream(config.limits.connect_timeout_s)
-    app = GatewayApp(FixedChoice(), upstream, replicas, config.limits, "m")
+    app = GatewayApp(FixedChoice(), Upstream(config.limits.connect_timeout_s), config)
     await uvicorn.Server(server_config(app, config)).serve()
 
 

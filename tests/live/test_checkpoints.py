@@ -9,7 +9,6 @@ from twofold.live.artefact import MANIFEST
 from twofold.live.checkpoints import (
     METADATA,
     complete,
-    newest_complete,
     prune,
     remove,
     step_folder,
@@ -48,10 +47,10 @@ WAYS_TO_BREAK: dict[str, Callable[[Path], None]] = {
 
 
 def test_the_newest_of_several_is_taken_by_number_not_by_name(tmp_path: Path) -> None:
-    assert newest_complete(tmp_path / "none yet") is None
+    assert survey(tmp_path / "none yet").newest is None
     for step in (9, 1_000_000, 30):
         saved(tmp_path, step)
-    assert newest_complete(tmp_path) == step_folder(tmp_path, 1_000_000)
+    assert survey(tmp_path).newest == step_folder(tmp_path, 1_000_000)
     assert step_of(step_folder(tmp_path, 1_000_000)) == 1_000_000
 
 
@@ -68,7 +67,7 @@ def test_a_broken_checkpoint_is_passed_over_and_said(tmp_path: Path, way: str) -
 @pytest.mark.parametrize("way", WAYS_TO_BREAK)
 def test_a_run_with_only_a_broken_checkpoint_starts_over(tmp_path: Path, way: str) -> None:
     WAYS_TO_BREAK[way](saved(tmp_path, 10))
-    assert newest_complete(tmp_path) is None
+    assert survey(tmp_path).newest is None
 
 
 def test_pruning_keeps_the_newest_complete_ones_and_those_being_written(tmp_path: Path) -> None:
@@ -83,4 +82,4 @@ def test_pruning_keeps_the_newest_complete_ones_and_those_being_written(tmp_path
 def test_a_removed_checkpoint_is_gone_and_the_one_before_is_newest(tmp_path: Path) -> None:
     older, newer = saved(tmp_path, 1), saved(tmp_path, 2)
     remove(newer)
-    assert newest_complete(tmp_path) == older
+    assert survey(tmp_path).newest == older

@@ -52,16 +52,15 @@ def survey(checkpoints: Path) -> Survey:
     """The newest checkpoint to resume from, and the newer ones that must not be."""
     refused: list[Refused] = []
     for folder in reversed(_folders(checkpoints)):
-        reason = _reason_against(folder)
-        if not reason:
+        if not (folder / METADATA).exists():
+            refused.append(Refused(folder, f"`{METADATA}` is missing: the save was cut"))
+            continue
+        try:
+            check_files(folder)
             return Survey(folder, tuple(refused))
-        refused.append(Refused(folder, reason))
+        except TwofoldError as error:
+            refused.append(Refused(folder, error.message))
     return Survey(None, tuple(refused))
-
-
-def newest_complete(checkpoints: Path) -> Path | None:
-    """The newest checkpoint whose files are all there and as written; None when there is none."""
-    return survey(checkpoints).newest
 
 
 def remove(folder: Path) -> None:
@@ -84,13 +83,3 @@ def _folders(checkpoints: Path) -> list[Path]:
         return []
     found = [path for path in checkpoints.iterdir() if re.fullmatch(r"step-\d{6,}", path.name)]
     return sorted(found, key=step_of)
-
-
-def _reason_against(folder: Path) -> str:
-    if not (folder / METADATA).exists():
-        return f"`{METADATA}` is missing: the save was cut"
-    try:
-        check_files(folder)
-    except TwofoldError as error:
-        return error.message
-    return ""

@@ -11,7 +11,9 @@ import json
 import os
 import shutil
 import sysconfig
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +116,8 @@ def _build(folder: Path, texts: list[str], vocabulary_tokens: int) -> None:
     tokenizer = _train_tokenizer(texts, vocabulary_tokens)
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"eos_token": END, "pad_token": PADDING}
-    config = {
-        **named,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
-    }
+    reader = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config = {**named, **reader, "chat_template": CHAT_TEMPLATE}
     _write_json(folder / "tokenizer_config.json", config)
     _write_json(folder / "special_tokens_map.json", named)
     end = tokenizer.token_to_id(END)
@@ -143,15 +141,10 @@ def _train_tokenizer(texts: list[str], vocabulary_tokens: int) -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    wanted_bytes = sum(map(len, texts)) // TOKENIZER_SHARE
-    learned, taken_bytes = [], 0
     # Every fourth file of the whole order would be another choice; the first quarter is as good and simpler.
-    for text in texts:
-        learned.append(text)
-        taken_bytes += len(text)
-        if taken_bytes >= wanted_bytes:
-            break
-    tokenizer.train_from_iterator(learned, trainer)
+    ends = list(accumulate(map(len, texts)))
+    count = 1 + bisect_left(ends, sum(map(len, texts)) // TOKENIZER_SHARE)
+    tokenizer.train_from_iterator(texts[:count], trainer)
     return tokenizer
 
 

@@ -85,7 +85,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     """
     command = engine_command(settings)
     digest = digest_of([*command, str(settings.thread_count), engine_name()])
-    there = [child for child in running(state, replica_id) if child.role == replica_id]
+    there = running(state, replica_id)
     if there and there[0].digest == digest and there[0].port and is_open(there[0].port):
         return there[0], False
     stop(there)
@@ -96,17 +96,8 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
         "TORCHDYNAMO_DISABLE": "1",  # eager: a machine without a C compiler serves as well
         "TOKENIZERS_PARALLELISM": "false",
     }
-    return (
-        start(
-            [*command, "--port", str(port)],
-            replica_id,
-            state,
-            digest=digest,
-            port=port,
-            environment=environment,
-        ),
-        True,
-    )
+    told = [*command, "--port", str(port)]
+    return start(told, replica_id, state, digest=digest, port=port, environment=environment), True
 
 
 def await_replica(child: Child, state: Path, artefact: Path, started: bool, began_s: float) -> Replica:
@@ -119,9 +110,7 @@ def await_replica(child: Child, state: Path, artefact: Path, started: bool, bega
             _ask(port, str(artefact))
             break
         except (urllib.error.URLError, OSError, ValueError) as error:
-            if time.monotonic() > deadline_s or not [
-                each for each in running(state, child.role) if each.process_id == child.process_id
-            ]:
+            if time.monotonic() > deadline_s or child not in running(state, child.role):
                 raise RunError(
                     f"{child.role} never answered its first request: {error}\n{last_lines(log)}",
                     hint=f"its log is {log}",

@@ -131,9 +131,14 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
     stopped = False
 
     def finish() -> None:
-        if head is not None:
-            settings, beliefs = _start_of(head)
-            runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))
+        if head is None:
+            return
+        try:
+            settings = from_data(GateSettings, head["settings"])
+            beliefs = from_data(Beliefs, head["beliefs"])
+        except (KeyError, DataError) as error:
+            raise _refused(f"its start has other settings: {error}") from error
+        runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))
 
     for line in lines:
         note = _note_of(line)
@@ -175,13 +180,6 @@ def _note_of(line: bytes) -> dict[str, Any] | None:
     except ValueError as error:
         raise _refused(str(error)) from error
     return data if isinstance(data, dict) else None
-
-
-def _start_of(head: dict[str, Any]) -> tuple[GateSettings, Beliefs]:
-    try:
-        return from_data(GateSettings, head["settings"]), from_data(Beliefs, head["beliefs"])
-    except (KeyError, DataError) as error:
-        raise _refused(f"its start has other settings: {error}") from error
 
 
 def _refused(why: str) -> ShapeError:

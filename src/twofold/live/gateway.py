@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from twofold.core import TwofoldError, errors
@@ -60,7 +59,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
     driver = GateDriver(Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s)
     upstream = Upstream(limits.connect_timeout_s)
-    app = GatewayApp(driver, upstream, replicas, limits, config.model_name, config.keys)
+    app = GatewayApp(driver, upstream, config)
     driver.start()
     try:
         yield uvicorn.Server(server_config(app, config)), driver
@@ -168,16 +167,12 @@ def main() -> None:
     """The command line of the process."""
     # uvicorn hands a signal on once it has shut down in peace: then it means exit 0, as it does before.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
     try:
         run_gateway(read_gateway_config(Path(sys.argv[1])))
     except TwofoldError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(error.exit_code) from error
-
-
-def _leave(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
 
 
 if __name__ == "__main__":

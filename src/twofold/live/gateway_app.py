@@ -7,12 +7,12 @@ more than all the rest (`python -m bench gateway`).
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
 
-from twofold.live.gateway_config import HEALTH_PATH, GatewayKey, GatewayLimits, GatewayReplica
+from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
 from twofold.live.gateway_driver import Decider
 from twofold.live.openai_requests import (
     PASSED_FIELDS,
@@ -141,18 +141,10 @@ class Client:
 class GatewayApp:
     """The application. It keeps nothing between requests but its connections."""
 
-    def __init__(
-        self,
-        decider: Decider,
-        upstream: Upstream,
-        replicas: Mapping[str, GatewayReplica],
-        limits: GatewayLimits,
-        model_name: str,
-        keys: Sequence[GatewayKey] = (),
-    ) -> None:
-        self.decider, self.upstream, self.replicas = decider, upstream, replicas
-        self.limits, self.model_name = limits, model_name
-        self._callers = Callers(keys)
+    def __init__(self, decider: Decider, upstream: Upstream, config: GatewayConfig) -> None:
+        self.decider, self.upstream, self.limits = decider, upstream, config.limits
+        self.replicas = {replica.replica_id: replica for replica in config.replicas}
+        self.model_name, self._callers = config.model_name, Callers(config.keys)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
@@ -202,7 +194,10 @@ class GatewayApp:
         assert task is not None
         client.watch(task)
         try:
-            await self._send_until_answered(request, await self._released(decision), client)
+            if isinstance(decision, events.Hold):  # it waits here; its client may leave meanwhile
+                await self._send_until_answered(request, await self.decider.held(decision.request_id), client)
+            else:
+                await self._send_until_answered(request, decision, client)
         except asyncio.CancelledError:
             self.decider.left(decision.request_id)
             if not client.left:  # the process ends, and its grace is over
@@ -213,10 +208,6 @@ class GatewayApp:
             # A mistake of ours must not hold a place at a replica for ever; the server logs it.
             self.decider.left(decision.request_id)
             raise
-
-    async def _released(self, decision: events.Send | events.Hold) -> events.Released:
-        """A request that is held waits here; its client may leave meanwhile."""
-        return await self.decider.held(decision.request_id) if isinstance(decision, events.Hold) else decision
 
     async def _send_until_answered(
         self, request: GenerationRequest, decision: events.Released, client: Client
@@ -303,11 +294,9 @@ class GatewayApp:
 
 
 def _refusal(refuse: events.Refuse) -> Problem:
-    said = SPOKEN_REASONS[refuse.reason]
     again_s = max(1, math.ceil(refuse.retry_after_s))
-    return Problem(
-        refuse.status, f"{said}; ask again in {again_s} s", code=refuse.reason.value, retry_after_s=again_s
-    )
+    said = f"{SPOKEN_REASONS[refuse.reason]}; ask again in {again_s} s"
+    return Problem(refuse.status, said, code=refuse.reason.value, retry_after_s=again_s)
 
 
 def _tokens_of(body: bytes) -> int:

@@ -17,8 +17,6 @@ from twofold.live.gateway_config import GatewayReplica
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Gate, events, state_of
 
-REFUSED_NUMBERS = (errno.ECONNREFUSED,)
-
 
 class Decider(Protocol):
     """Who decides about requests: the gate's driver, or a bench's fixed choice."""
@@ -77,9 +75,8 @@ class GateDriver:
         self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
     ) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
-        effects = self._handle(
-            events.RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
-        )
+        arrived = events.RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
+        effects = self._handle(arrived)
         # A full queue may refuse another request in the same breath: the new one has the largest id.
         decisions = [effect for effect in effects if isinstance(effect, events.Decision)]
         decision = max(decisions, key=lambda effect: effect.request_id)
@@ -140,9 +137,8 @@ class GateDriver:
         self.log.append(events.to_line(Entry(now_s, event, tuple(effects))))
         self._to_probe += [effect for effect in effects if isinstance(effect, events.Probe)]
         if self._held:
-            for effect in effects:
-                if isinstance(effect, events.Released) and effect.request_id in self._held:
-                    self._decided.append(effect)
+            released = (effect for effect in effects if isinstance(effect, events.Released))
+            self._decided += (effect for effect in released if effect.request_id in self._held)
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
@@ -205,20 +201,15 @@ async def connect_failure(host: str, port: int, timeout_s: float) -> events.Caus
             async with asyncio.timeout(timeout_s):
                 await asyncio.get_running_loop().sock_connect(probe, (host, port))
         except TimeoutError:
-            return None if _is_connected(probe) else events.Cause.TIMEOUT
+            try:
+                probe.getpeername()
+            except OSError:
+                return events.Cause.TIMEOUT
         except OSError as error:
             return cause_of(error)
     return None
 
 
-def _is_connected(probe: socket.socket) -> bool:
-    try:
-        probe.getpeername()
-    except OSError:
-        return False
-    return True
-
-
 def cause_of(error: OSError) -> events.Cause:
     """Nobody listens, or the connection came to harm."""
-    return events.Cause.REFUSED if error.errno in REFUSED_NUMBERS else events.Cause.BROKEN
+    return events.Cause.REFUSED if error.errno == errno.ECONNREFUSED else events.Cause.BROKEN

@@ -115,10 +115,10 @@ class Clients:
         session: "aiohttp.ClientSession",
         prompts: Shuffled[Prompt],
         load: Load,
-        request: dict[str, object],
+        **asked: object,
     ) -> None:
         self._url, self._session, self._prompts = url.rstrip("/") + PATH, session, prompts
-        self._load, self._request = load, request
+        self._load, self._request = load, asked
 
     async def loop(self, concurrency: int, until_s: float | None, request_count: int | None) -> None:
         """Clients that ask again when answered, until a time or a number of requests is reached."""
@@ -200,14 +200,15 @@ def _run(
 
     async def main() -> Load:
         load = Load()
-        request = {"model": model, "max_tokens": max_tokens, "stream": True}
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,
         ) as session:
-            await run(load, Clients(url, session, Shuffled(prompts, seed), load, request))
+            shuffled = Shuffled(prompts, seed)
+            asking = Clients(url, session, shuffled, load, model=model, max_tokens=max_tokens, stream=True)
+            await run(load, asking)
         return load
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

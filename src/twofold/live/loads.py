@@ -141,7 +141,11 @@ def load_point(
     outcomes = [answer.outcome for answer in load.answers]
     ends_s = load.ends_s if load.ends_s is not None else load.begun_s
     whole_s = max(ends_s - load.begun_s, 1e-9)
-    inside_requests = sum(_inside_fraction(answer, ends_s) for answer in finished)
+    # Of a request's time, the part that lies before the load's end.
+    inside_requests = sum(
+        1.0 if each.ended_s <= ends_s else max(0.0, ends_s - each.due_s) / (each.ended_s - each.due_s)
+        for each in finished
+    )
     inside_tokens = sum(answer.output_tokens * answer.inside_events / answer.events for answer in finished)
     several = [answer for answer in finished if answer.output_tokens > 1]
     return loop.LoadPoint(
@@ -169,13 +173,6 @@ def quantiles(latencies_s: Sequence[float]) -> loop.Quantiles | None:
         return None
     p50, p95, p99 = (float(each) for each in np.quantile(latencies_s, (0.5, 0.95, 0.99)))
     return loop.Quantiles(_mean(latencies_s), p50, p95, p99)
-
-
-def _inside_fraction(answer: Answer, ends_s: float) -> float:
-    """The part of a request's time that lies before the load's end."""
-    if answer.ended_s <= ends_s:
-        return 1.0
-    return max(0.0, ends_s - answer.due_s) / (answer.ended_s - answer.due_s)
 
 
 def _mean(values: Sequence[float]) -> float:

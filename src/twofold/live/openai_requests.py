@@ -151,26 +151,19 @@ class Callers:
 
     def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | Problem:
         """Who asks, or why the request is refused; of a header given twice the first one counts."""
-        key = said_tenant = said_count = None
+        said: dict[bytes, bytes] = {}
         for name, value in headers:
-            if name == RETRIES_HEADER:
-                said_count = value if said_count is None else said_count
-            elif name == KEY_HEADER:
-                key = value if key is None else key
-            elif name == TENANT_HEADER:
-                said_tenant = value if said_tenant is None else said_tenant
-        retry_count = int(said_count) if said_count and said_count.isdigit() and len(said_count) < 4 else 0
+            if name in (RETRIES_HEADER, KEY_HEADER, TENANT_HEADER):
+                said.setdefault(name, value)
+        count, key = said.get(RETRIES_HEADER, b""), said.get(KEY_HEADER, b"")
+        retry_count = int(count) if count.isdigit() and len(count) < 4 else 0
         if self._tenants:
-            tenant = self._tenants.get(_digest(key or b""))
+            scheme, secret = key[: len(KEY_SCHEME)], key[len(KEY_SCHEME) :].strip()
+            # Of another scheme nothing that any key has.
+            digest = hashlib.sha256(secret).digest() if scheme.lower() == KEY_SCHEME else b""
+            tenant = self._tenants.get(digest)
             return NO_KEY if tenant is None else Caller(tenant, retry_count)
-        name = (said_tenant or b"").strip()
+        name = said.get(TENANT_HEADER, b"").strip()
         if len(name) > TENANT_LIMIT:
             return LONG_TENANT
         return Caller(name.decode("latin-1"), retry_count)
-
-
-def _digest(header: bytes) -> bytes:
-    """Of the key in an `authorization` header; of another scheme nothing that any key has."""
-    if header[: len(KEY_SCHEME)].lower() != KEY_SCHEME:
-        return b""
-    return hashlib.sha256(header[len(KEY_SCHEME) :].strip()).digest()

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,8 @@ def last_lines(log: Path) -> str:
 
 
 def running(state: Path, role: str = "") -> list[Child]:
-    """Every live process of this state whose role starts with `role`, children of children too."""
+    """Every live process of this state, children of children too: all, or those of one role, or those whose
+    role begins with `role` where that ends in a dash."""
     import psutil
 
     wanted, found = str(state.resolve()), []
@@ -108,48 +110,43 @@ def running(state: Path, role: str = "") -> list[Child]:
                 continue
         except (psutil.Error, OSError):  # another user's, or gone meanwhile
             continue
-        if process.pid != os.getpid() and marks.get(ROLE, "").startswith(role):
-            port = marks.get(PORT, "")
+        own, port = marks.get(ROLE, ""), marks.get(PORT, "")
+        asked = role in ("", own) or (role.endswith("-") and own.startswith(role))
+        if asked and process.pid != os.getpid():
             digest = marks.get(DIGEST, "")
-            found.append(Child(process.pid, marks[ROLE], digest, int(port) if port.isdigit() else None))
+            found.append(Child(process.pid, own, digest, int(port) if port.isdigit() else None))
     return found
 
 
-def stop(children: Iterable[Child], grace_s: float = GRACE_S) -> None:
-    """Ask the processes to end, end those that do not, and wait until none is left."""
+def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool = False) -> None:
+    """Ask the processes to end, end those that do not, or all `at_once`, and wait until none is left."""
     import psutil
 
     processes = []
     for child in children:
-        try:
-            process = psutil.Process(child.process_id)
-            process.terminate()
-            processes.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    _, stubborn = psutil.wait_procs(processes, timeout=grace_s)
-    for process in stubborn:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    _, immortal = psutil.wait_procs(stubborn, timeout=grace_s)
-    if immortal:
+        with suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(child.process_id))
+    for end in ("kill",) if at_once else ("terminate", "kill"):
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                getattr(process, end)()
+        _, processes = psutil.wait_procs(processes, timeout=grace_s)
+    if immortal := processes:
         names = ", ".join(str(process.pid) for process in immortal)
         raise RunError(
             f"processes {names} do not end, even when killed", hint="see what holds them with `ps`"
         )
 
 
-def stop_all(state: Path, role: str = "", grace_s: float = GRACE_S) -> int:
-    """Stop every process of this state and role until none is found; returns how many there were."""
+def stop_all(state: Path, role: str = "", grace_s: float = GRACE_S, *, at_once: bool = False) -> int:
+    """Stop what is `running` until none is found; returns how many there were."""
     count = 0
     for _ in range(5):  # one that is being started while we look is found by the next look
         found = running(state, role)
         if not found:
             return count
         count += len(found)
-        stop(found, grace_s)
+        stop(found, grace_s, at_once=at_once)
     raise RunError(f"processes of {state} keep appearing", hint="stop what starts them, then ask again")
 
 
@@ -191,7 +188,11 @@ def wait_until_open(port: int, child: Child, log: Path, timeout_s: float, host: 
     while time.monotonic() - began < timeout_s:
         if is_open(port, host):
             return time.monotonic() - began
-        if not psutil.pid_exists(child.process_id) or _is_zombie(child.process_id):
+        try:
+            ended = psutil.Process(child.process_id).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            ended = True
+        if ended:
             raise RunError(f"{child.role} ended while starting:\n{last_lines(log)}", hint=f"its log is {log}")
         time.sleep(0.1)
     raise RunError(
@@ -204,12 +205,3 @@ def is_open(port: int, host: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
-
-
-def _is_zombie(process_id: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True

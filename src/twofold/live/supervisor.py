@@ -61,7 +61,7 @@ class Service:
 
 def need_gateway_port(port: int, state: Path) -> None:
     """Raise PortError when a program other than this state's own gateway holds `port`."""
-    if not any(child.role == "gateway" and child.port == port for child in running(state, "gateway")):
+    if not any(child.port == port for child in running(state, "gateway")):
         need_free_port(port)
 
 
@@ -70,7 +70,7 @@ def bring_up(settings: ServiceSettings, state: Path) -> Service:
 
     Raises PortError when another program holds the port, RunError when a process ends or stays silent.
     """
-    gateways = [child for child in running(state, "gateway") if child.role == "gateway"]
+    gateways = running(state, "gateway")
     if not any(child.port == settings.port for child in gateways):
         stop(gateways)
         need_free_port(settings.port)
@@ -93,7 +93,7 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
     folder.mkdir(parents=True, exist_ok=True)
     text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
     digest = digest_of([text])
-    there = [child for child in running(state, "gateway") if child.role == "gateway"]
+    there = running(state, "gateway")
     if [child.digest for child in there] == [digest] and _answers(settings.port, there[0], state):
         return
     stop(there)

@@ -25,7 +25,7 @@ from twofold.contracts.results import loop
 from twofold.core import FileError, RunError, ValueRefusedError, errors
 from twofold.live.artefact import publish, verify, write_whole
 from twofold.live.corpus import prepare_corpus
-from twofold.live.processes import last_lines, log_path, python_module, running, start, stop
+from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.training_record import (
     StepLine,
     append_event,
@@ -42,6 +42,14 @@ MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
 PRECISIONS = ("fp32", "bf16")
+ENVIRONMENT = {  # of the workers
+    # Without this, restarted workers read the addresses of the dead ones: pytorch/pytorch#135712.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
 
 Progress = Callable[[str], None]
 
@@ -79,7 +87,8 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     """
     model = _read_model(job)
     with _only_one(job):
-        _stop_left_overs(job, state)
+        # At once: a run resumes from what it has written, not from goodbyes.
+        stop_all(state, role_of(job), at_once=True)
         order = _prepare(job, model, on_progress)
         done = job.folder / MEASURED
         if done.exists():
@@ -116,12 +125,11 @@ def _read_model(job: TrainJob) -> dict[str, Any]:
     try:
         model = json.loads(job.model_config.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise FileError(
-            f"`{job.model_config}` cannot be read: {error}", hint="give a model's config.json"
-        ) from error
+        why = f"`{job.model_config}` cannot be read: {error}"
+        raise FileError(why, hint="give a model's config.json") from error
+    kind = model.get("model_type")
     refusals = {
-        f"a model of type `{model.get('model_type')}` cannot be trained here": model.get("model_type")
-        != "llama",
+        f"a model of type `{kind}` cannot be trained here": kind != "llama",
         f"precision `{job.precision}` cannot be trained here": job.precision not in PRECISIONS,
         f"{job.global_batch_sequences} sequences cannot be split evenly over {job.rank_count} ranks": (
             job.rank_count < 1
@@ -174,7 +182,11 @@ def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dic
             order["thread_count"] = before["thread_count"]
         else:
             on_progress(f"`{job.name}` was trained to another order before: that run is moved aside")
-            _move_aside(job.folder)
+            # The run before this one is kept, and only that one: its checkpoints are large.
+            aside = job.folder.with_name(f"{job.folder.name}.replaced")
+            if aside.exists():
+                shutil.rmtree(aside)
+            job.folder.rename(aside)
     if not (job.folder / EXPORT).exists():
         on_progress("preparing the corpus")
         corpus = prepare_corpus(job.folder / "corpus", int(model["vocab_size"]), job.corpus_bytes)
@@ -183,14 +195,6 @@ def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dic
         order["corpus"] = json.loads(path.read_text("utf-8"))["corpus"]
     write_whole(path, json.dumps(order, indent=1) + "\n")
     return order
-
-
-def _move_aside(folder: Path) -> None:
-    """Keep the run before this one, and only that one: its checkpoints are large."""
-    aside = folder.with_name(f"{folder.name}.replaced")
-    if aside.exists():
-        shutil.rmtree(aside)
-    folder.rename(aside)
 
 
 def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> None:
@@ -212,18 +216,7 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
     append_event(job.folder, "launched", launch=launch)
-    try:
-        child = start(_command(job), role_of(job), state, environment=_environment(thread_count, launch))
-        launcher = psutil.Process(child.process_id)
-        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
-        _watch(job, state, launcher, launch, on_progress)
-        return int(launcher.wait() or 0)
-    finally:
-        _stop_left_overs(job, state)
-
-
-def _command(job: TrainJob) -> list[str]:
-    return python_module(
+    command = python_module(
         "torch.distributed.run",
         "--standalone",
         *("--local-addr", "127.0.0.1"),
@@ -231,19 +224,15 @@ def _command(job: TrainJob) -> list[str]:
         *("--max-restarts", str(MAX_RESTARTS)),
         *("-m", "twofold.live.train_worker", str((job.folder / ORDER).resolve())),
     )
-
-
-def _environment(thread_count: int, launch: int) -> dict[str, str]:
-    return {
-        "TWOFOLD_LAUNCH": str(launch),
-        "OMP_NUM_THREADS": str(thread_count),
-        # Without this, restarted workers read the addresses of the dead ones: pytorch/pytorch#135712.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-    }
+    told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
+    try:
+        child = start(command, role_of(job), state, environment=told)
+        launcher = psutil.Process(child.process_id)
+        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
+        _watch(job, state, launcher, launch, on_progress)
+        return int(launcher.wait() or 0)
+    finally:
+        stop_all(state, role_of(job), at_once=True)
 
 
 def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:
@@ -263,14 +252,10 @@ def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: 
             told = len(steps)
             if is_futile(job.folder, launch):
                 raise _failure(job, state, "failed twice before its first step")
-            if (
-                may_kill
-                and steps
-                and steps[-1].launch == launch
-                and steps[-1].step >= (job.kill_after_step or 0)
-            ):
+            last = steps[-1] if steps and steps[-1].launch == launch else None
+            if may_kill and last and last.step >= (job.kill_after_step or 0):
                 may_kill = False
-                _kill_once(job, state, steps[-1], on_progress)
+                _kill_once(job, state, last, on_progress)
         elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
             raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
         time.sleep(WATCH_S)
@@ -280,10 +265,10 @@ def _failure(job: TrainJob, state: Path, what: str) -> RunError:
     """The error of a run that came to nothing, with what its own log says at the end."""
     log = log_path(state, role_of(job))
     said = last_lines(log)
-    memory = (
-        "; a worker that something killed by signal 9 ran out of memory" if "(exitcode: -9)" in said else ""
-    )
-    return RunError(f"training `{job.name}` {what}:\n{said}", hint=f"its log is {log}{memory}")
+    hint = f"its log is {log}"
+    if "(exitcode: -9)" in said:
+        hint += "; a worker that something killed by signal 9 ran out of memory"
+    return RunError(f"training `{job.name}` {what}:\n{said}", hint=hint)
 
 
 def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress) -> None:
@@ -301,15 +286,8 @@ def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress
     on_progress(f"killing worker {job.kill_rank} after step {line.step}")
     at_s = time.time()
     os.kill(workers[-1], signal.SIGKILL)
-    append_event(
-        job.folder,
-        "killed",
-        rank=job.kill_rank or 0,
-        after_step=line.step,
-        launch=line.launch,
-        attempt=line.attempt,
-        sent_at_s=at_s,
-    )
+    at = {"after_step": line.step, "launch": line.launch, "attempt": line.attempt}
+    append_event(job.folder, "killed", rank=job.kill_rank or 0, **at, sent_at_s=at_s)
 
 
 def _publish(job: TrainJob, state: Path) -> Path:
@@ -323,18 +301,3 @@ def _publish(job: TrainJob, state: Path) -> Path:
     path = publish(job.folder / EXPORT, state / "artefacts")
     write_whole(record, json.dumps({"artefact": path.name}) + "\n")
     return path
-
-
-def _stop_left_overs(job: TrainJob, state: Path) -> None:
-    """End every process of this job, at once: a run resumes from what it has written, not from goodbyes."""
-    for _ in range(5):  # one that is being started while we look is found by the next look
-        found = [child for child in running(state, role_of(job)) if child.role == role_of(job)]
-        if not found:
-            return
-        for child in found:
-            try:
-                os.kill(child.process_id, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        stop(found)
-    raise RunError(f"processes of `{job.name}` keep appearing", hint="stop what starts them, then ask again")

@@ -95,14 +95,18 @@ class StepClock:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedAllGather:
-    """FSDP's all-gather with a clock around it."""
+class _Timed:
+    """A collective of FSDP's with a clock around it."""
 
     clock: StepClock
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """The buffer that FSDP gathers into."""
+        """The buffers that FSDP reads from and writes into."""
         return torch.empty(*size, dtype=dtype, device=device)
+
+
+class TimedAllGather(_Timed):
+    """FSDP's all-gather."""
 
     def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
         """Gather, and count the wait."""
@@ -110,24 +114,15 @@ class TimedAllGather:
             return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedReduceScatter:
-    """FSDP's reduce-scatter with a clock around it."""
-
-    clock: StepClock
-
-    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """The buffers that FSDP reduces from and into."""
-        return torch.empty(*size, dtype=dtype, device=device)
+class TimedReduceScatter(_Timed):
+    """FSDP's reduce-scatter."""
 
     def __call__(
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
     ) -> Any:
         """Reduce and scatter, and count the wait."""
         with self.clock.waiting():
-            return dist.reduce_scatter_single(
-                output_tensor, input_tensor, op=op, group=group, async_op=async_op
-            )
+            return dist.reduce_scatter_single(output_tensor, input_tensor, op, group, async_op)
 
 
 @dataclass(slots=True)
@@ -159,11 +154,8 @@ class Saver:
     def _finish(self, written: Any, folder: Path, began_s: float) -> None:
         written.result()  # on rank 0: when every rank has written and the index is there
         if self.order.rank == 0:
-            size_bytes = complete(folder)
-            write_s = time.perf_counter() - began_s
-            append_event(
-                self.order.run, "checkpoint", step=step_of(folder), size_bytes=size_bytes, write_s=write_s
-            )
+            facts = {"step": step_of(folder), "size_bytes": complete(folder)}
+            append_event(self.order.run, "checkpoint", **facts, write_s=time.perf_counter() - began_s)
             prune(folder.parent)
 
 
@@ -261,12 +253,8 @@ def resume(order: Order, model: Any, optimiser: Any) -> int:
     if step:
         state = whole_state(order, model, optimiser)
         dcp.load(state, checkpoint_id=step_folder(order.run / "checkpoints", step))
-        set_state_dict(
-            model,
-            optimiser,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimiser"],
-        )
+        parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimiser"]}
+        set_state_dict(model, optimiser, **parts)
         torch.set_rng_state(state[f"random-{order.rank}"])
     if order.rank == 0:
         append_event(order.run, "resumed", step=step, launch=order.launch, attempt=order.attempt)

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,6 @@ def steps_path(run: Path, rank: int) -> Path:
     return run / ("steps.jsonl" if rank == 0 else f"steps-rank-{rank}.jsonl")
 
 
-def append_line(path: Path, data: Mapping[str, Any]) -> None:
-    """Append one JSON object as one line, in one write: a kill leaves it whole, or torn and ignored."""
-    _append(path, json.dumps(data) + "\n")
-
-
 def mend(path: Path) -> None:
     """End a last line that a kill tore, so that it does not swallow the next one."""
     if path.exists() and not path.read_bytes().endswith(b"\n"):
@@ -64,27 +60,21 @@ def mend(path: Path) -> None:
 
 def append_step(run: Path, rank: int, line: StepLine) -> None:
     """Write down one step."""
-    append_line(steps_path(run, rank), asdict(line))
+    _append(steps_path(run, rank), json.dumps(asdict(line)) + "\n")
 
 
 def append_event(run: Path, event: str, **facts: int | float | str) -> None:
     """Write down what happened; the time is added."""
-    append_line(run / "events.jsonl", {"event": event, "at_s": time.time(), **facts})
+    _append(run / "events.jsonl", json.dumps({"event": event, "at_s": time.time(), **facts}) + "\n")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a file; torn ones are left out. A file that is not there has none."""
     found = []
-    if not path.exists():
-        return []
-    for line in path.read_bytes().splitlines():
-        try:
-            data = json.loads(line)
-        except ValueError:  # torn by a kill
-            continue
-        if isinstance(data, dict):
-            found.append(data)
-    return found
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):  # torn by a kill
+            found.append(json.loads(line))
+    return [data for data in found if isinstance(data, dict)]
 
 
 def read_events(run: Path, event: str = "") -> list[dict[str, Any]]:
@@ -209,6 +199,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 
 
 def _append(path: Path, text: str) -> None:
+    """In one write: a kill leaves a line whole, or torn and ignored."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

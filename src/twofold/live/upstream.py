@@ -41,8 +41,12 @@ class Upstream:
 
     def __init__(self, connect_timeout_s: float) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
+
+        async def reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
+            context.trace_request_ctx.reused_s = time.monotonic()
+
         watch = aiohttp.TraceConfig()
-        watch.on_connection_reuseconn.append(_reused)
+        watch.on_connection_reuseconn.append(reused)
 
         def session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
             return aiohttp.ClientSession(
@@ -102,7 +106,3 @@ async def read_some(response: aiohttp.ClientResponse) -> bytes:
     except (aiohttp.ClientError, OSError) as error:
         raise UpstreamFailed(events.Cause.BROKEN) from error
     return data
-
-
-async def _reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    context.trace_request_ctx.reused_s = time.monotonic()
