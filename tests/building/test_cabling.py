@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twofold.building.cabling import CableRun, cable_runs, fabric_bill, hall
 from twofold.catalog import NetworkPart, load_catalog
 from twofold.contracts.results.premises import BuiltNetwork
-from twofold.perf.topology import FabricParts, fabric_parts, rail_parts
+from twofold.perf.topology import FabricParts, fabric_parts
 
 CATALOG = load_catalog()
 HALL = hall(CATALOG)
@@ -17,7 +17,7 @@ NDR = 50e9
 
 
 def parts_of(nodes: int, fabric: str = "infiniband", rate: float = NDR) -> FabricParts:
-    found = rail_parts(CATALOG, fabric, nodes, 8, rate)
+    found = fabric_parts(CATALOG, fabric, nodes * 8, rate, rails=8)
     assert found
     return found
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.perf.topology import FabricParts, fabric_parts, fat_tree, rail_optimised, rail_parts
+from twofold.perf.topology import FabricParts, fabric_parts, fat_tree, rail_optimised
 
 CARD_400G = 50e9
 NDR_PORTS, XDR_PORTS = 64, 144  # of one switch
@@ -92,7 +92,7 @@ def test_oversubscription_saves_uplinks(catalog: Catalog) -> None:
 
 def test_a_rate_that_no_switch_has_is_none(catalog: Catalog) -> None:
     assert fabric_parts(catalog, "infiniband", 64, 1e12) is None
-    assert rail_parts(catalog, "infiniband", 8, 8, 1e12) is None
+    assert fabric_parts(catalog, "infiniband", 64, 1e12, rails=8) is None
 
 
 def test_each_fabric_is_built_of_its_own_switches(catalog: Catalog) -> None:

@@ -22,7 +22,7 @@ from twofold.building.storage import (
 from twofold.catalog import Node, figure_of
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, UnitCost, premises
 from twofold.core import DAY_S
-from twofold.perf import fabric_parts, rail_parts
+from twofold.perf import fabric_parts
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more
@@ -102,11 +102,7 @@ def _dense(
     if count < 2 or not cards or fabric in NO_SWITCH:
         return None
     by_rail = cards >= RAILS_FROM
-    parts = (
-        rail_parts(catalog, fabric, count, cards, rate, ratio)
-        if by_rail
-        else fabric_parts(catalog, fabric, count * cards, rate, ratio)
-    )
+    parts = fabric_parts(catalog, fabric, count * cards, rate, ratio, cards if by_rail else 0)
     if parts is None:
         return unbuilt(entry.name, fabric, rate)
     unit_nodes = max(1, (parts.port_count - parts.counts.uplinks_per_leaf) // (1 if by_rail else cards))

@@ -39,7 +39,6 @@ from .topology import FabricCounts as FabricCounts
 from .topology import FabricParts as FabricParts
 from .topology import fabric_parts as fabric_parts
 from .topology import ports_at as ports_at
-from .topology import rail_parts as rail_parts
 from .topology import switch_for as switch_for
 from .types import Cluster as Cluster
 from .types import Device as Device

@@ -5,16 +5,13 @@ import numpy as np
 from twofold.perf.formats import bytes_per_weight, peak_format
 from twofold.perf.types import Device, Floats, smooth_max
 
-ATTENTION_BACKWARD_RATIO = (
-    2.5  # flash: five products backward, the scores' recomputation among them, to two forward
-)
-UNFUSED_ATTENTION_BACKWARD_RATIO = 2.0  # the probabilities were kept: four products to two
+# Flash: five products backward, the scores' recomputation among them, to two forward.
+ATTENTION_BACKWARD_RATIO = 2.5
 QUERY_TILE = 128.0
 SMALLEST_TILE = 16.0
 KEY_BLOCK = 128.0
 DECODE_QUERIES = 64.0  # queries of one KV head that a decode tile holds
 WIDE_HEAD = 128.0  # beyond it a tile's registers and shared memory run short
-GEMM_BACKWARD_RATIO = 2.0  # one product for the input's gradient, one for the weight's
 
 
 def attention_prefill_s(
@@ -44,30 +41,28 @@ def attention_prefill_s(
     Limits   context 0: causal self-attention; window ≥ all: none; many short sequences: the tiles.
     """
     dims = np.asarray(head_dim) + (head_dim if v_head_dim is None else v_head_dim)
-    tile = _tile_rows(np.asarray(query_tokens) * packed_heads)
+    # Rows of queries in one tile: a power of two, at most 128, no more than a short prompt needs.
+    rows = np.maximum(np.asarray(query_tokens) * packed_heads, 1.0)
+    tile = np.clip(2.0 ** np.ceil(np.log2(rows)), SMALLEST_TILE, QUERY_TILE)
     tile_queries = tile / packed_heads
     tile_count = np.ceil(np.asarray(query_tokens) / tile_queries)  # of the heads packed together
     pairs = _tiled_pairs(tile_queries, tile_count, context_tokens, window)
     wide = 1.0 + device.attention_wide_ratio * (np.asarray(head_dim) > WIDE_HEAD)
     pair_flops = 2.0 * dims * wide + device.attention_softmax_flops
-    flops_per_s = _attention_flops_per_s(device, fmt)
+    # Products run in fp8 where it is asked for and known to the device, else in 16 bits.
+    if peak_format(fmt) == "fp8" and "fp8" in device.native_formats:
+        flops_per_s = device.peak_flops_per_s["fp8"] * device.attention_fp8_efficiency_fraction
+    else:
+        flops_per_s = device.peak_flops_per_s[device.half_format] * device.attention_efficiency_fraction
     all_s = batch * heads * pairs * pair_flops / flops_per_s
     keys = np.asarray(query_tokens) + _visible_context(context_tokens, window)
     longest_s = tile * _visible_context(keys, window) * pair_flops / (flops_per_s / device.sm_count)
     token_bytes = np.asarray(query_tokens) * heads * 2.0 + keys * kv_heads * bytes_per_weight(fmt)
     bandwidth = device.memory_bytes_per_s * device.attention_memory_efficiency_fraction
-    tiles_s = (
-        batch * np.asarray(heads) / packed_heads * tile_count / device.sm_count * device.attention_tile_s
-    )
+    tiles = batch * np.asarray(heads) / packed_heads * tile_count
+    tiles_s = tiles / device.sm_count * device.attention_tile_s
     compute_s = smooth_max(all_s, longest_s) + tiles_s
     return smooth_max(compute_s, batch * token_bytes * dims / bandwidth) + device.attention_floor_s
-
-
-def _tile_rows(query_rows: Floats) -> Floats:
-    """Rows of queries in one tile: a power of two, at most 128, no more than a short prompt needs."""
-    wanted = 2.0 ** np.ceil(np.log2(np.maximum(query_rows, 1.0)))
-    tile: Floats = np.clip(wanted, SMALLEST_TILE, QUERY_TILE)
-    return tile
 
 
 def _tiled_pairs(tile_queries: Floats, tile_count: Floats, context_tokens: Floats, window: Floats) -> Floats:
@@ -78,13 +73,6 @@ def _tiled_pairs(tile_queries: Floats, tile_count: Floats, context_tokens: Float
     context = np.asarray(context_tokens) / tile_queries
     pairs: Floats = tile_queries * tile_queries * attended_pairs(tile_count, context, reach)
     return pairs
-
-
-def _attention_flops_per_s(device: Device, fmt: str) -> Floats:
-    """What the products of attention reach: fp8 where asked for and known to the device, else 16 bits."""
-    if peak_format(fmt) == "fp8" and "fp8" in device.native_formats:
-        return device.peak_flops_per_s["fp8"] * device.attention_fp8_efficiency_fraction
-    return device.peak_flops_per_s[device.half_format] * device.attention_efficiency_fraction
 
 
 def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats = 0) -> Floats:

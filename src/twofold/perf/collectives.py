@@ -65,12 +65,8 @@ def all_gather_s(network: Network, payload_bytes: Floats, ranks: Floats, stride:
     return _none_if_alone(network.launch_s + _ring_s(network, payload_bytes, ranks, stride), ranks)
 
 
-def reduce_scatter_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
-    """Seconds to leave each rank 1/ranks of the sum of all ranks' tensors of `payload_bytes` each.
-
-    The mirror of `all_gather_s`, with the same cost.
-    """
-    return all_gather_s(network, payload_bytes, ranks, stride)
+reduce_scatter_s = all_gather_s
+"""Seconds to leave each rank 1/ranks of the sum of all ranks' tensors of `payload_bytes` each: the mirror."""
 
 
 def all_reduce_s(network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1) -> Floats:
@@ -138,9 +134,8 @@ def all_to_all_s(network: Network, payload_bytes: Floats, ranks: Floats, stride:
     latency_s = (span.inside_count > 1) * network.link_latency_s
     inside_s = latency_s + _on_link_s(network, others / count * payload_bytes, others) / efficiency
     outside_bytes = (count - span.inside_count) / count * payload_bytes
-    outside_s = (
-        outside_bytes / (span.outer_bytes_per_s * efficiency) + (span.domain_count > 1) * span.outer_latency_s
-    )
+    outer_s = (span.domain_count > 1) * span.outer_latency_s
+    outside_s = outside_bytes / (span.outer_bytes_per_s * efficiency) + outer_s
     return _none_if_alone(network.launch_s + np.maximum(inside_s, outside_s), ranks)
 
 

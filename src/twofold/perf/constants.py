@@ -80,9 +80,8 @@ class Constants:
         writer.writerow(COLUMNS)
         for row in sorted(self.rows, key=lambda row: (row.name, row.pairs)):
             numbers = [f"{number:.6g}" for number in (row.value, row.low, row.high)]
-            writer.writerow(
-                [row.name, row.scope, *numbers, row.unit, row.source.value, row.rows, row.fitted_by, row.note]
-            )
+            origin = row.unit, row.source.value, row.rows, row.fitted_by, row.note
+            writer.writerow([row.name, row.scope, *numbers, *origin])
         return out.getvalue()
 
     @property
@@ -110,31 +109,26 @@ class Constants:
 
     def _row(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
         question = name, tuple(sorted(scope.items()))
-        if question not in self._asked:
-            self._asked[question] = self._narrowest(name, scope)
-        return self._asked[question]
-
-    def _narrowest(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
+        if question in self._asked:
+            return self._asked[question]
         asked = set(scope.items())
         fitting = [(len(pairs), row) for pairs, row in self.by_name.get(name, ()) if set(pairs) <= asked]
-        where = ";".join(f"{key}={value}" for key, value in sorted(scope.items()))
         if not fitting:
-            raise errors.ConstantsError(f"no constant '{name}' for '{where}'")
+            raise errors.ConstantsError(f"no constant '{name}' for '{format_scope(scope)}'")
         narrowest = max(size for size, _ in fitting)
         best = [row for size, row in fitting if size == narrowest]
         if len(best) > 1:
             scopes = " and ".join(f"'{row.scope}'" for row in best)
-            raise errors.ConstantsError(
-                f"constant '{name}' is ambiguous for '{where}': {scopes} fit equally well"
-            )
+            said = f"constant '{name}' is ambiguous for '{format_scope(scope)}'"
+            raise errors.ConstantsError(f"{said}: {scopes} fit equally well")
+        self._asked[question] = best[0]
         return best[0]
 
 
 def read_scope(text: str) -> Scope:
     """`family=hopper;format=bf16` as sorted pairs."""
-    return tuple(
-        sorted((key, value) for key, _, value in (part.partition("=") for part in text.split(";") if part))
-    )
+    parts = (part.partition("=") for part in text.split(";") if part)
+    return tuple(sorted((key, value) for key, _, value in parts))
 
 
 def format_scope(scope: Mapping[str, str]) -> str:
@@ -159,17 +153,9 @@ def constants_path() -> Path:
 
 def _parse_row(cells: dict[str, str]) -> ConstantRow:
     try:
-        return ConstantRow(
-            value=float(cells["value"]),
-            low=float(cells["low"]),
-            high=float(cells["high"]),
-            unit=cells["unit"],
-            source=Source(cells["source"]),
-            name=cells["name"],
-            scope=cells["scope"],
-            rows=int(cells["rows"]),
-            fitted_by=cells["fitted_by"],
-            note=cells["note"],
-        )
+        value, low, high = (float(cells[name]) for name in ("value", "low", "high"))
+        words = {name: cells[name] for name in ("name", "scope", "unit", "fitted_by", "note")}
+        source = Source(cells["source"])
+        return ConstantRow(value, low, high, source=source, rows=int(cells["rows"]), **words)
     except (KeyError, ValueError, TypeError) as error:
         raise errors.ConstantsError(f"constants row '{cells.get('name')}' cannot be read: {error}") from error

@@ -34,11 +34,16 @@ PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
     "memory_efficiency_fraction",
     "serving_power_fraction",
 )
-LATER_CONSTANTS = (
-    "attention_wide_ratio",
-    "decode_compute_fraction",
-    "gemm_tile_fraction",
-)  # a table without them leaves defaults
+# A table without them leaves defaults.
+LATER_CONSTANTS = ("attention_wide_ratio", "decode_compute_fraction", "gemm_tile_fraction")
+LINK_CONSTANTS = (  # fields of Network that are read as they stand
+    "link_latency_s",
+    "link_half_bytes",
+    "engine_launch_s",
+    "engine_half_bytes",
+    "all_to_all_efficiency_fraction",
+    "pair_loss_fraction",
+)
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
 Support = Literal["native", "fallback", "missing"]
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
@@ -92,9 +97,7 @@ def _stand_in_flops_per_s(peaks: Mapping[str, Floats]) -> Floats:
     """The rate of a missing 16-bit format: the other one's, half of fp8's, a quarter of fp4's, or fp32's."""
     shares = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.5, "fp4": 0.25, "fp32": 1.0}
     known = next((name for name in shares if name in peaks), None)
-    return (
-        peaks[known] * shares[known] if known else 1.0
-    )  # a device that multiplies nothing: useless, not absent
+    return peaks[known] * shares[known] if known else 1.0  # one that multiplies nothing: useless, not absent
 
 
 def _sustained_clock_fraction(accelerator: Accelerator, constants: Constants) -> float:
@@ -135,19 +138,19 @@ def network(
         jitter = constants.get("fabric_jitter_fraction", fabric=name)
     else:
         efficiency, latency_s, jitter = fabric.efficiency_fraction, fabric.latency_s, fabric.jitter_fraction
-    host_bytes_per_s = PCIE_BYTES_PER_S.get(accelerator.pcie_generation or 4, 32e9) * constants.get(
-        "host_link_efficiency_fraction", **scope
-    )
+    pcie_bytes_per_s = PCIE_BYTES_PER_S.get(accelerator.pcie_generation or 4, 32e9)
+    host_bytes_per_s = pcie_bytes_per_s * constants.get("host_link_efficiency_fraction", **scope)
     if accelerator.family == "cpu":  # ranks on one machine meet in its memory
         host_bytes_per_s = accelerator.memory_bytes_per_s * constants.get("shared_memory_link_fraction")
-    linked = accelerator.scaleup_bytes_per_s > 0.0 and accelerator.scaleup_domain_count > 1
+    count = accelerator.scaleup_domain_count
+    linked = accelerator.scaleup_bytes_per_s > 0.0 and count > 1
+    # A rack-scale domain spans nodes; any other is cut to the accelerators that the node has.
+    domain_size = count if count >= RACK_SCALE_COUNT else min(count, node_size)
     link = accelerator.scaleup_bytes_per_s * constants.get("link_efficiency_fraction", **scope)
     return Network(
         node_size=node_size,
-        domain_size=_domain_size(accelerator, node_size) if linked else 1,
+        domain_size=domain_size if linked else 1,
         link_bytes_per_s=link if linked else host_bytes_per_s,
-        link_latency_s=constants.get("link_latency_s", **scope),
-        link_half_bytes=constants.get("link_half_bytes", **scope),
         nic_bytes_per_s=nic_bytes_per_s_per_accelerator * efficiency / oversubscription,
         nic_latency_s=latency_s,
         jitter_fraction=jitter,
@@ -155,17 +158,8 @@ def network(
         host_bytes_per_s=host_bytes_per_s,
         host_latency_s=constants.get("host_link_latency_s", **scope),
         launch_s=constants.get("collective_launch_s", **scope),
-        engine_launch_s=constants.get("engine_launch_s", **scope),
-        engine_half_bytes=constants.get("engine_half_bytes", **scope),
-        all_to_all_efficiency_fraction=constants.get("all_to_all_efficiency_fraction", **scope),
-        pair_loss_fraction=constants.get("pair_loss_fraction", **scope),
+        **{name: constants.get(name, **scope) for name in LINK_CONSTANTS},
     )
-
-
-def _domain_size(accelerator: Accelerator, node_size: int) -> int:
-    """A rack-scale domain spans nodes; any other is cut to the accelerators that the node has."""
-    count = accelerator.scaleup_domain_count
-    return count if count >= RACK_SCALE_COUNT else min(count, node_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +181,8 @@ def kernel_support(device: Device, constants: Constants) -> tuple[KernelSupport,
     products over 16-bit ones of the same shape.
     """
     text = (files("twofold.perf") / "kernel_support.csv").read_text(encoding="utf-8")
-    found = {
-        (row["engine"], row["operation"], row["format"]): row for row in csv.DictReader(text.splitlines())
-    }
+    rows = csv.DictReader(text.splitlines())
+    found = {(row["engine"], row["operation"], row["format"]): row for row in rows}
     works = sorted({(operation, name) for _, operation, name in found})
     return tuple(
         _judge(device, engine, *work, found.get((engine, *work), {}), constants)
@@ -203,14 +196,12 @@ def _judge(
 ) -> KernelSupport:
     """Native needs both the engine's kernel and, for products, matrix units that know the format."""
     known = operation != "gemm" or name in device.native_formats or bytes_per_weight(name) >= 2.0
-    source = row.get("source", "not listed by the engine")
-    if known and _lists(row.get("native_families", ""), device.family):
-        return KernelSupport(engine, operation, name, "native", None, source)
-    if _lists(row.get("fallback_families", ""), device.family):
+    native, fallback = (
+        {"*", device.family} & set(row.get(f"{kind}_families", "").split()) for kind in ("native", "fallback")
+    )
+    support: Support = "native" if known and native else "fallback" if fallback else "missing"
+    slowdown = None
+    if support == "fallback":
         slowdown = constants.estimate("fallback_slowdown_ratio", family=device.family, operation=operation)
-        return KernelSupport(engine, operation, name, "fallback", slowdown, source)
-    return KernelSupport(engine, operation, name, "missing", None, source)
-
-
-def _lists(families: str, family: str) -> bool:
-    return families == "*" or family in families.split()
+    source = row.get("source", "not listed by the engine")
+    return KernelSupport(engine, operation, name, support, slowdown, source)

@@ -133,10 +133,8 @@ def elementwise_s(device: Device, bytes_moved: Floats, launches: Floats = 1.0) -
     Source   PHYSICS, Elementwise.
     Limits   nothing to move: the launches alone.
     """
-    return (
-        bytes_moved / (device.memory_bytes_per_s * device.memory_efficiency_fraction)
-        + launches * device.kernel_floor_s
-    )
+    bytes_per_s = device.memory_bytes_per_s * device.memory_efficiency_fraction
+    return bytes_moved / bytes_per_s + launches * device.kernel_floor_s
 
 
 def quantise_s(device: Device, m: Floats, k: Floats, fmt: str = "fp8") -> Floats:

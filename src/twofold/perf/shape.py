@@ -29,13 +29,8 @@ class WeightsBytes:
     @property
     def total_bytes(self) -> Floats:
         """All parts."""
-        return (
-            self.embedding_bytes
-            + self.attention_bytes
-            + self.ffn_bytes
-            + self.experts_bytes
-            + self.other_bytes
-        )
+        tables = self.embedding_bytes + self.attention_bytes
+        return tables + self.ffn_bytes + self.experts_bytes + self.other_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +96,8 @@ class ModelShape:
     @classmethod
     def stacked(cls, shapes: Sequence[Self]) -> Self:
         """One shape whose fields are arrays over `shapes`, so that a sweep over models is one call."""
-        return cls(
-            **{f.name: np.array([getattr(shape, f.name) for shape in shapes], float) for f in fields(cls)}
-        )
+        columns = {f.name: [getattr(shape, f.name) for shape in shapes] for f in fields(cls)}
+        return cls(**{name: np.array(column, float) for name, column in columns.items()})
 
     @property
     def is_mla(self) -> Floats:
@@ -231,10 +225,8 @@ class ModelShape:
         Why      A token goes once to each rank that holds one of its experts; results come back in 16 bits.
         Source   DeepSeek-V3 report, section 3.4; R-053.
         """
-        sent: Floats = (
-            np.minimum(self.experts_topk, ranks) * self.expert_input * (activation_bytes + HALF_BYTES)
-        )
-        return sent
+        copies: Floats = np.minimum(self.experts_topk, ranks)
+        return copies * self.expert_input * (activation_bytes + HALF_BYTES)
 
 
 def model_kind(model: Model) -> str:

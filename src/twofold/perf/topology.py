@@ -55,31 +55,21 @@ def fabric_parts(
     card_count: int,
     card_bytes_per_s: float,
     oversubscription_ratio: float = 1.0,
+    rails: int = 0,
 ) -> FabricParts | None:
-    """Switches and cables that join `card_count` cards as a fat tree; None where no switch has the rate."""
+    """Switches and cables that join `card_count` cards; None where no switch has the rate.
+
+    As a fat tree; or, where nodes of `rails` cards each are joined, with a leaf for each card number.
+    """
     switch = switch_for(catalog, fabric, card_bytes_per_s)
     if switch is None:
         return None
     ports = ports_at(switch, card_bytes_per_s)
-    return FabricParts(switch, ports, fat_tree(card_count, ports, oversubscription_ratio))
-
-
-def rail_parts(
-    catalog: Catalog,
-    fabric: str,
-    node_count: int,
-    cards_per_node: int,
-    card_bytes_per_s: float,
-    oversubscription_ratio: float = 1.0,
-) -> FabricParts | None:
-    """As `fabric_parts`, with a leaf for each card number of a unit of nodes."""
-    switch = switch_for(catalog, fabric, card_bytes_per_s)
-    if switch is None:
-        return None
-    ports = ports_at(switch, card_bytes_per_s)
-    return FabricParts(
-        switch, ports, rail_optimised(node_count, cards_per_node, ports, oversubscription_ratio)
-    )
+    if rails:
+        counts = rail_optimised(card_count // rails, rails, ports, oversubscription_ratio)
+    else:
+        counts = fat_tree(card_count, ports, oversubscription_ratio)
+    return FabricParts(switch, ports, counts)
 
 
 def fat_tree(end_count: int, port_count: int, oversubscription_ratio: float = 1.0) -> FabricCounts:
