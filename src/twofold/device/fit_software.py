@@ -26,14 +26,7 @@ from twofold.device.fit import (
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
 from twofold.inference import Engine, Replica, engine, iteration_s
 from twofold.perf import Cluster, ConstantRow, Constants, ModelShape
-from twofold.training import (
-    Layouts,
-    TrainingJob,
-    Workload,
-    layouts_of,
-    load_stack,
-    step_time,
-)
+from twofold.training import Layouts, TrainingJob, Workload, layouts_of, load_stack, step_time
 from twofold.training import Stack as Software
 
 LEAST_FIRST_TOKEN_S = 1e-4

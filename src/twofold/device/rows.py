@@ -11,14 +11,7 @@ from tempfile import TemporaryDirectory
 from twofold.catalog import Accelerator, load_catalog
 from twofold.device.figures import figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
-from twofold.device.fit import (
-    FittedPart,
-    Peaks,
-    fit_kernels,
-    fit_links,
-    measured_row,
-    peaks,
-)
+from twofold.device.fit import FittedPart, Peaks, fit_kernels, fit_links, measured_row, peaks
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.device.measuring import Measured, measure
 from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants, network

@@ -1,5 +1,4 @@
 from . import collectives as collectives
-from .attention import ATTENTION_BACKWARD_RATIO as ATTENTION_BACKWARD_RATIO
 from .attention import attended_pairs as attended_pairs
 from .attention import attention_decode_s as attention_decode_s
 from .attention import attention_prefill_s as attention_prefill_s

@@ -5,8 +5,6 @@ import numpy as np
 from twofold.perf.formats import bytes_per_weight, peak_format
 from twofold.perf.types import Device, Floats, smooth_max
 
-# Flash: five products backward, the scores' recomputation among them, to two forward.
-ATTENTION_BACKWARD_RATIO = 2.5
 QUERY_TILE = 128.0
 SMALLEST_TILE = 16.0
 KEY_BLOCK = 128.0

@@ -4,21 +4,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.perf import (
-    ATTENTION_BACKWARD_RATIO,
-    Device,
-    Floats,
-    attention_prefill_s,
-    elementwise_s,
-    gemm_s,
-    quantise_s,
-)
+from twofold.perf import Device, Floats, attention_prefill_s, elementwise_s, gemm_s, quantise_s
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts
 from twofold.training.stack import Stack
 
 NORM_PASSES = 14  # reads and writes of the residual stream: two norms, two residual sums, rotary in and out
 ELEMENTWISE_BACKWARD_RATIO = 1.6
+# Flash: five products backward, the scores' recomputation among them, to two forward.
+ATTENTION_BACKWARD_RATIO = 2.5
 SMALLEST_REST = 0.01  # of hidden²: unexplained weights below it do no work worth a product
 NARROW = ("fp8", "fp4", "int8")
 FEW_EXPERTS = 16

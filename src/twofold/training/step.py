@@ -15,14 +15,7 @@ from twofold.training.communication import (
     trained_dense_weights,
     trained_expert_weights,
 )
-from twofold.training.compute import (
-    Flag,
-    LayerKernels,
-    head_s,
-    kernels_for,
-    layer_compute,
-    layer_kernels,
-)
+from twofold.training.compute import Flag, LayerKernels, head_s, kernels_for, layer_compute, layer_kernels
 from twofold.training.job import Workload
 from twofold.training.layouts import Layouts, Recompute
 from twofold.training.stack import Stack
