@@ -74,7 +74,7 @@ def covered(correlation: float, fraction: float, truth: float, runs: int, count:
             state = correlation * state + step
             values.append(state)
         stream.add(np.exp(np.array(values)))
-        interval = stream.quantile(fraction)
+        interval = stream.quantile(stream.histogram(), fraction)
         held += interval.low <= truth <= interval.high
     return held / runs
 

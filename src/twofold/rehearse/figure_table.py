@@ -85,12 +85,12 @@ def _most(name: str) -> Callable[[Fleets], Value]:
     )
 
 
-def _by_hours(name: str) -> Callable[[Fleets], Value]:
-    """The mean over accelerator-hours."""
+def _mean(name: str, weight: str) -> Callable[[Fleets], Value]:
+    """By what each fleet has of the weight: accelerator-hours, or input tokens."""
 
     def value(fleets: Fleets) -> Value:
-        hours = sum(fleet.accelerator_h for fleet in fleets) or 1.0
-        return float(sum(getattr(fleet, name) * fleet.accelerator_h for fleet in fleets) / hours)
+        whole = sum(getattr(fleet, weight) for fleet in fleets) or 1.0
+        return float(sum(getattr(fleet, name) * getattr(fleet, weight) for fleet in fleets) / whole)
 
     return value
 
@@ -98,11 +98,6 @@ def _by_hours(name: str) -> Callable[[Fleets], Value]:
 def _output_tokens_per_s(fleets: Fleets) -> float:
     duration_s = max(fleet.duration_s for fleet in fleets) or 1.0
     return sum(fleet.output_tokens for fleet in fleets) / duration_s
-
-
-def _prefix_hit_fraction(fleets: Fleets) -> float:
-    inputs = sum(fleet.input_tokens for fleet in fleets)
-    return sum(fleet.prefix_hit_fraction * fleet.input_tokens for fleet in fleets) / max(1, inputs)
 
 
 def _sends_ratio(fleets: Fleets) -> float:
@@ -121,7 +116,7 @@ OF_FLEETS = (
     ),
     Figure(
         "used_fraction",
-        _by_hours("utilisation_fraction"),
+        _mean("utilisation_fraction", "accelerator_h"),
         heading="computing",
         sweep_rank=2,
         of_fleet=attrgetter("utilisation_fraction"),
@@ -129,7 +124,7 @@ OF_FLEETS = (
     ),
     Figure(
         "kv_fraction",
-        _by_hours("kv_utilisation_fraction"),
+        _mean("kv_utilisation_fraction", "accelerator_h"),
         heading="KV cache",
         sweep_rank=3,
         of_fleet=attrgetter("kv_utilisation_fraction"),
@@ -137,10 +132,10 @@ OF_FLEETS = (
     ),
     Figure("computed_s", _sum("computed_s")),
     Figure("saved_s", _sum("saved_s")),
-    Figure("kv_waste_fraction", _by_hours("kv_waste_fraction"), heading="cache empty"),
+    Figure("kv_waste_fraction", _mean("kv_waste_fraction", "accelerator_h"), heading="cache empty"),
     Figure(
         "prefix_hit_fraction",
-        _prefix_hit_fraction,
+        _mean("prefix_hit_fraction", "input_tokens"),
         heading="cache hits",
         compared="differs",
         sweep_rank=4,

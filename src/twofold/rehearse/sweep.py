@@ -7,7 +7,7 @@ from math import inf, log, sqrt
 from twofold.contracts.results import simulated, sweeps
 from twofold.core import format_seconds, format_si
 from twofold.rehearse.collectives import StepAtSize, rising_shares
-from twofold.rehearse.figure_table import flat_figures
+from twofold.rehearse.figure_table import STEP_PART_HEADINGS, flat_figures
 from twofold.rehearse.simulation import mean_interval
 from twofold.rehearse.training_figures import ALARM_INFLATION_FRACTION, METADATA_ALARM_FRACTION
 
@@ -79,21 +79,14 @@ def _imbalance(points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]
     """Parts of the step whose share rises with the run, and what that comes from."""
     if "training.step_compute_s" not in points[0].figures:
         return [sweeps.SweepFinding("imbalance", "the plan has no run that could grow")]
-    names = ("compute", "communication", "input", "sync")
-    rows = sorted(
-        (
-            StepAtSize(
-                round(_mean(one, "run_accelerators")), *(_mean(one, f"step_{name}_s") for name in names)
-            )
-            for one in points
-        ),
-        key=lambda row: row.accelerator_count,
-    )
-    found = rising_shares(rows)
+    rows = []
+    for one in points:
+        parts_s = (_mean(one, f"step_{part}_s") for part in STEP_PART_HEADINGS)
+        rows.append(StepAtSize(round(_mean(one, "run_accelerators")), *parts_s))
+    found = rising_shares(sorted(rows, key=lambda row: row.accelerator_count))
     if not found:
-        return [
-            sweeps.SweepFinding("imbalance", "none: no part of the step rises by more than 5 points of it")
-        ]
+        text = "none: no part of the step rises by more than 5 points of it"
+        return [sweeps.SweepFinding("imbalance", text)]
     return [
         sweeps.SweepFinding(
             "imbalance",

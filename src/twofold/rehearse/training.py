@@ -10,7 +10,6 @@ from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
 from twofold.perf import Constants
-from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster import settings as cluster
 from twofold.rehearse.traffic import SPAN_S_MAX
 from twofold.rehearse.training_figures import OnJob, Watch, checkpoint_files, step_rehearsal, training_figures
@@ -53,8 +52,7 @@ def rehearse_training(
         faults=cluster.FaultSettings(spare_count=change.spares),
         cadence=cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
     )
-    new_brain = partial(ClusterBrain, settings)
-    world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, new_brain)
+    world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, settings)
     check_cluster_ends(world, change)
     split, jobs = None, partial(jobs_of, site, world)
     if change.against_split:

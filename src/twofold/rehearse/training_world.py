@@ -1,7 +1,8 @@
 """A rehearsal's cluster in the twin's terms: the scenario's, or the plan's, with all that is to run on it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import merge
 from itertools import islice
 from math import ceil, inf
@@ -10,16 +11,17 @@ from pathlib import Path
 from twofold.catalog import Catalog, Observation
 from twofold.contracts.results import TrainingPlan
 from twofold.contracts.rows import read_jobs
-from twofold.contracts.spec import ClusterChange, ClusterJobs, Scenario
+from twofold.contracts.spec import ClusterChange, Scenario
 from twofold.core import DAY_S, UnknownNameError, ValueRefusedError
 from twofold.perf import Constants, device
+from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster import settings as cluster
 from twofold.rehearse.faults import NODE_NAME, node_losses, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.twin.cluster import (
     SHAPES,
     CheckpointModel,
     CheckpointStore,
-    ClusterMachine,
     ClusterWorld,
     JobArrival,
     JobEnd,
@@ -105,7 +107,7 @@ def cluster_world(
     seed: int,
     catalog: Catalog,
     constants: Constants,
-    new_brain: Callable[[], ClusterMachine],
+    settings: cluster.ClusterSettings,
 ) -> ClusterWorld:
     """The world that the brain decides in, and that its driver changes."""
     run, change, nodes = site.planned, site.change, site.node_count
@@ -132,7 +134,7 @@ def cluster_world(
         serving = ServingLoad(needed, tuple(sorted(asked.items())))
     return ClusterWorld(
         nodes=(NodeGroup(NODE_NAME, nodes, site.per_node_count),),
-        new_brain=new_brain,
+        new_brain=partial(ClusterBrain, settings),
         horizon_s=horizon_s,
         # Where all jobs are known the run ends with them; drawn jobs and serving go on.
         ends=RunEnd.HORIZON if change.jobs or change.serving else RunEnd.LAST_JOB,
@@ -214,7 +216,7 @@ def jobs_of(site: Site, world: ClusterWorld) -> Iterator[JobArrival]:
     others: Iterator[JobArrival] = iter(())
     if change.jobs is not None:
         trace = change.jobs.trace
-        others = traced_jobs(trace) if trace else generate_jobs(_drawn_jobs(change.jobs, site, world))
+        others = traced_jobs(trace) if trace else generate_jobs(_drawn_jobs(site, world))
     return merge(own, given, others, key=lambda job: job.submit_s)
 
 
@@ -231,9 +233,10 @@ def traced_jobs(path: Path) -> Iterator[JobArrival]:
             yield JobArrival(row.submit_s, row.duration_s, count, row.team, state)
 
 
-def _drawn_jobs(jobs: ClusterJobs, site: Site, world: ClusterWorld) -> JobTraffic:
+def _drawn_jobs(site: Site, world: ClusterWorld) -> JobTraffic:
     """Jobs like a published cluster's, at the stated rate or at one that loads what the plan's run leaves."""
-    like, rate_per_s = jobs.like, jobs.rate_per_s
+    assert site.change.jobs is not None
+    like, rate_per_s = site.change.jobs.like, site.change.jobs.rate_per_s
     if like not in SHAPES:
         raise UnknownNameError(f"`{like}` is no published cluster", hint=f"one of: {', '.join(SHAPES)}")
     shape = SHAPES[like]

@@ -39,11 +39,6 @@ class Interval:
     high: float
 
     @property
-    def half_width_fraction(self) -> float:
-        """Half of the interval over the value."""
-        return (self.high - self.low) / 2.0 / self.value if self.value else inf
-
-    @property
     def bounds(self) -> tuple[float, float] | None:
         """Low and high; None without enough data."""
         return (self.low, self.high) if isfinite(self.high) else None
@@ -61,38 +56,32 @@ class Histogram:
 
     def add(self, values: NDArray[np.float64]) -> None:
         """More values, from 0."""
-        if not len(values):
-            return
-        bins, zeros = self.bins, np.count_nonzero(values <= _SMALLEST)
-        if zeros:
-            bins[_ZERO] = bins.get(_ZERO, 0) + int(zeros)
-        above = values[values > _SMALLEST] if zeros else values
-        if len(above):
-            indices = np.ceil(np.log(above) * _BINS_PER_LOG).astype(np.int64)
-            first = int(indices.min())
-            counts = np.bincount(indices - first)
-            for place in np.flatnonzero(counts).tolist():
-                bins[first + place] = bins.get(first + place, 0) + int(counts[place])
-        self.count += len(values)
-        ticks = (values * _TICKS).astype(np.int64)
-        # In two halves, whose sums cannot overflow.
-        self.ticks += (int((ticks >> _HALF).sum()) << _HALF) + int((ticks & ((1 << _HALF) - 1)).sum())
+        if len(values):
+            self._bin(values, None)
+            self.count += len(values)
+            ticks = (values * _TICKS).astype(np.int64)
+            # In two halves, whose sums cannot overflow.
+            self.ticks += (int((ticks >> _HALF).sum()) << _HALF) + int((ticks & ((1 << _HALF) - 1)).sum())
 
     def add_counted(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
         """More values, from 0, each so many times."""
+        self._bin(values, counts)
+        self.count += int(counts.sum())
+        # Products overflow what numpy has.
+        self.ticks += sum(map(mul, (values * _TICKS).astype(np.int64).tolist(), counts.tolist()))
+
+    def _bin(self, values: NDArray[np.float64], counts: NDArray[np.int64] | None) -> None:
         bins, above = self.bins, values > _SMALLEST
-        zeros = int(counts[~above].sum())
+        zeros = int(np.count_nonzero(~above) if counts is None else counts[~above].sum())
         if zeros:
             bins[_ZERO] = bins.get(_ZERO, 0) + zeros
         if above.any():
             indices = np.ceil(np.log(values[above]) * _BINS_PER_LOG).astype(np.int64)
             first = int(indices.min())
-            sums = np.bincount(indices - first, counts[above])  # as floats, which are exact to 2**53
+            # Sums of counts are floats, which are exact to 2**53.
+            sums = np.bincount(indices - first, None if counts is None else counts[above])
             for place in np.flatnonzero(sums).tolist():
                 bins[first + place] = bins.get(first + place, 0) + int(sums[place])
-        self.count += int(counts.sum())
-        # Products overflow what numpy has.
-        self.ticks += sum(map(mul, (values * _TICKS).astype(np.int64).tolist(), counts.tolist()))
 
     def merge(self, other: "Histogram") -> None:
         """Take in all of another's values."""
@@ -170,8 +159,10 @@ class Stream:
         whole = self.histogram()
         if not whole.count:
             return None
-        p50, p90, p95, p99 = (self._quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
-        mean = self._mean(whole)
+        p50, p90, p95, p99 = (self.quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
+        half = half_width([batch.mean for batch in self._batches])
+        mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
+        half_width_fraction = (p95.high - p95.low) / 2.0 / p95.value if p95.value else inf
         return simulated.LatencyFigures(
             p50=p50.value,
             p90=p90.value,
@@ -180,16 +171,8 @@ class Stream:
             mean=mean.value,
             count=whole.count,
             interval=simulated.Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
-            resolved=p95.half_width_fraction <= RESOLVED_FRACTION,
+            resolved=half_width_fraction <= RESOLVED_FRACTION,
         )
-
-    def quantile(self, fraction: float) -> Interval:
-        """One percentile with its interval."""
-        return self._quantile(self.histogram(), fraction)
-
-    def mean(self) -> Interval:
-        """The mean with its interval."""
-        return self._mean(self.histogram())
 
     def _close(self) -> None:
         self._batches.append(self._open)
@@ -199,12 +182,8 @@ class Stream:
             self._batches = [merged(pair) for pair in pairs]
             self._batch_count *= 2
 
-    def _mean(self, whole: Histogram) -> Interval:
-        half = half_width([batch.mean for batch in self._batches])
-        return Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
-
-    def _quantile(self, whole: Histogram, fraction: float) -> Interval:
-        """A percentile, and between which percentiles of the sample the true one lies.
+    def quantile(self, whole: Histogram, fraction: float) -> Interval:
+        """A percentile of the whole stream, and between which percentiles of the sample the true one lies.
 
         How  In each batch, the part of its values up to the percentile is a mean of 0 and 1: batch means say
              how far that part may be off, and never less than for independent values (binomial). The sample's

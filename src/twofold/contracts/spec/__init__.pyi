@@ -8,7 +8,6 @@ from .reader import read_spec as read_spec
 from .scenario import Scenario as Scenario
 from .scenario import find_scenario as find_scenario
 from .scenario_fleet import ClusterChange as ClusterChange
-from .scenario_fleet import ClusterJobs as ClusterJobs
 from .scenario_fleet import EngineChange as EngineChange
 from .scenario_parts import FaultEvent as FaultEvent
 from .scenario_parts import FleetChange as FleetChange

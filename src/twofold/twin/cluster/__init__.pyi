@@ -7,7 +7,6 @@ from .jobs import JobTraffic as JobTraffic
 from .jobs import generate_jobs as generate_jobs
 from .types import CheckpointModel as CheckpointModel
 from .types import CheckpointStore as CheckpointStore
-from .types import ClusterMachine as ClusterMachine
 from .types import ClusterResult as ClusterResult
 from .types import ClusterWorld as ClusterWorld
 from .types import JobRecord as JobRecord

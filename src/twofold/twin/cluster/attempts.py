@@ -22,8 +22,7 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
     if job.placement:
         halt(state, job)
         give_back(state, job)
-    else:
-        state.figures.queued(job, -1, now_s)
+    state.figures.queued(job, -1, now_s)
     if job.started_s is None:
         job.started_s = now_s
         state.figures.first_started(job, now_s)
@@ -49,6 +48,7 @@ def give_back(state: ClusterState, job: Job) -> None:
     held_count, placement = job.held_count, job.placement
     job.release(Phase.WAITING, state.nodes, state.now_s)
     _share(state, job, placement, -held_count)
+    state.figures.queued(job, 1, state.now_s)
 
 
 def _share(state: ClusterState, job: Job, placement: events.Placement, change_count: int) -> None:
@@ -72,7 +72,6 @@ def vacate(state: ClusterState, node_id: str) -> None:
         job = state.jobs[job_id]
         if job.phase is Phase.PAUSED:
             give_back(state, job)
-            state.figures.queued(job, 1, state.now_s)
 
 
 def launched(state: ClusterState, job: Job) -> None:
@@ -183,7 +182,6 @@ def stop(state: ClusterState, job: Job, reason: events.StopReason) -> None:
     if job.placement:
         halt(state, job)
         give_back(state, job)
-        state.figures.queued(job, 1, state.now_s)
     if reason in LAST_STOPS:
         end(state, job, LAST_STOPS[reason])
     elif reason not in FAULT_STOPS and held:
@@ -202,7 +200,6 @@ def finish(state: ClusterState, job: Job) -> None:
     if job.writing:
         state.no_transfer(job)
     give_back(state, job)
-    state.figures.queued(job, 1, state.now_s)
     ended = job.arrival.state
     completed = ended is JobEnd.COMPLETED
     state.inbox.append(

@@ -112,11 +112,16 @@ class NodeEvents:
             self._take_down(node, failure.cause)
             state.later(detection_s + failure.repair_s, partial(self._repaired, node, failure.repair))
             return
-        hit = _job_at(node, failure.slot)
-        if hit and hang(state, state.jobs[hit]):
-            state.figures.failures_by_cause[failure.cause.value] += 1
-            attempt = state.jobs[hit].attempt
-            state.later(detection_s, partial(self._job_known, hit, attempt, failure.cause))
+        slot = failure.slot
+        for job_id, count in node.job_counts.items():  # the one that has the accelerator of this number
+            if slot < count:
+                job = state.jobs[job_id]
+                if hang(state, job):
+                    state.figures.failures_by_cause[failure.cause.value] += 1
+                    known = partial(self._job_known, job_id, job.attempt, failure.cause)
+                    state.later(detection_s, known)
+                return
+            slot -= count
 
     def _lose(self, loss: NodeLoss) -> None:
         """A node fails as the world says; it is back in time, or never."""
@@ -232,12 +237,3 @@ class NodeEvents:
         if node.ready and self.account:
             node.ready = False
             self.account.change(self._state.now_s, ready=-node.accelerator_count)
-
-
-def _job_at(node: Node, slot: int) -> str:
-    """The job that has the node's accelerator of this number; "": none."""
-    for job_id, count in node.job_counts.items():
-        if slot < count:
-            return job_id
-        slot -= count
-    return ""

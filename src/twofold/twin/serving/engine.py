@@ -255,7 +255,11 @@ class Engine:
         context = self._base_tokens / count + self._steps * self._gained if count else 0.0
         if chunks:
             beside = count if self._mixed else 0
-            seconds = self._chunks_s(beside, context)
+            tokens, attended = 0, 0.0
+            for running, part in chunks:
+                tokens += part
+                attended += part * (running.target_tokens - running.todo_tokens + 0.5 * part)
+            seconds = self._table.mixed_s(tokens, attended / tokens, beside, context)
             self._run_steps = 1
             late_steps = self._settings.first_token_steps
             if late_steps:
@@ -276,14 +280,6 @@ class Engine:
             return
         self._end_s = self._at_s + (seconds + self._extra_s) * self._slowness
         self._extra_s = 0.0
-
-    def _chunks_s(self, beside_count: int, context_tokens: float) -> float:
-        """Seconds of the step that computes the planned chunks."""
-        tokens, attended = 0, 0.0
-        for running, part in self._chunks:
-            tokens += part
-            attended += part * (running.target_tokens - running.todo_tokens + 0.5 * part)
-        return self._table.mixed_s(tokens, attended / tokens, beside_count, context_tokens)
 
     def _steps_to_an_end(self) -> int:
         """Decode steps until the first sequence finishes or the cache runs short; at least one."""

@@ -76,8 +76,8 @@ class Clients:
             self._heap.push(now_s + visit.next_turn.think_s, Kind.TURN, visit)
 
     def refused(self, visit: Visit, effect: events.Refuse, now_s: float) -> None:
-        """A request of it was refused."""
-        self._metrics.refused_at(now_s)
+        """A request of it was refused; it may ask again."""
+        self._metrics.timeline.at(now_s).refused += 1
         self.again_or_never(visit, f"refused: {effect.reason.value}", effect.retry_after_s, now_s)
 
     def again_or_never(self, visit: Visit, outcome: str, retry_after_s: float | None, now_s: float) -> None:

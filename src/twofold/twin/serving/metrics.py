@@ -46,14 +46,6 @@ class Bucket:
         self.done = [a + b for a, b in zip(self.done, other.done, strict=True)]
         self.late = [a + b for a, b in zip(self.late, other.late, strict=True)]
 
-    def open_s(self, open_count: int, width_s: float) -> float:
-        """The integral of how many visits are open, of which so many were at its begin.
-
-        Formula  n·w + Σ (w − arrival) − Σ (w − end), times from the bucket's begin
-        """
-        arrived_s = self.arrived * width_s - self.arrived_s
-        return open_count * width_s + arrived_s - (self.ended * width_s - self.ended_s)
-
 
 class Timeline:
     """Buckets from 0 on. Mutable. What is told may come late: a time finds its own bucket."""
@@ -130,13 +122,18 @@ class Timeline:
         return sum(open_s for _, _, open_s in self._spans(until_s))
 
     def _spans(self, until_s: float) -> Iterator[tuple[Bucket, float, float]]:
-        """Each bucket, how wide it is (the last one ends at `until_s`), and its open visits over time."""
+        """Each bucket, how wide it is (the last one ends at `until_s`), and its open visits over time.
+
+        Formula  n·w + Σ (w − arrival) − Σ (w − end), times from the bucket's begin, n open at it
+        """
         open_count = 0
         for number, bucket in enumerate(self.buckets):
             width_s = min(self.width_s, until_s - number * self.width_s)
             if width_s <= 0.0 and not bucket.ended + bucket.arrived:
                 return
-            yield bucket, width_s, bucket.open_s(open_count, width_s)
+            arrived_s = bucket.arrived * width_s - bucket.arrived_s
+            ended_s = bucket.ended * width_s - bucket.ended_s
+            yield bucket, width_s, open_count * width_s + arrived_s - ended_s
             open_count += bucket.arrived - bucket.ended
 
     def rows(self, until_s: float) -> tuple[TimelineRow, ...]:
@@ -335,10 +332,6 @@ class Metrics:
             own = numbers == tally.number
             if own.any():
                 self.within += tally.settle(rows[own], self._warm_up_s, self.timeline)
-
-    def refused_at(self, now_s: float) -> None:
-        """A request was refused; its client may ask again."""
-        self.timeline.at(now_s).refused += 1
 
     def scraped_at(
         self, now_s: float, ready: int, waits: tuple[int, int], kv_used: float, busy_s: float, ready_s: float

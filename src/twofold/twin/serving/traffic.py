@@ -5,10 +5,11 @@ Sources  lengths are lognormal with the mean and 95th percentile that a spec or 
          client); days are raised cosines, whose busiest moment is the stated ratio over the mean.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf, log, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
     names = [name for name, _ in model.tenants]
     shares = np.array([share for _, share in model.tenants])
     zone_count = max(len(model.zones), 1)
-    chances = _uniforms(rest, 3)
+    chances = _endless(lambda: rest.random((DRAWN_COUNT, 3)))
     share = 1.0 / model.sessions.turns_mean if model.sessions is not None else 1.0
     ends = np.cumsum(shares / shares.sum()) if names else shares
     for number, at_s in enumerate(arrival_times(model, times, from_s, until_s, share)):
@@ -126,7 +127,7 @@ def arrival_times(
              clumped they are; thinning would make a clumped stream Poisson where it is thin.
     """
     shape = 1.0 / model.gap_cv**2
-    gaps = _gamma_gaps(generator, shape)
+    gaps = _endless(lambda: generator.gamma(shape, 1.0 / shape, DRAWN_COUNT))
     wanted = next(gaps)
     for begin_s, end_s, rate in rate_pieces(model, from_s, until_s):
         ahead = (end_s - begin_s) * rate * share
@@ -194,12 +195,7 @@ def _some(lengths: Lengths, generator: np.random.Generator) -> Iterator[int]:
         yield min(max(round(exp(generator.normal(middle, sigma))), 1), lengths.max_tokens)
 
 
-def _gamma_gaps(generator: np.random.Generator, shape: float) -> Iterator[float]:
+def _endless(draw: Callable[[], NDArray[Any]]) -> Iterator[Any]:
+    """One number, or row of numbers, after the other of arrays that are drawn anew without end."""
     while True:
-        yield from generator.gamma(shape, 1.0 / shape, DRAWN_COUNT).tolist()
-
-
-def _uniforms(generator: np.random.Generator, width: int) -> Iterator[list[float]]:
-    while True:
-        block: NDArray[np.float64] = generator.random((DRAWN_COUNT, width))
-        yield from block.tolist()
+        yield from draw().tolist()
