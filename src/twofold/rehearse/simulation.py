@@ -17,11 +17,7 @@ Results = Sequence[FleetResult]
 
 
 def simulation_of(
-    name: str,
-    scenario: Scenario,
-    seed: int,
-    tasks: Sequence[PoolTask],
-    runs: Mapping[float, Results],
+    name: str, scenario: Scenario, seed: int, tasks: Sequence[PoolTask], runs: Mapping[float, Results]
 ) -> simulated.Simulation:
     """The figures of runs by belief factor; those with perfect beliefs are the ones in front."""
     results = runs[1.0]

@@ -19,19 +19,6 @@ CAUSES = {
 }
 
 
-def training_findings(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.SweepFinding]:
-    """Of each key what it is swept for; of any other the smallest value beyond which nothing is gained."""
-    match key:
-        case "cluster.jitter":
-            return [_jitter(points)]
-        case "cluster.files":
-            return [_metadata(points)]
-        case "cluster.run_nodes":
-            return _imbalance(points)
-        case _:
-            return [_enough(key, points)]
-
-
 def _mean(point: sweeps.SweepPoint, name: str) -> float:
     return point.figures[f"training.{name}"].mean
 
@@ -113,7 +100,6 @@ def _enough(key: str, points: Sequence[sweeps.SweepPoint]) -> sweeps.SweepFindin
 GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
 KV_FULL_FRACTION = 0.9
 BUSY_FRACTION = 0.9
-RATE_KEYS = ("traffic.scale",)
 SPARES_KEY = "fleet.spares"
 Flat = Mapping[str, float]
 Runs = Sequence[Sequence[simulated.Simulation]]  # by value, then by seed
@@ -127,25 +113,26 @@ def swept(key: str, values: Sequence[str], runs: Runs) -> sweeps.Sweep:
         names = [name for name in figures[0] if all(name in each for each in figures)]
         over_seeds = {name: sweeps.Swept(*mean_interval([each[name] for each in figures])) for name in names}
         points.append(sweeps.SweepPoint(value, over_seeds, all(run.slos_met for run in of_value)))
-    first = runs[0][0]
-    findings = (
-        training_findings(key, points) if first.training else _serving_findings(key, points, flat, runs)
-    )
+    first, findings = runs[0][0], list[sweeps.SweepFinding]()
+    match key:  # of each key what it is swept for
+        case "cluster.jitter" if first.training:
+            findings = [_jitter(points)]
+        case "cluster.files" if first.training:
+            findings = [_metadata(points)]
+        case "cluster.run_nodes" if first.training:
+            findings = _imbalance(points)
+        case _ if first.training:
+            findings = [_enough(key, points)]
+        case "traffic.scale":
+            for each in first.classes:
+                findings += _knee(each.name, points, flat)
+            findings += _target_utilisation(points)
+        case _:
+            findings = [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(points)]
     seeds = tuple(run.seed for run in runs[0])
     return sweeps.Sweep(
         sweeps.SWEEP_SCHEMA, first.name, "", "", first.scenario, key, seeds, tuple(points), tuple(findings)
     )
-
-
-def _serving_findings(
-    key: str, points: Sequence[sweeps.SweepPoint], flat: Sequence[Sequence[Flat]], runs: Runs
-) -> list[sweeps.SweepFinding]:
-    findings = []
-    if key in RATE_KEYS:
-        for each in runs[0][0].classes:
-            findings += _knee(each.name, points, flat)
-        return [*findings, *_target_utilisation(points)]
-    return [*_cheapest(key, points), *_buffer(key, points, runs), *_pareto(points)]
 
 
 def _knee(

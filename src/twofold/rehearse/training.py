@@ -101,9 +101,7 @@ def _too_large(site: Site) -> str:
 
 
 def compare_pool(
-    world: ClusterWorld,
-    jobs: Callable[[], Iterable[JobArrival]],
-    on_job: OnJob | None = None,
+    world: ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], on_job: OnJob | None = None
 ) -> tuple[simulated.SplitFigures, tuple[ClusterResult, ClusterResult, ClusterResult]]:
     """One pool against two fleets of its size, training's and serving's (R-091): figures, then its runs.
 
