@@ -81,8 +81,6 @@ def _our_bug(error: Exception) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    click.echo(
-        f"error[E-internal]: our bug, not yours: {what}\nhint: set {DEBUG}=1 to see where it happened",
-        err=True,
-    )
+    click.echo(f"error[E-internal]: our bug, not yours: {what}", err=True)
+    click.echo(f"hint: set {DEBUG}=1 to see where it happened", err=True)
     return 1

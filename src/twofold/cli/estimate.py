@@ -5,22 +5,20 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, JSON, Verb
+from twofold.cli.options import FILE, JSON, RANKS, Verb, flag, option, usual, words
 
 TRAIN_EXAMPLE = "twofold estimate train llama-3.1-70b --on 64x8xH100-SXM --batch '512 seq'"
 SERVE_EXAMPLE = "twofold estimate serve llama-3.1-70b --on 4xH200 --input 1155 --output 211 --concurrency 64"
 TABLES = ("formats", "layouts", "switches")
 MACHINES = (
-    click.option("--on", required=True, help="64x8xH100-SXM (nodes × per node), 4xH200, or 8xp5.48xlarge."),
-    click.option("--scale", default="", help="Faster or slower parts, such as compute=1.2,link=0.5,nic=2."),
-    click.option("--oversubscription", default=1.0, help="Of the fabric between nodes: 4 for 4:1."),
-    click.option("--fabric", default="", help="Another class of fabric, such as roce."),
-    click.option("--nic", default="", help="Another rate between nodes per accelerator, such as '200 Gb/s'."),
-    click.option(
-        "--virtual", "virtual_overhead", default="", help="Time that a hypervisor takes, such as '3 %'."
-    ),
-    click.option("--price", default="", help="Of one accelerator, such as '2.10 $/h'."),
-    click.option("--catalog", type=FILE, help="A folder with rows of yours."),
+    option("--on", "64x8xH100-SXM (nodes × per node), 4xH200, or 8xp5.48xlarge.", required=True),
+    words("--scale", "Faster or slower parts, such as compute=1.2,link=0.5,nic=2."),
+    option("--oversubscription", "Of the fabric between nodes: 4 for 4:1.", default=1.0),
+    words("--fabric", "Another class of fabric, such as roce."),
+    words("--nic", "Another rate between nodes per accelerator, such as '200 Gb/s'."),
+    words("--virtual", "Time that a hypervisor takes, such as '3 %'.", "virtual_overhead"),
+    words("--price", "Of one accelerator, such as '2.10 $/h'."),
+    option("--catalog", "A folder with rows of yours.", type=FILE),
 )
 
 
@@ -51,40 +49,23 @@ QUESTIONS = {
         parameters=(
             click.argument("model"),
             *MACHINES,
-            click.option(
-                "--batch",
-                required=True,
-                help="Of one step: '512 seq', or tokens that divide by the sequence.",
+            option(
+                "--batch", "Of one step: '512 seq', or tokens that divide by the sequence.", required=True
             ),
-            click.option("--sequence", default="8192 tok", show_default=True, help="Tokens of one sequence."),
+            usual("--sequence", "8192 tok", "Tokens of one sequence."),
             click.option("--precision", default="bf16", type=click.Choice(["bf16", "fp16", "fp8", "fp32"])),
             click.option("--kind", default="pretrain", type=click.Choice(["pretrain", "finetune", "lora"])),
-            click.option("--lora-rank", default=16, show_default=True, type=click.IntRange(1, 4096)),
-            click.option(
-                "--layout", default="", help="Fix sizes, such as tp=8,pp=4,dp=16,mb=1; the rest is searched."
+            click.option("--lora-rank", default=16, show_default=True, type=RANKS),
+            words("--layout", "Fix sizes, such as tp=8,pp=4,dp=16,mb=1; the rest is searched."),
+            option("--recompute", "Searched by default.", type=click.Choice(["none", "selective", "full"])),
+            option("--zero", "ZeRO stage; searched by default.", type=click.IntRange(0, 3)),
+            words("--tokens", "Of the whole run, such as '15.6 Ttok': adds the run."),
+            option(
+                "--layouts", "List so many layouts, fastest first.", default=0, type=click.IntRange(0, 1000)
             ),
-            click.option(
-                "--recompute", type=click.Choice(["none", "selective", "full"]), help="Searched by default."
-            ),
-            click.option("--zero", type=click.IntRange(0, 3), help="ZeRO stage; searched by default."),
-            click.option("--tokens", default="", help="Of the whole run, such as '15.6 Ttok': adds the run."),
-            click.option(
-                "--layouts",
-                default=0,
-                type=click.IntRange(0, 1000),
-                help="List so many layouts, fastest first.",
-            ),
-            click.option(
-                "--write-within", default="60 s", show_default=True, help="Longest pause for a checkpoint."
-            ),
-            click.option(
-                "--headroom",
-                default="",
-                help="Hours kept for other causes, such as 'retries=5 %,validation=2 %'.",
-            ),
-            click.option(
-                "--framework", default="megatron-core", show_default=True, help="Training software."
-            ),
+            usual("--write-within", "60 s", "Longest pause for a checkpoint."),
+            words("--headroom", "Hours kept for other causes, such as 'retries=5 %,validation=2 %'."),
+            usual("--framework", "megatron-core", "Training software."),
             JSON,
         ),
     ),
@@ -97,54 +78,26 @@ QUESTIONS = {
         parameters=(
             click.argument("model"),
             *MACHINES,
-            click.option("--input", "input_tokens", required=True, help="Tokens that a request sends."),
-            click.option("--output", "output_tokens", required=True, help="Tokens that it gets."),
-            click.option(
-                "--concurrency", type=click.IntRange(1, 1_000_000), help="Clients in a closed loop."
-            ),
-            click.option("--rate", default="", help="Or arrivals at random, such as '10 /s'."),
-            click.option(
-                "--weights", default="", help="Number format of the weights; as published when left out."
-            ),
-            click.option("--kv", default="bf16", show_default=True, help="Number format of the KV cache."),
-            click.option(
-                "--tp", type=click.IntRange(1, 4096), help="Tensor parallel ranks; searched when left out."
-            ),
-            click.option("--pp", type=click.IntRange(1, 4096), help="Pipeline stages."),
-            click.option("--ep", type=click.IntRange(1, 4096), help="Expert parallel ranks."),
-            click.option(
-                "--dp", type=click.IntRange(1, 4096), help="Copies of the model, or of its attention."
-            ),
-            click.option(
-                "--engine", default="vllm", show_default=True, help="Serving software, as in 'vllm 0.12'."
-            ),
-            click.option(
-                "--chunk",
-                default=8192,
-                show_default=True,
-                type=click.IntRange(1),
-                help="Prefill tokens a step.",
-            ),
-            click.option(
-                "--max-batch",
-                default=1024,
-                show_default=True,
-                type=click.IntRange(1),
-                help="Decoding at once.",
-            ),
-            click.option(
-                "--prefix", default="", help="Share of the input that the prefix cache holds, such as '30 %'."
-            ),
-            click.option(
-                "--offload", default="", help="Host memory for cold cache per accelerator, such as '64 GiB'."
-            ),
-            click.option(
-                "--load-rate", default="", help="What weights are read at when a replica starts: '5 GB/s'."
-            ),
-            click.option("--formats", is_flag=True, help="Add memory and speed per weight format."),
-            click.option("--layouts", is_flag=True, help="Add every split of the accelerators."),
-            click.option("--switches", is_flag=True, help="Add ways to keep the KV cache."),
-            click.option("--replicas", default="", help="Add throughput against replicas, such as 1..16."),
+            option("--input", "Tokens that a request sends.", "input_tokens", required=True),
+            option("--output", "Tokens that it gets.", "output_tokens", required=True),
+            option("--concurrency", "Clients in a closed loop.", type=click.IntRange(1, 1_000_000)),
+            words("--rate", "Or arrivals at random, such as '10 /s'."),
+            words("--weights", "Number format of the weights; as published when left out."),
+            usual("--kv", "bf16", "Number format of the KV cache."),
+            option("--tp", "Tensor parallel ranks; searched when left out.", type=RANKS),
+            option("--pp", "Pipeline stages.", type=RANKS),
+            option("--ep", "Expert parallel ranks.", type=RANKS),
+            option("--dp", "Copies of the model, or of its attention.", type=RANKS),
+            usual("--engine", "vllm", "Serving software, as in 'vllm 0.12'."),
+            usual("--chunk", 8192, "Prefill tokens a step.", type=click.IntRange(1)),
+            usual("--max-batch", 1024, "Decoding at once.", type=click.IntRange(1)),
+            words("--prefix", "Share of the input that the prefix cache holds, such as '30 %'."),
+            words("--offload", "Host memory for cold cache per accelerator, such as '64 GiB'."),
+            words("--load-rate", "What weights are read at when a replica starts: '5 GB/s'."),
+            flag("--formats", "Add memory and speed per weight format."),
+            flag("--layouts", "Add every split of the accelerators."),
+            flag("--switches", "Add ways to keep the KV cache."),
+            words("--replicas", "Add throughput against replicas, such as 1..16."),
             JSON,
         ),
     ),
@@ -156,15 +109,9 @@ QUESTIONS = {
         parameters=(
             click.argument("operation"),
             *MACHINES,
-            click.option("--size", required=True, help="Of the full tensor on one rank, such as '1 GB'."),
-            click.option(
-                "--ranks", type=int, help="Consecutive accelerators that take part; all of them by default."
-            ),
-            click.option(
-                "--jitter",
-                default="",
-                help="Spread of one rank's time, such as '5 %'; the fabric's by default.",
-            ),
+            option("--size", "Of the full tensor on one rank, such as '1 GB'.", required=True),
+            option("--ranks", "Consecutive accelerators that take part; all of them by default.", type=int),
+            words("--jitter", "Spread of one rank's time, such as '5 %'; the fabric's by default."),
             JSON,
         ),
     ),
@@ -175,12 +122,10 @@ QUESTIONS = {
         gathered=on_machines,
         parameters=(
             *MACHINES,
-            click.option("--for", "duration", required=True, help="How long, such as '95 d'."),
-            click.option(
-                "--mfu", default="40 %", show_default=True, help="Share of the 16-bit peak that is reached."
-            ),
-            click.option("--spend", default="", help="Money that must suffice, such as '100 M$'."),
-            click.option("--model", default="", help="Say how many tokens the FLOPs train it on."),
+            option("--for", "How long, such as '95 d'.", "duration", required=True),
+            usual("--mfu", "40 %", "Share of the 16-bit peak that is reached."),
+            words("--spend", "Money that must suffice, such as '100 M$'."),
+            words("--model", "Say how many tokens the FLOPs train it on."),
             JSON,
         ),
     ),
@@ -192,9 +137,7 @@ QUESTIONS = {
         parameters=(
             click.argument("model"),
             *MACHINES,
-            click.option(
-                "--weights", default="", help="Number format of the weights; as published when left out."
-            ),
+            words("--weights", "Number format of the weights; as published when left out."),
             JSON,
         ),
     ),

@@ -38,11 +38,9 @@ def _as_data(error: TwofoldError) -> dict[str, Any]:
 def _infeasible_text(error: InfeasibleError) -> str:
     from twofold.report import field
 
-    lines = [
-        f"infeasible: {error.message}",
-        *(line for label, text in error.lines for line in field(label, text)),
-    ]
-    return "\n".join([*lines, f"hint: {error.hint}"] if error.hint else lines)
+    said = [line for label, text in error.lines for line in field(label, text)]
+    hint = [f"hint: {error.hint}"] if error.hint else []
+    return "\n".join([f"infeasible: {error.message}", *said, *hint])
 
 
 def _source_lines(error: TwofoldError) -> list[str]:

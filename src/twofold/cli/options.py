@@ -2,22 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import click
 
+from twofold.cli.progress import OpenedBar, silence
+
 Parameter = Callable[[Callable[..., None]], Callable[..., None]]
-
-
-class Progress(Enum):
-    """What whoever waits for an answer sees on stderr."""
-
-    NONE = "none"
-    PATIENT = "patient"  # a bar in a terminal, once the wait is worth one
-    STAGES = "stages"  # a bar in a terminal, a line a stage in a log
-    LINES = "lines"  # a line a stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +22,7 @@ class Verb:
     group: str = ""
     summary: str = ""  # in the list of verbs
     epilog: Callable[[], str] = str
-    progress: Progress = Progress.NONE
+    progress: OpenedBar = silence  # what whoever waits for the answer sees on stderr
     writes: tuple[str, ...] = ()  # parameters that are files to write, besides `--out` of data
     gathered: Callable[[dict[str, Any]], dict[str, Any]] = dict  # parsed words as the function's arguments
     questions: Mapping[str, "Verb"] = field(default_factory=dict)  # verbs below this one
@@ -41,8 +33,30 @@ def text(value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def option(name: str, said: str, *argument: str, **how: Any) -> Parameter:
+    """An option, what `--help` says of it, and the function's argument where that has another name."""
+    return click.option(name, *argument, help=said, **how)
+
+
+def flag(name: str, said: str, *argument: str) -> Parameter:
+    """An option that is there or not."""
+    return option(name, said, *argument, is_flag=True)
+
+
+def usual(name: str, default: object, said: str, *argument: str, **how: Any) -> Parameter:
+    """An option whose default `--help` shows."""
+    return option(name, said, *argument, default=default, show_default=True, **how)
+
+
+def words(name: str, said: str, *argument: str) -> Parameter:
+    """An option that is a text, empty where it is left out."""
+    return option(name, said, *argument, default="")
+
+
 FILE = click.Path(path_type=Path)
+RANKS = click.IntRange(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
-JSON = click.option("--json", "as_json", is_flag=True, help="Print data, with a versioned schema name.")
-OUT = click.option("--out", "kept", type=FILE, help="Write to this file instead.")
-FORCE = click.option("--force", is_flag=True, help="Replace the output file if it exists.")
+SPEC = click.argument("spec", type=FILE)
+JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")
+OUT = option("--out", "Write to this file instead.", "kept", type=FILE)
+FORCE = flag("--force", "Replace the output file if it exists.")

@@ -3,16 +3,15 @@
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 import click
 
-from twofold.cli.options import Progress
-
 WIDTH = 100
 BAR_WIDTH = 20
 PATIENCE_S = 2.0  # a shorter wait shows no progress
+OpenedBar = Callable[[], AbstractContextManager[Callable[[str], None]]]  # which takes what is going on
 LOG_EVERY_S = 15.0  # of one stage, where nobody watches
 COUNTED = re.compile(r"(\d+) of (\d+)")
 
@@ -71,15 +70,6 @@ def stage_lines() -> Iterator[Callable[[str], None]]:
 def silence() -> Iterator[Callable[[str], None]]:
     """Nothing, for answers that come at once."""
     yield lambda _: None
-
-
-OpenedBar = Callable[[], AbstractContextManager[Callable[[str], None]]]
-PROGRESS: Mapping[Progress, OpenedBar] = {
-    Progress.NONE: silence,
-    Progress.PATIENT: patient_bar,
-    Progress.STAGES: stage_bar,
-    Progress.LINES: stage_lines,
-}
 
 
 def _bar(text: str) -> str:

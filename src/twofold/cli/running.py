@@ -13,7 +13,6 @@ import click
 import twofold as package
 from twofold.cli.options import Verb
 from twofold.cli.output import STDOUT, check_free, today, write_text
-from twofold.cli.progress import PROGRESS
 from twofold.cli.verbs import EXIT_CODES, VERBS
 
 
@@ -79,13 +78,9 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     function = attrgetter(verb.answer)(package if public else app)
     taken = signature(function).parameters
     words = verb.gathered(parsed)
-    with PROGRESS[verb.progress]() as tell:
-        given = {
-            name: value
-            for name, value in (("today", today()), ("tell", tell), ("as_json", as_json))
-            if name in taken
-        }
-        answer = function(**words, **given)
+    with verb.progress() as tell:
+        known = {"today": today(), "tell": tell, "as_json": as_json}
+        answer = function(**words, **{name: known[name] for name in known if name in taken})
     if kept:
         write_text(kept, answer.json)
     click.echo(answer.json if as_json else "\n".join((*answer.lines, "")), nl=False)

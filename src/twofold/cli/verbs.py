@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from twofold.cli.estimate import QUESTIONS
-from twofold.cli.options import FILE, FORCE, JSON, NAMES, OUT, Progress, Verb
+from twofold.cli.options import FILE, FORCE, JSON, NAMES, OUT, SPEC, Verb, flag, option, usual, words
+from twofold.cli.progress import patient_bar, stage_bar, stage_lines
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
 HALVES = ["training", "inference"]
@@ -31,19 +32,9 @@ VERBS = {
         answer="first_spec",
         writes=("out",),
         parameters=(
-            click.option(
-                "--kind",
-                type=click.Choice(["chat", "train", "both"]),
-                default="both",
-                show_default=True,
-                help="What is planned.",
-            ),
-            click.option(
-                "--from", "source", help="Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead."
-            ),
-            click.option(
-                "--out", type=FILE, default=Path("twofold.yaml"), show_default=True, help="`-` prints it."
-            ),
+            usual("--kind", "both", "What is planned.", type=click.Choice(["chat", "train", "both"])),
+            option("--from", "Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead.", "source"),
+            usual("--out", Path("twofold.yaml"), "`-` prints it.", type=FILE),
             FORCE,
             JSON,
         ),
@@ -55,7 +46,7 @@ VERBS = {
         any.
         """,
         answer="check",
-        parameters=(click.argument("spec", type=FILE), JSON),
+        parameters=(SPEC, JSON),
     ),
     "plan": Verb(
         group="decide",
@@ -65,26 +56,14 @@ VERBS = {
         `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
         """,
         answer="plan_screen",
-        progress=Progress.PATIENT,
+        progress=patient_bar,
         parameters=(
-            click.argument("spec", type=FILE),
+            SPEC,
             JSON,
-            click.option(
-                "--details",
-                is_flag=True,
-                help="Add memory by format, percentiles, the front, scaling, unknowns.",
-            ),
-            click.option(
-                "--money",
-                is_flag=True,
-                help="Add every line of the bill, owning, outages, levers, sensitivity.",
-            ),
-            click.option(
-                "--rehearse",
-                is_flag=True,
-                help="Confirm the two best fleets of each service on the twin.",
-            ),
-            click.option("--show-defaults", is_flag=True, help="List every value that the spec left open."),
+            flag("--details", "Add memory by format, percentiles, the front, scaling, unknowns."),
+            flag("--money", "Add every line of the bill, owning, outages, levers, sensitivity."),
+            flag("--rehearse", "Confirm the two best fleets of each service on the twin."),
+            flag("--show-defaults", "List every value that the spec left open."),
             OUT,
             FORCE,
         ),
@@ -99,8 +78,8 @@ VERBS = {
         """,
         answer="compare",
         parameters=(
-            click.argument("spec", type=FILE),
-            click.option("--ladder", type=click.Choice(AXES), help="Compare along one axis instead."),
+            SPEC,
+            option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
             JSON,
         ),
     ),
@@ -132,12 +111,7 @@ VERBS = {
         parameters=(
             click.argument("old", type=FILE),
             click.argument("new", type=FILE),
-            click.option(
-                "--all",
-                "everything",
-                is_flag=True,
-                help="Every change, not only the twenty that matter most.",
-            ),
+            flag("--all", "Every change, not only the twenty that matter most.", "everything"),
             JSON,
         ),
     ),
@@ -154,21 +128,15 @@ VERBS = {
         parameters=(
             click.argument("table", required=False),
             click.argument("gpu", required=False),
-            click.option(
-                "--where", default="", help="Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."
-            ),
-            click.option(
+            words("--where", "Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."),
+            option(
                 "--columns",
+                "Columns to show, with commas between; `all` shows every one.",
                 default="",
                 type=NAMES,
-                help="Columns to show, with commas between; `all` shows every one.",
             ),
-            click.option(
-                "--fit",
-                default="",
-                help="With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'.",
-            ),
-            click.option("--folder", type=FILE, help="A folder with rows of yours, as beside a spec."),
+            words("--fit", "With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'."),
+            option("--folder", "A folder with rows of yours, as beside a spec.", type=FILE),
             JSON,
         ),
     ),
@@ -182,19 +150,14 @@ VERBS = {
         claim comes with its figures and with the command that shows one of them.
         """,
         answer="claims_or_value",
-        progress=Progress.PATIENT,
+        progress=patient_bar,
         parameters=(
-            click.option("--only", default="", type=NAMES, help="These claims, such as S0-22,S2-13."),
-            click.option("--topic", default="", help="Claims of one topic, such as power."),
-            click.option("--verdict", type=click.Choice(VERDICTS), help="Show those with one verdict."),
-            click.option("--cases", is_flag=True, help="Show what every case came to."),
-            click.option(
-                "--compute",
-                "expression",
-                default="",
-                help="Print one quantity instead: \"catalog('L4').tdp_w\".",
-            ),
-            click.option("--catalog", type=FILE, help="A folder with rows of yours."),
+            option("--only", "These claims, such as S0-22,S2-13.", default="", type=NAMES),
+            words("--topic", "Claims of one topic, such as power."),
+            option("--verdict", "Show those with one verdict.", type=click.Choice(VERDICTS)),
+            flag("--cases", "Show what every case came to."),
+            words("--compute", "Print one quantity instead: \"catalog('L4').tdp_w\".", "expression"),
+            option("--catalog", "A folder with rows of yours.", type=FILE),
             JSON,
         ),
     ),
@@ -207,42 +170,33 @@ VERBS = {
         NAME:VARIANT is a scenario with what one of its variants changes. Exits 3 when a goal is missed.
         """,
         answer="simulate_or_sweep",
-        progress=Progress.PATIENT,
+        progress=patient_bar,
         epilog=_scenarios,
         writes=("requests", "timeline", "jobs"),
         parameters=(
             click.argument("source", type=FILE, metavar="SPEC|PLAN"),
-            click.option(
+            option(
                 "--trace",
+                "Replay this trace as the traffic of a class, of the first one by default.",
                 "traces",
                 multiple=True,
                 metavar="[CLASS=]FILE",
-                help="Replay this trace as the traffic of a class, of the first one by default.",
             ),
-            click.option("--only", metavar="CLASS", help="Send the requests of this class alone."),
-            click.option(
-                "--scenario",
-                default="as-planned",
-                show_default=True,
-                metavar="NAME|FILE",
-                help="What happens meanwhile.",
-            ),
-            click.option("--seed", default=0, show_default=True, type=int, help="Of every draw."),
-            click.option(
-                "--compare", metavar="A,B", help="Two scenarios under the same seeds, with intervals."
-            ),
-            click.option("--sweep", metavar="KEY=A,B,…", help="One key of the scenario at several values."),
-            click.option(
+            option("--only", "Send the requests of this class alone.", metavar="CLASS"),
+            usual("--scenario", "as-planned", "What happens meanwhile.", metavar="NAME|FILE"),
+            usual("--seed", 0, "Of every draw.", type=int),
+            option("--compare", "Two scenarios under the same seeds, with intervals.", metavar="A,B"),
+            option("--sweep", "One key of the scenario at several values.", metavar="KEY=A,B,…"),
+            usual(
                 "--engine",
+                "processes",
+                "Runs happen in `processes` of this machine, or on `ray` (extra `ray`).",
                 type=click.Choice(["processes", "ray"]),
-                default="processes",
-                show_default=True,
                 metavar="NAME",
-                help="Runs happen in `processes` of this machine, or on `ray` (extra `ray`).",
             ),
-            click.option("--requests", type=FILE, help="Write every request to this CSV."),
-            click.option("--timeline", type=FILE, help="Write the run over time to this CSV."),
-            click.option("--jobs", type=FILE, help="Write every training job to this CSV."),
+            option("--requests", "Write every request to this CSV.", type=FILE),
+            option("--timeline", "Write the run over time to this CSV.", type=FILE),
+            option("--jobs", "Write every training job to this CSV.", type=FILE),
             JSON,
             OUT,
             FORCE,
@@ -257,17 +211,11 @@ VERBS = {
         `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
         """,
         answer="up_page",
-        progress=Progress.STAGES,
+        progress=stage_bar,
         parameters=(
-            click.argument("spec", type=FILE),
-            click.option(
-                "--port",
-                type=click.IntRange(1, 65535),
-                default=8700,
-                show_default=True,
-                help="The gateway's.",
-            ),
-            click.option("--load-for", default="12 s", show_default=True, help="How long each load is held."),
+            SPEC,
+            usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
+            usual("--load-for", "12 s", "How long each load is held."),
             JSON,
             OUT,
             FORCE,
@@ -279,10 +227,8 @@ VERBS = {
         help="Stop every process that `up` started for SPEC and remove its state.",
         answer="stop",
         parameters=(
-            click.argument("spec", type=FILE),
-            click.option(
-                "--keep", is_flag=True, help="Keep its files: device, checkpoints, artefacts, logs."
-            ),
+            SPEC,
+            flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."),
             JSON,
         ),
     ),
@@ -299,17 +245,17 @@ VERBS = {
                 there use them.
                 """,
                 answer="measure_device",
-                progress=Progress.LINES,
+                progress=stage_lines,
                 parameters=(
-                    click.option(
+                    option(
                         "--ranks",
+                        "Equal shares of the machine; by default 2, or one per accelerator.",
                         type=int,
-                        help="Equal shares of the machine; by default 2, or one per accelerator.",
                     ),
-                    click.option(
+                    option(
                         "--out",
+                        "The folder of the spec; the working folder by default.",
                         type=click.Path(path_type=Path, file_okay=False),
-                        help="The folder of the spec; the working folder by default.",
                     ),
                     JSON,
                 ),
@@ -329,11 +275,11 @@ VERBS = {
         writes=("out",),
         parameters=(
             click.argument("measurements", type=FILE),
-            click.option(
+            option(
                 "--out",
+                "The file to write; by default `.twofold/calibration.json` in this folder.",
                 type=FILE,
                 default=Path(".twofold", "calibration.json"),
-                help="The file to write; by default `.twofold/calibration.json` in this folder.",
             ),
             FORCE,
             JSON,
@@ -349,12 +295,12 @@ VERBS = {
         `pred_error`.
         """,
         answer="predict",
-        progress=Progress.PATIENT,
+        progress=patient_bar,
         writes=("out",),
         parameters=(
             click.argument("half", type=click.Choice(HALVES)),
-            click.option("--in", "rows", required=True, type=FILE, help="A CSV table of runs."),
-            click.option("--out", required=True, type=FILE, help="Where it goes, with predictions."),
+            option("--in", "A CSV table of runs.", "rows", required=True, type=FILE),
+            option("--out", "Where it goes, with predictions.", required=True, type=FILE),
             FORCE,
             JSON,
         ),
@@ -367,25 +313,17 @@ VERBS = {
         Each row is predicted by constants that never saw its source. Without a half, all that there are.
         """,
         answer="validate_or_lint",
-        progress=Progress.PATIENT,
+        progress=patient_bar,
         parameters=(
             click.argument("half", default="", metavar="[training|inference|kernels]"),
-            click.option(
+            option(
                 "--data",
+                "A table of measured runs, or a folder of them; the packaged sample by default.",
                 type=FILE,
-                help="A table of measured runs, or a folder of them; the packaged sample by default.",
             ),
-            click.option(
-                "--by",
-                default="source",
-                show_default=True,
-                type=NAMES,
-                help="source,gpu,framework,arch,phase: group by.",
-            ),
-            click.option("--lint", "table", type=FILE, help="Only look for rows that cannot be true."),
-            click.option(
-                "--gate", is_flag=True, help="Exit 3 when errors are worse than the committed figures."
-            ),
+            usual("--by", "source", "source,gpu,framework,arch,phase: group by.", type=NAMES),
+            option("--lint", "Only look for rows that cannot be true.", "table", type=FILE),
+            flag("--gate", "Exit 3 when errors are worse than the committed figures."),
             JSON,
         ),
     ),

@@ -69,9 +69,7 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "USD/y": tuple(scale._replace(label=f"{scale.label}/y") for scale in _MONEY),
         "": _COUNT,
         "GPU-h": tuple(scale._replace(label=f"{scale.label} GPU-h".strip()) for scale in _COUNT),
-        "accelerator-h": tuple(
-            scale._replace(label=f"{scale.label} accelerator-h".strip()) for scale in _COUNT
-        ),
+        "accelerator-h": tuple(each._replace(label=f"{each.label} accelerator-h".strip()) for each in _COUNT),
         "Wh": _steps("Wh"),
         "gCO2": (Scale(0.0, 1.0, "gCO2"), Scale(1e3, 1e3, "kgCO2"), Scale(1e6, 1e6, "tCO2")),
         "fraction": (Scale(0.0, 0.01, "%"),),

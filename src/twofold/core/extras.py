@@ -16,11 +16,8 @@ def require_extra(*extras: str) -> None:
 
     >>> require_extra()
     """
-    missing = {
-        extra: [name for name in MODULES[extra] if find_spec(name) is None]
-        for extra in extras
-        if any(find_spec(name) is None for name in MODULES[extra])
-    }
+    absent = {extra: [name for name in MODULES[extra] if find_spec(name) is None] for extra in extras}
+    missing = {extra: names for extra, names in absent.items() if names}
     if missing:
         names = ", ".join(f"`{name}`" for group in missing.values() for name in group)
         raise MissingExtraError(

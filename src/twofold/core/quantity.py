@@ -120,7 +120,10 @@ def parse_quantity(text: str, dimension: Dimension | str, suggest: str = "") -> 
     match = _PATTERN.fullmatch(text.strip()) if len(text) <= LENGTH_LIMIT else None
     number = _number(match, text, dimension, suggested)
     assert match
-    unit = _with_dollar(match["dollar"], (match["unit"] or "").strip())
+    unit = (match["unit"] or "").strip()
+    if match["dollar"]:  # `$4M` is 4 `M$`, `$2.10/h` is 2.10 `$/h`
+        scale, slash, time = unit.partition("/")
+        unit = f"{scale.strip()}${slash}{time}"
     if not unit:
         raise UnitError(f"`{text}` needs a unit", hint=f"write `{_bare_as(number, dimension, suggested)}`")
     factor = UNITS[dimension].get(unit)
@@ -175,14 +178,6 @@ def _number(match: re.Match[str] | None, text: str, dimension: Dimension, sugges
     return Decimal(digits) if float(digits) else Decimal(0)
 
 
-def _with_dollar(dollar: str, unit: str) -> str:
-    """`$4M` is 4 `M$`, `$2.10/h` is 2.10 `$/h`."""
-    if not dollar:
-        return unit
-    scale, slash, time = unit.partition("/")
-    return f"{scale.strip()}${slash}{time}"
-
-
 def _bare_as(number: Decimal, dimension: Dimension, suggested: str) -> str:
     """What a bare number most likely meant. A fraction below 1 meant that part of the whole."""
     if dimension == Dimension.FRACTION and 0 < number <= 1:
@@ -202,9 +197,8 @@ def _wrong_unit(text: str, number: str, unit: str, dimension: Dimension, suggest
     shown = [known for known in UNITS[dimension] if known.isascii()][:12]
     same = [known for known in UNITS[dimension] if known.lower() == unit.lower()]
     if same:
-        return UnitError(
-            f"`{text}`: `{unit}` is not a unit of {dimension.value}", hint=f"write `{number} {same[0]}`"
-        )
+        what = f"`{text}`: `{unit}` is not a unit of {dimension.value}"
+        return UnitError(what, hint=f"write `{number} {same[0]}`")
     measures = [str(other) for other, table in UNITS.items() if unit in table]
     is_unit = f"is a unit of {measures[0]}, not of" if measures else "is not a unit of"
     example = _bare_as(Decimal(10), dimension, suggested)

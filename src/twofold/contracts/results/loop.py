@@ -125,9 +125,7 @@ class Row:
     unit: str  # s, B, tok/s …
     planned: Estimate | None  # None: the plan has no such number
     measured: float | None  # None: it did not happen
-    inside: (
-        bool | None
-    )  # whether the measured value lies in the planned range; None without both, or without a range
+    inside: bool | None  # whether the measured lies in the planned range; None without both, or a range
 
 
 @dataclass(frozen=True, slots=True)
