@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.app.planning import diff, explain, plan_data
-from twofold.contracts.results import Plan, plan_to_json
+from twofold.app.planning import diff, explain, plan_data, plan_to_json
+from twofold.contracts.results import Plan
 from twofold.core import InputError, to_data
 
 JUNK = (

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app.planning import plan, plan_value, rehearsed_plan
+from twofold.app.planning import plan, plan_to_json, plan_value, rehearsed_plan
 from twofold.app.simulate_inputs import rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
-from twofold.contracts.results import plan_to_json
 from twofold.contracts.spec import Scenario
 from twofold.contracts.spec.scenario import parse_scenario, scenario_names
 from twofold.core import EmptyError, InputError, UnknownNameError, ValueRefusedError

@@ -16,12 +16,12 @@ from twofold.core import (
     format_enough,
     format_estimate,
     format_memory,
-    format_range,
     format_seconds,
     format_si,
     format_usd,
     parse_quantity,
 )
+from twofold.core.display import format_range
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from twofold.app.planning import plan_to_json
 from twofold.catalog import Catalog
-from twofold.contracts.results import Part, Plan, plan_to_json, total_usd
+from twofold.contracts.results import Part, Plan, total_usd
 from twofold.contracts.spec import parse_spec
 from twofold.core import Estimate, InfeasibleError
 from twofold.perf import Constants

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from twofold.app.planning import plan_to_json
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
-from twofold.contracts.results import plan_to_json
 from twofold.contracts.spec import EngineChange, Scenario
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core import TableError, ValueRefusedError

@@ -2,10 +2,11 @@ import importlib
 import json
 
 import twofold
-from twofold.contracts.results import Plan, plan_to_json
+from twofold.app.planning import Explanation, plan_to_json
+from twofold.contracts.results import Plan
 from twofold.core import to_data
 from twofold.planner import Change
-from twofold.report import Difference, Explanation, ShownPlan
+from twofold.report import Difference, ShownPlan
 
 
 def test_a_plan_shows_itself_and_stays_the_same_data(plan: Plan) -> None:

@@ -1,12 +1,12 @@
 """The page of the loop: each figure that was measured, beside what the plan had said of it."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from twofold.answer import ServingEstimate
-from twofold.contracts.results import Part, Plan, loop, plan_to_json
+from twofold.app.planning import plan_digest
+from twofold.contracts.results import Part, Plan, loop
 from twofold.core import Estimate, Source, exact, to_data
 from twofold.device import DeviceRecord
 from twofold.report import Shown, loop_lines
@@ -51,7 +51,7 @@ def loop_page(
         name=plan.name,
         machine=device.identity.words,
         spec_digest=plan.digests.spec,
-        plan_digest=hashlib.sha256(plan_to_json(plan).encode()).hexdigest(),
+        plan_digest=plan_digest(plan),
         device_digest=device.digest,
         rows=rows,
         training=(run,),

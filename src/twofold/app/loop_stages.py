@@ -18,9 +18,9 @@ from twofold.app.loop_settings import (
     ServeSettings,
 )
 from twofold.app.measuring import measure_device
-from twofold.app.planning import plan
+from twofold.app.planning import plan, plan_to_json
 from twofold.app.sources import device_folder, whole_file
-from twofold.contracts.results import loop, plan_to_json
+from twofold.contracts.results import loop
 from twofold.contracts.spec import Policies
 from twofold.core import AlteredError, FileError, InfeasibleError
 from twofold.device import DeviceRecord, notes_about, read_device

@@ -1,5 +1,7 @@
 """`plan`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -9,17 +11,27 @@ from typing import Any
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
-from twofold.contracts.results import Plan, read_plan
+from twofold.contracts.results import Plan
 from twofold.contracts.spec import Spec
-from twofold.core import DataError, InputError, from_data, to_data
+from twofold.core import DataError, InputError, from_data, to_data, to_json
 from twofold.money import detailed_money
 from twofold.perf import Constants
 from twofold.planner import Planned, PlanOptions, Rehearse, build_plan
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
-from twofold.report import Difference, Explanation, ShownData, ShownPlan, screen_lines
+from twofold.report import Difference, Shown, ShownData, ShownPlan, screen_lines
 
+SCHEMA = "twofold/plan/1"
 PlanSource = Plan | Path | str | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(Shown):
+    """Where one number of a plan comes from, as a tree of lines."""
+
+    schema = "twofold/explain/1"
+    path: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,30 @@ def plan_data(source: PlanSource) -> dict[str, Any]:
         return made
     data = dict(source) if isinstance(source, Mapping) else read_plan(Path(source))
     plan_value(data)
+    return data
+
+
+def plan_to_json(plan: Plan) -> str:
+    """The plan as JSON text: the same plan gives the same bytes."""
+    return to_json(plan, only_ascii=True)
+
+
+def plan_digest(plan: Plan) -> str:
+    """SHA-256 of that text."""
+    return hashlib.sha256(plan_to_json(plan).encode()).hexdigest()
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """A plan's JSON as a mapping. Raises InputError when it is not one of this schema."""
+    hint = "write one with `twofold plan SPEC --json`"
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is not JSON", hint=hint) from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise InputError(f"'{path}' is not a plan of schema {SCHEMA}", hint=hint)
     return data
 
 

@@ -1,7 +1,6 @@
 """What `simulate` takes and writes: a spec or a plan, words on traces and scenarios, tables of what ran."""
 
 import csv
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +12,10 @@ from typing import Any, TypeVar
 
 from twofold.answer import model_of
 from twofold.app.local_tables import local_tables
-from twofold.app.planning import plan_value, ready
+from twofold.app.planning import plan_digest, plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
 from twofold.catalog import Catalog, Model, load_catalog
-from twofold.contracts.results import Plan, plan_to_json
+from twofold.contracts.results import Plan
 from twofold.contracts.spec import ModelReference, Supply
 from twofold.core import UnknownNameError, UsageError, ValueRefusedError
 from twofold.rehearse import RehearsalRuns, RehearsalTables, measured_services
@@ -54,7 +53,7 @@ def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehears
         models = [model_of(reference, own.catalog) for reference in references if not reference.measured]
         found |= {model.name: model for model in models}
     made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows)
-    return Rehearsable(plan, _digest(plan), made_of, notes)
+    return Rehearsable(plan, plan_digest(plan), made_of, notes)
 
 
 def _is_plan(source: object) -> bool:
@@ -80,7 +79,7 @@ def _of_plan(source: Any) -> Rehearsable:
     catalog = load_catalog()
     is_ours = plan.digests.constants == tables.constants.digest
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog))
-    return Rehearsable(plan, _digest(plan), made_of, () if is_ours else (OTHER_CONSTANTS,))
+    return Rehearsable(plan, plan_digest(plan), made_of, () if is_ours else (OTHER_CONSTANTS,))
 
 
 def _named(catalog: Catalog, name: str) -> Model:
@@ -90,10 +89,6 @@ def _named(catalog: Catalog, name: str) -> Model:
         what = f"the plan's model `{name}` is not in the catalogue, and a plan carries no config.json"
         hint = "rehearse the spec instead: `twofold simulate SPEC`"
         raise ValueRefusedError(what, hint=hint) from error
-
-
-def _digest(plan: Plan) -> str:
-    return hashlib.sha256(plan_to_json(plan).encode()).hexdigest()
 
 
 def core_count() -> int:

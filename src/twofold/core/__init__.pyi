@@ -10,7 +10,6 @@ from .display import format_count as format_count
 from .display import format_enough as format_enough
 from .display import format_estimate as format_estimate
 from .display import format_memory as format_memory
-from .display import format_range as format_range
 from .display import format_seconds as format_seconds
 from .display import format_si as format_si
 from .display import format_usd as format_usd

@@ -1,4 +1,3 @@
-from .answers import Explanation as Explanation
 from .answers import Shown as Shown
 from .answers import ShownData as ShownData
 from .calibrate import calibration_lines as calibration_lines

@@ -58,12 +58,3 @@ class ShownData(Shown, Generic[Data]):
     def as_data(self) -> Any:
         """The data, without how they look."""
         return to_data(self.data)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation(Shown):
-    """Where one number of a plan comes from, as a tree of lines."""
-
-    schema = "twofold/explain/1"
-    path: str
-    lines: tuple[str, ...]

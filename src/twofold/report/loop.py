@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from twofold.contracts.results import loop
-from twofold.core import format_range, format_si
+from twofold.core import format_si
+from twofold.report.figures import ranged
 from twofold.report.lines import both_ends, heading, listed
 
 
@@ -44,11 +45,9 @@ def _half(rows: Iterable[loop.Row]) -> list[str]:
 
 def _planned(row: loop.Row) -> str:
     planned = row.planned
-    if planned is None:
-        return "–"
-    if planned.low == planned.high:
+    if planned and planned.low == planned.high:
         return format_si(planned.value, row.unit)  # counted, not estimated: no letter
-    return f"{format_range(planned.value, planned.low, planned.high, row.unit)} {planned.source}"
+    return ranged(planned, row.unit)
 
 
 def _verdict(row: loop.Row) -> str:

@@ -30,8 +30,6 @@ from .plan import Digests as Digests
 from .plan import Factor as Factor
 from .plan import Input as Input
 from .plan import Plan as Plan
-from .plan import plan_to_json as plan_to_json
-from .plan import read_plan as read_plan
 from .serving import ClassPlan as ClassPlan
 from .serving import Rehearsal as Rehearsal
 from .serving import ServicePlan as ServicePlan

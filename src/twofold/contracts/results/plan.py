@@ -4,10 +4,7 @@ Nothing here computes. Every uncertain number is an `Estimate`; lengths of time 
 money USD. Arrays stay arrays with one run or service; a missing half is an empty array.
 """
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from twofold.contracts.results.compliance import Compliance
 from twofold.contracts.results.holdings import Portfolio
@@ -15,9 +12,7 @@ from twofold.contracts.results.ledger import Money
 from twofold.contracts.results.premises import Building
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core import Estimate, InputError, to_json
-
-SCHEMA = "twofold/plan/1"
+from twofold.core import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +104,3 @@ class Plan:
     building: Building | None = None  # what the machines stand in; null: the plan has none
     compliance: Compliance | None = None  # what rules change; null: the spec names none
     actions: tuple[Action, ...] = ()  # what to do, in order
-
-
-def plan_to_json(plan: Plan) -> str:
-    """The plan as JSON text: the same plan gives the same bytes."""
-    return to_json(plan, only_ascii=True)
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """A plan's JSON as a mapping. Raises InputError when it is not one of this schema."""
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not JSON", hint="write one with `twofold plan SPEC --json`") from error
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InputError(
-            f"'{path}' is not a plan of schema {SCHEMA}", hint="write one with `twofold plan SPEC --json`"
-        )
-    return data
