@@ -17,8 +17,8 @@ from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no t
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table
 from twofold.policy import Machine
-from twofold.policy.gate import GateSettings
 from twofold.policy.gate.events import Effect, Event, PromoteRelease, RollBackRelease
+from twofold.policy.gate.settings import GateSettings
 from twofold.twin.serving import (
     Arrival,
     Engine,

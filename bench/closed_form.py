@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from twofold.catalog import load_catalog
 from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
-from twofold.policy.gate import Beliefs, GateSettings, Routing
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
-from twofold.policy.gate.settings import RoutingSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, Routing, RoutingSettings
 from twofold.rehearse.engine import engine_settings
 from twofold.rehearse.pools import true_beliefs
 from twofold.twin.serving import Engine, StepTable

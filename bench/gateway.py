@@ -20,8 +20,8 @@ from typing import Any
 
 from twofold.live.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.events import Cause, GiveUp, Send
+from twofold.policy.gate.settings import Beliefs, GateSettings
 
 EVENT_COUNT = 16
 DURATION_S = 3.0

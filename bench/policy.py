@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from twofold.policy import Entry
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived, ResponseEnded, ResponseStarted, to_line
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
+    GateSettings,
     HedgeSettings,
     LimitSettings,
     QueueSettings,

@@ -7,11 +7,10 @@ some, as in traces of chats and agents. `placed` is what the rule notes of a req
 from collections.abc import Callable
 
 from bench.policy import best_us
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
-from twofold.policy.gate.settings import Routing, RoutingSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, Routing, RoutingSettings
 
 FLEETS = (16, 64)
 REQUESTS = 256

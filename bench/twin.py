@@ -9,13 +9,15 @@ from typing import Any
 
 from bench.twin_engine import step_table
 from twofold.policy import Machine
-from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Effect, Event
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     CanarySettings,
     ClassSettings,
     DegradationSettings,
+    GateSettings,
     HedgeSettings,
     LimitSettings,
     OutlierSettings,
@@ -24,6 +26,7 @@ from twofold.policy.gate.settings import (
     Rate,
     RetryBudgetSettings,
     RolloutSettings,
+    Routing,
     RoutingSettings,
     ScalingSettings,
     ZoneSettings,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from twofold.core import ShapeError
 from twofold.live.gate_log import GateLog, numbered, read_gate_log
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings
 
 SETTINGS, BELIEFS = GateSettings(attempt_limit=3), Beliefs(0.001, 0.02)
 LARGE = 1 << 30

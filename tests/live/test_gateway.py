@@ -32,7 +32,7 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.upstream import CLOSED_WITHIN_S
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Probe,
     RequestArrived,
@@ -41,7 +41,13 @@ from twofold.policy.gate.events import (
     Send,
     entry_from_line,
 )
-from twofold.policy.gate.settings import ClassSettings, QueueSettings, RetryBudgetSettings
+from twofold.policy.gate.settings import (
+    Beliefs,
+    ClassSettings,
+    GateSettings,
+    QueueSettings,
+    RetryBudgetSettings,
+)
 from twofold.policy.machine import first_difference
 
 PATH = "/v1/completions"

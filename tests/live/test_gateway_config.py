@@ -16,16 +16,18 @@ from twofold.live.gateway_config import (
     read_gateway_config,
     write_gateway_config,
 )
-from twofold.policy.gate import Beliefs, GateSettings, Routing
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
+    GateSettings,
     LimitSettings,
     QueueSettings,
     Rate,
     RetryBudgetSettings,
+    Routing,
 )
 
 CONFIG = GatewayConfig(

@@ -10,7 +10,7 @@ from twofold.live import closed_loop
 from twofold.live.gateway import run_gateway
 from twofold.live.gateway_config import GatewayConfig
 from twofold.live.loader import Prompt
-from twofold.policy.gate import Beliefs
+from twofold.policy.gate.settings import Beliefs
 
 
 @pytest.mark.parametrize("library", ["aiohttp", "uvicorn", "uvloop"])

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
@@ -33,6 +33,7 @@ from twofold.policy.gate.events import (
     Send,
     to_line,
 )
+from twofold.policy.gate.settings import Beliefs, GateSettings
 
 LAG_S = 0.002  # of the network
 TIMEOUT_S = 1.0

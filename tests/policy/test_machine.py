@@ -3,8 +3,9 @@ import json
 import pytest
 
 from twofold.core import ShapeError
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
+from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.policy.machine import first_difference
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, power_w
 from twofold.twin.serving import (
     ClassModel,

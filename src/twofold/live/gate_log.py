@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core import DataError, ShapeError, from_data, to_data
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import settings as gates
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
@@ -37,7 +37,7 @@ class GateLog:
         self.cut_bytes = _cut_torn_end(path)
         self._file, self._size_bytes = _open(path)
 
-    def start(self, settings: GateSettings, beliefs: Beliefs) -> None:
+    def start(self, settings: gates.GateSettings, beliefs: gates.Beliefs) -> None:
         """Say that a gate starts now, cold, and with what."""
         self._note("started", settings=to_data(settings), beliefs=to_data(beliefs), cut_bytes=self.cut_bytes)
 
@@ -101,8 +101,8 @@ class GateLog:
 class GateRun:
     """One run of a gate, from its `started` line. `entries` are lines for `entry_from_line`."""
 
-    settings: GateSettings
-    beliefs: Beliefs
+    settings: gates.GateSettings
+    beliefs: gates.Beliefs
     entries: tuple[str, ...]
     lost_lines: int  # the disk refused them; a run that lost some cannot be replayed
     stopped: bool  # in peace; a killed or a running gate has no such line
@@ -134,8 +134,8 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
         if head is None:
             return
         try:
-            settings = from_data(GateSettings, head["settings"])
-            beliefs = from_data(Beliefs, head["beliefs"])
+            settings = from_data(gates.GateSettings, head["settings"])
+            beliefs = from_data(gates.Beliefs, head["beliefs"])
         except (KeyError, DataError) as error:
             raise _refused(f"its start has other settings: {error}") from error
         runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from twofold.core import FileError, from_data, to_json
-from twofold.policy.gate import Beliefs, GateSettings, Routing
+from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 SHA256 = re.compile("[0-9a-f]{64}")
 # Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
 NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout", "zones")
-NOT_LIVE_ROUTINGS = (Routing.PREFIX, Routing.SESSION)
+NOT_LIVE_ROUTINGS = (gates.Routing.PREFIX, gates.Routing.SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class GatewayConfig:
     host: str
     port: int
     replicas: tuple[GatewayReplica, ...]
-    beliefs: Beliefs
+    beliefs: gates.Beliefs
     log: str  # path of the data log
     model_name: str = "default"
-    gate: GateSettings = field(default_factory=GateSettings)
+    gate: gates.GateSettings = field(default_factory=gates.GateSettings)
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
 
@@ -108,7 +108,7 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
             raise ValueError(f"`{name}` is not above zero")
 
 
-def not_live(gate: GateSettings) -> tuple[str, ...]:
+def not_live(gate: gates.GateSettings) -> tuple[str, ...]:
     """What of a gate's settings would not do what it says: requests reach this gate without a class, session,
     prefix, zone or model, and replicas without a zone or pool."""
     found = [name for name in NOT_LIVE if getattr(gate, name) is not None]

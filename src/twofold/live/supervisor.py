@@ -30,7 +30,7 @@ from twofold.live.processes import (
     stop,
     wait_until_open,
 )
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate import settings as gates
 
 GATEWAY_START_S = 60.0
 GATEWAY_ANSWER_S = 5.0  # of one request to a gateway that was found running
@@ -47,7 +47,7 @@ class ServiceSettings:
     port: int  # of the gateway
     input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
     output_token_s: float  # … and per token of an answer
-    gate: GateSettings = field(default_factory=GateSettings)
+    gate: gates.GateSettings = field(default_factory=gates.GateSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path)
             GatewayReplica(each.replica_id, "127.0.0.1", each.port, model, settings.in_flight_limit)
             for each in replicas
         ),
-        beliefs=Beliefs(settings.input_token_s, settings.output_token_s),
+        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s),
         log=str(log),
         model_name=settings.engine.artefact.name,
         gate=settings.gate,

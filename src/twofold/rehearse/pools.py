@@ -26,7 +26,7 @@ from twofold.inference import (
     default_replica,
 )
 from twofold.perf import Constants, Device, ModelShape, device, one
-from twofold.policy.gate import Beliefs
+from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import BatchServer, ReplicaModel, StepTable
 
@@ -59,7 +59,7 @@ class PoolWorld:
 
     pool: serving.Pool  # its replicas as the scenario makes them of planned ones
     model: ReplicaModel
-    beliefs: Beliefs  # true ones
+    beliefs: gates.Beliefs  # true ones
     context_tokens: float  # the longest request with its answer that a replica can hold
     cache_tokens: float  # that a replica holds of all
     ramp_fraction_per_s: float = 0.0  # of a site's load, that a utility lets its power change by; 0: unknown
@@ -148,7 +148,7 @@ def in_flight_limit(service: ServicePlan, pool: serving.Pool, max_batch: float) 
     return max(1, ceil(min(inside, batches * max_batch)))
 
 
-def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
+def true_beliefs(replica: Replica, table: ServiceTable) -> gates.Beliefs:
     """What a token takes on a replica that is half full: beside its neighbours, not alone.
 
     Formula  input: (step with a chunk − step without) / chunk; output: the step without; first token: the
@@ -159,7 +159,7 @@ def true_beliefs(replica: Replica, table: ServiceTable) -> Beliefs:
     chunk = max(1.0, min(table.chunk_tokens, CHUNK_TOKENS))
     plain, carrying = (one(table.step_s(tokens, batch, held)) for tokens in (0.0, chunk))
     engine = replica.engine
-    return Beliefs(
+    return gates.Beliefs(
         input_token_s=max(0.0, carrying - plain) / chunk,
         output_token_s=plain,
         first_token_s=one(engine.first_token_s) + (1.0 + one(engine.first_token_steps)) * plain,
@@ -265,7 +265,7 @@ def measured_world(
     return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
 
 
-def measured_beliefs(service: ServicePlan, pool: serving.Pool, rows: MeasuredService) -> Beliefs:
+def measured_beliefs(service: ServicePlan, pool: serving.Pool, rows: MeasuredService) -> gates.Beliefs:
     """What a request adds to a busy replica, put on its input, and what it takes at the peak to be answered.
 
     Formula  input token: service time of the largest batch / its requests / input tokens of a request
@@ -278,7 +278,7 @@ def measured_beliefs(service: ServicePlan, pool: serving.Pool, rows: MeasuredSer
     rate_per_s = min(sum(each.peak_per_s for each in served) / needed, MOST_FRACTION * rows.saturation_per_s)
     answered = rows.latency(rate_per_s, "ttft") or rows.latency(rate_per_s)
     assert answered is not None
-    return Beliefs(
+    return gates.Beliefs(
         input_token_s=request_s / (sum(inputs) / len(inputs)),
         output_token_s=0.0,
         first_token_s=one(answered.mean_s),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.admission import (
     Ladder,
     expires_s,
@@ -31,9 +31,11 @@ from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.pace import Pace
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
+    GateSettings,
     QueueSettings,
 )
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.policy import Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
+from twofold.policy.gate import Gate
 from twofold.policy.gate.answers import LEAST_FRACTION, learn
 from twofold.policy.gate.events import (
     Cancel,
@@ -34,13 +34,16 @@ from twofold.policy.gate.events import (
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     CanarySettings,
     ClassSettings,
+    GateSettings,
     HedgeSettings,
     LimitSettings,
     QueueSettings,
     Rate,
     RetryBudgetSettings,
+    Routing,
     Stage,
 )
 

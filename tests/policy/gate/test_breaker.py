@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import GateSettings, state_of
+from twofold.policy.gate import state_of
 from twofold.policy.gate.breaker import (
     Circuit,
     CircuitState,
@@ -13,6 +13,7 @@ from twofold.policy.gate.breaker import (
     after_response_ended,
 )
 from twofold.policy.gate.events import Cause
+from twofold.policy.gate.settings import GateSettings
 
 SETTINGS = GateSettings(failure_limit=3, failure_window_s=10.0, open_s=1.0, open_s_max=6.0)
 SLOW = st.sampled_from([Cause.TIMEOUT, Cause.BROKEN, Cause.ERROR])

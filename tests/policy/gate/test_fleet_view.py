@@ -1,9 +1,9 @@
 import pytest
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
+from twofold.policy.gate.settings import Beliefs, GateSettings
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
@@ -36,6 +36,7 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
+from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.policy.machine import first_difference
 
 SETTINGS = GateSettings(failure_limit=2, failure_window_s=5.0, open_s=1.0, open_s_max=4.0, attempt_limit=3)

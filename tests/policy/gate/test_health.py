@@ -1,4 +1,4 @@
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ReplicaAdded,
@@ -8,6 +8,7 @@ from twofold.policy.gate.events import (
     ResponseStarted,
     Send,
 )
+from twofold.policy.gate.settings import Beliefs, GateSettings
 
 
 def test_a_replica_is_in_doubt_after_a_failure_until_it_begins_an_answer() -> None:

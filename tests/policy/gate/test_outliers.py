@@ -3,12 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import Effect, EjectReplica, ReadmitReplica, ReplicaAdded
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.outliers import Outliers
-from twofold.policy.gate.settings import OutlierSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, OutlierSettings
 
 SETTINGS = OutlierSettings(eject_s=30.0, eject_s_max=100.0)
 

@@ -3,8 +3,8 @@ import random
 
 import pytest
 
-from twofold.policy.gate import Beliefs
 from twofold.policy.gate.pace import MEMORY_COUNT, Mean, Pace, Quantile
+from twofold.policy.gate.settings import Beliefs
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.02, first_token_s=0.05)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cancel,
     Cause,
@@ -38,9 +38,11 @@ from twofold.policy.gate.events import (
 )
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    Beliefs,
     ClassKind,
     ClassSettings,
     DegradationSettings,
+    GateSettings,
     HedgeSettings,
     LimitSettings,
     PoolRules,

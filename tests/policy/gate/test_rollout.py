@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, StartReplica, StopReplica
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.rollout import Rollout
-from twofold.policy.gate.settings import RolloutSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, RolloutSettings
 
 SETTINGS = RolloutSettings(surge_fraction=0.25, start_backoff_s=30.0)
 ZONES = ("a", "b")

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import Attempt, FleetView, Replica, Request
 from twofold.policy.gate.routing import TIERS_MAX, Router
-from twofold.policy.gate.settings import PoolRules, Routing, RoutingSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, PoolRules, Routing, RoutingSettings
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 RULES = st.sampled_from(Routing)

@@ -11,12 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import ReplicaAdded, ReplicaReported, StartReplica, StopReplica
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.scaling import Scaler, Stays, surely_late_fraction
-from twofold.policy.gate.settings import ForecastSettings, PoolScaling, ScalingSettings, WarmSettings
+from twofold.policy.gate.settings import (
+    Beliefs,
+    ForecastSettings,
+    GateSettings,
+    PoolScaling,
+    ScalingSettings,
+    WarmSettings,
+)
 
 LIMIT = 10
 SERVICE_S = 5.0

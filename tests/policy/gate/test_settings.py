@@ -2,8 +2,7 @@ import math
 
 import pytest
 
-from twofold.policy.gate import Beliefs, GateSettings
-from twofold.policy.gate.settings import PoolRules, home_pool, pools_for
+from twofold.policy.gate.settings import Beliefs, GateSettings, PoolRules, home_pool, pools_for
 
 
 @pytest.mark.parametrize(

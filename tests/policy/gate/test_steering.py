@@ -14,7 +14,7 @@ import pytest
 
 from twofold.core import from_data
 from twofold.policy import Entry, Woke
-from twofold.policy.gate import Beliefs, Gate, GateSettings, Routing
+from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     BeliefsChanged,
     Cause,
@@ -47,9 +47,11 @@ from twofold.policy.gate.events import (
     to_line,
 )
 from twofold.policy.gate.settings import (
+    Beliefs,
     CanarySettings,
     ClassSettings,
     ForecastSettings,
+    GateSettings,
     LimitSettings,
     OutlierSettings,
     PoolRules,
@@ -57,6 +59,7 @@ from twofold.policy.gate.settings import (
     QueueSettings,
     Rate,
     RolloutSettings,
+    Routing,
     RoutingSettings,
     ScalingSettings,
     Stage,

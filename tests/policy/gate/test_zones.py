@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import Beliefs, GateSettings
 from twofold.policy.gate.breaker import Circuit
 from twofold.policy.gate.events import FailOverZone, ReplicaAdded, RestoreZone
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.outliers import ZoneWatch, replicas_with_spares
-from twofold.policy.gate.settings import ZoneSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings, ZoneSettings
 
 
 def fleet() -> FleetView:

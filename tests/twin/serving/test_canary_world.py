@@ -2,8 +2,15 @@
 
 from functools import partial
 
-from twofold.policy.gate import Beliefs, GateSettings, Routing
-from twofold.policy.gate.settings import CanarySettings, HedgeSettings, RolloutSettings, Stage
+from twofold.policy.gate.settings import (
+    Beliefs,
+    CanarySettings,
+    GateSettings,
+    HedgeSettings,
+    RolloutSettings,
+    Routing,
+    Stage,
+)
 from twofold.twin.serving import (
     Engine,
     EngineSettings,

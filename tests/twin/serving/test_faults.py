@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from twofold.core import ValueRefusedError
-from twofold.policy.gate import GateSettings
 from twofold.policy.gate.events import ReplicaStartFailed, StartReplica
+from twofold.policy.gate.settings import GateSettings
 from twofold.twin.heap import Heap
 from twofold.twin.serving import (
     Arrival,

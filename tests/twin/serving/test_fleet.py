@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from twofold.core import ValueRefusedError
 from twofold.core.errors import TraceError
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import GateSettings, Routing
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     CanarySettings,
     ClassSettings,
     DegradationSettings,
     ForecastSettings,
+    GateSettings,
     HedgeSettings,
     LimitSettings,
     OutlierSettings,
@@ -22,6 +22,7 @@ from twofold.policy.gate.settings import (
     Rate,
     RetryBudgetSettings,
     RolloutSettings,
+    Routing,
     ScalingSettings,
     Stage,
     ZoneSettings,

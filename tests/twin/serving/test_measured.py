@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twofold.contracts.rows import ServiceRow
 from twofold.core import Place
 from twofold.inference import MeasuredService
-from twofold.policy.gate import Beliefs, GateSettings
+from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.twin.serving import Arrival, BatchServer, FleetWorld, ReplicaGroup, ReplicaModel, simulate_fleet
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 from twofold.twin.serving.fault_types import SlowReplica

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.gate import GateSettings
-from twofold.policy.gate.settings import ClassSettings, QueueSettings
+from twofold.policy.gate.settings import ClassSettings, GateSettings, QueueSettings
 from twofold.twin.serving import (
     Arrival,
     ClassModel,

@@ -4,6 +4,3 @@ from .breaker import state_of as state_of
 from .chance import GOLDEN as GOLDEN
 from .chance import scrambled as scrambled
 from .gate import Gate as Gate
-from .settings import Beliefs as Beliefs
-from .settings import GateSettings as GateSettings
-from .settings import Routing as Routing

@@ -10,7 +10,8 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from twofold.contracts.results import ClassFigures, simulated
-from twofold.policy.gate import Beliefs, GateSettings, events
+from twofold.policy.gate import events
+from twofold.policy.gate import settings as gates
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Output
 from twofold.twin.serving.fault_types import Fault
 
@@ -172,8 +173,8 @@ class FleetWorld:
 
     models: Mapping[tuple[str, str], ReplicaModel]
     replicas: tuple[ReplicaGroup, ...]
-    gate: GateSettings
-    beliefs: Beliefs  # true ones; the gate's are `belief_factor` times these
+    gate: gates.GateSettings
+    beliefs: gates.Beliefs  # true ones; the gate's are `belief_factor` times these
     classes: tuple[ClassModel, ...] = (ClassModel(""),)
     belief_factor: float = 1.0
     world_factor: float = 1.0  # of the true step times against the engines' tables
