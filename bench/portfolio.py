@@ -38,7 +38,7 @@ def year() -> PortfolioProblem:
         offers.append(
             CapacityOffer(
                 name, f"p{index % 7}", name, kind, 8, "", "on_demand", "virtual", price, weeks, limit,
-                0.0, 0.0, 0.0, 0.0, "bench", "", "assumed",
+                0.0, 0.0, 0.0, 0.0, "bench", "",
             )
         )  # fmt: skip
         shares = {"chat": 1.0, "documents": 0.5 + 0.1 * (index % 4), "nightly": 1.5}

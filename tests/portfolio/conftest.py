@@ -28,7 +28,6 @@ def make_offer(name: str, usd_per_unit_h: float, **changes: Any) -> CapacityOffe
         "discount_fraction": 0.0,
         "source": "a list",
         "date": "2026",
-        "confidence": "vendor",
     }
     return CapacityOffer(**(values | changes))
 

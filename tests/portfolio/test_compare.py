@@ -25,7 +25,7 @@ WALL_H = 4 * 168.0
 
 def offer(name: str = "machines") -> CapacityOffer:
     where = ("prov", name, "H100-SXM5-80GB", 8, "", "on_demand", "virtual")
-    return CapacityOffer(name, *where, 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
+    return CapacityOffer(name, *where, 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026")
 
 
 def solved(*dropped: str) -> SolvedPortfolio:
@@ -42,7 +42,7 @@ def deadlines(case: SolvedPortfolio) -> dict[str, str]:
 
 def test_what_a_hosted_interface_answers_is_not_promised() -> None:
     where = ("prov", "host", "hosted API", 0, "", "api", "api")
-    host = CapacityOffer("host", *where, 0.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
+    host = CapacityOffer("host", *where, 0.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026")
     demand = Demand("desk.chat", np.full((52, 24), 1.0), 0.6)
     rate = ServingRate("host", "desk.chat", "hosted", np.inf, None, 1e-6)
     problem = PortfolioProblem((host,), (demand,), (), (), (rate,))

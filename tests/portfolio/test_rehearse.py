@@ -16,7 +16,7 @@ PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 3.0, "dearest": 4.0}
 
 def offer_of(name: str, usd_per_h: float) -> CapacityOffer:
     where: tuple[Any, ...] = ("prov", name, "H100-SXM5-80GB", 8, "", "on_demand", "virtual")
-    return CapacityOffer(name, *where, usd_per_h, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
+    return CapacityOffer(name, *where, usd_per_h, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026")
 
 
 def year() -> PortfolioProblem:

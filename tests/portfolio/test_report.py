@@ -17,7 +17,7 @@ from twofold.portfolio.tables import leases
 
 def test_an_answer_that_breaks_a_rule_is_an_error_of_ours_with_the_rule_in_words() -> None:
     where = ("prov", "machines", "H100-SXM5-80GB", 8, "", "on_demand", "virtual")
-    offer = CapacityOffer("machines", *where, 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026", "vendor")
+    offer = CapacityOffer("machines", *where, 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026")
     run = Campaign("base", 2, 8, (CampaignOption("machines", 4, 600.0),))
     problem = PortfolioProblem((offer,), (), (), (run,), ())
     answer = solve(problem)
@@ -34,7 +34,7 @@ TAX = 0.19
 
 def solved() -> SolvedPortfolio:
     where = ("prov", "machines", "H100-SXM5-80GB", 8, "", "on_demand", "virtual")
-    offer = CapacityOffer("machines", *where, 10.0, 0, None, 0.0, 0.0, 0.05, 0.1, "a list", "2026", "vendor")
+    offer = CapacityOffer("machines", *where, 10.0, 0, None, 0.0, 0.0, 0.05, 0.1, "a list", "2026")
     run = Campaign("base", 2, 8, (CampaignOption("machines", 4, 600.0, extra_usd=50.0),))
     problem = PortfolioProblem((offer,), (), (), (run,), ())
     answer = solve(problem)

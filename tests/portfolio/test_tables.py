@@ -15,9 +15,7 @@ WHERE = ("prov", "machines", "H100-SXM5-80GB", 8, "")
 
 def solved(name: str, dense: bool) -> SolvedPortfolio:
     """A run that takes place twice at once; one's own machines have room for one of them."""
-    own = CapacityOffer(
-        "own", *WHERE, "owned", "owned", 0.0, 52, 4, 0.0, 0.0, 0.0, 0.0, "spec", "2026", "exact"
-    )
+    own = CapacityOffer("own", *WHERE, "owned", "owned", 0.0, 52, 4, 0.0, 0.0, 0.0, 0.0, "spec", "2026")
     rented = CapacityOffer(
         "rented",
         *WHERE,
@@ -32,7 +30,6 @@ def solved(name: str, dense: bool) -> SolvedPortfolio:
         0.0,
         "a list",
         "2026",
-        "vendor",
     )
     options = (CampaignOption("own", 4, 600.0), CampaignOption("rented", 2, 1000.0))
     runs = tuple(Campaign(f"{name} {number}", 0, 6, options, dense=dense) for number in (1, 2))

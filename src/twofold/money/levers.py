@@ -12,7 +12,7 @@ from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import ServicePlan, ledger
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import Fleet, ModelVariant, rate_limit, regimes
+from twofold.inference import ModelVariant, rate_limit, regimes
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
@@ -42,55 +42,48 @@ def _usd(service: ServicePlan) -> float:
 
 
 def _replanned(
+    name: str,
+    pulled: Pulled,
+    how: str,
     choice: ServingChoice,
+    service: ServicePlan,
     context: Context,
     *,
-    formats: Sequence[str] = (),
+    formats: tuple[str, ...] = (),
     variants: Sequence[ModelVariant] = (),
     loads: Sequence[ClassLoad] = (),
-) -> Fleet | None:
-    """The cheapest fleet on the same machines with other formats, models or loads; None where none holds."""
-    entry = choice.entry
+) -> Iterator[ledger.LeverRow]:
+    """The cheapest fleet on the same machines with other formats, models or loads; nothing where none holds.
+
+    Its cost against the plan's: in use, it is what the plan saves; open, what it would.
+    """
+    entry, own = choice.entry, choice.fleet
     if formats:
-        entry = entry.model_copy(update={"quantisation": tuple(formats)})
+        entry = entry.model_copy(update={"quantisation": formats})
     names = {name: offer for name, offer in choice.offers.items() if offer is choice.offer}
     try:
-        result = search_fleet(entry, variants or (choice.variant,), loads or choice.loads, names, context)
+        found = search_fleet(entry, variants or (choice.variant,), loads or choice.loads, names, context)
     except InfeasibleError:
-        return None
-    return result.best
-
-
-def _lever(
-    name: str,
-    service: ServicePlan,
-    pulled: Pulled,
-    choice: ServingChoice,
-    other: Fleet | None,
-    how: str,
-) -> Iterator[ledger.LeverRow]:
-    """The other fleet's cost against the plan's: in use, it is what the plan saves; open, what it would."""
-    if other is None or not other.usd_per_h or not choice.fleet.usd_per_h:
         return
-    planned = _usd(service)
-    there = planned * other.usd_per_h / choice.fleet.usd_per_h
-    without, with_it = (there, planned) if pulled is Pulled.IN_USE else (planned, there)
-    text = f"{how}: {other.accelerators} accelerators against {choice.fleet.accelerators}"
-    yield lever(name, service.name, pulled, without - with_it, without, text)
+    other, planned = found.best, _usd(service)
+    if other and other.usd_per_h and own.usd_per_h:
+        there = planned * other.usd_per_h / own.usd_per_h
+        without, with_it = (there, planned) if pulled is Pulled.IN_USE else (planned, there)
+        text = f"{how}: {other.accelerators} accelerators against {own.accelerators}"
+        yield lever(name, service.name, pulled, without - with_it, without, text)
 
 
 def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """Fewer bits: what they save against 16, and what the next fewer would."""
-    main = main_pool(choice.fleet, choice.loads)
-    used = main.replica.weights_format
+    of, used = (choice, service, context), main_pool(choice.fleet, choice.loads).replica.weights_format
+    fewer: tuple[str, ...] = ("fp8", "int8")
     if bytes_per_weight(used) < 2:
-        other = _replanned(choice, context, formats=("bf16",))
-        yield from _lever("quantise", service, Pulled.IN_USE, choice, other, f"{used} weights, bf16 without")
-    fewer = ("fp8", "int8") if bytes_per_weight(used) >= 2 else ("int4", "fp4")
+        how = f"{used} weights, bf16 without"
+        yield from _replanned("quantise", Pulled.IN_USE, how, *of, formats=("bf16",))
+        fewer = ("int4", "fp4")
     asked = tuple(each for each in fewer if each not in choice.entry.quantisation)
     if asked:
-        other = _replanned(choice, context, formats=asked)
-        yield from _lever("quantise", service, Pulled.OPEN, choice, other, f"{' or '.join(asked)} weights")
+        yield from _replanned("quantise", Pulled.OPEN, f"{' or '.join(asked)} weights", *of, formats=asked)
 
 
 def _batch(choice: ServingChoice, service: ServicePlan) -> ledger.LeverRow:
@@ -122,15 +115,13 @@ def _batch(choice: ServingChoice, service: ServicePlan) -> ledger.LeverRow:
 def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
     """Prefixes that the cache holds: what they save, or what a third of the input would."""
     shared = max(load.traffic.shared_prefix_fraction for load in choice.loads)
-    other_share = 0.0 if shared else OTHER_PREFIX
     loads = tuple(
-        replace(load, traffic=replace(load.traffic, shared_prefix_fraction=other_share))
+        replace(load, traffic=replace(load.traffic, shared_prefix_fraction=0.0 if shared else OTHER_PREFIX))
         for load in choice.loads
     )
-    other = _replanned(choice, context, loads=loads)
     pulled = Pulled.IN_USE if shared else Pulled.OPEN
-    how = f"prefix cache holds {100 * (shared or other_share):.0f} % of the input"
-    yield from _lever("cache", service, pulled, choice, other, how)
+    how = f"prefix cache holds {100 * (shared or OTHER_PREFIX):.0f} % of the input"
+    yield from _replanned("cache", pulled, how, choice, service, context, loads=loads)
 
 
 def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
@@ -179,8 +170,8 @@ def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> It
         return
     model = max(smaller, key=lambda each: (each.parameters_active, each.name))
     variant = ModelVariant(model.name, ModelShape.of(model), "")
-    other = _replanned(choice, context, variants=(variant,))
-    yield from _lever("distil", service, Pulled.OPEN, choice, other, f"{model.name} instead, another quality")
+    how = f"{model.name} instead, another quality"
+    yield from _replanned("distil", Pulled.OPEN, how, choice, service, context, variants=(variant,))
 
 
 def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.LeverRow]:

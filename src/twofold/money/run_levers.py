@@ -23,9 +23,25 @@ def run_levers(
         return
     yearly = run.cost_usd.value * times
     yield from _layout(choice, run, yearly)
-    yield from _cadence(run, yearly)
-    yield from _pipeline(run, yearly)
-    yield from _utilisation(run, yearly)
+    count, checkpoints = run.run.interruptions.value, run.run.checkpoints
+    if count > 0:  # the best interval between checkpoints against one every four hours
+        between_s, best_s = run.run.wall_s.value / count, checkpoints.interval_s.value
+        planned, usual = (
+            checkpoint_overhead_fraction(each, checkpoints.write_s, between_s)
+            for each in (best_s, USUAL_INTERVAL_S)
+        )
+        saved = yearly * max(0.0, usual - planned)
+        how = f"every {best_s / 60:.0f} min: {100 * planned:.2g} % of the run; every 4 h {100 * usual:.2g} %"
+        yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly + saved, how)
+    # What waiting for data takes of a step, which a better input pipeline gives back.
+    share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
+    how = f"steps wait for data {100 * share:.2g} % of the time"
+    yield lever("input", run.name, Pulled.OPEN, yearly * share, yearly, how)
+    if run.mfu_fraction is not None:  # one point of MFU more: a run costs as its inverse
+        reached = run.mfu_fraction.value
+        saved = yearly * ONE_POINT / (reached + ONE_POINT)
+        how = f"one point of MFU above {100 * reached:.0f} %"
+        yield lever("utilise", run.name, Pulled.OPEN, saved, yearly, how)
     yield from _precision(choice, run, yearly, context)
 
 
@@ -41,38 +57,6 @@ def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Ite
     how = f"{run.layout.text if run.layout else ''}: {usual:.2f} times as fast as the middle one that fits"
     without = yearly_usd * max(1.0, usual)
     yield lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
-
-
-def _cadence(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
-    """The best interval between checkpoints against one every four hours."""
-    count = run.run.interruptions.value
-    if count <= 0:
-        return
-    between_s, write_s = run.run.wall_s.value / count, run.run.checkpoints.write_s
-    best_s = run.run.checkpoints.interval_s.value
-    planned, usual = (
-        checkpoint_overhead_fraction(each, write_s, between_s) for each in (best_s, USUAL_INTERVAL_S)
-    )
-    saved = yearly_usd * max(0.0, usual - planned)
-    how = f"every {best_s / 60:.0f} min: {100 * planned:.2g} % of the run; every 4 h {100 * usual:.2g} %"
-    yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly_usd + saved, how)
-
-
-def _pipeline(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
-    """What waiting for data takes of a step, which a better input pipeline gives back."""
-    share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
-    how = f"steps wait for data {100 * share:.2g} % of the time"
-    yield lever("input", run.name, Pulled.OPEN, yearly_usd * share, yearly_usd, how)
-
-
-def _utilisation(run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
-    """One point of MFU more: a run costs as its inverse."""
-    if run.mfu_fraction is None:
-        return
-    reached = run.mfu_fraction.value
-    saved = yearly_usd * ONE_POINT / (reached + ONE_POINT)
-    how = f"one point of MFU above {100 * reached:.0f} %"
-    yield lever("utilise", run.name, Pulled.OPEN, saved, yearly_usd, how)
 
 
 def _precision(

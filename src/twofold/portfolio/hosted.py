@@ -181,5 +181,4 @@ def api_offer(price: ApiPrice, work: str) -> CapacityOffer:
         usd_per_unit_h=0.0,
         source=f"api_prices: {price.source}",
         date=price.date,
-        confidence=price.confidence,
     )

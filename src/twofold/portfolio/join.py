@@ -17,9 +17,7 @@ from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
 from twofold.portfolio.problem import (
     Batch,
     Campaign,
-    CampaignOption,
     Demand,
-    PortfolioAnswer,
     PortfolioProblem,
     ServingRate,
 )
@@ -50,16 +48,20 @@ def portfolio(
     if case is None:
         return None
     known: Known = {}
-    answer, conflicting = solve_or_relax(case.problem, known)
+    solving = partial(solve, limit_s=LIMIT_S, effort=Effort.USUAL, known=known)
+    problem = case.problem
+    conflicting: tuple[str, ...] = ()
+    answer = solving(problem)
+    if answer is None:  # what contradicts itself, and the best that can be done
+        conflicting = conflict(problem) or ("time: none was found in it",)
+        problem = relaxed(problem)
+        answer = solving(problem)
     if answer is None:
         return None
-    problem = case.problem if not conflicting else relaxed(case.problem)
     lines: tuple[str, ...] = ()
     machines: tuple[holdings.RehearsedMachine, ...] = ()
     if rehearsing is not None and not conflicting:
-        found, machines = rehearsed(
-            problem, answer, case.classes, services, context, rehearsing, partial(_solved, known=known)
-        )
+        found, machines = rehearsed(problem, answer, case.classes, services, context, rehearsing, solving)
         problem, answer, lines = found.problem, found.answer, found.lines
     kept = {each.name for each in problem.campaigns}
     dropped = tuple(each.name for each in case.problem.campaigns if each.name not in kept)
@@ -106,19 +108,6 @@ def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
     if supply.budget_usd is None:
         return None
     return max(0.0, supply.budget_usd - rules_usd) / (1.0 + supply.economics.tax_fraction)
-
-
-def solve_or_relax(problem: PortfolioProblem, known: Known) -> tuple[PortfolioAnswer | None, tuple[str, ...]]:
-    """The portfolio; where there is none, what contradicts itself, and the best that can be done."""
-    answer = _solved(problem, known)
-    if answer is not None:
-        return answer, ()
-    conflicting = conflict(problem)
-    return _solved(relaxed(problem), known), conflicting or ("time: none was found in it",)
-
-
-def _solved(problem: PortfolioProblem, known: Known) -> PortfolioAnswer | None:
-    return solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL, known=known)
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
@@ -174,16 +163,12 @@ def _campaigns(
         if not options or not times:
             left_out.append(f"{name}: no offer of its kind of machine has a price")
             continue
-        dense = _is_dense(choice, options)
+        short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
+        dense = choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
         for each in times:
             at_once = dense or each.end_week_count < each.first_week + 1
             found.append(Campaign(each.name, each.first_week, each.end_week_count, options, at_once))
     return tuple(found), tuple(left_out)
-
-
-def _is_dense(choice: TrainingChoice, options: tuple[CampaignOption, ...]) -> bool:
-    short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
-    return choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
 
 
 def conflict(problem: PortfolioProblem) -> tuple[str, ...]:

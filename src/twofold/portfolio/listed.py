@@ -41,7 +41,6 @@ def offer_of_price(
         support_fraction=economic_by_provider("support by", price.provider, catalog).value,
         source=f"prices: {price.source}",
         date=price.date,
-        confidence=price.confidence,
         stated_region=stated_region(price.region),
     )
 

@@ -44,11 +44,15 @@ def node_offers(
     own = [_own(offer, owned.region or "", context) for offer, owned in pairs]
     fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
     listed = [each for name in names for each in _listed(name, context)]
-    quoted = [
-        _of_quote(quote, context, start)
-        for quote in _quotes(context)
-        if quote.offer.accelerator in names and not _refused_because(quote, context)
-    ]
+    quoted = []
+    for quote in _quotes(context):
+        if quote.offer.accelerator in names and not _refused_because(quote, context):
+            offer = offer_of_quote(quote, start)
+            nodes = context.catalog.nodes_with(offer.accelerator)
+            accelerator = context.catalog.accelerator(offer.accelerator)
+            named = next((node for node in nodes if node.name == offer.instance), None)
+            node = named or node_of_size(context.catalog, accelerator, offer.accelerator_count)
+            quoted.append(NodeOffer(offer, node, quote.region))
     found: dict[str, NodeOffer] = {}
     for each in (*own, *quoted, *fixed, *listed):
         found.setdefault(each.offer.name, each)
@@ -136,11 +140,3 @@ def _refused_because(quote: Quote, context: Context) -> str:
         return ""
     rows = context.catalog.authorisations(regime.name)
     return refusal_reason(provider.lower(), region.lower(), regime, rows)
-
-
-def _of_quote(quote: Quote, context: Context, start: date | None) -> NodeOffer:
-    catalog, offer = context.catalog, offer_of_quote(quote, start)
-    named = [node for node in catalog.nodes_with(offer.accelerator) if node.name == offer.instance]
-    accelerator = catalog.accelerator(offer.accelerator)
-    node = named[0] if named else node_of_size(catalog, accelerator, offer.accelerator_count)
-    return NodeOffer(offer, node, quote.region)

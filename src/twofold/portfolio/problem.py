@@ -1,7 +1,8 @@
 """What can be leased or is owned, as the portfolio sees it: one kind of unit, its price and its limits."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ class CapacityOffer:
     discount_fraction: float = 0.0  # off the list price
     source: str = ""
     date: str = ""
-    confidence: str = "vendor"
     first_week: int = 0  # of the plan, from which it can be had
     until_week: int | None = None  # first week in which it cannot; None: to the end
     stated_region: str = ""  # as the price names it, also one that no table lists; "" where it names none
@@ -110,6 +110,13 @@ class ServingRate:
     usd_per_request: float = 0.0  # egress, or a hosted API's price
 
 
+# Kinds of requirements, with the field of a problem that has them.
+ASKED = MappingProxyType({"class": "demands", "batch": "batches", "run": "campaigns"})
+LIMITS = MappingProxyType(
+    {"budget": "budget_usd", "platforms": "platform_limit", "providers": "provider_limit"}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PortfolioProblem:
     """Everything that a portfolio is decided on."""
@@ -133,48 +140,29 @@ class PortfolioProblem:
     @property
     def requirements(self) -> tuple[str, ...]:
         """Everything that is asked or limited, one name each."""
-        limits = (
-            ("budget", self.budget_usd),
-            ("platforms", self.platform_limit),
-            ("providers", self.provider_limit),
-        )
         return (
-            *[f"class {each.name}" for each in self.demands],
-            *[f"batch {each.name}" for each in self.batches],
-            *[f"run {each.name}" for each in self.campaigns],
+            *(f"{kind} {each.name}" for kind, field in ASKED.items() for each in getattr(self, field)),
             *(
                 f"units of {offer.name}"
                 for offer in self.offers
                 if offer.unit_limit is not None and offer.tenure != "owned"
             ),
-            *(name for name, limit in limits if limit is not None),
+            *(kind for kind, field in LIMITS.items() if getattr(self, field) is not None),
         )
 
     def without(self, requirement: str) -> "PortfolioProblem":
         """The same problem with one of its requirements dropped."""
         kind, _, name = requirement.partition(" ")
-        match kind:
-            case "class":
-                return replace(self, demands=tuple(each for each in self.demands if each.name != name))
-            case "batch":
-                return replace(self, batches=tuple(each for each in self.batches if each.name != name))
-            case "run":
-                return replace(self, campaigns=tuple(each for each in self.campaigns if each.name != name))
-            case "units":
-                bare = name.removeprefix("of ")
-                return replace(
-                    self,
-                    offers=tuple(
-                        replace(offer, unit_limit=None) if offer.name == bare else offer
-                        for offer in self.offers
-                    ),
-                )
-            case "budget":
-                return replace(self, budget_usd=None)
-            case "platforms":
-                return replace(self, platform_limit=None)
-            case _:
-                return replace(self, provider_limit=None)
+        changed: dict[str, Any] = {LIMITS[kind]: None} if kind in LIMITS else {}
+        if kind in ASKED:
+            asked = getattr(self, ASKED[kind])
+            changed = {ASKED[kind]: tuple(each for each in asked if each.name != name)}
+        elif kind == "units":
+            limited = name.removeprefix("of ")
+            changed["offers"] = tuple(
+                replace(offer, unit_limit=None) if offer.name == limited else offer for offer in self.offers
+            )
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +232,7 @@ def paid_weeks(offer: CapacityOffer, start_week: int, week_count: int) -> int:
     A lease of a year that begins in week 10 of 52 costs 52 weeks. What a commitment of three years still
     owes after the plan is told beside the bill, not in it.
     """
-    least = min(offer.minimum_weeks, week_count)
-    return max(0, start_week + least - week_count)
+    return max(0, start_week + min(offer.minimum_weeks, week_count) - week_count)
 
 
 def admitted(problem: PortfolioProblem) -> tuple[ServingRate, ...]:

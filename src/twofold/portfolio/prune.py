@@ -214,9 +214,13 @@ def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaig
     cheapest: list[CampaignOption] = []  # of each kind, where kinds count
     for option in sorted(options, key=lambda option: (usd(option), option.offer, option.units)):
         offer = offers[option.offer]
+        end = end_of(offer, problem.week_count)
+        first, last = max(campaign.first_week, offer.first_week), min(int(campaign.end_week), end)
+        in_time = campaign.last_start(option, end) >= first
+        if not campaign.dense:
+            in_time = last > first and option.wall_h <= WEEK_H * (last - first)
         unlimited = is_hourly(offer) and offer.unit_limit is None
-        new = not any(is_alike(other, option) for other in cheapest)
-        if new and unlimited and _ends_in_time(campaign, option, offer, problem.week_count):
+        if in_time and unlimited and not any(is_alike(other, option) for other in cheapest):
             cheapest.append(option)
     kept: list[CampaignOption] = []
     for option in options:
@@ -229,15 +233,6 @@ def _with_best_options(campaign: Campaign, problem: PortfolioProblem) -> Campaig
         if not needless:
             kept.append(option)
     return replace(campaign, options=tuple(kept))
-
-
-def _ends_in_time(campaign: Campaign, option: CampaignOption, offer: CapacityOffer, week_count: int) -> bool:
-    """Whether it may be done on the offer from its first to its last hour within the window."""
-    first = max(campaign.first_week, offer.first_week)
-    if campaign.dense:
-        return campaign.last_start(option, end_of(offer, week_count)) >= first
-    end = min(int(campaign.end_week), end_of(offer, week_count))
-    return end > first and option.wall_h <= WEEK_H * (end - first)
 
 
 def calendar_of(problem: PortfolioProblem) -> Calendar:
@@ -308,22 +303,14 @@ def _by_week(problem: PortfolioProblem) -> list[Floats]:
 
 def is_contested(problem: PortfolioProblem, campaign: Campaign) -> bool:
     """Whether some of its machines are held, or limited and wanted: units that something else may want."""
+    others = [each for each in problem.campaigns if each.dense and each.name != campaign.name]
+    wanted = {rate.offer for rate in problem.rates}
+    wanted |= {option.offer for each in others for option in each.options}
     names = {option.offer for option in campaign.options}
     return any(
-        not is_hourly(offer)
-        or (campaign.dense and offer.unit_limit is not None and _is_wanted(problem, campaign, offer))
+        not is_hourly(offer) or (campaign.dense and offer.unit_limit is not None and offer.name in wanted)
         for offer in problem.offers
         if offer.name in names
-    )
-
-
-def _is_wanted(problem: PortfolioProblem, campaign: Campaign, offer: CapacityOffer) -> bool:
-    """Whether anything but this campaign may use the offer."""
-    return any(rate.offer == offer.name for rate in problem.rates) or any(
-        option.offer == offer.name
-        for each in problem.campaigns
-        if each.dense and each.name != campaign.name
-        for option in each.options
     )
 
 
@@ -334,16 +321,12 @@ def _kinds(problem: PortfolioProblem, starts: list[int]) -> list[int]:
     nothing: an hour rented for it costs what an hour more for serving does.
     """
     numbers: dict[tuple[object, ...], int] = {}
+    contested = [each for each in problem.campaigns if each.dense and is_contested(problem, each)]
     found = []
     for start in starts:
-        contested = any(
-            campaign.dense
-            and campaign.first_week <= start < campaign.end_week
-            and is_contested(problem, campaign)
-            for campaign in problem.campaigns
-        )
+        alone = any(each.first_week <= start < each.end_week for each in contested)
         key = (
-            start if contested else -1,
+            start if alone else -1,
             *[series[start].tobytes() for series in _by_week(problem)],
             *[offer.first_week <= start < end_of(offer, problem.week_count) for offer in problem.offers],
         )

@@ -55,6 +55,9 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
     scenarios = () if solved.conflict else year_scenarios(solved)
     paid = paid_usd(solved.problem, solved.answer)
     terms = context.spec.supply.economics
+    # Tax is the same on every line, so it changes no choice: amounts are before it.
+    with_tax = f"{format_usd(paid * (1 + terms.tax_fraction))} with {100 * terms.tax_fraction:.4g} %"
+    taxed = (f"amounts are before tax: {with_tax}, as its bill has it",) if terms.tax_fraction else ()
     weeks = solved.problem.week_count
     owed_usd = sum(  # what commitments longer than the plan still cost after it
         float(solved.answer.held_units[index].max(initial=0.0))
@@ -87,7 +90,7 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
         notes=(
-            *_tax_note(paid, terms.tax_fraction),
+            *taxed,
             *wider_notes(found, context.spec, context.catalog),
             *_notes(solved, found, scenarios),
         ),
@@ -112,16 +115,6 @@ def _used_part(solved: SolvedPortfolio) -> tuple[PortfolioProblem, PortfolioAnsw
     rates = tuple(each for each in problem.rates if each.offer in names)
     kept = replace(answer, **{name: each[keep] for name, each in arrays.items()})
     return replace(problem, offers=offers, rates=rates), kept
-
-
-def _tax_note(paid: float, tax_fraction: float) -> tuple[str, ...]:
-    """Tax is the same on every line, so it changes no choice: amounts are before it."""
-    if not tax_fraction:
-        return ()
-    share = f"{100 * tax_fraction:.4g} %"
-    return (
-        f"amounts are before tax: {format_usd(paid * (1 + tax_fraction))} with {share}, as its bill has it",
-    )
 
 
 def _notes(

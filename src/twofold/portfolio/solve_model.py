@@ -214,13 +214,13 @@ def _add_batch(model: _Model, batch: Batch) -> None:
 def _add_dense(model: _Model, campaign: Campaign) -> None:
     """One start of one option. On held units it takes their weeks; by the hour its own hours are billed."""
     build, weeks = model.build, model.problem.week_count
-    chosen = build.rows((), 1.0, 1.0)
+    chosen, contested = build.rows((), 1.0, 1.0), is_contested(model.problem, campaign)
     for option in campaign.options:
         offer = model.offers[option.offer]
         price = unit_usd_per_h(offer) * option.unit_h if is_hourly(offer) else 0.0
         first = max(campaign.first_week, offer.first_week)
         last = campaign.last_start(option, end_of(offer, weeks))
-        if is_hourly(offer) and (offer.unit_limit is None or not is_contested(model.problem, campaign)):
+        if is_hourly(offer) and (offer.unit_limit is None or not contested):
             last = min(first, last)  # any week costs the same and disturbs nobody: the first
         for week in range(first, last + 1):
             column = build.add((), price + option.extra_usd, 1.0, whole=True)
