@@ -179,7 +179,7 @@ def _serve(
             continue
         offer = model.offers[rate.offer]
         upper = np.where(model.there(offer)[calendar.first_of, None] & hours[None, :], inf, 0.0)
-        columns = build.add(upper.shape, rate.usd_per_request * calendar.kind_h * HOUR_S, upper)
+        columns = build.add(upper.shape, rate.usd_per_request * (calendar.kind_h * HOUR_S), upper)
         if not is_metered(offer):
             share = reserve / rate.rate_per_unit_per_s
             build.put(model.capacity[offer.name], columns[calendar.kind_of], share)
