@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.catalog import load_catalog
-from twofold.measure.lint_inference import lint_inference, read_bounds
+from twofold.measure.lint_inference import beyond_bounds, read_bounds
 from twofold.measure.lint_table import read_table
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.truth import read_rows
@@ -42,7 +42,7 @@ def physics(*rows):
 
 def findings(**changes):
     table, _ = read_table("inference", [{**ROW, **changes}])
-    return lint_inference(table, read_bounds(table, CATALOG, CONSTANTS))
+    return beyond_bounds(table, read_bounds(table, CATALOG, CONSTANTS))
 
 
 def test_a_token_takes_at_least_one_reading_of_the_weights():

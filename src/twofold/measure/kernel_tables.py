@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import load_catalog
+from twofold.catalog import Accelerator, load_catalog
 from twofold.measure.kernel_routing import busiest_rank
 from twofold.measure.truth import Row, read_rows
 from twofold.perf import (
@@ -194,23 +194,19 @@ def leaves(rows: Sequence[Row]) -> NDArray[np.str_]:
 
 def device_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Device:
     """One device whose every number is an array: that of each row's accelerator."""
-    catalog = load_catalog()
-    devices = {name: device(catalog.accelerator(name), constants) for name in sorted(set(leaf))}
-    return _gather(devices, leaf)
+    return _gather(leaf, lambda one: device(one, constants))
 
 
 def network_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Network:
     """One network of eight-accelerator nodes whose link numbers are arrays; nothing leaves a node here."""
+    links = _gather(leaf, lambda one: network(one, 8, 1e9, "infiniband", constants))
+    return replace(links, domain_size=8, node_size=8)
+
+
+def _gather(leaf: NDArray[np.str_], made: Callable[[Accelerator], T]) -> T:
+    """What is made of each row's accelerator as one, each number (or number by format) an array over rows."""
     catalog = load_catalog()
-    networks = {
-        name: network(catalog.accelerator(name), 8, 1e9, "infiniband", constants)
-        for name in sorted(set(leaf))
-    }
-    return replace(_gather(networks, leaf), domain_size=8, node_size=8)
-
-
-def _gather(by_leaf: Mapping[str, T], leaf: NDArray[np.str_]) -> T:
-    """The records of `by_leaf` as one, each number (or number by format) an array over rows."""
+    by_leaf = {name: made(catalog.accelerator(name)) for name in sorted(set(leaf))}
     first = next(iter(by_leaf.values()))
     arrays: dict[str, Any] = {}
     for field in fields(first):

@@ -10,9 +10,7 @@ from dataclasses import replace
 
 from twofold.catalog import Catalog
 from twofold.measure.blind import PREDICT
-from twofold.measure.lint_conservation import lint_conservation
 from twofold.measure.lint_inference import lint_inference
-from twofold.measure.lint_inference import read_bounds as read_serving
 from twofold.measure.lint_table import COLUMNS, SEVERITIES, RowFinding, Table, read_table
 from twofold.measure.lint_training import lint_training
 from twofold.measure.truth import Row, number, text
@@ -32,11 +30,8 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
             where, hint = ("model", "gpu"), "it is held against no prediction"
             findings.append(table.finding(i, "unread", "note", where, reason, hint))
     findings += _repeated(table)
-    if half == "training":
-        findings += lint_training(table, predicted, catalog, constants)
-    else:
-        bounds = read_serving(table, catalog, constants)
-        findings += lint_inference(table, bounds) + lint_conservation(table, bounds, predicted)
+    own = lint_training if half == "training" else lint_inference
+    findings += own(table, predicted, catalog, constants)
     return sorted(
         _explained(findings), key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule)
     )

@@ -2,7 +2,8 @@
 
 Bounds are kind: weights are read once a step at the full bandwidth of all that can share the reading, experts
 only as many as one token visits, what fits the L2 caches not at all; FLOPs run at the peak of the narrowest
-format that the weights allow.
+format that the weights allow. Little's law holds for every queue in steady state: requests in flight = rate ×
+time. The rest is arithmetic: tokens/s per GPU and in all, requests/s × answer, energy × rate = power.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,15 @@ import numpy as np
 from twofold.catalog import Catalog, Model
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Mask, RowFinding, Table, Values, first_known, lint_rules
-from twofold.measure.lint_units import fastest_flops_per_s
+from twofold.measure.lint_units import Slip, disagreements, fastest_flops_per_s, slips, surprises
 from twofold.measure.truth import Row, text
 from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
 
 SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
 RESTED_ON = ("layout", "accelerator count", "weights format", "expert parallelism")  # unless a row states it
+TTFT, TPOT = ("ttft_mean_ms", "ttft_p50_ms"), ("tpot_mean_ms", "tpot_p50_ms")  # the mean where it is known
+# What percentiles, ramps and queues may take from a sum of means where lengths are alike, and where not.
+ALIKE, MIXED = 1.25, 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,21 @@ class ServingBounds:
     firm: Mask  # layout and formats are stated
 
 
-def lint_inference(table: Table, bounds: ServingBounds) -> list[RowFinding]:
-    """Every finding of bounds, order and layout of serving rows."""
+def lint_inference(
+    table: Table, predicted: Sequence[Row], catalog: Catalog, constants: Constants
+) -> list[RowFinding]:
+    """Every finding of bounds, order, layout, rates, sums and units of serving rows."""
+    bounds = read_bounds(table, catalog, constants)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return [
+            *beyond_bounds(table, bounds),
+            *_told_twice(table, bounds),
+            *_surprises(table, bounds, predicted),
+        ]
+
+
+def beyond_bounds(table: Table, bounds: ServingBounds) -> list[RowFinding]:
+    """Every finding of bounds, order and layout."""
     return [
         *_token_roofline(table, bounds),
         *_prompt_roofline(table, bounds),
@@ -272,3 +289,61 @@ def _layout(table: Table) -> list[RowFinding]:
         *table.find("idle gpus", uneven, used=used),
         *table.find("expert ranks in serving", ep > ranks, ranks=ranks),
     ]
+
+
+def _told_twice(table: Table, bounds: ServingBounds) -> list[RowFinding]:
+    """What is equal by definition, but for rounding; latency against its parts; Little's law.
+
+    Percentiles of parts add up only where requests are alike. Requests in flight = rate × latency: clients
+    start late and end early, so fewer may fly, never more.
+    """
+    outputs, lengths = table["osl_mean"], table["isl_mean"] + table["osl_mean"]
+    tokens, tpot_ms, clients = table["output_tok_s"], table.first(*TPOT), table["concurrency"]
+    implied = {
+        "output rate": table["output_tok_s_per_gpu"] * table["gpus_total"],
+        "total rate": tokens * lengths / outputs,
+        "request rate": tokens / outputs,
+        "user rate": 1e3 / tpot_ms,
+        "power": table["joules_per_token"] * tokens / bounds.accelerators,
+    }
+    figures = table.numbers | {"lengths": lengths}
+    found = [each for key, value in implied.items() for each in disagreements(table, key, value, figures)]
+    parts_ms = table.first(*TTFT) + np.maximum(outputs - 1, 0) * tpot_ms
+    spread = np.where(bounds.exact_lengths, ALIKE, MIXED)
+    found += disagreements(table, "latency", parts_ms, figures, limits=(1 / spread, spread))
+    rate = first_known(tokens, table["requests_per_s"] * outputs)
+    flying = rate / outputs * first_known(parts_ms, table["e2e_p50_ms"]) / 1e3
+    limited = np.where(np.isnan(table["request_rate_rps"]), clients, np.nan)  # a rate need not fill the limit
+    for key, stated, most in (
+        ("flight", flying, clients),
+        ("full flight", flying, limited),
+        ("decoding", rate * tpot_ms / 1e3, clients),
+    ):
+        found += disagreements(table, key, most, figures, stated=stated)
+    return found + disagreements(table, "served", table["request_rate_rps"], figures)
+
+
+def _surprises(table: Table, bounds: ServingBounds, predicted: Sequence[Row]) -> list[RowFinding]:
+    """The measured columns that the models answer; a median or a mean of TTFT lies in either's range."""
+    figures = {
+        "answer": bounds.output_tokens,
+        "request": bounds.input_tokens + bounds.output_tokens,
+        "accelerators": bounds.accelerators,
+    }
+    # A first token that came within one generation may have waited for another request's place.
+    waited = table.first(*TTFT) <= bounds.output_tokens * table.first(*TPOT)
+    found = []
+    for like in (TTFT[::-1], TTFT):
+        times = [
+            Slip(np.where(waited & (each.factor > 1), np.nan, each.factor), each.cause)
+            for each in slips("time in ms", like[0], figures)
+        ]
+        found += surprises(table, predicted, like, table[like[0]], "ms", times)
+    for column, unit, groups in (
+        ("tpot_p50_ms", "ms", "time in ms;time of an answer"),
+        ("tpot_mean_ms", "ms", "time in ms;time of an answer"),
+        ("output_tok_s", "tokens/s", "served tokens"),
+    ):
+        possible = slips(groups, column, figures)
+        found += surprises(table, predicted, (column,), table[column], unit, possible)
+    return found

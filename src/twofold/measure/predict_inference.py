@@ -6,6 +6,8 @@ Rows that share device, formats, engine and kind of load are priced in one pass;
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ class Batch:
 
     def column(self, name: str) -> Array:
         """A numeric field of all cases."""
-        return np.array([getattr(case, name) for case in self.cases], float)
+        return _numbers(self.cases, name)
 
 
 def predict_inference(
@@ -118,14 +120,10 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         first.accelerator, RACK_SCALE_NODE if rack else 8, NIC_BYTES_PER_S, "infiniband", constants
     )
 
-    def column(name: str) -> Array:
-        return np.array([getattr(case, name) for case in cases], float)
-
-    def setting(name: str) -> Array:
-        return np.array([getattr(case.scheduler, name) for case in cases], float)
-
-    stated, chunk, queued = column("max_batch"), setting("chunk_tokens"), setting("queued_clients")
+    column = partial(_numbers, cases)
+    stated, queued = column("max_batch"), column("scheduler.queued_clients")
     stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0), stated)
+    chunk = column("scheduler.chunk_tokens")
     usual = engine_software(first.engine).usual_batch
     lengths = Lengths(
         column("input_tokens"), column("output_tokens"), column("length_spread"), column("answer_spread")
@@ -144,7 +142,9 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         max_batch=np.where(stated > 0, stated, usual * column("dp")),  # engines limit each rank
         chunk_tokens=np.where(chunk > 0, chunk, USUAL_CHUNK_TOKENS),
         admission=Admission(
-            setting("wait_steps"), setting("wait_tokens"), np.maximum(setting("poll_steps"), 1.0)
+            column("scheduler.wait_steps"),
+            column("scheduler.wait_tokens"),
+            np.maximum(column("scheduler.poll_steps"), 1.0),
         ),
         cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
         draft_tokens=column("draft_tokens"),
@@ -153,6 +153,10 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     names = [field.name for field in fields(regimes.LimitHabits)]
     habits = regimes.LimitHabits(*(constants.get(f"benchmark_limit_{name}") for name in names))
     return Batch(places, tuple(cases), replica, lengths, habits)
+
+
+def _numbers(cases: Sequence[Case], name: str) -> Array:
+    return np.array([*map(attrgetter(name), cases)], float)
 
 
 def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
