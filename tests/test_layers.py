@@ -90,6 +90,7 @@ VOCABULARIES = {
         *("compliance", "holdings", "ledger", "loop", "premises"),
         *("serving", "simulated", "sweeps", "training"),
     },
+    "contracts.rows": {"calibrations"},
     "answer": {"paths"},
     "core": {"errors", "extras"},
     "perf": {"collectives"},

@@ -12,7 +12,12 @@ from twofold.answer import calibration_notes, calibration_rows
 from twofold.answer.calibrated import factors_in, run_scope
 from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.results import Plan
-from twofold.contracts.rows import CalibratedFactor, CalibratedFigure, CalibratedStack, Calibration
+from twofold.contracts.rows.calibrations import (
+    CalibratedFactor,
+    CalibratedFigure,
+    CalibratedStack,
+    Calibration,
+)
 from twofold.contracts.spec import Spec, parse_spec
 from twofold.core import Source, to_data
 from twofold.perf import Constants, load_constants

@@ -19,7 +19,7 @@ from twofold.answer.uncertainty import (
     flip_fraction,
     stretch,
 )
-from twofold.contracts.rows import CalibratedFactor, CalibratedStack, Calibration
+from twofold.contracts.rows.calibrations import CalibratedFactor, CalibratedStack, Calibration
 from twofold.perf import Constants, load_constants
 
 CONSTANTS = load_constants()

@@ -9,7 +9,7 @@ import pytest
 from twofold.app.local_tables import LocalTables, local_tables
 from twofold.app.measured_rows import calibrate
 from twofold.app.planning import plan
-from twofold.contracts.rows import Calibration
+from twofold.contracts.rows.calibrations import Calibration
 from twofold.core import AlteredError, FileError, InputError, Source
 from twofold.perf import load_constants
 
@@ -107,7 +107,7 @@ def test_an_old_calibration_and_one_to_other_constants_are_noted(table: Path) ->
     (old,) = local_tables(None, path, DAY + timedelta(days=400)).notes
     assert "400 days old" in old
     data = json.loads(path.read_text()) | {"constants_digest": "of others", "constants_version": 1}
-    from twofold.contracts.rows.calibration import _digest
+    from twofold.contracts.rows.calibrations import _digest
 
     data.pop("schema")
     path.write_text(json.dumps({"schema": Calibration.schema, **data, "digest": _digest(data)}))

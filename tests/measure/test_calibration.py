@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from twofold.catalog import Catalog, load_catalog
-from twofold.contracts.rows import CalibratedStack, Calibration
+from twofold.contracts.rows.calibrations import CalibratedStack, Calibration
 from twofold.core import TableError
 from twofold.measure.calibration import calibrate
 from twofold.measure.calibration_sheet import sheets_of

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from twofold.contracts.rows import (
+from twofold.contracts.rows.calibrations import (
     CalibratedFactor,
     CalibratedFigure,
     CalibratedStack,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from twofold.answer.derivation import Leaves
 from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.results import Input
-from twofold.contracts.rows import CalibratedStack, Calibration
+from twofold.contracts.rows import calibrations
 from twofold.core import Estimate, Source
 from twofold.inference import Engine
 from twofold.perf import Cluster, ConstantRow, Constants, Device, format_scope
@@ -31,12 +31,14 @@ Software = TypeVar("Software", Stack, Engine)
 TIMED_UNITS = frozenset({"s", "tok/s", "1/s", "req/s", "ratio"})  # bytes and money are not the device's
 
 
-def calibration_rows(calibration: Calibration, path: Path) -> list[ConstantRow]:
+def calibration_rows(calibration: calibrations.Calibration, path: Path) -> list[ConstantRow]:
     """The calibration as constants: factors, the covariance of their logarithms, and ranges by figure."""
     return [row for stack in calibration.stacks for row in _rows_of(stack, calibration, path)]
 
 
-def _rows_of(stack: CalibratedStack, calibration: Calibration, path: Path) -> Iterable[ConstantRow]:
+def _rows_of(
+    stack: calibrations.CalibratedStack, calibration: calibrations.Calibration, path: Path
+) -> Iterable[ConstantRow]:
     scope = {"half": stack.half, "accelerator": stack.accelerator, "software": stack.software}
     scope |= {"era": stack.era} if stack.era else {}
     note = f"{path} of {calibration.calibrated_on}, {stack.rows} rows of {calibration.measurements}"

@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 
 from twofold.answer import calibration_rows
-from twofold.contracts.rows import Calibration
+from twofold.contracts.rows import calibrations
 from twofold.perf import Constants, load_constants
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
@@ -35,7 +35,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
         tables = LocalTables(constants, record.summary, record.digest, notes_about(record, today))
     if calibration is None:
         return tables
-    found = Calibration.read(calibration)
+    found = calibrations.Calibration.read(calibration)
     path = Path(*calibration.parts[-2:])  # as people see it beside the spec, wherever that is
     rows = "1 row" if found.rows == 1 else f"{found.rows} rows"
     calibrated = f"{rows} of {found.measurements}, calibrated {found.calibrated_on}"
@@ -47,7 +47,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
     )
 
 
-def _notes(calibration: Calibration, path: Path, today: date | None) -> tuple[str, ...]:
+def _notes(calibration: calibrations.Calibration, path: Path, today: date | None) -> tuple[str, ...]:
     """What to know before trusting a calibration: it is old, or our constants have changed since."""
     notes = []
     again = f"`twofold calibrate {calibration.measurements}`"

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 from twofold.app.sources import CALIBRATION_FILE, whole_file
 from twofold.catalog import load_catalog
-from twofold.contracts.rows import Calibration
+from twofold.contracts.rows import calibrations
 from twofold.core import Place, TableError, UsageError, ValueRefusedError, errors, to_json
 from twofold.measure import (
     FACETS,
@@ -209,8 +209,8 @@ def _check(half: str, by: Sequence[str]) -> None:
 class Calibrated(Shown):
     """What the rows say, and where it was written."""
 
-    schema = Calibration.schema
-    data: Calibration
+    schema = calibrations.Calibration.schema
+    data: calibrations.Calibration
     path: Path
 
     @property
@@ -238,5 +238,5 @@ def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | No
     if out == CALIBRATION_FILE:
         out.parent.mkdir(exist_ok=True)
     with whole_file(out) as handle:
-        handle.write(to_json({"schema": Calibration.schema, **calibration.as_data()}))
+        handle.write(to_json({"schema": calibrations.Calibration.schema, **calibration.as_data()}))
     return Calibrated(calibration, out)

@@ -13,13 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
-from twofold.contracts.rows import (
-    CalibratedFactor,
-    CalibratedFigure,
-    CalibratedStack,
-    Calibration,
-    RefusedRow,
-)
+from twofold.contracts.rows import calibrations
 from twofold.core import InputError, TableError
 from twofold.measure.blind import PREDICT
 from twofold.measure.calibration_sheet import FACTORS, Sheet, half_of_row, measured_logs, sheets_of
@@ -70,13 +64,13 @@ class Fitted:
 
 def calibrate(
     rows: Sequence[Row], catalog: Catalog, constants: Constants, name: str, today: date
-) -> Calibration:
+) -> calibrations.Calibration:
     """The calibration of every accelerator and software that the rows measured.
 
     `rows` are a table of the truth schema in file order; each is training or inference as `half` or its
     columns say. Raises TableError where no row can be used.
     """
-    stacks: list[CalibratedStack] = []
+    stacks: list[calibrations.CalibratedStack] = []
     refused: dict[int, str] = {}  # by place
     halves: dict[Half, list[int]] = {}
     columns = list(rows[0]) if rows else []
@@ -95,11 +89,11 @@ def calibrate(
         if kept:
             ranges = ranges_of(half, PREDICT[half](kept, catalog, constants, load_known()))
             stacks += [_stack(fit_sheet(sheet, kept, ranges, constants)) for sheet in sheets]
-    refusals = tuple(RefusedRow(place + 2, reason) for place, reason in sorted(refused.items()))
+    refusals = tuple(calibrations.RefusedRow(place + 2, reason) for place, reason in sorted(refused.items()))
     if not stacks:
         said = "".join(f"; line {row.line}: {row.reason}" for row in refusals[:3])
         raise TableError(f"`{name}` holds no row to calibrate with{said}")
-    return Calibration(
+    return calibrations.Calibration(
         measurements=name,
         calibrated_on=today,
         constants_version=constants.version,
@@ -229,7 +223,7 @@ def calibrated_logs(fitted: Fitted) -> dict[str, Array]:
     return {name: values[0] for name, values in priced.items()}
 
 
-def _stack(fitted: Fitted) -> CalibratedStack:
+def _stack(fitted: Fitted) -> calibrations.CalibratedStack:
     """The fit as the file says it."""
     software, solved, gaps = fitted.sheet.software, fitted.solved, fitted.gaps
     spread = np.sqrt(np.diag(solved.log_covariance))
@@ -237,7 +231,7 @@ def _stack(fitted: Fitted) -> CalibratedStack:
     factors = []
     for name, middle, width, wide in zip(fitted.names, solved.log_factors, spread, before, strict=True):
         logs = middle, middle - Z_80 * width, middle + Z_80 * width, -Z_80 * wide, Z_80 * wide
-        factors.append(CalibratedFactor(name, *(float(np.exp(log)) for log in logs)))
+        factors.append(calibrations.CalibratedFactor(name, *(float(np.exp(log)) for log in logs)))
 
     def error(log_gap: Array) -> float:
         """Median of |predicted / measured − 1|."""
@@ -247,7 +241,7 @@ def _stack(fitted: Fitted) -> CalibratedStack:
     for name in fitted.sheet.metrics:
         if (own := gaps.metric == name).any():
             figures.append(
-                CalibratedFigure(
+                calibrations.CalibratedFigure(
                     name=name,
                     rows=int(own.sum()),
                     error_before=error(fitted.before[own]),
@@ -257,7 +251,7 @@ def _stack(fitted: Fitted) -> CalibratedStack:
                     range_after_log=fitted.half_range(name),
                 )
             )
-    return CalibratedStack(
+    return calibrations.CalibratedStack(
         half=fitted.sheet.half,
         accelerator=software.accelerator,
         software=software.name,

@@ -2,7 +2,7 @@
 
 from math import exp
 
-from twofold.contracts.rows import CalibratedStack, Calibration
+from twofold.contracts.rows import calibrations
 from twofold.report.lines import both_ends, heading, listed, stacked
 
 LINES_OF_REFUSALS = 20
@@ -27,7 +27,7 @@ FIGURE_WORDS = {
 }
 
 
-def calibration_lines(calibration: Calibration) -> list[str]:
+def calibration_lines(calibration: calibrations.Calibration) -> list[str]:
     """The whole screen, at most 100 columns wide."""
     refused = [f"line {row.line}: {row.reason}" for row in calibration.refused]
     if len(refused) > LINES_OF_REFUSALS:
@@ -36,7 +36,7 @@ def calibration_lines(calibration: Calibration) -> list[str]:
     return stacked([*stacks, [line for text in refused for line in heading("REFUSED", text)]])
 
 
-def _stack_lines(stack: CalibratedStack, calibration: Calibration) -> list[str]:
+def _stack_lines(stack: calibrations.CalibratedStack, calibration: calibrations.Calibration) -> list[str]:
     rows = "1 row" if stack.rows == 1 else f"{stack.rows} rows"
     factors = listed(
         stack.factors,

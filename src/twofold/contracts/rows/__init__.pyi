@@ -1,8 +1,4 @@
-from .calibration import CalibratedFactor as CalibratedFactor
-from .calibration import CalibratedFigure as CalibratedFigure
-from .calibration import CalibratedStack as CalibratedStack
-from .calibration import Calibration as Calibration
-from .calibration import RefusedRow as RefusedRow
+from . import calibrations as calibrations
 from .jobs import read_jobs as read_jobs
 from .measured_rows import ServiceRow as ServiceRow
 from .measured_rows import StepRow as StepRow

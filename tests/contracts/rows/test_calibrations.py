@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts.rows import (
+from twofold.contracts.rows.calibrations import (
     CalibratedFactor,
     CalibratedFigure,
     CalibratedStack,
