@@ -17,9 +17,10 @@ import numpy as np
 
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
-from twofold.measure.goals import Judged, Reached, covered_groups, judge
+from twofold.measure.goals import covered_groups, judge
+from twofold.measure.results import Column, Judged, Reached
 from twofold.measure.scores import Mask, Score, score
-from twofold.measure.validation import Column, Part, read_data
+from twofold.measure.validation import Part, read_data
 
 TITLES: Mapping[Column, str] = {
     Column.SEEN: "source seen",

@@ -15,9 +15,10 @@ import numpy as np
 
 from twofold.measure.blind import CONFIGURATION
 from twofold.measure.evidence import gather
+from twofold.measure.results import Column
 from twofold.measure.scores import Values, bias, coverage, mean_error, median_error, share_above, width
 from twofold.measure.truth import Row, number, text
-from twofold.measure.validation import Column, Part, read_data
+from twofold.measure.validation import Part, read_data
 
 FEWEST_ROWS = 4  # of a source whose mean counts
 STRONG_TOKENS = 8192  # per accelerator and step: fewer is strong scaling

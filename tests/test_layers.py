@@ -95,6 +95,7 @@ VOCABULARIES = {
     "core": {"errors", "extras"},
     "perf": {"collectives"},
     "inference": {"regimes"},
+    "measure": {"results"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},
     "twin.serving": {"fault_types"},

@@ -6,8 +6,7 @@ import pytest
 
 from twofold.app.measured_rows import lint_table, validate
 from twofold.core import TableError, UsageError, ValueRefusedError
-from twofold.measure import Column, Gate, Judged, Line, Reached, RowFinding
-from twofold.measure.gate import Moved
+from twofold.measure.results import Column, Gate, Judged, Line, Moved, Reached, RowFinding
 from twofold.measure.scores import Score
 from twofold.report.validate import Linted, gate_lines, goal_lines, group_lines, lint_lines
 

@@ -18,8 +18,9 @@ from fits.accuracy import (
 )
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import GateFigure, read_figures
-from twofold.measure.goals import Judged, Reached, read_goals
-from twofold.measure.validation import Column, read_data
+from twofold.measure.goals import read_goals
+from twofold.measure.results import Column, Judged, Reached
+from twofold.measure.validation import read_data
 
 FIGURE = GateFigure("truth", "training", "step_time", "dense", "a", 20, 20, "d1", 0.10, 0.08)
 PEER = {

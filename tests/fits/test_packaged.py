@@ -4,7 +4,8 @@ import pytest
 
 from fits.packaged import asked_rows
 from twofold.measure.blind import ALL, EVERYTHING, OF_THE_SAMPLE, PRIORS, read_blind
-from twofold.measure.validation import Column, predict_column, read_data
+from twofold.measure.results import Column
+from twofold.measure.validation import predict_column, read_data
 
 
 @pytest.mark.parametrize("half", ["training", "inference"])

@@ -7,8 +7,9 @@ import pytest
 
 from fits.unseen import LINES, by_source, lines_of, once_each, source_of, tokens_each
 from twofold.measure.evidence import gather
+from twofold.measure.results import FIGURES, Column
 from twofold.measure.scores import Values, mean_error
-from twofold.measure.validation import FIGURES, Column, read_data
+from twofold.measure.validation import read_data
 
 ADDED = Path(__file__).parents[3] / "shared" / "truth" / "added"
 ROW = {"seq_len": "2048", "global_batch_seqs": "1024", "gpus": "512", "source": "mlperf-train-v4.1"}

@@ -3,7 +3,8 @@
 import pytest
 
 from twofold.measure.evidence import Evidence, gather
-from twofold.measure.validation import Column, read_data
+from twofold.measure.results import Column
+from twofold.measure.validation import read_data
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import LEAST_ROWS, OTHERS, GateFigure, compare, gate_figures, read_figures
-from twofold.measure.validation import Column, read_data
+from twofold.measure.results import Column
+from twofold.measure.validation import read_data
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 FIGURE = GateFigure("truth", "training", "step_time", "dense", "a", 20, 20, "d1", 0.10, 0.08)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from twofold.measure.evidence import Evidence
-from twofold.measure.goals import OF_EVIDENCE, OF_ROWS, Judged, judge, read_goals
+from twofold.measure.goals import OF_EVIDENCE, OF_ROWS, judge, read_goals
+from twofold.measure.results import FIGURES, Column, Judged, Refusals
 from twofold.measure.scores import Values
 from twofold.measure.truth import Facets
-from twofold.measure.validation import FIGURES, Column, Part, Refusals
+from twofold.measure.validation import Part
 from twofold.perf import load_constants
 
 KERNELS = {"gemm", "attention", "collective", "moe"}

@@ -13,10 +13,10 @@ from twofold.measure import half_of
 from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.predict_inference import predict_inference
+from twofold.measure.results import Column
 from twofold.measure.truth import Row, fitted_sources, read_rows
 from twofold.measure.validation import (
     SAMPLE,
-    Column,
     columns_of,
     lines_of,
     means_where_they_are,

@@ -7,17 +7,9 @@ from multiprocessing import get_context
 
 from twofold.catalog import load_catalog
 from twofold.measure.kernel_scores import kernel_parts
+from twofold.measure.results import Column, Refusals
 from twofold.measure.truth import Row
-from twofold.measure.validation import (
-    Column,
-    Data,
-    Part,
-    Refusals,
-    columns_of,
-    parts_of,
-    predict_column,
-    refusals_of,
-)
+from twofold.measure.validation import Data, Part, columns_of, parts_of, predict_column, refusals_of
 from twofold.perf import Constants, load_constants
 
 COLUMN_WORDS: Mapping[Column, str] = {

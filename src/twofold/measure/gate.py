@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from twofold.measure.evidence import Evidence
+from twofold.measure.results import Column, Gate, Moved
 from twofold.measure.scores import mean_error, median_error
 from twofold.measure.truth import read_rows, text
-from twofold.measure.validation import Column, Part
+from twofold.measure.validation import Part
 
 FILE = Path(__file__).parent / "figures.csv"
 LEAST_ROWS = 20  # of a group that can fail the gate
@@ -48,32 +49,6 @@ class GateFigure:
     def name(self) -> str:
         """What the group is about."""
         return " · ".join(each for each in (self.figure, self.arch, self.source) if each)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A group whose figures are not the committed ones; `points` of the mean error, above 0 where worse."""
-
-    name: str
-    rows: int
-    before: float
-    after: float
-    lost: int  # rows that were answered before
-
-    @property
-    def points(self) -> float:
-        """How much worse, in percentage points."""
-        return 100.0 * (self.after - self.before)
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """What moved, worst first; groups with other rows than committed; why it fails, blank where it holds."""
-
-    compared: int
-    moved: tuple[Moved, ...]
-    unlike: tuple[str, ...]
-    failure: str
 
 
 def gate_of(data: str, halves: Iterable[str], evidence: Evidence) -> Gate:

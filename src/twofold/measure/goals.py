@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from twofold.measure.evidence import Evidence
+from twofold.measure.results import Column, Judged, Reached
 from twofold.measure.scores import (
     LEAST_RANKED,
     Mask,
@@ -26,7 +27,7 @@ from twofold.measure.scores import (
     width,
 )
 from twofold.measure.truth import Facets, Row, read_rows
-from twofold.measure.validation import Column, Part
+from twofold.measure.validation import Part
 from twofold.perf import read_scope
 
 FILE = Path(__file__).parent / "goals.csv"
@@ -58,27 +59,6 @@ class Goal:
         return all(getattr(facets, name) == value for name, value in self.only.items()) and not any(
             getattr(facets, name) == value for name, value in self.never.items()
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """A goal's figure in one column. `missed_by` is 0 where it is met, None where no goal is set."""
-
-    value: float | None
-    rows: int
-    otherwise: float | None  # errors: weighed the other way; regrets: the worst
-    limit: float | None
-    missed_by: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A goal and what each column reached."""
-
-    title: str
-    statistic: str
-    at_least: bool
-    reached: Mapping[Column, Reached]
 
 
 Found = tuple[float | None, int, float | None]  # value, rows, otherwise

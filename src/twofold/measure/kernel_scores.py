@@ -25,9 +25,10 @@ from twofold.measure.kernel_tables import (
     moe_rows,
     table,
 )
+from twofold.measure.results import Column, Figure
 from twofold.measure.scores import Values
 from twofold.measure.truth import Facets, Row, read_rows
-from twofold.measure.validation import Column, Figure, Part
+from twofold.measure.validation import Part
 from twofold.perf import Constants
 
 FILE = Path(__file__).parent / "kernel_classes.csv"

@@ -11,8 +11,9 @@ from dataclasses import replace
 from twofold.catalog import Catalog
 from twofold.measure.blind import PREDICT
 from twofold.measure.lint_inference import lint_inference
-from twofold.measure.lint_table import COLUMNS, SEVERITIES, RowFinding, Table, read_table
+from twofold.measure.lint_table import COLUMNS, SEVERITIES, Table, read_table
 from twofold.measure.lint_training import lint_training
+from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, Half, load_known
 

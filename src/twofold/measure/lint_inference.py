@@ -14,8 +14,9 @@ import numpy as np
 
 from twofold.catalog import Catalog, Model
 from twofold.measure.inference_rows import Case, read_cases
-from twofold.measure.lint_table import Mask, RowFinding, Table, Values, first_known, lint_rules
+from twofold.measure.lint_table import Mask, Table, Values, first_known, lint_rules
 from twofold.measure.lint_units import Slip, disagreements, fastest_flops_per_s, slips, surprises
+from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, text
 from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
 

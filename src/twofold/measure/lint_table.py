@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.catalog import did_you_mean
+from twofold.measure.results import RowFinding, Severity
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import Half
 
-Severity = Literal["impossible", "suspect", "note"]
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Words = NDArray[np.str_]
@@ -85,23 +85,6 @@ INFERENCE = Columns(
     may_be_zero=("spec_decode", "prefix_cache"),
 )
 COLUMNS: dict[Half, Columns] = {"training": TRAINING, "inference": INFERENCE}
-
-
-@dataclass(frozen=True, slots=True)
-class RowFinding:
-    """One thing that is wrong, or odd, with one row.
-
-    `line` counts the header as 1, so that it is the line of the file where no cell holds a line break.
-    `impossible`: as it stands the row cannot be true. `suspect`: it can be, but rarely is. `note`: the rest.
-    """
-
-    line: int
-    row_id: str  # blank where the row has none
-    rule: str
-    severity: Severity
-    columns: tuple[str, ...]
-    message: str  # what is wrong, with the figures
-    hint: str  # what it should be, or the likely cause
 
 
 @dataclass(frozen=True, slots=True)

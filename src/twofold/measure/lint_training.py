@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog import Catalog
-from twofold.measure.lint_table import RowFinding, Table, Values, first_known
+from twofold.measure.lint_table import Table, Values, first_known
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
     disagreements,
@@ -21,6 +21,7 @@ from twofold.measure.lint_units import (
     whole,
 )
 from twofold.measure.predict_training import group_entries, read_all
+from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, bytes_per_weight
 from twofold.training import load_stack, memory

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from twofold.catalog import Accelerator
-from twofold.measure.lint_table import Mask, RowFinding, Severity, Table, Values
+from twofold.measure.lint_table import Mask, Table, Values
+from twofold.measure.results import RowFinding, Severity
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.perf import FORMAT_BYTES
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,8 @@ from twofold.measure.blind import (
     source_of,
 )
 from twofold.measure.calibration_after import after_calibration
-from twofold.measure.scores import Mask, Score, Values, score
+from twofold.measure.results import FIGURES, Column, Figure, Line, Refusals
+from twofold.measure.scores import Mask, Values, score
 from twofold.measure.truth import (
     ENDS,
     Facets,
@@ -46,36 +46,6 @@ SCORED_TIERS = ("", "A", "B")  # C is context: rows that failed a check, or that
 # Their unnamed statistic behaves as a mean over the run, its first burst included.
 TTFT_IS_MEAN = {"inferencex"}
 CHUNK_ROWS = 1024  # between two reports of progress
-
-
-class Column(StrEnum):
-    """What the constants that predicted a row had seen."""
-
-    SEEN = "seen"  # other configurations of its source
-    LEFT_OUT = "left_out"  # every source but its own
-    PRIORS = "priors"  # no row of training or serving
-    CALIBRATED = "calibrated"  # as left out, then ten rows of the same user
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """What is measured and predicted as `pred_…`; of several columns the first that was measured counts."""
-
-    half: str
-    name: str
-    title: str
-    columns: tuple[str, ...]
-
-
-FIGURES = (
-    Figure("training", "step_time", "step time", ("step_time_s",)),
-    Figure("training", "peak_memory", "peak memory", ("peak_mem_gib",)),
-    Figure("inference", "ttft", "time to first token", ("ttft_mean_ms", "ttft_p50_ms")),
-    Figure("inference", "tpot", "time per output token", ("tpot_mean_ms", "tpot_p50_ms")),
-    Figure("inference", "output_rate", "output tokens/s", ("output_tok_s",)),
-    Figure("inference", "e2e", "whole answer, median", ("e2e_p50_ms",)),
-    Figure("inference", "e2e_p99", "whole answer, p99", ("e2e_p99_ms",)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +86,6 @@ class Part:
     def mask(self, wanted: Callable[[Facets], bool]) -> Mask:
         """The rows whose facets are wanted."""
         return np.fromiter((wanted(each) for each in self.facets), bool, len(self.facets))
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The scores of one group of rows, per column."""
-
-    half: str
-    figure: str
-    group: tuple[str, ...]
-    basis: str  # stated or assumed
-    scores: Mapping[Column, Score]
-
-
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """Rows of one half that got no answer, by code, and those that a planner would not have run at all."""
-
-    half: str
-    rows: int
-    by_code: Mapping[str, int]
-    not_fitting: int  # refused as not fitting, although they ran
 
 
 def read_data(path: Path | None, half: str = "") -> Data:

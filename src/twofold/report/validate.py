@@ -6,23 +6,23 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from twofold.measure import FIGURES, Column, Gate, Judged, Line, Reached, Refusals, RowFinding
+from twofold.measure import results
 from twofold.report.answers import Shown
 from twofold.report.lines import WIDTH, both_ends, field, listed, table
 
 NONE = "–"
 WORSE = 3  # exit code
-COLUMN_HEADS: Mapping[Column, str] = {
-    Column.SEEN: "SEEN",
-    Column.LEFT_OUT: "LEFT OUT",
-    Column.CALIBRATED: "AFTER 10",
-    Column.PRIORS: "PRIORS",
+COLUMN_HEADS: Mapping[results.Column, str] = {
+    results.Column.SEEN: "SEEN",
+    results.Column.LEFT_OUT: "LEFT OUT",
+    results.Column.CALIBRATED: "AFTER 10",
+    results.Column.PRIORS: "PRIORS",
 }
-COLUMN_WORDS: Mapping[Column, str] = {
-    Column.SEEN: "seen",
-    Column.LEFT_OUT: "left out",
-    Column.CALIBRATED: "after",
-    Column.PRIORS: "priors",
+COLUMN_WORDS: Mapping[results.Column, str] = {
+    results.Column.SEEN: "seen",
+    results.Column.LEFT_OUT: "left out",
+    results.Column.CALIBRATED: "after",
+    results.Column.PRIORS: "priors",
 }
 COUNTS = {"groups off", "constants above 1", "priors better"}
 RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
@@ -46,10 +46,10 @@ class Validated(Shown):
     row_counts: Mapping[str, int]  # scored, by half
     context_rows: int  # left out for their tier
     by: tuple[str, ...]
-    goals: tuple[Judged, ...]
-    groups: tuple[Line, ...]
-    refusals: tuple[Refusals, ...]
-    gate: Gate | None
+    goals: tuple[results.Judged, ...]
+    groups: tuple[results.Line, ...]
+    refusals: tuple[results.Refusals, ...]
+    gate: results.Gate | None
     unkept: tuple[str, ...]  # halves whose constants without a source are not kept
 
     @property
@@ -76,7 +76,7 @@ class Linted(Shown):
     file: str
     half: str
     row_count: int
-    findings: tuple[RowFinding, ...]
+    findings: tuple[results.RowFinding, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -107,26 +107,26 @@ def validation_lines(shown: Validated) -> Iterator[str]:
     yield from KEY
 
 
-def goal_lines(goals: Sequence[Judged]) -> list[str]:
+def goal_lines(goals: Sequence[results.Judged]) -> list[str]:
     """One line a goal: what each column reached, and beside it the limit and by how much it is missed."""
     columns = [column for column in COLUMN_HEADS if any(column in goal.reached for goal in goals)]
     heads, numbers = ["GOALS"], []
     for column in columns:
         numbers.append(len(heads))
-        heads += [COLUMN_HEADS[column]] + ([] if column is Column.PRIORS else ["goal"])
+        heads += [COLUMN_HEADS[column]] + ([] if column is results.Column.PRIORS else ["goal"])
     rows = []
     for goal in goals:
         cells = [goal.title]
         for column in columns:
             reached = goal.reached.get(column)
             cells.append(_figure(goal, reached.value) if reached else NONE)
-            if column is not Column.PRIORS:
+            if column is not results.Column.PRIORS:
                 cells.append(_limit(goal, reached) if reached else "")
         rows.append(cells)
     return table(heads, rows, numbers=numbers)
 
 
-def _figure(goal: Judged, value: float | None) -> str:
+def _figure(goal: results.Judged, value: float | None) -> str:
     if value is None:
         return NONE
     if goal.statistic in COUNTS:
@@ -134,7 +134,7 @@ def _figure(goal: Judged, value: float | None) -> str:
     return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f}"
 
 
-def _limit(goal: Judged, reached: Reached) -> str:
+def _limit(goal: results.Judged, reached: results.Reached) -> str:
     """`≤6 met`, `≤6 +2.1`: the limit, and how far the figure is beyond it."""
     if reached.limit is None or reached.missed_by is None:
         return ""
@@ -148,11 +148,12 @@ def _limit(goal: Judged, reached: Reached) -> str:
     return f"{sign}{limit} {'−' if goal.at_least else '+'}{missed:.{places}f}"
 
 
-def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[str]:
+def group_lines(figure: str, lines: Sequence[results.Line], by: Sequence[str]) -> list[str]:
     """Errors, one line a group, furthest off first; then ranges of the same groups in the same order."""
     # What a table is about: sources left out, wherever there are such predictions.
-    head = Column.LEFT_OUT if any(Column.LEFT_OUT in line.scores for line in lines) else Column.SEEN
-    title = next((each.title for each in FIGURES if each.name == figure), f"{figure} above 50 µs")
+    left_out, seen = results.Column.LEFT_OUT, results.Column.SEEN
+    head = left_out if any(left_out in line.scores for line in lines) else seen
+    title = next((each.title for each in results.FIGURES if each.name == figure), f"{figure} above 50 µs")
     words = " · ".join("class" if lines[0].half == "kernels" and name == "source" else name for name in by)
     scored = {column for line in lines for column in line.scores}
     others = [column for column in COLUMN_WORDS if column is not head and column in scored]
@@ -170,7 +171,7 @@ def group_lines(figure: str, lines: Sequence[Line], by: Sequence[str]) -> list[s
     return found
 
 
-def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
+def _errors(line: results.Line, head: results.Column, others: Sequence[results.Column]) -> list[str]:
     score = line.scores[head]
     within = "/".join(_percent(each) for each in (score.within_10, score.within_20, score.within_30))
     return [
@@ -185,14 +186,14 @@ def _errors(line: Line, head: Column, others: Sequence[Column]) -> list[str]:
     ]
 
 
-def _ranges(line: Line, head: Column) -> list[str]:
+def _ranges(line: results.Line, head: results.Column) -> list[str]:
     score = line.scores[head]
     widths = [NONE if each is None else f"{each:.2f}" for each in (score.width_80, score.width_95)]
     shares = [_percent(each) for each in (score.coverage_80, score.above_80, score.coverage_95)]
     return [*_name(line), shares[0], widths[0], shares[1], shares[2], widths[1]]
 
 
-def _name(line: Line) -> tuple[str, str]:
+def _name(line: results.Line) -> tuple[str, str]:
     return " · ".join(each or NONE for each in line.group), line.basis[:1]
 
 
@@ -200,7 +201,7 @@ def _percent(fraction: float | None, places: int = 0) -> str:
     return NONE if fraction is None else f"{100 * fraction:.{places}f}"
 
 
-def gate_lines(gate: Gate) -> list[str]:
+def gate_lines(gate: results.Gate) -> list[str]:
     """Whether the gate holds, and every group that moved."""
     holds = f"fails: {gate.failure}" if gate.failure else "holds"
     found = [f"GATE {holds} · {gate.compared} groups compared, {len(gate.moved)} moved"]
