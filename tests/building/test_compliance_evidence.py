@@ -99,9 +99,8 @@ def test_what_rests_on_what_rests_on_a_revoked_order_is_flagged_too() -> None:
 
 
 def test_papers_that_cite_what_ceased_are_told_and_unknown_names_are_refused() -> None:
-    register = register_of(CATALOG, TODAY)
-    notes = cited_notes(register, ("eo 14110", "SP 800-53 rev 5", "M-24-10"))
+    notes = cited_notes(CATALOG, ("eo 14110", "SP 800-53 rev 5", "M-24-10"), TODAY)
     assert len(notes) == 2
     assert "cite M-25-21 instead" in notes[1]
     with pytest.raises(UnknownNameError, match="not in the policy register"):
-        cited_notes(register, ("EO 99999",))
+        cited_notes(CATALOG, ("EO 99999",), TODAY)

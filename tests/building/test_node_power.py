@@ -9,7 +9,6 @@ from twofold.building.node_power import (
     is_liquid_cooled,
     network_cards,
     node_power,
-    planned_w,
     resting_w,
     serving_w,
     training_peak_w,
@@ -29,7 +28,7 @@ H100 = node_power(CATALOG, CATALOG.node("DGX-H100"))
 def test_the_model_is_within_10_percent_of_what_vendors_publish(name: str) -> None:
     power = node_power(CATALOG, CATALOG.node(name))
     assert power.stated_w and power.nameplate_w == pytest.approx(power.stated_w, rel=0.10)
-    assert planned_w(power) == power.stated_w
+    assert power.planned_w == power.stated_w
 
 
 def test_the_list_of_published_servers_is_not_empty() -> None:

@@ -27,7 +27,6 @@ from twofold.catalog import (
     permits,
     places_in,
     refusal_reason,
-    scope_of,
 )
 from twofold.contracts.results import Lease
 from twofold.contracts.spec import Service, Shop, Spec, Supply, TrainingRun
@@ -119,7 +118,7 @@ def _refusal(
     def accepts(region: str) -> bool:
         return _has_some(entry, _placed(supply, (region,)), (region,), catalog)
 
-    places = places_in(catalog, scope_of(catalog, asked))
+    places = places_in(catalog, asked)
     cheapest: dict[str, Price] = {}
     for price in elsewhere:
         cheapest.setdefault(f"{price.provider}:{price.region}", price)

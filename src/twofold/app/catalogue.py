@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from twofold.app.fetched import fetched_prices
-from twofold.app.where import select, unmatched
-from twofold.catalog import Catalog, Cell, Column, Node, Price, Row, did_you_mean, load_catalog
+from twofold.app.where import Row, select, unmatched
+from twofold.catalog import Catalog, Cell, Column, Node, Price, did_you_mean, load_catalog
 from twofold.core import InputError, UsageError, errors
 from twofold.report import WIDTH, Shown, table
 

@@ -64,9 +64,9 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
 
         quotes_count = len(read_quotes(read.supply.quotes, catalog, today))
     if read.compliance is not None and read.compliance.cites:
-        from twofold.building import cited_notes, register_of
+        from twofold.building import cited_notes
 
-        notes = cited_notes(register_of(catalog, None), read.compliance.cites)
+        notes = cited_notes(catalog, read.compliance.cites, None)
     return Checked(read, defaults_used(read), nodes, quotes_count, notes)
 
 

@@ -2,11 +2,11 @@
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from twofold.catalog import Cell, Row, did_you_mean
+from twofold.catalog import Cell, did_you_mean
 from twofold.core import InputError
 
 LENGTH_LIMIT = 1000
@@ -26,6 +26,7 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 
+Row = Mapping[str, Cell]
 R = TypeVar("R", bound=Row)
 Test = Callable[[Row], bool]
 

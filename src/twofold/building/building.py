@@ -10,7 +10,7 @@ from twofold.building.derive import building_derivations
 from twofold.building.entries import Entry, entries
 from twofold.building.network import dataset_bytes, networks, storage
 from twofold.building.own import own_year_lines, years_of
-from twofold.building.power import MONTHS, Standing, efficiency, it_power_w, power, year
+from twofold.building.power import MONTHS, Housed, efficiency, it_power_w, power, year
 from twofold.building.racks import climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
 from twofold.catalog import figure
@@ -28,15 +28,15 @@ def with_building(plan: Plan, context: Context) -> Plan:
     if not any(entry.servers.count for entry in found):
         return plan
     racks, facility = placed(found, context), context.spec.facility
-    stands = Standing(found, racks.groups, networks(found, racks.heat, context), context)
+    housed = Housed(found, racks.groups, networks(found, racks.heat, context), context)
     stored = storage(plan, found, context)
-    delivered = power(stands)
-    notes += check_power_cap(stands, racks.cooling, delivered)
+    delivered = power(housed)
+    notes += check_power_cap(housed, racks.cooling, delivered)
     if facility.power_cap_w is not None and plan.portfolio and plan.portfolio.leases:
         notes += ("`facility.power_cap` is held against these fleets, not against the portfolio's machines",)
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
-    bill = _bill(stands, stored)
+    bill = _bill(housed, stored)
     building = premises.Building(
         racks.groups,
         racks.heat,
@@ -44,19 +44,19 @@ def with_building(plan: Plan, context: Context) -> Plan:
         racks.serving_imbalance_ratio,
         racks.cooling,
         node_draws(found, context),
-        stands.networks,
+        housed.networks,
         stored,
         delivered,
-        year(stands),
-        ranked(stands, data),
+        year(housed),
+        ranked(housed, data),
         data,
         round_trips(plan, found, context),
         regions,
         spare_s,
-        _requirements(stands, stored, delivered),
+        _requirements(housed, stored, delivered),
         bill,
         total_usd(bill),
-        (*notes, *racks.warnings, *_unpriced(stands)),
+        (*notes, *racks.warnings, *_unpriced(housed)),
     )
     warnings = plan.warnings
     if nowhere := [entry.name for entry in found if entry.region is None]:
@@ -69,17 +69,17 @@ def with_building(plan: Plan, context: Context) -> Plan:
 
 
 def _requirements(
-    stands: Standing, stored: Sequence[premises.BuiltStorage], delivered: premises.BuiltPower
+    housed: Housed, stored: Sequence[premises.BuiltStorage], delivered: premises.BuiltPower
 ) -> tuple[premises.BuildingRequirement, ...]:
     """What rented machines need of their provider, by run and service."""
-    rented = {entry.name for entry in stands.entries if not entry.owned}
+    rented = {entry.name for entry in housed.entries if not entry.owned}
     if not rented:
         return ()
     told = []
-    for group in (each for each in stands.groups if each.name in rented):
+    for group in (each for each in housed.groups if each.name in rented):
         value = f"{format_si(group.rack_w, 'W')} a rack, {group.cooling.replace('_', ' ')}"
         told.append((f"{group.name}: racks", value, "facility: rack_kw"))
-    for network in (each for each in stands.networks if each.name in rented and each.switch):
+    for network in (each for each in housed.networks if each.name in rented and each.switch):
         value = f"{network.shape}, {network.note}, survives {network.survives}"
         told.append((f"{network.name}: network", value, f"network: {network.switch}"))
     for store in (each for each in stored if each.name in rented):
@@ -91,30 +91,30 @@ def _requirements(
     return tuple(premises.BuildingRequirement(*each) for each in told)
 
 
-def _bill(stands: Standing, stored: Sequence[premises.BuiltStorage]) -> tuple[LineItem, ...]:
+def _bill(housed: Housed, stored: Sequence[premises.BuiltStorage]) -> tuple[LineItem, ...]:
     """What owned machines need built, and its first year: the servers themselves are yours already.
 
     Shell, power and cooling, with the tier's redundancy, are paid once, for as long as the building stands.
     Energy is that of owned machines: a year of what is rented is in the rent.
     """
-    own = {entry.name: entry for entry in stands.entries if entry.owned}
+    own = {entry.name: entry for entry in housed.entries if entry.owned}
     if not own:
         return ()
-    catalog, strips = stands.context.catalog, "rack with power strips"
+    catalog, strips = housed.context.catalog, "rack with power strips"
     rack = UnitCost(figure(catalog, "rack", strips).value, f"facility: {strips}")
     items = [
         line_item(f"{group.name}: racks with power strips", "facility", group.rack_count, "rack", rack)
-        for group in stands.groups
+        for group in housed.groups
         if group.name in own
     ]
-    tier = redundancy(catalog, stands.context.spec.facility.tier)
+    tier = redundancy(catalog, housed.context.spec.facility.tier)
     for name, entry in own.items():
-        kind = stands.cooling(entry)
+        kind = housed.cooling(entry)
         usd = capex_usd_per_w(catalog, kind).value * 1e3 * tier.capex_factor
         what = f"{name}: building, power and cooling, {kind.replace('_', ' ')}, {tier.scheme}"
         cost = UnitCost(usd, "facility: capex_facility, redundancy_cost")
-        items.append(line_item(what, "capex", it_power_w(entry, stands) / 1e3, "kW", cost))
-    for network in (each for each in stands.networks if each.name in own):
+        items.append(line_item(what, "capex", it_power_w(entry, housed) / 1e3, "kW", cost))
+    for network in (each for each in housed.networks if each.name in own):
         for part in network.parts:
             if part.unit_usd is not None:
                 what, cost = f"{network.name}: {part.part}", UnitCost(part.unit_usd, f"network: {part.part}")
@@ -123,22 +123,22 @@ def _bill(stands: Standing, stored: Sequence[premises.BuiltStorage]) -> tuple[Li
         what = f"{store.name}: {store.product}, {store.unit_count} × {store.unit}"
         cost = UnitCost(store.usd_per_month, f"storage: {store.product}")
         items.append(line_item(what, "storage", MONTHS, "month", cost))
-    for spent in years_of(stands).values():
+    for spent in years_of(housed).values():
         items += own_year_lines(spent)
     return tuple(items)
 
 
-def _unpriced(stands: Standing) -> Iterator[str]:
+def _unpriced(housed: Housed) -> Iterator[str]:
     """Parts of owned machines' networks that no table prices: what the bill leaves out."""
-    owned = {entry.name for entry in stands.entries if entry.owned}
-    for network in (each for each in stands.networks if each.name in owned):
+    owned = {entry.name for entry in housed.entries if entry.owned}
+    for network in (each for each in housed.networks if each.name in owned):
         parts = [f"{part.count:,} × {part.part}" for part in network.parts if part.unit_usd is None]
         if parts := parts or ([network.note] if not network.switch else []):
             yield f"{network.name}: not in the bill, since nobody prices it: {', '.join(parts)}"
 
 
 def check_power_cap(
-    stands: Standing, cooling: Sequence[premises.CoolingChoice], delivered: premises.BuiltPower
+    housed: Housed, cooling: Sequence[premises.CoolingChoice], delivered: premises.BuiltPower
 ) -> tuple[str, ...]:
     """What to know where no one hall exceeds `facility.power_cap` but all of the plan's together do.
 
@@ -152,11 +152,11 @@ def check_power_cap(
     if cap_w is None or delivered.meter_w <= cap_w:
         return ()
     meters = {
-        entry.name: it_power_w(entry, stands) * efficiency(entry, stands).pue_ratio
-        for entry in stands.entries
+        entry.name: it_power_w(entry, housed) * efficiency(entry, housed).pue_ratio
+        for entry in housed.entries
     }
     halls: dict[str, list[Entry]] = {}
-    for entry in [each for each in stands.entries if each.owned] or stands.entries:
+    for entry in [each for each in housed.entries if each.owned] or housed.entries:
         place = f"{entry.region.provider}:{entry.region.name}" if entry.region else entry.provider
         halls.setdefault(place, []).append(entry)
     hall = max(halls.values(), key=lambda each: sum(meters[entry.name] for entry in each))
@@ -175,7 +175,7 @@ def check_power_cap(
         lines=(
             ("needs", f"{needed} at the meter: {' · '.join(parts)}"),
             ("binds", f"power at the meter: {format_si(meter_w - cap_w, 'W')} too little"),
-            ("would fit", " · ".join(_fitting(hall, cooling, meter_w, cap_w, stands))),
+            ("would fit", " · ".join(_fitting(hall, cooling, meter_w, cap_w, housed))),
         ),
     )
 
@@ -185,15 +185,15 @@ def _fitting(
     cooling: Sequence[premises.CoolingChoice],
     meter_w: float,
     cap_w: float,
-    stands: Standing,
+    housed: Housed,
 ) -> Iterator[str]:
     """A larger connection, a cooling that wastes less where it is enough, or fewer servers."""
-    context = stands.context
+    context = housed.context
     yield f"a connection of {format_enough(meter_w, 'W')}"
     able = [{way.kind for way in choice.ways if way.feasible} for choice in cooling]
     meters = {
         kind: sum(
-            it_power_w(entry, stands) * pue(context.catalog, kind, climate(entry, context)) for entry in hall
+            it_power_w(entry, housed) * pue(context.catalog, kind, climate(entry, context)) for entry in hall
         )
         for kind in COOLING_KINDS
         if all(kind in kinds for kinds in able)  # that hold every server of the plan

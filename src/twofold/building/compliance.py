@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from twofold.answer import Context, cheapest, node_of_size, priced
 from twofold.building.compliance_costs import SIZES, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
@@ -22,6 +23,7 @@ from twofold.catalog import (
     HardwarePrice,
     Price,
     Regime,
+    best_price,
     economic_by_provider,
     figure,
     find_regime,
@@ -32,6 +34,7 @@ from twofold.contracts.results import (
     Compliance,
     Machine,
     Plan,
+    PriceUsed,
     ServicePlan,
     TrainingPlan,
     compliance,
@@ -67,7 +70,6 @@ def compliance_of(
     largest = max(rents, key=lambda rent: rent.accelerator_h, default=None)
     transfer = transfer_of(system, catalog)
     controls = controls_of(catalog, regime, any(fleet.rented for fleet in system.fleets))
-    register = register_of(catalog, today)
     accelerators = sum(fleet.accelerator_count for fleet in system.fleets)
     permitted, refused = places_of(catalog.prices(), catalog, regime)
     # What figures cannot say.
@@ -96,9 +98,61 @@ def compliance_of(
         differences=differences_of(system, transfer, catalog),
         families=families_of(controls),
         controls=controls,
-        mandates=register,
-        notes=(*notes, *uncharged(system, catalog), *cited_notes(register, spec.cites)),
+        mandates=register_of(catalog, today),
+        notes=(*notes, *uncharged(system, catalog), *cited_notes(catalog, spec.cites, today)),
     )
+
+
+RENTED, ON_DEMAND = "H100-SXM5-80GB", ("on_demand",)
+
+
+def cluster_rules(
+    catalog: Catalog,
+    name: str,
+    accelerators: int,
+    *,
+    requests_per_s: float = 0.0,
+    recorded: Literal["content", "attribution"] = "content",
+) -> Compliance:
+    """What a regime changes in a cluster of 8-GPU nodes that trains, in which twenty people work; on no day.
+
+    Its H100 are the cheapest that the regime permits, at list price, beside their provider's and anybody's
+    without the regime. No uplift where nobody lists one.
+    """
+    regime = find_regime(catalog, name)
+    rented = regime.rented and not regime.closed  # else the list price stands for machines of one's own
+    fleet = RuledFleet("training", "DGX-H100", max(1, accelerators // 8), accelerators, rented)
+    anywhere = best_price(catalog, RENTED, ON_DEMAND)
+    authorised = catalog.restricted(permits(catalog, regime)) if rented else catalog
+    paid = best_price(authorised, RENTED, ON_DEMAND)
+    rents: list[Rent] = []
+    base_usd: float | None = None
+    providers: tuple[str, ...] = ()
+    if paid and anywhere:
+        prices = [
+            each
+            for each in catalog.prices_for(RENTED)
+            if each.provider == paid.provider and each.instance == paid.instance and each.term in ON_DEMAND
+        ]
+        same = min(prices, key=lambda each: each.usd_per_accelerator_h)
+        rows, hours = (paid, same, anywhere), accelerators * YEAR_H
+        usd, words = [each.usd_per_accelerator_h for each in rows], [_words(each) for each in rows]
+        base_usd = hours * usd[1]
+        if regime.rented:
+            rents.append(
+                Rent("training", hours, usd[0], usd[1], usd[2], words[0], words[1], words[2], paid.date)
+            )
+            providers = (paid.provider,)
+    rate = requests_per_s
+    system = RuledSystem(
+        regime, (fleet,), 1, 20, rate, 2 * rate, 1000.0, 200.0, None, 3600.0, 140e9, 60e12, providers
+    )
+    spec = ComplianceSpec(regime=name, recorded=recorded)  # type: ignore[arg-type]  # it is a row's
+    return compliance_of(spec, system, rents, base_usd, catalog, None)
+
+
+def _words(price: Price | PriceUsed) -> str:
+    return f"{price.provider} {price.instance} {price.region} {price.term}"
 
 
 def places_of(
@@ -106,7 +160,9 @@ def places_of(
 ) -> tuple[tuple[compliance.Permitted, ...], tuple[compliance.Refusal, ...]]:
     """The authorised places that have prices, and those that a regime forbids; most prices first."""
     may = permits(catalog, regime)
-    counts = Counter((may(price), price.provider.lower(), price.region.lower()) for price in prices)
+    counts = Counter(
+        (may(price.provider, price.region), price.provider.lower(), price.region.lower()) for price in prices
+    )
     authorised = catalog.authorisations(regime.name)
     rows = {(row.provider.lower(), row.region.lower()): row for row in authorised}
     permitted, refused = [], []
@@ -228,19 +284,15 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
     support, open_support = (
         economic_by_provider("support by", each, whole).value for each in (price.provider, open_provider)
     )
-    words, same_words, other_words = (
-        f"{row.provider} {row.instance} {row.region} {row.term}"
-        for row in (price, same or price, other or price)
-    )
     return Rent(
         used.name,
         used.accelerator_h,
         paid,
         at_provider,
         anywhere,
-        words,
-        same_words,
-        other_words,
+        _words(price),
+        _words(same or price),
+        _words(other or price),
         price.date,
         support,
         open_support,

@@ -79,9 +79,9 @@ def register_of(catalog: Catalog, today: str | None) -> tuple[compliance.Mandate
     return tuple(register)
 
 
-def cited_notes(register: tuple[compliance.Mandate, ...], cites: tuple[str, ...]) -> tuple[str, ...]:
+def cited_notes(catalog: Catalog, cites: tuple[str, ...], today: str | None) -> tuple[str, ...]:
     """What to know about the mandates that a spec's papers cite. Raises UnknownNameError for one unknown."""
-    by_name = {canonical(mandate.name): mandate for mandate in register}
+    by_name = {canonical(mandate.name): mandate for mandate in register_of(catalog, today)}
     notes = []
     for name in cites:
         mandate = by_name.get(canonical(name))

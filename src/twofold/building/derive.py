@@ -37,10 +37,6 @@ def building_derivations(building: premises.Building) -> Iterator[Derivation]:
             for index, node in enumerate(building.nodes)
         ),
     )
-    yield from _year(building)
-
-
-def _year(building: premises.Building) -> Iterator[Derivation]:
     year, power = building.year, building.power
     meter = path_input("at the meter", year.meter_j, f"{AT}.year.meter_j")
     yield derived(

@@ -14,7 +14,6 @@ from twofold.building.node_power import (
     is_rack_scale,
     network_cards,
     node_power,
-    planned_w,
     serving_w,
     training_w,
 )
@@ -124,7 +123,7 @@ def nodes_per_rack(catalog: Catalog, node: Node, limits: RackLimits) -> RackFill
     Source   catalogue: `nodes`, `facility: rack_kw, rack`.
     Limits   A server of 40 U and more is a rack of its own; one too dense for air needs liquid: 0 without.
     """
-    power = planned_w(node_power(catalog, node))
+    power = node_power(catalog, node).planned_w
     dry = is_liquid_cooled(catalog, node) and limits.cooling not in LIQUID
     counts: list[tuple[Limit, int]] = [
         ("cooling", 0 if dry else int(limits.cooling_w / power + 1e-9)),
@@ -189,6 +188,12 @@ def heat_map(racks: Iterable[Rack]) -> HeatMap:
     )
 
 
+def mixed_imbalance(catalog: Catalog, nodes: Sequence[Node], each: int) -> float:
+    """The hottest rack over the mean where so many of each node are spread over racks in air."""
+    kinds = [NodeList(node.name, "serving", node, each) for node in nodes]
+    return heat_map(serving_racks(catalog, kinds, rack_limits(catalog, "air"))).imbalance_ratio
+
+
 def band_verdict(catalog: Catalog, use: Use, rack_w: float) -> str:
     """`in`, `below` or `above` the band of rack power that circulates for that use, 40–120 or 10–30 kW."""
     row = figure(catalog, "rack", f"{use} rack band")
@@ -199,7 +204,7 @@ def height(catalog: Catalog, node: Node) -> int:
     """Rack units; of servers whose height no table states, by power at the density of an 8 U server."""
     if node.rack_units is not None:
         return node.rack_units
-    return max(1, ceil(planned_w(node_power(catalog, node)) / ASSUMED_W_PER_UNIT))
+    return max(1, ceil(node_power(catalog, node).planned_w / ASSUMED_W_PER_UNIT))
 
 
 def weight_kg(catalog: Catalog, node: Node) -> float:
@@ -221,7 +226,7 @@ def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footp
     node, power = wanted.node, node_power(catalog, wanted.node)
     drawn = training_w(catalog, power) if wanted.use == "training" else serving_w(catalog, power)
     units, ports = height(catalog, node), network_cards(node)[0]
-    load = RackLoad(planned_w(power), drawn.value, units, ports, weight_kg(catalog, node))
+    load = RackLoad(power.planned_w, drawn.value, units, ports, weight_kg(catalog, node))
     return _Footprint(wanted, nodes_per_rack(catalog, node, limits), load)
 
 

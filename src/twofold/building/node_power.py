@@ -40,6 +40,11 @@ class NodePower:
     stated_w: float | None  # by the catalogue
     liquid: bool  # too dense for air
 
+    @property
+    def planned_w(self) -> float:
+        """What a rack is provisioned for: the vendor's maximum where it is stated, else the model's."""
+        return self.stated_w if self.stated_w is not None else self.nameplate_w
+
 
 def node_power(catalog: Catalog, node: Node) -> NodePower:
     """The parts of a server and its modelled maximum.
@@ -82,11 +87,6 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
         node.power_w_max,
         liquid,
     )
-
-
-def planned_w(power: NodePower) -> float:
-    """What a rack is provisioned for: the vendor's maximum where it is stated, else the model's."""
-    return power.stated_w if power.stated_w is not None else power.nameplate_w
 
 
 def draw_w(power: NodePower, accelerator_fraction: float, host_fraction: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from twofold.answer import Context
 from twofold.building.entries import COLLECTED, electricity, entries
-from twofold.building.power import MONTHS, Standing, efficiency, monthly_peak_w, rest_w, work_w, year
+from twofold.building.power import MONTHS, Housed, efficiency, monthly_peak_w, rest_w, work_w, year
 from twofold.contracts.results import LineItem, Plan, UnitCost, line_item
 from twofold.core import J_PER_KWH, YEAR_S
 
@@ -40,19 +40,19 @@ def own_years(plan: Plan, context: Context, shares: Mapping[str, float] | None =
     if plan.building is None:
         return {}
     found, _ = entries(plan, context)
-    years = years_of(Standing(found, plan.building.racks, plan.building.networks, context))
+    years = years_of(Housed(found, plan.building.racks, plan.building.networks, context))
     return years if shares is None else at_work(years, shares)
 
 
-def years_of(stands: Standing) -> dict[str, OwnYear]:
+def years_of(housed: Housed) -> dict[str, OwnYear]:
     """The year of every entry that is owned, and of its guests: together they are the building's year of it.
 
     Formula  rest = servers at rest + network and storage; work = what each adds over that, all year long
     """
     found: dict[str, OwnYear] = {}
-    for entry in (each for each in stands.entries if each.owned):
-        whole, cooled = year(replace(stands, entries=(entry,))), efficiency(entry, stands)
-        peak_w, rests_w = monthly_peak_w(entry, stands), rest_w(entry, stands).value
+    for entry in (each for each in housed.entries if each.owned):
+        whole, cooled = year(replace(housed, entries=(entry,))), efficiency(entry, housed)
+        peak_w, rests_w = monthly_peak_w(entry, housed), rest_w(entry, housed).value
         demand_rest_usd = whole.demand_usd * rests_w / peak_w if peak_w else 0.0
         for each in (entry, *entry.guests):
             stays = each is entry
@@ -61,10 +61,10 @@ def years_of(stands: Standing) -> dict[str, OwnYear]:
                 f"{entry.servers.count} × {entry.servers.node.name}",
                 entry.servers.count if stays else 0,
                 rests_w * YEAR_S if stays else 0.0,
-                work_w(each, stands.context).value * YEAR_S,
+                work_w(each, housed.context).value * YEAR_S,
                 cooled.pue_ratio,
                 cooled.source,
-                electricity([entry.region], stands.context),
+                electricity([entry.region], housed.context),
                 whole.demand_usd if stays else 0.0,
                 demand_rest_usd if stays else 0.0,
                 entry.name,

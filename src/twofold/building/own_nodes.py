@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from twofold.building.filling import nodes_per_rack, rack_limits
-from twofold.building.node_power import network_cards, node_power, planned_w
+from twofold.building.node_power import network_cards, node_power
 from twofold.catalog import Accelerator, Catalog, NetworkPart, Node
 
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -52,7 +52,7 @@ def judge_node(catalog: Catalog, node: Node) -> NodeVerdict:
         findings.append(NodeFinding("error", "power_w", f"no rack holds it: {wet.binding} is the limit"))
     return NodeVerdict(
         node.name,
-        planned_w(power),
+        power.planned_w,
         power.nameplate_w,
         count,
         rate,

@@ -19,7 +19,7 @@ from twofold.building.delivery import (
     year_of,
 )
 from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
-from twofold.building.node_power import planned_w, resting_w, serving_w, training_peak_w
+from twofold.building.node_power import resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
 from twofold.catalog import figure
 from twofold.contracts.results import ServicePlan, TrainingPlan, premises
@@ -33,7 +33,7 @@ CLEAN_HOURS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Housed:
     """Runs and services with their racks and networks: what power, years and places are computed from."""
 
     entries: tuple[Entry, ...]
@@ -55,11 +55,11 @@ class Efficiency:
     source: str
 
 
-def efficiency(entry: Entry, stands: Standing) -> Efficiency:
+def efficiency(entry: Entry, housed: Housed) -> Efficiency:
     """The spec's PUE; of rented machines the region's, of others by cooling and climate."""
-    told, catalog, region = stands.context.spec.facility, stands.context.catalog, entry.region
+    told, catalog, region = housed.context.spec.facility, housed.context.catalog, entry.region
     if told.cooling is not None or region is None or entry.owned:
-        kind, weather = stands.cooling(entry), climate(entry, stands.context)
+        kind, weather = housed.cooling(entry), climate(entry, housed.context)
         ratio, water = pue(catalog, kind, weather), wue_l_per_kwh(catalog, kind, weather)
         source = f"{kind.replace('_', ' ')}, {weather}"
     else:
@@ -69,34 +69,34 @@ def efficiency(entry: Entry, stands: Standing) -> Efficiency:
     return Efficiency(ratio, water, source)
 
 
-def power(stands: Standing) -> premises.BuiltPower:
+def power(housed: Housed) -> premises.BuiltPower:
     """What the building delivers: breakers by the vendors' maximum, the meter by what cooling adds."""
-    context, facility, catalog = stands.context, stands.context.spec.facility, stands.context.catalog
+    context, facility, catalog = housed.context, housed.context.spec.facility, housed.context.catalog
     halves = {"training": 0.0, "serving": 0.0}
     meter_w = 0.0
-    for entry in stands.entries:
-        it_w = it_power_w(entry, stands)
+    for entry in housed.entries:
+        it_w = it_power_w(entry, housed)
         halves[entry.servers.use] += it_w
-        meter_w += it_w * efficiency(entry, stands).pue_ratio
+        meter_w += it_w * efficiency(entry, housed).pue_ratio
     it_w = sum(halves.values())
     need = provision(catalog, halves["training"], halves["serving"], meter_w / it_w)
     tier = redundancy(catalog, facility.tier)
     per_minute = figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
-    largest = max(stands.entries, key=lambda entry: it_power_w(entry, stands))
-    in_use = [in_use_w(entry, context).times(entry.servers.count) for entry in stands.entries]
+    largest = max(housed.entries, key=lambda entry: it_power_w(entry, housed))
+    in_use = [in_use_w(entry, context).times(entry.servers.count) for entry in housed.entries]
     return premises.BuiltPower(
         it_w,
         need.expected_peak_w,
         _summed(in_use, "W"),
         meter_w,
         meter_w / it_w,
-        efficiency(largest, stands).source,
+        efficiency(largest, housed).source,
         facility.power_cap_w,
-        tuple(rack_feed(catalog, each.name, each.rack_w) for each in stands.groups if each.rack_w > 0),
-        tuple(_swing(entry, context) for entry in stands.entries),
+        tuple(rack_feed(catalog, each.name, each.rack_w) for each in housed.groups if each.rack_w > 0),
+        tuple(_swing(entry, context) for entry in housed.entries),
         it_w * per_minute,
         need.ride_through_j,
-        tuple(trade for entry in stands.entries if (trade := _cap(entry, context))),
+        tuple(trade for entry in housed.entries if (trade := _cap(entry, context))),
         facility.tier,
         tier.scheme,
         tier.availability_fraction,
@@ -105,15 +105,15 @@ def power(stands: Standing) -> premises.BuiltPower:
     )
 
 
-def year(stands: Standing) -> premises.BuildingYear:
+def year(housed: Housed) -> premises.BuildingYear:
     """Energy, water and carbon of a year, each run and service by its own region and cooling."""
-    context, parts = stands.context, []
-    for entry in stands.entries:
-        mean, own = mean_it_w(entry, stands), efficiency(entry, stands)
+    context, parts = housed.context, []
+    for entry in housed.entries:
+        mean, own = mean_it_w(entry, housed), efficiency(entry, housed)
         told = year_of(
             context.catalog,
             mean.value,
-            monthly_peak_w(entry, stands),
+            monthly_peak_w(entry, housed),
             pue_ratio=own.pue_ratio,
             wue_l_per_kwh=own.wue_l_per_kwh_mean,
             usd_per_kwh=electricity([entry.region], context).usd,
@@ -151,36 +151,36 @@ def year(stands: Standing) -> premises.BuildingYear:
     )
 
 
-def monthly_peak_w(entry: Entry, stands: Standing) -> float:
+def monthly_peak_w(entry: Entry, housed: Housed) -> float:
     """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
-    peak_w = it_power_w(entry, stands)
+    peak_w = it_power_w(entry, housed)
     if not isinstance(entry.part, TrainingPlan) or entry.guests:
         return peak_w
-    spec = next(each for each in stands.context.spec.training if each.name == entry.name)
+    spec = next(each for each in housed.context.spec.training if each.name == entry.name)
     times = YEAR_S / spec.repeats_every_s if spec.repeats_every_s else 1.0
     months = min(float(MONTHS), max(1.0, times) * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
-    return (months * peak_w + (MONTHS - months) * rest_w(entry, stands).value) / MONTHS
+    return (months * peak_w + (MONTHS - months) * rest_w(entry, housed).value) / MONTHS
 
 
-def it_power_w(entry: Entry, stands: Standing) -> float:
+def it_power_w(entry: Entry, housed: Housed) -> float:
     """Servers at their maximum with network and storage."""
-    return entry.servers.count * planned_w(entry.power) + _beside_w(entry, stands)
+    return entry.servers.count * entry.power.planned_w + _beside_w(entry, housed)
 
 
-def mean_it_w(entry: Entry, stands: Standing) -> Estimate:
+def mean_it_w(entry: Entry, housed: Housed) -> Estimate:
     """The mean of a year: rented machines draw while they are yours, your own rest besides and all year."""
     if entry.owned:
-        works = [work_w(each, stands.context) for each in (entry, *entry.guests)]
-        return _summed([rest_w(entry, stands), *works], "W")
+        works = [work_w(each, housed.context) for each in (entry, *entry.guests)]
+        return _summed([rest_w(entry, housed), *works], "W")
     share = entry.busy_fraction if entry.servers.use == "training" else 1.0
-    draws = in_use_w(entry, stands.context).times(entry.servers.count * share)
-    return _plus(draws, _beside_w(entry, stands) * share)
+    draws = in_use_w(entry, housed.context).times(entry.servers.count * share)
+    return _plus(draws, _beside_w(entry, housed) * share)
 
 
-def rest_w(entry: Entry, stands: Standing) -> Estimate:
+def rest_w(entry: Entry, housed: Housed) -> Estimate:
     """What machines of one's own draw where nothing works on them, with their network and storage."""
-    rests = resting_w(stands.context.catalog, entry.power).times(entry.servers.count)
-    return _plus(rests, _beside_w(entry, stands))
+    rests = resting_w(housed.context.catalog, entry.power).times(entry.servers.count)
+    return _plus(rests, _beside_w(entry, housed))
 
 
 def work_w(entry: Entry, context: Context) -> Estimate:
@@ -196,11 +196,11 @@ def work_w(entry: Entry, context: Context) -> Estimate:
     return Estimate(middle, low, high, "W", works.source).times(servers * share)
 
 
-def _beside_w(entry: Entry, stands: Standing) -> float:
+def _beside_w(entry: Entry, housed: Housed) -> float:
     """Networks as built; where that is less than what bills of materials show, their share is taken."""
-    share = figure(stands.context.catalog, "power_fraction", "network and storage share of IT power").low
-    networks_w = sum(each.power_w for each in stands.networks if each.name == entry.name)
-    return max(networks_w, entry.servers.count * planned_w(entry.power) * share / (1 - share))
+    share = figure(housed.context.catalog, "power_fraction", "network and storage share of IT power").low
+    networks_w = sum(each.power_w for each in housed.networks if each.name == entry.name)
+    return max(networks_w, entry.servers.count * entry.power.planned_w * share / (1 - share))
 
 
 def _swing(entry: Entry, context: Context) -> premises.Swing:

@@ -18,7 +18,7 @@ from twofold.building.filling import (
     serving_racks,
     training_racks,
 )
-from twofold.building.node_power import node_power, planned_w, resting_w, serving_w, training_w
+from twofold.building.node_power import node_power, resting_w, serving_w, training_w
 from twofold.catalog import Catalog, Node, figure
 from twofold.contracts.results import premises
 from twofold.core import YEAR_H, Estimate
@@ -171,7 +171,7 @@ def cooling_options(
     """
     rack_usd = figure(catalog, "rack", "rack with power strips").value
     years = figure(catalog, "depreciation", "facility useful life").value
-    node_w = planned_w(node_power(catalog, node))
+    node_w = node_power(catalog, node).planned_w
     options = []
     for kind in KINDS:
         fill = nodes_per_rack(catalog, node, limits[kind])

@@ -8,7 +8,7 @@ from itertools import combinations
 from twofold.answer import Context, all_asked_regions, in_regions
 from twofold.building.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
 from twofold.building.entries import Entry, electricity
-from twofold.building.power import Standing, it_power_w, mean_it_w
+from twofold.building.power import Housed, it_power_w, mean_it_w
 from twofold.catalog import Catalog, Region, figure, find_regime
 from twofold.contracts.results import Plan, premises
 from twofold.core import YEAR_H, InputError
@@ -150,17 +150,17 @@ def split_users(
     return None
 
 
-def ranked(stands: Standing, dataset_bytes: float) -> tuple[premises.RankedSite, ...]:
+def ranked(housed: Housed, dataset_bytes: float) -> tuple[premises.RankedSite, ...]:
     """Places for what trains, for all where nothing does: the spec's sites, or its providers' regions."""
-    context = stands.context
-    steady = [entry for entry in stands.entries if entry.servers.use == "training"] or stands.entries
+    context = housed.context
+    steady = [entry for entry in housed.entries if entry.servers.use == "training"] or housed.entries
     names = {entry.name for entry in steady}
     ranks = rank_sites(
         context.catalog,
-        _sites(steady, stands),
-        sum(mean_it_w(entry, stands).value for entry in steady),
-        peak_it_w=sum(it_power_w(entry, stands) for entry in steady),
-        rack_w=max((group.rack_w for group in stands.groups if group.name in names), default=0.0),
+        _sites(steady, housed),
+        sum(mean_it_w(entry, housed).value for entry in steady),
+        peak_it_w=sum(it_power_w(entry, housed) for entry in steady),
+        rack_w=max((group.rack_w for group in housed.groups if group.name in names), default=0.0),
         dataset_bytes=dataset_bytes,
         used={_name(entry.region) for entry in steady if entry.region},
     )
@@ -211,8 +211,8 @@ def fewest_regions(
     return chosen or (), spare_s
 
 
-def _sites(steady: Sequence[Entry], stands: Standing) -> tuple[Site, ...]:
-    context, told = stands.context, stands.context.spec.facility
+def _sites(steady: Sequence[Entry], housed: Housed) -> tuple[Site, ...]:
+    context, told = housed.context, housed.context.spec.facility
     if told.sites:
         return tuple(
             site_of(
@@ -230,7 +230,7 @@ def _sites(steady: Sequence[Entry], stands: Standing) -> tuple[Site, ...]:
     own = {_name(each.region): each.region for each in steady if each.region}
     public = _allowed(context)
     theirs = [region for region in public if region.provider in providers]
-    cooling = stands.cooling(steady[0]) if all(entry.owned for entry in steady) else None
+    cooling = housed.cooling(steady[0]) if all(entry.owned for entry in steady) else None
     return tuple(
         site_of(
             context.catalog,

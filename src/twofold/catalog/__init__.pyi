@@ -19,15 +19,12 @@ from .places import country_of as country_of
 from .places import fit_of as fit_of
 from .places import places_in as places_in
 from .places import region_names as region_names
-from .places import scope_of as scope_of
-from .regimes import authorises as authorises
 from .regimes import find_regime as find_regime
 from .regimes import permits as permits
 from .regimes import refusal_reason as refusal_reason
 from .schema import Cell as Cell
 from .schema import Column as Column
 from .schema import schema as schema
-from .tables import Row as Row
 from .types import Accelerator as Accelerator
 from .types import ApiPrice as ApiPrice
 from .types import Authorisation as Authorisation

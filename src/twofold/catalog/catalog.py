@@ -39,7 +39,7 @@ class Catalog:
     def __init__(self, ours: Mapping[str, Source], users: Mapping[str, tuple[Source, ...]]) -> None:
         self._ours, self._users = ours, users
         self._read: dict[object, Any] = {}
-        self._permits: Callable[[Price], bool] | None = None
+        self._permits: Callable[[str, str], bool] | None = None
         self._whole: Catalog | None = None
 
     @property
@@ -143,8 +143,8 @@ class Catalog:
         """Whether prices were left out because a rule forbids their places."""
         return self._permits is not None
 
-    def restricted(self, permits: Callable[[Price], bool]) -> "Catalog":
-        """The same tables, of whose prices only those count that `permits`; its digest is the whole's."""
+    def restricted(self, permits: Callable[[str, str], bool]) -> "Catalog":
+        """The same tables, of whose prices those count whose place `permits`; its digest is the whole's."""
         other = Catalog(self._ours, self._users)
         other._read = {key: value for key, value in self._read.items() if key != "prices by accelerator"}
         other._permits, other._whole = permits, self.whole
@@ -156,9 +156,10 @@ class Catalog:
         return self._whole or self
 
     def prices(self) -> tuple[Price, ...]:
-        prices: tuple[Price, ...] = self.rows(Price)
-        permits = self._permits
-        return prices if permits is None else tuple(price for price in prices if permits(price))
+        prices, permits = self.rows(Price), self._permits
+        if permits is None:
+            return prices
+        return tuple(price for price in prices if permits(price.provider, price.region))
 
     def prices_for(self, accelerator_name: str) -> tuple[Price, ...]:
         """Every price of an instance with this accelerator; empty where none is known."""

@@ -74,7 +74,7 @@ def fit_of(catalog: Catalog, provider: str, region: str, asked: tuple[str, ...])
     if closed and not catalog.is_restricted:
         return Fit.OUTSIDE
     if own in UNNAMED:
-        has = any(place.startswith(f"{seller}:") for place in places_in(catalog, scope))
+        has = any(place.startswith(f"{seller}:") for place in places_in(catalog, asked))
         return Fit.WIDER if has else Fit.OUTSIDE
     if own.upper() in _countries(catalog):  # the price says only in which country it holds
         if own.upper() in scope.countries:
@@ -135,8 +135,9 @@ def scope_of(catalog: Catalog, asked: tuple[str, ...]) -> Scope:
     return Scope(frozenset(places), frozenset(countries), frozenset(names), tuple(families), government)
 
 
-def places_in(catalog: Catalog, scope: Scope) -> frozenset[str]:
-    """The table's regions that a scope covers, `provider:name`; closed ones only where rules left those."""
+def places_in(catalog: Catalog, asked: tuple[str, ...]) -> frozenset[str]:
+    """The table's regions that are asked, `provider:name`; closed ones only where rules left those."""
+    scope = scope_of(catalog, asked)
     return frozenset(
         place
         for place, row in _by_id(catalog).items()

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from twofold.catalog.catalog import Catalog
-from twofold.catalog.types import Authorisation, Price, Regime
+from twofold.catalog.types import Authorisation, Regime
 from twofold.core import UnknownNameError, ValueRefusedError
 
 
@@ -23,13 +23,7 @@ def find_regime(catalog: Catalog, name: str) -> Regime:
     raise UnknownNameError(f"`{name}` is no regime", hint="regimes: " + ", ".join(regimes))
 
 
-def permits(catalog: Catalog, regime: Regime) -> Callable[[Price], bool]:
-    """Whether a price is of a region where its provider is authorised."""
-    may = authorises(catalog, regime)
-    return lambda price: may(price.provider, price.region)
-
-
-def authorises(catalog: Catalog, regime: Regime) -> Callable[[str, str], bool]:
+def permits(catalog: Catalog, regime: Regime) -> Callable[[str, str], bool]:
     """Whether a provider is authorised in a region; nobody where nothing may be rented."""
     places = {(row.provider.lower(), row.region.lower()) for row in catalog.authorisations(regime.name)}
     return lambda provider, region: regime.rented and (provider.lower(), region.lower()) in places

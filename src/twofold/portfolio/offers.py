@@ -15,7 +15,7 @@ from twofold.answer import (
     own_offers,
     priced,
 )
-from twofold.catalog import Node, Observation, authorises, find_regime, refusal_reason
+from twofold.catalog import Node, Observation, find_regime, permits, refusal_reason
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.portfolio.listed import interruptions_by_place, offer_of_price, own_offer
 from twofold.portfolio.problem import CapacityOffer
@@ -136,7 +136,7 @@ def _refused_because(quote: Quote, context: Context) -> str:
         return ""
     regime = find_regime(context.catalog, spec.compliance.regime)
     region = quote.region.removeprefix(f"{provider}:")
-    if authorises(context.catalog, regime)(provider, region):
+    if permits(context.catalog, regime)(provider, region):
         return ""
     rows = context.catalog.authorisations(regime.name)
     return refusal_reason(provider.lower(), region.lower(), regime, rows)

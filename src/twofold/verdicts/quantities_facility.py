@@ -3,26 +3,18 @@
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from twofold.building import (
     CoolingKind,
-    NodeList,
     RackFill,
-    Rent,
-    RuledFleet,
-    RuledSystem,
     capex_usd_per_w,
-    compliance_of,
-    heat_map,
-    is_liquid_cooled,
+    cluster_rules,
+    mixed_imbalance,
     network_cards,
     node_power,
     nodes_per_rack,
-    planned_w,
     rack_limits,
-    serving_racks,
     training_w,
 )
 from twofold.catalog import (
@@ -30,13 +22,9 @@ from twofold.catalog import (
     MandateRow,
     NetworkPart,
     Regime,
-    best_price,
     find_regime,
-    permits,
 )
-from twofold.contracts.results import Compliance
-from twofold.contracts.spec import ComplianceSpec
-from twofold.core import J_PER_KWH, YEAR_H, InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.core import J_PER_KWH, InfeasibleError, UnknownNameError, ValueRefusedError
 from twofold.perf import fabric_parts
 from twofold.verdicts.world import MissingFigure, World, one_of
 
@@ -58,20 +46,19 @@ def _cooling(name: str) -> CoolingKind:
 
 def node_draw(world: World, name: str) -> float:
     """Watts that a rack provides for a node: the vendor's maximum, or by its parts."""
-    return planned_w(node_power(world.catalog, world.catalog.node(name)))
+    return node_power(world.catalog, world.catalog.node(name)).planned_w
 
 
 def needs_liquid(world: World, name: str) -> bool:
     """Whether a rack unit of a node gives off more heat than air carries."""
-    return is_liquid_cooled(world.catalog, world.catalog.node(name))
+    return node_power(world.catalog, world.catalog.node(name)).liquid
 
 
 def heat_imbalance(world: World, names: Sequence[str], each: int = 16) -> float:
     """The hottest rack over the mean where so many of each node are spread over racks as evenly as can be."""
     if not 0 < each <= MANY:
         raise ValueRefusedError(f"1 to {MANY:,} of each node are spread")
-    kinds = [NodeList(name, "serving", world.catalog.node(name), each) for name in names]
-    return heat_map(serving_racks(world.catalog, kinds, rack_limits(world.catalog, "air"))).imbalance_ratio
+    return mixed_imbalance(world.catalog, [world.catalog.node(name) for name in names], each)
 
 
 def fabric_usd(world: World, name: str, node_count: int) -> float | None:
@@ -120,10 +107,6 @@ def loading_s(world: World, size: float, replica_count: int, bytes_per_s: float)
     return size * replica_count / bytes_per_s
 
 
-RENTED = "H100-SXM5-80GB"
-ON_DEMAND = ("on_demand",)
-
-
 def in_force(world: World, name: str) -> bool:
     """Whether a law, order or memorandum stands: neither it nor what it rests on was revoked."""
     rows = world.catalog.named(MandateRow)
@@ -145,12 +128,12 @@ def regime(world: World, name: str) -> Regime:
 
 def control_count(world: World, name: str) -> int:
     """Controls of NIST SP 800-53 in a regime's baseline."""
-    return len(_rules(world, _system(world, name, 64)).controls)
+    return len(cluster_rules(world.catalog, name, 64).controls)
 
 
 def key_modules(world: World, name: str, accelerators: int) -> int:
     """Hardware security modules that a regime asks of a training cluster."""
-    return _rules(world, _system(world, name, accelerators)).keys.module_count
+    return cluster_rules(world.catalog, name, accelerators).keys.module_count
 
 
 def rules_uplift(world: World, name: str, accelerators: int) -> float:
@@ -158,60 +141,17 @@ def rules_uplift(world: World, name: str, accelerators: int) -> float:
 
     What is paid once is spread over the years that it serves; a premium is over the same provider's price.
     """
-    regime = find_regime(world.catalog, name)
-    anywhere = best_price(world.catalog, RENTED, ON_DEMAND)
-    rented = regime.rented and not regime.closed  # else the list price stands for machines of one's own
-    authorised = world.catalog.restricted(permits(world.catalog, regime)) if rented else world.catalog
-    # The cheapest H100 that a regime permits, beside its provider's and anybody's without the regime.
-    paid = best_price(authorised, RENTED, ON_DEMAND)
-    if paid is None or anywhere is None:
-        raise MissingFigure(f"no list price of {RENTED} under {regime.name}")
-    prices = [
-        each for each in world.catalog.prices_for(RENTED)
-        if each.provider == paid.provider and each.instance == paid.instance and each.term in ON_DEMAND
-    ]  # fmt: skip
-    same = min(prices, key=lambda each: each.usd_per_accelerator_h)
-    words = (f"{each.provider} {each.instance} {each.region} {each.term}" for each in (paid, same, anywhere))
-    hours, usd = accelerators * YEAR_H, [each.usd_per_accelerator_h for each in (paid, same, anywhere)]
-    rent = Rent("training", hours, usd[0], usd[1], usd[2], next(words), next(words), next(words), paid.date)
-    rents = (rent,) if regime.rented else ()
-    system = replace(_system(world, name, accelerators), providers=(paid.provider,) if rents else ())
-    found = _rules(world, system, rents, hours * rent.provider_usd_per_h)
-    if found.uplift is None:
-        raise InfeasibleError(f"{name} has no bill")
-    return found.uplift.uplift_fraction.value
+    uplift = cluster_rules(world.catalog, name, accelerators).uplift
+    if uplift is None:
+        raise MissingFigure(f"no list price of H100-SXM5-80GB under {name}")
+    return uplift.uplift_fraction.value
 
 
 def log_wait_s(world: World, name: str, how: str) -> float:
     """Seconds that an answer of 200 tokens waits for its attributions' record, `synchronous` or not."""
     one_of(how, ("synchronous", "asynchronous"), "way to write a log")
-    system = replace(
-        _system(world, name, 8), requests_per_s=1.0, peak_requests_per_s=2.0, input_tokens=1000.0,
-        output_tokens=200.0,
-    )  # fmt: skip
-    logs = _rules(world, system, recorded="attribution").logs
+    logs = cluster_rules(world.catalog, name, 8, requests_per_s=1.0, recorded="attribution").logs
     waits = logs.synchronous_s if how == "synchronous" else logs.asynchronous_s
     if waits is None:
         raise InfeasibleError("nothing is served")
     return waits.value
-
-
-def _rules(
-    world: World,
-    system: RuledSystem,
-    rents: tuple[Rent, ...] = (),
-    base_usd: float | None = None,
-    recorded: Literal["content", "attribution"] = "content",
-) -> Compliance:
-    """Everything that a regime changes in a system, on no day: verdicts do not change with it."""
-    name = system.regime.name
-    spec = ComplianceSpec(regime=name, recorded=recorded)  # type: ignore[arg-type]  # it is a row's
-    return compliance_of(spec, system, rents, base_usd, world.catalog, "")
-
-
-def _system(world: World, name: str, accelerators: int) -> RuledSystem:
-    """One training cluster of 8-GPU nodes in one place, in which twenty people work."""
-    row = find_regime(world.catalog, name)
-    nodes = max(1, accelerators // 8)
-    fleet = RuledFleet("training", "DGX-H100", nodes, accelerators, bool(row.rented) and not row.closed)
-    return RuledSystem(row, (fleet,), 1, 20, 0.0, 0.0, 0.0, 0.0, None, 3600.0, 140e9, 60e12)
