@@ -100,7 +100,6 @@ def _enough(key: str, points: Sequence[sweeps.SweepPoint]) -> sweeps.SweepFindin
 GROWTH = 1.0  # of ln(latency) per ln(throughput): from here on latency grows faster
 KV_FULL_FRACTION = 0.9
 BUSY_FRACTION = 0.9
-SPARES_KEY = "fleet.spares"
 Flat = Mapping[str, float]
 Runs = Sequence[Sequence[simulated.Simulation]]  # by value, then by seed
 
@@ -150,8 +149,7 @@ def _knee(
         if found is not None:
             knees.append(found)
     if len(knees) < len(flat[0]):
-        text = f"{name}: p95 grows no faster than throughput up to here"
-        return [sweeps.SweepFinding("knee", text)]
+        return [sweeps.SweepFinding("knee", f"{name}: p95 grows no faster than throughput up to here")]
     knee, low, high = mean_interval(knees)
     low = max(low, 0.0)
     rate, span = format_si(knee, "1/s"), f"{format_si(low, '1/s')} to {format_si(high, '1/s')}"
@@ -224,8 +222,7 @@ def _cheapest(key: str, points: Sequence[sweeps.SweepPoint]) -> list[sweeps.Swee
     best = min(kept, key=lambda one: one.figures[measure].mean)
     missed = [one.value for one in points if not one.slos_met]
     others = f"; missed at {', '.join(missed)}" if missed else ""
-    text = f"cheapest that meets every goal: {key} {best.value}{others}"
-    return [sweeps.SweepFinding("cheapest", text)]
+    return [sweeps.SweepFinding("cheapest", f"cheapest that meets every goal: {key} {best.value}{others}")]
 
 
 def _buffer(key: str, points: Sequence[sweeps.SweepPoint], runs: Runs) -> list[sweeps.SweepFinding]:
@@ -234,7 +231,7 @@ def _buffer(key: str, points: Sequence[sweeps.SweepPoint], runs: Runs) -> list[s
     Formula  (replicas with the fewest spares that meet every goal − replicas with none) / the former
     """
     kept = [index for index, one in enumerate(points) if one.slos_met]
-    if key != SPARES_KEY or not kept:
+    if key != "fleet.spares" or not kept:
         return []
     counts = [sum(fleet.replica_count for fleet in of_value[0].fleets) for of_value in runs]
     held = min(counts[index] for index in kept)

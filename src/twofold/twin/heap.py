@@ -3,9 +3,8 @@
 import heapq
 from typing import Any
 
-Due = tuple[
-    float, int, int, Any
-]  # when, number, kind, subject; numbers are unique, so subjects never compare
+# When, number, kind, subject; numbers are unique, so subjects never compare.
+Due = tuple[float, int, int, Any]
 DEAD_MIN_COUNT = 4096  # cancelled entries that may lie about before the heap is swept
 
 

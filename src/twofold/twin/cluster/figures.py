@@ -209,8 +209,38 @@ class ClusterFigures:
     def ended(self, job: Job, outcome: str, now_s: float) -> None:
         """It is over, or the run is."""
         self.jobs[outcome] += 1
-        if self._on_job is not None:
-            self._on_job(_record(job, outcome, now_s))
+        if self._on_job is None:
+            return
+        arrival, started_s, over = job.arrival, job.started_s, outcome not in ("running", "queued")
+        run_s = now_s - started_s if started_s is not None else 0.0
+        done = job.done_s / job.work_s if job.work_s else 1.0
+        rates = [
+            amount * done / run_s if amount and run_s > 0 else None
+            for amount in (arrival.tokens, arrival.samples)
+        ]
+        self._on_job(
+            JobRecord(
+                job_id=job.job_id,
+                team=arrival.team,
+                accelerator_count=arrival.accelerator_count,
+                state=outcome,
+                submit_s=arrival.submit_s,
+                started_s=started_s,
+                ended_s=now_s if over else None,
+                waited_s=(now_s if started_s is None else started_s) - arrival.submit_s,
+                completion_s=now_s - arrival.submit_s if over else None,
+                busy_s=job.done_s,
+                lost_s=job.lost_s,
+                attempts=job.attempt,
+                preempted_count=job.preempted_count,
+                failures_count=job.failures_count,
+                checkpoints_count=job.checkpoints_count,
+                slowest_node=job.pace_setter,
+                tokens_per_s=rates[0],
+                samples_per_s=rates[1],
+                placement=placed_text(job.stood),
+            )
+        )
 
     # --- of the machine and of time ---
 
@@ -247,39 +277,6 @@ class ClusterFigures:
                 needed_count=needed_count,
             )
         )
-
-
-def _record(job: Job, outcome: str, now_s: float) -> JobRecord:
-    """A job's row, at its end or the run's."""
-    arrival, over = job.arrival, outcome not in ("running", "queued")
-    started_s = job.started_s
-    run_s = now_s - started_s if started_s is not None else 0.0
-    done = job.done_s / job.work_s if job.work_s else 1.0
-    rates = [
-        amount * done / run_s if amount and run_s > 0 else None
-        for amount in (arrival.tokens, arrival.samples)
-    ]
-    return JobRecord(
-        job_id=job.job_id,
-        team=arrival.team,
-        accelerator_count=arrival.accelerator_count,
-        state=outcome,
-        submit_s=arrival.submit_s,
-        started_s=started_s,
-        ended_s=now_s if over else None,
-        waited_s=(now_s if started_s is None else started_s) - arrival.submit_s,
-        completion_s=now_s - arrival.submit_s if over else None,
-        busy_s=job.done_s,
-        lost_s=job.lost_s,
-        attempts=job.attempt,
-        preempted_count=job.preempted_count,
-        failures_count=job.failures_count,
-        checkpoints_count=job.checkpoints_count,
-        slowest_node=job.pace_setter,
-        tokens_per_s=rates[0],
-        samples_per_s=rates[1],
-        placement=placed_text(job.stood),
-    )
 
 
 def placed_text(placement: events.Placement) -> str:

@@ -229,8 +229,6 @@ def _drawn(shape: JobShape, generator: np.random.Generator) -> Iterator[tuple[in
         yield from zip(size.tolist(), duration_s.tolist(), fates.tolist(), strict=True)
 
 
-def _normal_rank(
-    scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _normal_rank(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """From 0 to 1: the share of normal scores below each."""
     return np.array([(1 + erf(score / sqrt(2))) / 2 for score in scores.tolist()])
