@@ -5,7 +5,6 @@ that later versions add. Fields are text, whole and finite numbers, yes or no, e
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
@@ -121,23 +120,3 @@ def _refused(why: str) -> ShapeError:
     return ShapeError(
         f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Difference(Generic[EventT, EffectT]):
-    """The first entry that a replay answered otherwise."""
-
-    line: int  # counts from 1
-    logged: Entry[EventT, EffectT]
-    replayed: tuple[EffectT, ...]
-
-
-def first_difference(
-    machine: Machine[EventT, EffectT], entries: Iterable[Entry[EventT, EffectT]]
-) -> Difference[EventT, EffectT] | None:
-    """Feed a fresh machine the entries of one run's log, in order; None when it answers as the log says."""
-    for number, entry in enumerate(entries, 1):
-        replayed = tuple(machine.handle(entry.event, entry.now_s))
-        if replayed != entry.effects:
-            return Difference(number, entry, replayed)
-    return None

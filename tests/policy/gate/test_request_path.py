@@ -36,6 +36,7 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
+from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -53,7 +54,6 @@ from twofold.policy.gate.settings import (
     RoutingSettings,
     ScalingSettings,
 )
-from twofold.policy.machine import first_difference
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 CHAT = ClassSettings(
