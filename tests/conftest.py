@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from twofold import planner
-from twofold.answer import authorised
+from twofold.answer.supply_rules import authorised
 from twofold.catalog import Catalog, load_catalog
 from twofold.cli import main
 from twofold.contracts.results import Plan

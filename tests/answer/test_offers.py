@@ -7,6 +7,8 @@ from twofold.answer.offers import (
     node_for,
     node_of_size,
     own_offers,
+    owned_offer,
+    rented_offer,
     serving_offers,
     training_offers,
 )
@@ -139,8 +141,9 @@ def test_machines_that_are_named_are_yours_where_you_have_as_many(
 def test_your_machines_elsewhere_are_not_those_that_are_named(catalog: Catalog) -> None:
     mine = Supply(own=(Owned(node="DGX-H100", count=2, region="aws:us-east-1"),))
     named = FixedCluster(node="DGX-H100", count=2)
-    near, far = (fixed_offer(named, catalog, mine, ON_DEMAND, (each,)) for each in ("us-east", "eu-west"))
-    assert near.owned and not far.owned
+    for region, has in (("us-east", True), ("eu-west", False)):
+        rented = rented_offer(named, catalog, mine, ON_DEMAND, (region,))
+        assert (owned_offer(named, rented, catalog, mine, (region,)) is not None) is has
 
 
 def test_an_accelerator_by_name_is_bought_where_it_is_cheapest(catalog: Catalog) -> None:

@@ -5,10 +5,10 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 
 from twofold.answer import estimate_collective, estimate_compute, estimate_roofline, given
-from twofold.answer.quick_single import COLLECTIVES, slowest_factor
+from twofold.answer.quick_single import slowest_factor
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import InputError
-from twofold.perf import Constants, load_constants
+from twofold.perf import Constants, collectives, load_constants
 
 GB = 1e9
 
@@ -28,7 +28,7 @@ def test_more_ranks_and_more_jitter_never_shorten_the_tail(jitter: float, ranks:
 
 
 @examples(
-    operation=st.sampled_from(list(COLLECTIVES)),
+    operation=st.sampled_from(list(collectives.BY_NAME)),
     payload=st.floats(1e3, 1e11),
     on=st.sampled_from(["8xH100-SXM", "64x8xH100-SXM", "8x1xH100-SXM", "8xL40S"]),
 )

@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from twofold.answer.supply_rules import offered_where_asked, wider_notes
+from twofold.answer.supply_rules import offered_where_asked
 from twofold.catalog import Catalog
 from twofold.contracts.results import Lease
 from twofold.contracts.spec import parse_spec
 from twofold.core import InfeasibleError
+from twofold.portfolio.report import wider_notes
 
 SERVICE = """serving:
   model: llama-3.1-8b

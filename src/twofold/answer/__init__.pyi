@@ -31,7 +31,6 @@ from .question import given as given
 from .quick_serve import ServingQuestion as ServingQuestion
 from .quick_serve import make_replica as make_replica
 from .quick_serve import read_rate_bytes_per_s as read_rate_bytes_per_s
-from .quick_single import COLLECTIVES as COLLECTIVES
 from .quick_single import CollectiveEstimate as CollectiveEstimate
 from .quick_single import ComputeEstimate as ComputeEstimate
 from .quick_single import RooflineEstimate as RooflineEstimate
@@ -57,10 +56,8 @@ from .spreads import LONGEST_RATIO as LONGEST_RATIO
 from .spreads import p95_ratio_of as p95_ratio_of
 from .supply_rules import all_asked_regions as all_asked_regions
 from .supply_rules import asked_regions as asked_regions
-from .supply_rules import authorised as authorised
 from .supply_rules import may_host as may_host
 from .supply_rules import offered_where_asked as offered_where_asked
-from .supply_rules import wider_notes as wider_notes
 from .training_choice import TrainingChoice as TrainingChoice
 from .training_choice import trial as trial
 from .training_choice import trial_of_size as trial_of_size

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -27,7 +26,7 @@ from twofold.answer.ladder_training import (
     tenancy_of_run,
 )
 from twofold.answer.serving_choice import ServingChoice
-from twofold.answer.serving_pools import drawn_pool, served_by
+from twofold.answer.serving_pools import drawn_pool
 from twofold.answer.supply_rules import authorised
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import step_samples
@@ -131,8 +130,10 @@ def factor_swings(
         pool = max(services[0].fleet.pools, key=lambda each: each.accelerators)
         own = drawn_pool(pool, services[0], replace(context, draws=draws))
         load = max(own.loads, key=lambda each: each.traffic.rate_per_s)
-        tpots = swings(np.asarray(served_by(own, load, own.replica.under_draws).tpot.p95_s))
-    ends_of = partial(factor_ends, context.constants)
-    rows = [Factor(name, *ends_of(name), steps.get(name), tpots.get(name)) for name in FACTORS]
+        tpots = swings(np.asarray(own.load(load).under_draws.tpot.p95_s))
+    rows = [
+        Factor(name, *factor_ends(context.constants, name), steps.get(name), tpots.get(name))
+        for name in FACTORS
+    ]
     widest = {row.name: max(row.step_swing_fraction or 0.0, row.tpot_swing_fraction or 0.0) for row in rows}
     return tuple(sorted(rows, key=lambda row: widest[row.name], reverse=True))

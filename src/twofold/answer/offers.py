@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from twofold.catalog import Accelerator, Catalog, Fit, Node, Price, fit_of
 from twofold.contracts.results import Loser
-from twofold.contracts.spec import FixedCluster, Owned, Shop, Supply
+from twofold.contracts.spec import FixedCluster, Shop, Supply
 from twofold.core import UnknownNameError
 from twofold.perf import Cluster, Constants, device, network
 
@@ -90,16 +90,10 @@ def cluster_of(
     return bare.virtualised(offer.overhead_fraction)
 
 
-def fixed_offer(
-    on: FixedCluster,
-    catalog: Catalog,
-    supply: Supply,
-    terms: tuple[str, ...],
-    regions: tuple[str, ...] = (),
-) -> Offer:
+def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...]) -> Offer:
     """The machines that a spec names: yours where you have as many of them, else those for rent."""
-    rented = rented_offer(on, catalog, supply, terms, regions)
-    return owned_offer(on, rented, catalog, supply, regions) or rented
+    rented = rented_offer(on, catalog, supply, terms)
+    return owned_offer(on, rented, catalog, supply) or rented
 
 
 def owned_offer(
@@ -187,25 +181,23 @@ def own_offers(catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()) 
 
     Accelerators counted alone stand in their usual node.
     """
-    return tuple(
-        _own_offer(catalog, supply, owned)
-        for owned in supply.own
-        if not regions or not owned.region or in_regions(catalog, "own", owned.region, regions)
-    )
-
-
-def _own_offer(catalog: Catalog, supply: Supply, owned: Owned) -> Offer:
-    if owned.node:
-        node, count = catalog.node(owned.node), owned.count
-        accelerator = catalog.accelerator(node.accelerator)
-    else:
-        accelerator = catalog.accelerator(owned.accelerator or "")
-        sizes = {node.accelerator_count for node in catalog.nodes_with(accelerator.name)} or {8}
-        fitting = [size for size in sizes if size <= owned.count] or [owned.count]
-        # Whole nodes: 12 of a part that comes in eights are one node and four that wait for more.
-        size = max(fitting, key=lambda size: (owned.count % size == 0 and size > 1, size))
-        node, count = node_of_size(catalog, accelerator, size), owned.count // size
-    return Offer(accelerator, node, None, count, True, _overhead(node, supply))
+    offers: list[Offer] = []
+    for owned in supply.own:
+        if regions and owned.region and not in_regions(catalog, "own", owned.region, regions):
+            continue
+        all_count = owned.count
+        if owned.node:
+            node, count = catalog.node(owned.node), all_count
+            accelerator = catalog.accelerator(node.accelerator)
+        else:
+            accelerator = catalog.accelerator(owned.accelerator or "")
+            sizes = {node.accelerator_count for node in catalog.nodes_with(accelerator.name)} or {8}
+            fitting = [size for size in sizes if size <= all_count] or [all_count]
+            # Whole nodes: 12 of a part that comes in eights are one node and four that wait for more.
+            _, size = max((all_count % size == 0 and size > 1, size) for size in fitting)
+            node, count = node_of_size(catalog, accelerator, size), all_count // size
+        offers.append(Offer(accelerator, node, None, count, True, _overhead(node, supply)))
+    return tuple(offers)
 
 
 def training_offers(catalog: Catalog, supply: Supply) -> Offers:
@@ -275,31 +267,21 @@ def bought_near(
 def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Accelerator]:
     """The accelerators of the shop: those named, or every usual one. Announced ones are left out aloud."""
     named = {catalog.accelerator(name).name for name in shop.accelerators}
-    excluded = _excluded_accelerators(catalog, shop)
+    excluded = set()
+    for word in shop.exclude:  # the others are providers or terms
+        with suppress(UnknownNameError):
+            excluded.add(catalog.accelerator(word).name)
     result = []
     for accelerator in catalog.rows(Accelerator):
-        if named and accelerator.name not in named:
+        usual = accelerator.family in USUAL_FAMILIES and "consumer" not in accelerator.form_factor
+        if accelerator.name in excluded or not (accelerator.name in named if named else usual):
             continue
-        if not named and (accelerator.family not in USUAL_FAMILIES or "consumer" in accelerator.form_factor):
-            continue
-        if accelerator.name in excluded:
-            continue
-        if not accelerator.released and not shop.allow_unreleased:
-            left_out.append(
-                Loser(accelerator.name, "announced, not released: `shop.allow_unreleased` considers it")
-            )
-            continue
-        result.append(accelerator)
+        if accelerator.released or shop.allow_unreleased:
+            result.append(accelerator)
+        else:
+            why = "announced, not released: `shop.allow_unreleased` considers it"
+            left_out.append(Loser(accelerator.name, why))
     return result
-
-
-def _excluded_accelerators(catalog: Catalog, shop: Shop) -> set[str]:
-    """The accelerators among the words of `exclude`; the others are providers or terms."""
-    names = set()
-    for word in shop.exclude:
-        with suppress(UnknownNameError):
-            names.add(catalog.accelerator(word).name)
-    return names
 
 
 def _why_not_training(accelerator: Accelerator) -> str:
@@ -325,13 +307,10 @@ def _rentable(
 ) -> list[Offer]:
     """Every node of an accelerator that has a price; one without a price when nobody sells the part."""
     wanted = regions or supply.shop.regions
-    prices = [
-        price
-        for price in priced(catalog, accelerator, supply.shop, terms, wanted)
-        if price.accelerator_count >= size_min
-    ]
     offers: dict[str, Offer] = {}
-    for price in prices:
+    for price in priced(catalog, accelerator, supply.shop, terms, wanted):
+        if price.accelerator_count < size_min:
+            continue
         node = node_for(catalog, accelerator, price)
         offer = Offer(accelerator, node, price, None, False, _overhead(node, supply))
         if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):

@@ -53,27 +53,22 @@ class Given:
 
 
 def given(text: str, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS) -> Given:
-    """Read machines in words and look up everything about them."""
-    return assemble(_named(text, catalog), catalog, constants, variation)
-
-
-def assemble(
-    on: FixedCluster, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS
-) -> Given:
-    """The machines of `on` with their network and price, and whatever `variation` changes."""
+    """Machines in words with their network and price, and whatever `variation` changes."""
+    on = _named(text, catalog)
     offer = fixed_offer(on, catalog, Supply(), TERMS)
     accelerator, node, per_node = offer.accelerator, offer.node, offer.node.accelerator_count
     fabric = catalog.fabric(variation.fabric).name if variation.fabric else node.fabric
     nic = variation.nic_bytes_per_s or node.nic_bytes_per_s / per_node
     # By name, so that the class of fabric has the efficiency that published runs showed.
     links = network(accelerator, per_node, nic, fabric, constants, variation.oversubscription_ratio)
-    bare = Cluster(device(accelerator, constants), links, on.count * per_node)
-    cluster = bare.scaled(scaled(variation.scale))
+    count = on.count * per_node
+    cluster = Cluster(device(accelerator, constants), links, count).scaled(scaled(variation.scale))
     overhead = variation.virtual_overhead_fraction
     cluster = cluster.virtualised(overhead) if overhead else cluster
     price = _price_of(offer, variation, constants)
-    warnings = [f"{accelerator.name} is announced, not released: its figures are the vendor's plans"]
-    warnings = [] if accelerator.released else warnings
+    warnings = []
+    if not accelerator.released:
+        warnings.append(f"{accelerator.name} is announced, not released: its figures are the vendor's plans")
     if node.source == "assumed":
         rate = f"{nic * 8 / 1e9:,.0f} Gb/s"
         warnings.append(
@@ -81,7 +76,6 @@ def assemble(
         )
     if price is None:
         warnings.append(f"no price for {accelerator.name}: give one with `--price`")
-    count = on.count * per_node
     machine = Machine(accelerator.name, node.name, on.count, per_node, count, fabric, price)
     return Given(accelerator, node, machine, nic, cluster, tuple(warnings))
 
@@ -151,15 +145,10 @@ def _named(text: str, catalog: Catalog) -> FixedCluster:
         return FixedCluster(node=catalog.node(name).name, count=nodes * count)
     accelerator = catalog.accelerator(name).name
     if match and not match["nodes"]:
-        nodes, count = _in_nodes(catalog, accelerator, count)
+        # One server where one suffices, else several of the usual size.
+        sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator)]
+        dividing = [size for size in sizes if count % size == 0 and count > max(sizes)]
+        if dividing:
+            usual = max(set(dividing), key=dividing.count)
+            nodes, count = count // usual, usual
     return FixedCluster(accelerator=accelerator, accelerators_per_node=count, count=nodes)
-
-
-def _in_nodes(catalog: Catalog, accelerator: str, count: int) -> tuple[int, int]:
-    """Nodes and accelerators per node: one server where one suffices, else several of the usual size."""
-    sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator)]
-    if not sizes or count <= max(sizes):
-        return 1, count
-    dividing = [size for size in sizes if count % size == 0]
-    usual = max(set(dividing), key=dividing.count, default=0)
-    return (count // usual, usual) if usual else (1, count)

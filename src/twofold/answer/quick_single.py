@@ -21,12 +21,6 @@ from twofold.perf import (
     one,
 )
 
-COLLECTIVES = {
-    "all_reduce": collectives.all_reduce_s,
-    "all_gather": collectives.all_gather_s,
-    "reduce_scatter": collectives.reduce_scatter_s,
-    "all_to_all": collectives.all_to_all_s,
-}
 PASSES = {"all_reduce": 2.0}  # times that a tensor goes round the ring; the others once
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 DECODE_BATCHES = (1, 8, 64, 256)
@@ -109,8 +103,8 @@ def estimate_collective(
 ) -> CollectiveEstimate:
     """Seconds of one collective among `rank_count` consecutive accelerators (all of them by default)."""
     name = operation.lower().replace("-", "_").replace("allreduce", "all_reduce")
-    if name not in COLLECTIVES:
-        known = f"write one of: {', '.join(COLLECTIVES)}"
+    if name not in collectives.BY_NAME:
+        known = f"write one of: {', '.join(collectives.BY_NAME)}"
         raise UnknownNameError(f"`{operation}` is not a collective", hint=known)
     ranks = machines.accelerator_count if rank_count is None else rank_count
     if not 2 <= ranks <= machines.accelerator_count:
@@ -118,7 +112,7 @@ def estimate_collective(
             f"{ranks:,} ranks out of {machines.accelerator_count:,} accelerators",
             hint="a collective needs 2 ranks or more, and an accelerator for each",
         )
-    take = COLLECTIVES[name]
+    take = collectives.BY_NAME[name]
     draws, network = draw_factors(constants), machines.cluster.network
     idle = drawn(
         take(network, payload_bytes, ranks),

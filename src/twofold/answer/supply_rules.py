@@ -18,27 +18,25 @@ from twofold.answer.offers import (
 from twofold.catalog import (
     Authorisation,
     Catalog,
-    Fit,
     Price,
     Regime,
     country_of,
     find_regime,
-    fit_of,
     permits,
     places_in,
     refusal_reason,
 )
-from twofold.contracts.results import Lease
 from twofold.contracts.spec import Service, Shop, Spec, Supply, TrainingRun
 from twofold.core import InfeasibleError, format_seconds, format_si
 
 
 def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:
-    """The catalogue, once every run and service has something to run on in its regions.
+    """The tables that rules permit, once every run and service has something to run on in its regions.
 
     Raises InfeasibleError, with what is nearest and what to write instead, for one that has nothing there
-    though there is something elsewhere. Machines of your own need no offer.
+    though there is something elsewhere, and as `authorised` does. Machines of your own need no offer.
     """
+    catalog = authorised(spec, catalog)
     for entry in _entries(spec):
         asked = asked_regions(entry, spec.supply)
         if asked and not _has_some(entry, spec.supply, asked, catalog):
@@ -61,20 +59,6 @@ def all_asked_regions(spec: Spec) -> tuple[str, ...]:
     """The regions that bind everything in a spec together; none where a run or a service may be anywhere."""
     asked = [asked_regions(entry, spec.supply) for entry in _entries(spec)]
     return tuple(dict.fromkeys(name for regions in asked for name in regions)) if all(asked) else ()
-
-
-def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
-    """Leases at prices of lists that cover the regions asked without naming them."""
-    asked = tuple(dict.fromkeys(n for each in _entries(spec) for n in asked_regions(each, spec.supply)))
-    found = {
-        lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
-        for lease in leases
-        if asked
-        and lease.term not in ("owned", "api")
-        and fit_of(catalog, lease.provider, lease.region, asked) is Fit.WIDER
-    }
-    ask = f"ask whether it holds in {', '.join(asked)}"
-    return tuple(f"the price of {offer} {says}: {ask}" for offer, says in found.items())
 
 
 def _has_some(entry: TrainingRun | Service, supply: Supply, asked: tuple[str, ...], catalog: Catalog) -> bool:

@@ -187,3 +187,11 @@ def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:
     """
     value: Floats = 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
     return value
+
+
+BY_NAME = {
+    "all_reduce": all_reduce_s,
+    "all_gather": all_gather_s,
+    "reduce_scatter": reduce_scatter_s,
+    "all_to_all": all_to_all_s,
+}

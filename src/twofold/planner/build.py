@@ -12,7 +12,6 @@ from twofold.answer import (
     MeasuredChoice,
     ServingChoice,
     TrainingChoice,
-    authorised,
     calibration_notes,
     choose_run,
     choose_serving,
@@ -97,7 +96,7 @@ def build_plan(
     cannot be done within its deadline, objectives or budget.
     """
     draws = draw_factors(constants, options.draw_count, options.seed)
-    allowed = offered_where_asked(spec, authorised(spec, catalog))
+    allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
     training = tuple(figures_of_run(choice, context) for choice in chosen.values())

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twofold.answer import Context, wider_notes
+from twofold.answer import Context, asked_regions
+from twofold.catalog import Catalog, Fit, fit_of
 from twofold.contracts.results import Lease, LineItem, Portfolio, UnitCost, cents, holdings, line_item
+from twofold.contracts.spec import Spec
 from twofold.core import TwofoldError, format_usd
 from twofold.portfolio.check import paid_usd, violations
 from twofold.portfolio.compare import fleet_options, restrictions, year_scenarios
@@ -237,3 +239,19 @@ def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
         for (name, offer), usd in extras.items()
         if usd >= LEAST_USD
     ]
+
+
+def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
+    """Leases at prices of lists that cover the regions asked without naming them."""
+    asked = [name for run in spec.training for name in asked_regions(run, spec.supply)]
+    asked += [name for service in spec.services for name in asked_regions(service, spec.supply)]
+    regions = tuple(dict.fromkeys(asked))
+    found = {
+        lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
+        for lease in leases
+        if regions
+        and lease.term not in ("owned", "api")
+        and fit_of(catalog, lease.provider, lease.region, regions) is Fit.WIDER
+    }
+    ask = f"ask whether it holds in {', '.join(regions)}"
+    return tuple(f"the price of {offer} {says}: {ask}" for offer, says in found.items())

@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from twofold.answer import COLLECTIVES, RELIEVED, Given, TrainingSite, limits_of, resource_gain, training_site
+from twofold.answer import RELIEVED, Given, TrainingSite, limits_of, resource_gain, training_site
 from twofold.core import InfeasibleError
-from twofold.perf import DEFAULT_FRAMEWORK, one
+from twofold.perf import DEFAULT_FRAMEWORK, collectives, one
 from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.world import CommandOf, World, one_of, options, sizes_of
@@ -199,8 +199,8 @@ def training_needs_first(world: World, model: str, on: str, batch: int = 512) ->
 def collective_s(world: World, operation: str, size: float, on: str, slower_latency: float = 1.0) -> float:
     """Seconds of one all_reduce, all_gather, reduce_scatter or all_to_all of `size` bytes among all ranks."""
     found = machines(world, on, slower_latency=slower_latency)
-    one_of(operation, COLLECTIVES, "collective")
-    return one(COLLECTIVES[operation](found.cluster.network, size, float(found.accelerator_count)))
+    one_of(operation, collectives.BY_NAME, "collective")
+    return one(collectives.BY_NAME[operation](found.cluster.network, size, float(found.accelerator_count)))
 
 
 def _shown(arguments: Mapping[str, Any], asked: str) -> str:
