@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped quick core check doors oracle structure bench golden fit accuracy unseen lock clean
+.PHONY: demo loop extras fast test test-skipped quick core check doors structure bench golden fit accuracy unseen lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -88,10 +88,6 @@ doors: $(STAMP)
 	$(BIN)/python -m bench.doors
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
-
-# What the product said before its insides moved: exit 4 where an answer differs now.
-oracle: $(STAMP)
-	$(BIN)/python -m bench.oracle check
 
 # The measures of the house, which docs/architecture.md keeps.
 structure: $(STAMP)

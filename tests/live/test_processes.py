@@ -38,8 +38,10 @@ def test_children_are_found_by_role_and_state_and_stop_when_asked(tmp_path: Path
         start(python(WAIT), "gateway", tmp_path)
         start(python(WAIT), "gateway", other)
         assert sorted(child.role for child in running(tmp_path)) == ["gateway", "replica-0"]
-        assert [child.port for child in running(tmp_path, "replica-")] == [4000]
-        assert stop_all(tmp_path, "replica-0") == 1
+        assert [child.port for child in running(tmp_path, "replica")] == [4000]
+        assert running(tmp_path, "replica", exact=True) == []
+        assert stop_all(tmp_path, "replica-", exact=True) == 0
+        assert stop_all(tmp_path, "replica") == 1
         assert [child.role for child in running(tmp_path)] == ["gateway"]
     finally:
         assert stop_all(tmp_path) == 1

@@ -65,6 +65,18 @@ def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> Non
     assert len(once) == 3
 
 
+def test_streams_are_merged_by_time_and_of_equal_times_the_earlier_ones_first(
+    tmp_path: Path,
+) -> None:
+    parts = []
+    for name, times in (("a", (0, 2, 4)), ("b", (0, 2, 3))):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},9,1\n" for at in times))
+        parts.append(TracedTraffic(path, name, (name,), (name,), 1.0, False, 1000))
+    found = [(each.arrival_s, each.class_name) for each in TrafficMix(tuple(parts), 9.0, 0).arrivals()]
+    assert found == [(0, "a"), (0, "b"), (2, "a"), (2, "b"), (3, "b"), (4, "a")]
+
+
 @pytest.mark.parametrize(
     ("times", "said"),
     [

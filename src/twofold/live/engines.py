@@ -85,7 +85,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     """
     command = engine_command(settings)
     digest = digest_of([*command, str(settings.thread_count), engine_name()])
-    there = running(state, replica_id)
+    there = running(state, replica_id, exact=True)
     if there and there[0].digest == digest and there[0].port and is_open(there[0].port):
         return there[0], False
     stop(there)
@@ -110,7 +110,7 @@ def await_replica(child: Child, state: Path, artefact: Path, started: bool, bega
             _ask(port, str(artefact))
             break
         except (urllib.error.URLError, OSError, ValueError) as error:
-            if time.monotonic() > deadline_s or child not in running(state, child.role):
+            if time.monotonic() > deadline_s or child not in running(state, child.role, exact=True):
                 raise RunError(
                     f"{child.role} never answered its first request: {error}\n{last_lines(log)}",
                     hint=f"its log is {log}",

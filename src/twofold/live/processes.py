@@ -97,9 +97,8 @@ def last_lines(log: Path) -> str:
     return "\n".join(line[:200] for line in text.splitlines()[-LOG_TAIL_LINES:])
 
 
-def running(state: Path, role: str = "") -> list[Child]:
-    """Every live process of this state, children of children too: all, or those of one role, or those whose
-    role begins with `role` where that ends in a dash."""
+def running(state: Path, role: str = "", *, exact: bool = False) -> list[Child]:
+    """Every live process of this state whose role starts with `role`, or is `exact`ly it; children too."""
     import psutil
 
     wanted, found = str(state.resolve()), []
@@ -111,7 +110,7 @@ def running(state: Path, role: str = "") -> list[Child]:
         except (psutil.Error, OSError):  # another user's, or gone meanwhile
             continue
         own, port = marks.get(ROLE, ""), marks.get(PORT, "")
-        asked = role in ("", own) or (role.endswith("-") and own.startswith(role))
+        asked = own == role if exact else own.startswith(role)
         if asked and process.pid != os.getpid():
             digest = marks.get(DIGEST, "")
             found.append(Child(process.pid, own, digest, int(port) if port.isdigit() else None))
@@ -138,11 +137,13 @@ def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool =
         )
 
 
-def stop_all(state: Path, role: str = "", grace_s: float = GRACE_S, *, at_once: bool = False) -> int:
+def stop_all(
+    state: Path, role: str = "", grace_s: float = GRACE_S, *, exact: bool = False, at_once: bool = False
+) -> int:
     """Stop what is `running` until none is found; returns how many there were."""
     count = 0
     for _ in range(5):  # one that is being started while we look is found by the next look
-        found = running(state, role)
+        found = running(state, role, exact=exact)
         if not found:
             return count
         count += len(found)

@@ -88,7 +88,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     model = _read_model(job)
     with _only_one(job):
         # At once: a run resumes from what it has written, not from goodbyes.
-        stop_all(state, role_of(job), at_once=True)
+        stop_all(state, role_of(job), exact=True, at_once=True)
         order = _prepare(job, model, on_progress)
         done = job.folder / MEASURED
         if done.exists():
@@ -232,7 +232,7 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
         _watch(job, state, launcher, launch, on_progress)
         return int(launcher.wait() or 0)
     finally:
-        stop_all(state, role_of(job), at_once=True)
+        stop_all(state, role_of(job), exact=True, at_once=True)
 
 
 def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:
@@ -274,7 +274,7 @@ def _failure(job: TrainJob, state: Path, what: str) -> RunError:
 def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress) -> None:
     """Kill the worker that the job names. The order is written first: if we die here, it is not repeated."""
     append_event(job.folder, "kill-ordered", rank=job.kill_rank or 0, after_step=line.step)
-    ours = {each.process_id for each in running(state, role_of(job))}
+    ours = {each.process_id for each in running(state, role_of(job), exact=True)}
     workers = [
         event["process_id"]
         for event in read_events(job.folder, "worker")

@@ -122,7 +122,9 @@ class TimedReduceScatter(_Timed):
     ) -> Any:
         """Reduce and scatter, and count the wait."""
         with self.clock.waiting():
-            return dist.reduce_scatter_single(output_tensor, input_tensor, op, group, async_op)
+            return dist.reduce_scatter_single(
+                output_tensor, input_tensor, op=op, group=group, async_op=async_op
+            )
 
 
 @dataclass(slots=True)

@@ -127,10 +127,11 @@ class FairQueue:
         """Class and id of who is next, but for classes that cannot be served now."""
         best: Line | None = None
         for level in self._levels:
-            free = [each for each in level.lines if each.count and each.settings.name not in blocked]
-            if not free:
+            if not level.count:
                 continue
-            line = min(free, key=lambda each: each.start_tokens)
+            line = _first_line(level, blocked)
+            if line is None:
+                continue
             if best is None:
                 best = line
             elif level.credit_tokens >= _first(line).tokens:
@@ -276,6 +277,19 @@ class FairQueue:
             if name not in kept:
                 del line.flows[name]
         line.sweep_count = max(SWEEP_COUNT_MIN, 2 * len(line.flows))
+
+
+def _first_line(level: Level, blocked: Collection[str]) -> Line | None:
+    """The class of this priority that is next. HOT: once for each request that is sent."""
+    best: Line | None = None
+    for line in level.lines:
+        if (
+            line.count
+            and (best is None or line.start_tokens < best.start_tokens)
+            and not (blocked and line.settings.name in blocked)
+        ):
+            best = line
+    return best
 
 
 def _first(line: Line) -> Waiting:

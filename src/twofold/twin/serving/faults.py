@@ -28,34 +28,30 @@ def check(world: FleetWorld) -> None:
     for pool in world.gate.scaling.pools if world.gate.scaling is not None else ():  # may start some later
         zones |= set(pool.zones)
     known = {f"r{number}" for number in range(sum(group.count for group in world.replicas))}
-    causes = _listed(REPLICA_CAUSES)
     for number, fault in enumerate(world.faults, 1):
         what = f"fault {number}, {type(fault).__name__}"
         from_s, until_s = fault_span_s(fault)
         if not isfinite(from_s) or from_s < 0 or until_s < from_s:
             raise ValueRefusedError(f"{what}: from {from_s:g} s until {until_s:g} s is no span of time")
-        zone, replica_id = getattr(fault, "zone", ""), getattr(fault, "replica_id", None)
-        cause, rate_h = getattr(fault, "cause", None), getattr(fault, "rate_per_replica_h", 1.0)
+        zone = getattr(fault, "zone", "")
+        if zone and zone not in zones:
+            raise ValueRefusedError(f"{what}: there is no zone `{zone}`", hint=f"zones: {_listed(zones)}")
+        replica_id = getattr(fault, "replica_id", None)
+        if replica_id is not None and replica_id not in known:
+            last = f"r0 to r{len(known) - 1}" if known else "none"
+            raise ValueRefusedError(f"{what}: there is no replica `{replica_id}`", hint=f"replicas: {last}")
+        cause = getattr(fault, "cause", None)
+        if cause is not None and cause not in REPLICA_CAUSES:
+            raise ValueRefusedError(
+                f"{what}: `{cause}` is no cause", hint=f"causes: {_listed(REPLICA_CAUSES)}"
+            )
         factor = getattr(fault, "factor", getattr(fault, "step_factor", 1.0))
-        errors, last = getattr(fault, "error_fraction", 0.0), f"r0 to r{len(known) - 1}" if known else "none"
-        for is_wrong, said, hint in (
-            (zone and zone not in zones, f"there is no zone `{zone}`", f"zones: {_listed(zones)}"),
-            (
-                replica_id is not None and replica_id not in known,
-                f"there is no replica `{replica_id}`",
-                f"replicas: {last}",
-            ),
-            (
-                cause is not None and cause not in REPLICA_CAUSES,
-                f"`{cause}` is no cause",
-                f"causes: {causes}",
-            ),
-            (not 0.0 < factor < inf, f"a factor of {factor:g} is not above 0", ""),
-            (not 0.0 < rate_h < inf, f"a rate of {rate_h:g} per hour is not above 0", ""),
-            (not 0.0 <= errors <= 1.0, f"{errors:g} is no fraction of errors", ""),
-        ):
-            if is_wrong:
-                raise ValueRefusedError(f"{what}: {said}", hint=hint)
+        if not 0.0 < factor < inf:
+            raise ValueRefusedError(f"{what}: a factor of {factor:g} is not above 0")
+        if isinstance(fault, fault_types.RandomCrashes) and not 0.0 < fault.rate_per_replica_h < inf:
+            raise ValueRefusedError(f"{what}: a rate of {fault.rate_per_replica_h:g} per hour is not above 0")
+        if isinstance(fault, fault_types.Release) and not 0.0 <= fault.error_fraction <= 1.0:
+            raise ValueRefusedError(f"{what}: {fault.error_fraction:g} is no fraction of errors")
 
 
 def fault_span_s(fault: fault_types.Fault) -> tuple[float, float]:
