@@ -90,18 +90,22 @@ MEMORY_PARTS: Mapping[str, MemoryPart] = MappingProxyType(
         "weights": MemoryPart(
             "weights", "parameters of the fullest stage × bytes of the format", is_state=True
         ),
-        "gradients": MemoryPart("gradients", "trained parameters × gradient bytes", "gradient_bytes", True),
+        "gradients": MemoryPart("gradients", "trained parameters × bytes of the format", is_state=True),
         "optimiser": MemoryPart(
             "optimizer",
             "trained parameters × (master copy + moments), over the ranks that share them",
             is_state=True,
         ),
         "activations": MemoryPart(
-            "activations", "micro-batches in flight × layers × bytes kept per layer", "activation_factor"
+            "activations",
+            "micro-batches in flight × layers × bytes kept per layer",
+            "activation_factor selective_memory_fraction",
         ),
         "logits": MemoryPart("logits", "tokens of a micro-batch × vocabulary / TP", "logits_bytes"),
         "buffers": MemoryPart(
-            "buffers", "context, communication and kernel scratch, and fragmentation", "workspace_bytes"
+            "buffers",
+            "context, communication and kernel scratch, copies of gradients beside them, and fragmentation",
+            "workspace_bytes gradient_memory_bytes fragmentation_fraction",
         ),
     }
 )
@@ -199,9 +203,8 @@ class TrainedStep:
         }
         # What is computed in, what sums and states are kept in.
         half = job.precision if job.precision in ("fp32", "fp16") else "bf16"
-        gradient = "fp32" if one(self.stack.gradient_bytes) >= 4 else half
         # 16-bit logits are copied to fp32 for the loss, and its gradient kept
-        formats = zip(MEMORY_PARTS, (half, gradient, "fp32", half, "fp32", "any"), strict=True)
+        formats = zip(MEMORY_PARTS, (half, half, "fp32", half, "fp32", "any"), strict=True)
         return {
             "model": job.model.name,
             "parameters": job.model.parameters,
