@@ -5,7 +5,8 @@ import pytest
 
 from twofold.core import InputError
 from twofold.inference import Lengths, ReplicaCount, Slo, TrafficClass, rate_limit, search
-from twofold.inference.search import candidate_layouts, default_replica
+from twofold.inference.replica import replica_of
+from twofold.inference.search import candidate_layouts
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo({"e2e_p95": 20.0}))
@@ -24,7 +25,7 @@ def test_the_search_equals_brute_force(variant_of, offer_of):
     best = np.inf
     for index in range(len(layouts["tp"])):
         one = replace(
-            default_replica(variant, offer, "bf16"),
+            replica_of(variant.shape, offer.cluster, offer.engine, "bf16"),
             **{name: float(column[index]) for name, column in layouts.items()},
         )
         limit = float(rate_limit(one, CHAT).requests_per_s)

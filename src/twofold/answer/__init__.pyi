@@ -54,12 +54,14 @@ from .serving_pools import fleet_need as fleet_need
 from .serving_replica import READING as READING
 from .spreads import LONGEST_RATIO as LONGEST_RATIO
 from .spreads import p95_ratio_of as p95_ratio_of
+from .stacks import cluster_on as cluster_on
+from .stacks import engine_on as engine_on
+from .stacks import stack_on as stack_on
 from .supply_rules import all_asked_regions as all_asked_regions
 from .supply_rules import asked_regions as asked_regions
 from .supply_rules import may_host as may_host
 from .supply_rules import offered_where_asked as offered_where_asked
 from .training_choice import TrainingChoice as TrainingChoice
-from .training_choice import trial as trial
 from .training_choice import trial_of_size as trial_of_size
 from .training_estimate import TrainingEstimate as TrainingEstimate
 from .training_estimate import TrainingQuestion as TrainingQuestion

@@ -62,12 +62,14 @@ def _rows_of(
 
 def run_scope(accelerator: str, job: TrainingJob) -> dict[str, str]:
     """Where a run's calibration stands, and what kind of model it is."""
-    return {
-        "half": "training",
-        "accelerator": accelerator,
-        "software": software_family(job.framework, job.precision),
-        "kind": "moe" if job.model.arch == "moe" else "dense",
-    }
+    own = training_scope(accelerator, job.framework, job.precision)
+    return own | {"kind": "moe" if job.model.arch == "moe" else "dense"}
+
+
+def training_scope(accelerator: str, framework: str, precision: str) -> dict[str, str]:
+    """Where a calibration of training stands."""
+    software = software_family(framework, precision)
+    return {"half": "training", "accelerator": accelerator, "software": software}
 
 
 def service_scope(device: Device, engine: Engine) -> dict[str, str]:

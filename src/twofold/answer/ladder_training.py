@@ -7,13 +7,14 @@ from twofold.answer.context import Context
 from twofold.answer.question import Given, resized
 from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.refusals import machines_text
+from twofold.answer.stacks import cluster_on
 from twofold.answer.training_choice import choose_training
 from twofold.answer.training_plan import bare_metal
 from twofold.answer.training_run import estimate_run
 from twofold.answer.training_step import TrainedStep, memory_estimate, step_samples, trained_step
 from twofold.contracts.spec import TrainingRun
 from twofold.core import Estimate
-from twofold.perf import fabric_parts, network
+from twofold.perf import fabric_parts
 from twofold.training import Limits, Stack, TrainingJob, search
 
 LIMITS = Limits(vpp_max=8)
@@ -77,11 +78,11 @@ def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
     rungs: list[Rung] = []
     first: float | None = None
     for label, fabric, nic_bytes_per_s, oversubscription in FABRICS:
-        node = site.machines.accelerator, site.machines.machine.accelerators_per_node
-        links = network(*node, nic_bytes_per_s, fabric, context.constants, oversubscription)
+        node, count = site.machines.machine.accelerators_per_node, site.machines.accelerator_count
+        between = nic_bytes_per_s, fabric, context.constants, count, oversubscription
+        links = cluster_on(site.machines.accelerator, node, *between).network
         machines = replace(site.machines, cluster=replace(site.machines.cluster, network=links))
         best = best_step(site.job, machines, site.stack, context)
-        count = machines.accelerator_count
         parts = fabric_parts(context.catalog, fabric, count, nic_bytes_per_s, oversubscription)
         values: dict[str, Value] = {"switch": "none of this rate"}
         if parts:

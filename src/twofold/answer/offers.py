@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from twofold.answer.stacks import cluster_on
 from twofold.catalog import Accelerator, Catalog, Fit, Node, Price, fit_of
 from twofold.contracts.results import Loser
 from twofold.contracts.spec import FixedCluster, Shop, Supply
 from twofold.core import UnknownNameError
-from twofold.perf import Cluster, Constants, device, network
+from twofold.perf import Cluster, Constants
 
 # Families that the usual frameworks drive; the others are considered only when the spec names the part.
 USUAL = "volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 cdna5"
@@ -75,17 +76,14 @@ def cluster_of(
     node = offer.node
     # A class of fabric by name takes the fitted constants; a row of the user's speaks for itself.
     fabric = catalog.fabric(node.fabric)
-    bare = Cluster(
-        device(offer.accelerator, constants),
-        network(
-            offer.accelerator,
-            node.accelerator_count,
-            offer.nic_bytes_per_s,
-            fabric if fabric.source == "user" else fabric.name,
-            constants,
-            supply.oversubscription_ratio,
-        ),
+    bare = cluster_on(
+        offer.accelerator,
+        node.accelerator_count,
+        offer.nic_bytes_per_s,
+        fabric if fabric.source == "user" else fabric.name,
+        constants,
         node_count * node.accelerator_count,
+        supply.oversubscription_ratio,
     )
     return bare.virtualised(offer.overhead_fraction)
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from twofold.answer.offers import Offer, fixed_offer
+from twofold.answer.stacks import cluster_on
 from twofold.answer.uncertainty import factor_ends
 from twofold.catalog import Accelerator, Catalog, Node
 from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import FixedCluster, Supply
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
-from twofold.perf import Cluster, Constants, Device, device, network
+from twofold.perf import Cluster, Constants, Device
 
 CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")
 SCALED = MappingProxyType({"nic": "fabric", "memory": "memory_capacity", "bandwidth": "memory_bandwidth"})
@@ -60,9 +61,9 @@ def given(text: str, catalog: Catalog, constants: Constants, variation: Variatio
     fabric = catalog.fabric(variation.fabric).name if variation.fabric else node.fabric
     nic = variation.nic_bytes_per_s or node.nic_bytes_per_s / per_node
     # By name, so that the class of fabric has the efficiency that published runs showed.
-    links = network(accelerator, per_node, nic, fabric, constants, variation.oversubscription_ratio)
-    count = on.count * per_node
-    cluster = Cluster(device(accelerator, constants), links, count).scaled(scaled(variation.scale))
+    count, ratio = on.count * per_node, variation.oversubscription_ratio
+    bare = cluster_on(accelerator, per_node, nic, fabric, constants, count, ratio)
+    cluster = bare.scaled(scaled(variation.scale))
     overhead = variation.virtual_overhead_fraction
     cluster = cluster.virtualised(overhead) if overhead else cluster
     price = _price_of(offer, variation, constants)

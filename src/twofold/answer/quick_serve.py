@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import calibrated, service_scope
 from twofold.answer.question import Given, check_units
 from twofold.answer.refusals import machines_text
+from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model, Storage
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
 from twofold.inference import (
@@ -18,9 +18,9 @@ from twofold.inference import (
     Served,
     capacity,
     chips_needed,
-    engine,
     max_sequences,
     regimes,
+    replica_of,
     splits,
 )
 from twofold.perf import DEFAULT_ENGINE, Constants, ModelShape, bytes_per_weight, load_constants, model_kind
@@ -108,24 +108,11 @@ def check_question(question: ServingQuestion) -> None:
 
 def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
     """The replica of a question before its layout is known."""
-    machines, shape = question.machines, ModelShape.of(question.model)
-    device = machines.cluster.device
-    software = engine(
-        constants,
-        question.engine_name,
-        question.engine_version,
-        family=device.family,
-        model=model_kind(question.model),
-    )
-    scope = service_scope(device, software)
-    cluster, software = calibrated(machines.cluster, software, scope, constants)
-    return Replica(
-        shape=shape,
-        cluster=cluster,
-        engine=software,
-        weights_format=question.weights_format,
-        activation_format=device.default_activation_format(question.weights_format),
-        kv_format=question.kv_format,
+    named = question.engine_name, constants, question.engine_version, model_kind(question.model)
+    system = engine_on(question.machines.cluster, *named)
+    formats = question.weights_format, question.kv_format
+    return replace(
+        replica_of(ModelShape.of(question.model), *system, *formats),
         max_batch=question.max_batch,
         chunk_tokens=question.chunk_tokens,
         cache=question.cache,

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated, service_scope
+from twofold.answer.calibrated import service_scope
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import reason_text
 from twofold.answer.spreads import spread_of
+from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model
 from twofold.contracts.results import Loser
 from twofold.contracts.rows import read_trace
@@ -22,12 +23,9 @@ from twofold.inference import (
     Lengths,
     ModelVariant,
     PoolChoice,
-    Replica,
     SearchResult,
     Slo,
     TrafficClass,
-    default_replica,
-    engine,
     search,
 )
 from twofold.perf import Cluster, Constants, ModelShape, bytes_per_weight, engine_called, one
@@ -164,11 +162,6 @@ def search_fleet(
     context: Context,
 ) -> SearchResult:
     """The inference room's search over offers by name."""
-    cache_format = min(entry.kv_quantisation, key=bytes_per_weight)
-
-    def make_replica(variant: ModelVariant, hardware: Hardware, weights_format: str) -> Replica:
-        return replace(default_replica(variant, hardware, weights_format), kv_format=cache_format)
-
     hardware = []
     for name, offer in offers.items():
         tables = context.constants, context.catalog, context.spec.supply
@@ -182,7 +175,7 @@ def search_fleet(
         hardware,
         zones=entry.zones,
         availability_fraction=entry.availability_fraction,
-        make_replica=make_replica,
+        kv_format=min(entry.kv_quantisation, key=bytes_per_weight),
     )
 
 
@@ -198,10 +191,8 @@ def serving_stack(
 
     `kind` is the model's, see `model_kind`.
     """
-    software = engine_called(engine_name, catalog)
     cluster = cluster_of(offer, 1, constants, catalog, supply)
-    driven = engine(constants, software, family=offer.accelerator.family, model=kind)
-    return calibrated(cluster, driven, service_scope(cluster.device, driven), constants)
+    return engine_on(cluster, engine_called(engine_name, catalog), constants, kind=kind)
 
 
 def named_offers(offers: Sequence[Offer]) -> dict[str, Offer]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer.calibrated import calibrated, run_scope
+from twofold.answer.calibrated import run_scope
 from twofold.answer.context import Context, model_of, training_job
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.question import check_units
+from twofold.answer.stacks import stack_on
 from twofold.answer.training_trials import (
     SHOWN_MISSES,
     MachineChoice,
@@ -29,12 +30,11 @@ from twofold.core import (
     format_seconds,
     format_si,
 )
-from twofold.perf import Cluster, Device, device
+from twofold.perf import Device, device
 from twofold.training import (
     SearchResult,
     Stack,
     TrainingJob,
-    load_stack,
     run_work,
     search,
     straggler_loss_fraction,
@@ -157,31 +157,17 @@ def trial_of_size(
     context: Context,
     budget_usd: float | None = None,
 ) -> Trial:
-    """The run on so many nodes of an offer, hardware and software as calibrated."""
-    stack = load_stack(context.constants, job.framework, job.precision, offer.accelerator.family)
-    cluster = cluster_of(offer, node_count, context.constants, context.catalog, context.spec.supply)
-    own = calibrated(cluster, stack, run_scope(offer.accelerator.name, job), context.constants)
-    return trial(entry, job, offer, *own, budget_usd)
-
-
-def trial(
-    entry: TrainingRun,
-    job: TrainingJob,
-    offer: Offer,
-    cluster: Cluster,
-    stack: Stack,
-    budget_usd: float | None,
-) -> Trial:
-    """The fastest layout on a cluster, the run on it, and what it misses."""
+    """The fastest layout on so many nodes of an offer, the run on it, and what it misses."""
+    bare = cluster_of(offer, node_count, context.constants, context.catalog, context.spec.supply)
+    cluster, stack = stack_on(bare, job.framework, job.precision, context.constants)
     found = search(job, cluster, stack)
-    nodes = cluster.accelerator_count // offer.node.accelerator_count
     if found.best is None:
         miss = found.nearest_miss
         why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
-        return Trial(offer, nodes, cluster, None, None, why, stack, found)
+        return Trial(offer, node_count, cluster, None, None, why, stack, found)
     work = run_work(job, entry.token_count)
     told = run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
-    return Trial(offer, nodes, cluster, *told, stack, found)
+    return Trial(offer, node_count, cluster, *told, stack, found)
 
 
 def _warnings(entry: TrainingRun, offers: Sequence[Offer], chosen: Trial) -> tuple[str, ...]:

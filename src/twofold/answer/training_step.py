@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import calibrated, run_scope
+from twofold.answer.calibrated import run_scope
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn, drawn, step_spread, under_draws
+from twofold.answer.stacks import stack_on
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Part, training
 from twofold.core import Estimate, Source
@@ -24,7 +25,6 @@ from twofold.training import (
     Recompute,
     Stack,
     TrainingJob,
-    load_stack,
     model_flops_utilisation,
     price_layouts,
     step_time,
@@ -152,9 +152,7 @@ def training_site(
     job: TrainingJob, machines: Given, constants: Constants, limits: Limits | None = None
 ) -> TrainingSite:
     """Every layout of a job on machines, hardware and software as calibrated."""
-    stack = load_stack(constants, job.framework, job.precision, machines.accelerator.family)
-    scope = run_scope(machines.accelerator.name, job)
-    cluster, stack = calibrated(machines.cluster, stack, scope, constants)
+    cluster, stack = stack_on(machines.cluster, job.framework, job.precision, constants)
     priced = price_layouts(job, cluster, stack, limits or Limits())
     return TrainingSite(job, replace(machines, cluster=cluster), stack, priced)
 

@@ -19,12 +19,12 @@ from .replica import Replica as Replica
 from .replica import capacity as capacity
 from .replica import engine as engine
 from .replica import max_sequences as max_sequences
+from .replica import replica_of as replica_of
 from .search import Fleet as Fleet
 from .search import Hardware as Hardware
 from .search import ModelVariant as ModelVariant
 from .search import PoolChoice as PoolChoice
 from .search import SearchResult as SearchResult
-from .search import default_replica as default_replica
 from .search import search as search
 from .search import splits as splits
 from .selection import chips_needed as chips_needed

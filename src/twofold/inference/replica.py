@@ -138,6 +138,14 @@ def engine(
     return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
 
 
+def replica_of(
+    shape: ModelShape, cluster: Cluster, engine: Engine, weights_format: str, kv_format: str = "bf16"
+) -> Replica:
+    """A replica on one accelerator, its layout still open: it multiplies as its device does untold."""
+    activation = cluster.device.default_activation_format(weights_format)
+    return Replica(shape, cluster, engine, weights_format, activation, kv_format)
+
+
 def expert_shards(replica: Replica) -> Floats:
     """Accelerators (of one pipeline stage) that share one copy of the experts."""
     return np.maximum(replica.ep, replica.tp)

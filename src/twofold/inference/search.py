@@ -17,7 +17,7 @@ from twofold.inference.curve import load_axis
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
 from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
-from twofold.inference.replica import Engine, Replica, capacity
+from twofold.inference.replica import Engine, Replica, capacity, replica_of
 from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
 from twofold.perf import Cluster, ModelShape
 
@@ -118,7 +118,6 @@ class _Sweep:
     tried: Replica
 
 
-MakeReplica = Callable[[ModelVariant, Hardware, str], Replica]
 Sized = Callable[[float, float], ReplicaCount]
 """Replicas that carry a peak at so much each, with what a fleet must survive."""
 
@@ -154,12 +153,6 @@ def splits(
     ]
 
 
-def default_replica(variant: ModelVariant, offer: Hardware, weights_format: str) -> Replica:
-    """A replica of defaults: activations as usual for the weights, a 16-bit cache."""
-    activation = offer.cluster.device.default_activation_format(weights_format)
-    return Replica(variant.shape, offer.cluster, offer.engine, weights_format, activation)
-
-
 def search(
     variants: Sequence[ModelVariant],
     classes: Sequence[TrafficClass],
@@ -167,13 +160,12 @@ def search(
     *,
     zones: int = 1,
     availability_fraction: float = 0.999,
-    make_replica: MakeReplica = default_replica,
+    kv_format: str = "bf16",
 ) -> SearchResult:
     """The cheapest fleet that meets every class, on the best single kind of accelerator.
 
     Each class may have its own pool and layout, or all share one; whichever is cheaper wins. Offers without a
-    price rank behind those with one, by accelerators. `make_replica` sets what layouts leave open (cache
-    options, formats of cache and activations); by default the KV cache takes 16 bits.
+    price rank behind those with one, by accelerators.
     """
     if not classes or not offers or not variants:
         raise InputError("a search needs a model, a traffic class and an accelerator")
@@ -182,7 +174,7 @@ def search(
     found: list[Fleet] = []
     losers: list[Loser] = []
     for offer in offers:
-        priced = _price_offer(variants, offer, make_replica, counted)
+        priced = _price_offer(variants, offer, kv_format, counted)
         outcome = _best_fleet(priced, offer, classes, sized, counted)
         if isinstance(outcome, Fleet):
             found.append(outcome)
@@ -204,7 +196,7 @@ def search(
 
 
 def _price_offer(
-    variants: Sequence[ModelVariant], offer: Hardware, make_replica: MakeReplica, counted: Counter[str]
+    variants: Sequence[ModelVariant], offer: Hardware, kv_format: str, counted: Counter[str]
 ) -> list[_Sweep]:
     """All layouts of one offer whose weights fit, per variant and format; the others are counted."""
     sweeps = []
@@ -215,7 +207,8 @@ def _price_offer(
         if enough.any():
             layouts = {name: column[enough] for name, column in layouts.items()}
         for weights_format in offer.formats:
-            replica = _laid_out(make_replica(variant, offer, weights_format), layouts)
+            driven = variant.shape, offer.cluster, offer.engine
+            replica = _laid_out(replica_of(*driven, weights_format, kv_format), layouts)
             fits = np.asarray(capacity(replica).kv_bytes) > 0
             counted["memory"] += int(np.sum(~fits))
             kept = {name: column[fits] for name, column in layouts.items()}

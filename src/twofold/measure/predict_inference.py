@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import cluster_on, engine_on
 from twofold.catalog import Catalog
 from twofold.inference import (
     Admission,
@@ -24,8 +25,8 @@ from twofold.inference import (
     Served,
     answer_latency,
     capacity,
-    engine,
     regimes,
+    replica_of,
 )
 from twofold.measure.inference_rows import Case, layouts, read_cases
 from twofold.measure.truth import METRICS, Row, refusal
@@ -34,12 +35,10 @@ from twofold.perf import (
     Constants,
     Known,
     ModelShape,
-    device,
     engine_software,
     format_scope,
     load_known,
     model_kind,
-    network,
 )
 
 Array = NDArray[np.float64]
@@ -114,13 +113,12 @@ def batches(cases: Sequence[Case], constants: Constants) -> list[Batch]:
 
 def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants) -> Batch:
     first = cases[0]
-    part = device(first.accelerator, constants)
-    rack = first.accelerator.scaleup_domain_count >= 64
-    fabric = network(
-        first.accelerator, RACK_SCALE_NODE if rack else 8, NIC_BYTES_PER_S, "infiniband", constants
-    )
-
     column = partial(_numbers, cases)
+    node_size = RACK_SCALE_NODE if first.accelerator.scaleup_domain_count >= 64 else 8
+    count = int(max(column("accelerators")))
+    cluster = cluster_on(first.accelerator, node_size, NIC_BYTES_PER_S, "infiniband", constants, count)
+    shape = ModelShape.stacked([ModelShape.of(case.model) for case in cases])
+    system = _system(cluster, cases, constants)
     stated, queued = column("max_batch"), column("scheduler.queued_clients")
     stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0), stated)
     chunk = column("scheduler.chunk_tokens")
@@ -128,13 +126,8 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     lengths = Lengths(
         column("input_tokens"), column("output_tokens"), column("length_spread"), column("answer_spread")
     )
-    replica = Replica(
-        shape=ModelShape.stacked([ModelShape.of(case.model) for case in cases]),
-        cluster=Cluster(part, fabric, int(max(column("accelerators")))),
-        engine=_engines(cases, constants),
-        weights_format=first.weights_format,
-        activation_format=part.default_activation_format(first.weights_format),
-        kv_format=first.kv_format,
+    replica = replace(
+        replica_of(shape, *system, first.weights_format, first.kv_format),
         tp=column("tp"),
         pp=column("pp"),
         ep=column("ep"),
@@ -159,28 +152,22 @@ def _numbers(cases: Sequence[Case], name: str) -> Array:
     return np.array([*map(attrgetter(name), cases)], float)
 
 
-def _engines(cases: Sequence[Case], constants: Constants) -> Engine:
-    """One engine whose numbers are arrays over the cases, as their eras differ."""
-    known: dict[str, Engine] = {}
+def _system(cluster: Cluster, cases: Sequence[Case], constants: Constants) -> tuple[Cluster, Engine]:
+    """The machines, and one engine whose numbers are arrays over the cases, as their eras differ."""
+    known: dict[str, tuple[Cluster, Engine]] = {}
     for case in cases:
         if case.version not in known:
-            known[case.version] = engine(
-                constants,
-                case.engine,
-                case.version,
-                family=case.accelerator.family,
-                model=model_kind(case.model),
-                weights_format=case.weights_format,
-            )
-    first = known[cases[0].version]
+            told = case.version, model_kind(case.model), case.weights_format
+            known[case.version] = engine_on(cluster, case.engine, constants, *told)
+    own, first = known[cases[0].version]
     if len(known) == 1:
-        return first
+        return own, first
     found: dict[str, Any] = {}
     for name in (field.name for field in fields(Engine) if field.name not in ("name", "era")):
         # Under draws of constants each has a leading axis; cases are the last one.
-        each = [np.atleast_1d(np.asarray(getattr(known[case.version], name), float)) for case in cases]
+        each = [np.atleast_1d(np.asarray(getattr(known[case.version][1], name), float)) for case in cases]
         found[name] = np.concatenate(np.broadcast_arrays(*each), axis=-1)
-    return replace(first, era="", **found)
+    return own, replace(first, era="", **found)
 
 
 def price_batch(batch: Batch) -> dict[str, Array]:

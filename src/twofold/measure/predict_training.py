@@ -11,18 +11,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import cluster_on, stack_on
 from twofold.catalog import Catalog
 from twofold.core import Source, TwofoldError
 from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, read_each, refusal, text
-from twofold.perf import Cluster, Constants, Floats, Known, device, format_scope, load_known, network
+from twofold.perf import Cluster, Constants, Floats, Known, format_scope, load_known
 from twofold.training import (
     Layouts,
     Memory,
     Stack,
     Workload,
     layouts_of,
-    load_stack,
     memory,
     software_family,
     step_time,
@@ -135,9 +135,9 @@ def group_entries(entries: Sequence[Entry]) -> list[Group]:
 def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[Cluster, Stack]:
     """What a machine's rows run on, and under which software."""
     accelerator = catalog.accelerator(machine.accelerator)
-    links = network(accelerator, machine.node_size, machine.nic_bytes_per_s, machine.fabric, constants)
-    cluster = Cluster(device(accelerator, constants), links, 1)  # each layout says how many it uses
-    return cluster, load_stack(constants, machine.framework, machine.precision, machine.family)
+    between = machine.nic_bytes_per_s, machine.fabric
+    one = cluster_on(accelerator, machine.node_size, *between, constants, 1)  # each layout says how many
+    return stack_on(one, machine.framework, machine.precision, constants)
 
 
 def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, Memory]:

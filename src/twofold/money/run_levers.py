@@ -6,10 +6,10 @@ from enum import Enum
 
 import numpy as np
 
-from twofold.answer import Context, TrainingChoice, trial
+from twofold.answer import Context, TrainingChoice, trial_of_size
 from twofold.contracts.results import TrainingPlan, ledger
 from twofold.core import ValueRefusedError
-from twofold.training import load_stack, price_layouts
+from twofold.training import price_layouts
 
 USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
 ONE_POINT = 0.01  # of MFU
@@ -69,10 +69,7 @@ def _precision(
         return
     other = replace(job, precision="bf16" if used else "fp8")
     try:
-        stack = load_stack(
-            context.constants, other.framework, other.precision, chosen.offer.accelerator.family
-        )
-        tried = trial(choice.entry, other, chosen.offer, chosen.cluster, stack, None)
+        tried = trial_of_size(choice.entry, other, chosen.offer, chosen.node_count, context)
     except ValueRefusedError:
         return
     if tried.run is None or chosen.run is None:

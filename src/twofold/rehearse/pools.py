@@ -16,14 +16,12 @@ from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service, Supply
 from twofold.core import InputError, ValueRefusedError
 from twofold.inference import (
-    Hardware,
     MeasuredService,
-    ModelVariant,
     Replica,
     ServiceTable,
     capacity,
     cold_start_s,
-    default_replica,
+    replica_of,
 )
 from twofold.perf import Constants, Device, ModelShape, device, one
 from twofold.policy.gate import settings as gates
@@ -173,13 +171,10 @@ def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalT
     accelerator = tables.catalog.accelerator(service.machine.accelerator)
     node = planned_node(service.machine, tables.catalog)
     offer = Offer(accelerator, node, None, None, False, pool.virtual_overhead_fraction)
-    cluster, software = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
-    model = tables.model_named(pool.model)
-    hardware = Hardware(accelerator.name, cluster, software, None)
-    variant = ModelVariant(pool.model, ModelShape.of(model))
+    system = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
+    formats = planned.weights_format, planned.kv_format or "bf16"
     return replace(
-        default_replica(variant, hardware, planned.weights_format),
-        kv_format=planned.kv_format or "bf16",
+        replica_of(ModelShape.of(tables.model_named(pool.model)), *system, *formats),
         tp=float(planned.tp),
         pp=float(planned.pp or 1),
         ep=float(planned.ep or 1),

@@ -1,14 +1,13 @@
 """Quantities of money: the cheapest hardware to train or to serve on, a model's life, one fleet for both."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer import given
+from twofold.answer import ServingQuestion, given, make_replica
 from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
-from twofold.inference import Replica, engine, load_axis, rate_limit
-from twofold.perf import DEFAULT_ENGINE, ModelShape, model_kind
+from twofold.inference import load_axis, rate_limit
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_fleet import gpus_for_rate
 from twofold.verdicts.quantities_serving import PROMISED
@@ -52,19 +51,18 @@ def _served(world: World, model: str) -> Mapping[str, float]:
 
 
 def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
-    found, shape = machines(world, f"8x{name}"), world.catalog.model(model)
+    found, served = machines(world, f"8x{name}"), world.catalog.model(model)
     price, device = price_usd_per_h(found), found.cluster.device
     if price is None:
         return None
-    software = engine(world.constants, DEFAULT_ENGINE, family=device.family, model=model_kind(shape))
-    splits = np.array([tp for tp in SPLITS if shape.heads % tp == 0], float)
+    splits = np.array([tp for tp in SPLITS if served.heads % tp == 0], float)
     best = 0.0  # requests/s of one device
     for weights in FORMATS:
         if weights not in device.native_formats:
             continue
-        kernels = device.default_activation_format(weights)
-        made = Replica(ModelShape.of(shape), found.cluster, software, weights, kernels, tp=splits)
-        carried = np.asarray(rate_limit(load_axis(made), PROMISED).requests_per_s, float) / splits
+        question = ServingQuestion(served, found, 0.0, 0.0, weights_format=weights)
+        made = load_axis(replace(make_replica(question, world.constants), tp=splits))
+        carried = np.asarray(rate_limit(made, PROMISED).requests_per_s, float) / splits
         best = max(best, float(np.max(np.where(np.isfinite(carried), carried, 0.0))))
     return price / 3600.0 / (best * float(np.max(PROMISED.lengths.output_tokens))) * 1e6 if best > 0 else None
 
