@@ -91,7 +91,7 @@ VOCABULARIES = {
         *("serving", "simulated", "sweeps", "training"),
     },
     "contracts.rows": {"calibrations"},
-    "answer": {"paths"},
+    "answer": {"loads", "paths"},
     "core": {"errors", "extras"},
     "perf": {"collectives"},
     "inference": {"regimes"},

@@ -1,3 +1,4 @@
+from . import loads as loads
 from . import paths as paths
 from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows

@@ -6,6 +6,7 @@ from math import inf
 
 import numpy as np
 
+from twofold.answer import loads
 from twofold.answer.context import Context, machine_of
 from twofold.answer.ladder_training import Ladder, Rung, Value
 from twofold.answer.offers import Offer, cluster_of, serving_offers
@@ -34,7 +35,6 @@ from twofold.inference import (
     bottleneck,
     chips_needed,
     max_sequences,
-    regimes,
     search,
 )
 from twofold.perf import ModelShape, engine_called, engine_software, model_kind, one
@@ -104,7 +104,7 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
     rungs = []
     for length in CONTEXTS:
         lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
-        lone = drawn.load(partial(regimes.at_batch, lengths=lengths, met_sequences=1.0), "closed")
+        lone = drawn.load(partial(loads.served, lengths=lengths, load=loads.MetBatch(1.0)), "closed")
         users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
         values: dict[str, Value] = {
             "kv_bytes_per_user": one(replica.shape.kv_bytes(replica.kv_format, float(length))),

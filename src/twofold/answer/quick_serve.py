@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import loads
 from twofold.answer.question import Given, check_units
 from twofold.answer.refusals import machines_text
 from twofold.answer.stacks import engine_on
@@ -19,7 +20,6 @@ from twofold.inference import (
     capacity,
     chips_needed,
     max_sequences,
-    regimes,
     replica_of,
     splits,
 )
@@ -68,6 +68,14 @@ class ServingQuestion:
     def held_by(self, replica: Replica) -> NDArray[np.float64]:
         """Requests of these lengths that the cache of each layout holds at once."""
         return np.asarray(max_sequences(replica, self.context_tokens, self.input_tokens), float)
+
+    def served_by(self, replica: Replica) -> Served:
+        """What a replica delivers at this load."""
+        if self.rate_per_s is not None:
+            return loads.served(replica, self.lengths, loads.OpenLoop(self.rate_per_s))
+        # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
+        clients = loads.ClosedLoop(self.concurrency or 1.0, burst_fraction=0.0)
+        return loads.served(replica, self.lengths, clients)
 
     @property
     def engine_text(self) -> str:
@@ -170,7 +178,7 @@ def choose(question: ServingQuestion, constants: Constants) -> Chosen:
     if not len(rows):
         raise nothing_serves(question, replica)
     swept = laid_out(replica, rows)
-    whole = under_load(swept, question).e2e
+    whole = question.served_by(swept).e2e
     late_s, mean_s = (np.broadcast_to(np.asarray(s, float), len(rows)) for s in (whole.p95_s, whole.mean_s))
     if not np.isfinite(late_s).any():
         raise rate_too_high(question, swept)
@@ -181,15 +189,7 @@ def choose(question: ServingQuestion, constants: Constants) -> Chosen:
 def at_layout(replica: Replica, question: ServingQuestion, row: NDArray[np.float64]) -> Chosen:
     """One layout, as plain numbers, under the question's load."""
     alone = laid_out(replica, row)
-    return Chosen(alone, under_load(alone, question))
-
-
-def under_load(replica: Replica, question: ServingQuestion) -> Served:
-    """What the replica delivers at the question's load."""
-    if question.rate_per_s is not None:
-        return regimes.open_loop(replica, question.lengths, question.rate_per_s)
-    # The steady state: a benchmark of a few requests per client also shows the burst that it starts with.
-    return regimes.closed_loop(replica, question.lengths, question.concurrency or 1.0, burst_fraction=0.0)
+    return Chosen(alone, question.served_by(alone))
 
 
 def read_rate_bytes_per_s(catalog: Catalog) -> float:
@@ -233,7 +233,7 @@ def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleErr
 
 def rate_too_high(question: ServingQuestion, replicas: Replica) -> InfeasibleError:
     """Every layout saturates below the rate: what the best one carries, and how many copies would do."""
-    most = float(np.max(regimes.max_throughput(replicas, question.lengths).requests_per_s))
+    most = float(np.max(loads.served(replicas, question.lengths, loads.Saturation()).requests_per_s))
     wanted = question.rate_per_s or 0.0
     copies = int(np.ceil(wanted / (most * SAFE_UTILISATION)))
     size, name = question.machines.accelerator_count, question.machines.accelerator.name

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twofold.answer import loads
 from twofold.answer.calibrated import calibration_notes, service_scope, with_letters
-from twofold.answer.quick_serve import Chosen, ServingQuestion, choose, under_load
+from twofold.answer.quick_serve import Chosen, ServingQuestion, choose
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serve_tables import (
     Figures,
@@ -39,8 +40,6 @@ from twofold.inference import (
     Replica,
     Served,
     communication_bytes_per_token,
-    iteration_s,
-    regimes,
     relieved,
     replicas_power_w,
 )
@@ -208,7 +207,8 @@ def limit_of_batch(replica: Replica, question: ServingQuestion) -> str:
     """
 
     def carried(resource: str) -> float:
-        return one(regimes.max_throughput(relieved(replica, resource), question.lengths).requests_per_s)
+        larger = relieved(replica, resource)
+        return one(loads.served(larger, question.lengths, loads.Saturation()).requests_per_s)
 
     return "capacity" if carried("capacity") > carried("bandwidth") else "bandwidth"
 
@@ -217,7 +217,7 @@ def load_bounds(replica: Replica, served: Served, question: ServingQuestion) -> 
     """What 20 % more of each resource would take off a whole answer at this load."""
     base = one(served.e2e.mean_s)
     gains = {
-        name: 1 - one(under_load(relieved(replica, resource), question).e2e.mean_s) / base
+        name: 1 - one(question.served_by(relieved(replica, resource)).e2e.mean_s) / base
         for resource, name in RESOURCES.items()
     }
     return tuple(Bound(name, max(gain, 0.0)) for name, gain in sorted(gains.items(), key=lambda g: -g[1]))
@@ -227,8 +227,7 @@ def decode_step(
     replica: Replica, served: Served, question: ServingQuestion, figures: Figures
 ) -> tuple[Drawn, tuple[Part, ...]]:
     """A step that only decodes at the batch of this load, and its parts; it spreads as TPOT does."""
-    context = question.lengths.mean_context_tokens
-    step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, context)
+    step = loads.decode_step(replica, served.batch_sequences, question.lengths.mean_context_tokens)
     later = figures.load.latency("tpot", "mean")
     whole = later.times(one(step.total_s) / later.middle)
     named = {OPERATORS.get(name, name): one(value) for name, value in step.by_name().items()}

@@ -14,7 +14,6 @@ from twofold.answer.quick_serve import (
     choose,
     fitting,
     make_replica,
-    under_load,
 )
 from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text, scales_bytes
@@ -60,7 +59,7 @@ def figures_of(replica: Replica, question: ServingQuestion, constants: Constants
     """A layout under the question's load, in the middle and under every draw."""
     kind = "open" if question.rate_per_s is not None else "closed"
     own = draw_replica(replica, question.model, constants, draws)
-    return Figures(question, own.load(lambda each: under_load(each, question), kind))
+    return Figures(question, own.load(question.served_by, kind))
 
 
 @dataclass(frozen=True, slots=True)

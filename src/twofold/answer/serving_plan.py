@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from twofold.answer import loads
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
@@ -44,7 +45,6 @@ from twofold.inference import (
     batch_limit,
     bottleneck,
     communication_bytes_per_token,
-    iteration_s,
     merged_class,
     warm_pool,
 )
@@ -225,7 +225,7 @@ def _of_decoding(
     runs_in = device.compute_format(replica.weights_format, replica.activation_format).format
     flops_s = 2 * choice.model.parameters_active * batch / ranks / one(device.peak_flops_per_s[runs_in])
     ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
-    step = iteration_s(replica, 0.0, 0.0, served.batch_sequences, held)
+    step = loads.decode_step(replica, served.batch_sequences, held)
     rate = one(served.output_tokens_per_s) / ranks
     full = one(served.kv_fraction) > 0.9
     draws = {name: np.ravel(context.draws[name]) for name in ("traffic", "memory_bandwidth")}

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import loads
 from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.core import DAY_S, YEAR_H, Estimate, Source
-from twofold.inference import PoolChoice, Replica, Served, rate_limit, regimes, replicas_power_w, shared_load
+from twofold.inference import PoolChoice, Replica, Served, rate_limit, replicas_power_w, shared_load
 from twofold.perf import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
@@ -46,10 +47,10 @@ def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
     """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
     own = load.traffic.on(replica)
     if load.is_batch:
-        return regimes.max_throughput(own, load.traffic.lengths)
+        return loads.served(own, load.traffic.lengths, loads.Saturation())
     if len(pool.loads) == 1:
-        fleet_per_s = load.traffic.rate_per_s
-        return regimes.open_loop(own, load.traffic.lengths, pool.share_per_s, fleet_per_s=fleet_per_s)
+        arriving = loads.OpenLoop(pool.share_per_s, fleet_per_s=load.traffic.rate_per_s)
+        return loads.served(own, load.traffic.lengths, arriving)
     classes = [each.traffic for each in pool.loads]
     return shared_load(replica, classes, load.traffic, pool.share_per_s)
 
@@ -85,7 +86,8 @@ def _carried(replica: DrawnReplica, load: ClassLoad) -> NDArray[np.float64]:
     rates = []
     for each in (replica.under_draws, replica.middle):
         if load.is_batch:
-            rate = regimes.max_throughput(load.traffic.on(each), load.traffic.lengths).requests_per_s
+            own = load.traffic.on(each)
+            rate = loads.served(own, load.traffic.lengths, loads.Saturation()).requests_per_s
         else:
             rate = rate_limit(each, load.traffic).requests_per_s
         rates.append(np.ravel(np.asarray(rate, float)))

@@ -6,6 +6,7 @@ from .fleet import cold_start_s as cold_start_s
 from .fleet import replicas_power_w as replicas_power_w
 from .fleet import throughput_of as throughput_of
 from .fleet import warm_pool as warm_pool
+from .iteration import Iteration as Iteration
 from .iteration import iteration_s as iteration_s
 from .latency import NORMAL_P99 as NORMAL_P99
 from .latency import Latency as Latency

@@ -13,17 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import cluster_on, engine_on
+from twofold.answer import cluster_on, engine_on, loads
 from twofold.catalog import Catalog
 from twofold.inference import (
     Admission,
     CacheOptions,
     Engine,
-    Latency,
     Lengths,
     Replica,
-    Served,
-    answer_latency,
     capacity,
     regimes,
     replica_of,
@@ -45,7 +42,6 @@ Array = NDArray[np.float64]
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
 USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
-SUSTAINED_FRACTION = 0.95  # of saturation, up to which a stated rate is taken at its word
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,24 +167,10 @@ def _system(cluster: Cluster, cases: Sequence[Case], constants: Constants) -> tu
 
 
 def price_batch(batch: Batch) -> dict[str, Array]:
-    """Run the load model of the batch's kind; throughput counts all replicas of the deployment."""
-    first, replica, lengths = batch.cases[0], batch.replica, batch.lengths
-    replicas, concurrency = batch.column("replicas"), batch.column("concurrency")
-    copies = replicas
-    match first.kind:
-        case "static":
-            served = regimes.static_batch(replica, lengths, np.maximum(1.0, concurrency / replicas))
-        case "closed" if first.fixed_batch:
-            served = regimes.held_batch(replica, lengths, concurrency / replicas)
-        case "closed":
-            clients = np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0))
-            served = regimes.closed_loop(replica, lengths, clients)
-        case "open":
-            served = _open(batch, batch.column("rate_per_s") / replicas)
-        case "saturated":
-            served = regimes.max_throughput(replica, lengths)
-        case "disaggregated":
-            served, copies = _disaggregated(batch), np.ones_like(replicas)
+    """What the batch serves under its load; throughput counts all replicas of the deployment."""
+    load, replicas = _load(batch), batch.column("replicas")
+    served = loads.served(batch.replica, batch.lengths, load)
+    copies = np.ones_like(replicas) if isinstance(load, loads.Disaggregated) else replicas
     values = {
         "ttft_mean_ms": served.ttft.mean_s * 1e3,
         "ttft_p50_ms": served.ttft.p50_s * 1e3,
@@ -206,22 +188,29 @@ def price_batch(batch: Batch) -> dict[str, Array]:
     return {name: np.where(fits, np.broadcast_to(value, shape), np.nan) for name, value in values.items()}
 
 
-def _open(batch: Batch, asked: Array) -> Served:
-    """A rate that somebody measured was sustained: near saturation our error must not become a queue."""
-    most = regimes.max_throughput(batch.replica, batch.lengths)
-    rate = np.minimum(asked, SUSTAINED_FRACTION * most.requests_per_s)
-    found = regimes.open_loop(batch.replica, batch.lengths, rate)
-    if not batch.cases[0].server_limit_s:
-        return found
-    limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
-    mean_s, limit_s = regimes.near_limit_s(batch.replica, batch.lengths, asked, limits_s, batch.habits)
-    # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
-    later = (np.clip(each, mean_s, limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
-    tpot = Latency(mean_s, mean_s, *later)
-    return replace(found, tpot=tpot, e2e=answer_latency(batch.lengths, found.ttft, tpot))
+def _load(batch: Batch) -> loads.Load:
+    """What one replica carries: the load of a whole deployment is shared by its copies."""
+    first, replicas, concurrency = batch.cases[0], batch.column("replicas"), batch.column("concurrency")
+    match first.kind:
+        case "static":
+            return loads.StaticBatch(np.maximum(1.0, concurrency / replicas))
+        case "closed" if first.fixed_batch:
+            return loads.HeldBatch(concurrency / replicas)
+        case "closed":
+            return loads.ClosedLoop(np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0)))
+        case "open":
+            rate_per_s = batch.column("rate_per_s") / replicas
+            if not first.server_limit_s:
+                return loads.SustainedRate(rate_per_s)
+            limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
+            return loads.SustainedRate(rate_per_s, limits_s, batch.habits)
+        case "saturated":
+            return loads.Saturation()
+        case "disaggregated":
+            return _disaggregated(batch)
 
 
-def _disaggregated(batch: Batch) -> Served:
+def _disaggregated(batch: Batch) -> loads.Disaggregated:
     """Rows describe one decode worker; prefill workers share what accelerators are left.
 
     Prefill of an expert model runs data-parallel attention over its worker's accelerators, of a dense one
@@ -234,10 +223,7 @@ def _disaggregated(batch: Batch) -> Served:
     one = np.ones_like(size)
     tp, ep = (one, size) if batch.cases[0].is_moe else (size, one)
     prefill = replace(batch.replica, tp=tp, ep=ep, dp=ep, pp=one)
-    clients = batch.column("concurrency")
-    return regimes.disaggregated(
-        prefill, batch.replica, batch.lengths, clients, prefill_workers, decode_workers
-    )
+    return loads.Disaggregated(batch.column("concurrency"), prefill, prefill_workers, decode_workers)
 
 
 def _columns(case: Case, predicted: dict[str, float], constants: Constants, known: Known) -> Row:

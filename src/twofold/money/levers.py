@@ -7,12 +7,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twofold.answer import ClassLoad, Context, ServingChoice, main_pool, priced, search_fleet
+from twofold.answer import ClassLoad, Context, ServingChoice, loads, main_pool, priced, search_fleet
 from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import ServicePlan, ledger
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import ModelVariant, rate_limit, regimes
+from twofold.inference import ModelVariant, rate_limit
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import ModelShape, bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
@@ -103,7 +103,7 @@ def _batch(choice: ServingChoice, service: ServicePlan) -> ledger.LeverRow:
         sigma = sqrt(log(1.0 + one(lengths.output_spread) ** 2))
         longest = exp(sigma * NormalDist().inv_cdf(size / (size + 1.0)) - sigma**2 / 2)
         padded = replace(lengths, output_tokens=one(lengths.output_tokens) * max(1.0, longest))
-        static = regimes.static_batch(load.traffic.on(pool.replica), padded, size)
+        static = loads.served(load.traffic.on(pool.replica), padded, loads.StaticBatch(size))
         carried = pool.limit_per_s * load.traffic.rate_per_s / max(pool.peak_per_s, 1e-30)
         total += pool.accelerators
         needed += pool.accelerators * max(1.0, carried / one(static.requests_per_s))

@@ -6,9 +6,9 @@ from math import ceil, comb
 
 import numpy as np
 
-from twofold.answer import given
+from twofold.answer import given, loads
 from twofold.core import InfeasibleError, ValueRefusedError
-from twofold.inference import Lengths, Slo, TrafficClass, regimes, shared_load
+from twofold.inference import Lengths, Slo, TrafficClass, shared_load
 from twofold.perf import ENGINES
 from twofold.rehearse import Ring, rising_shares, step_parts
 from twofold.training import straggler_loss_fraction
@@ -78,7 +78,7 @@ def beside_bulk(
     short = TrafficClass("short", lengths, rate, Slo())
     long = TrafficClass("long", Lengths(float(bulk_input), 500.0), bulk_rate, Slo())
     shared = shared_load(made, [short, long], short, rate + bulk_rate)
-    alone = regimes.open_loop(made, lengths, rate)
+    alone = loads.served(made, lengths, loads.OpenLoop(rate))
     ratio = float(np.ravel(shared.ttft.p95_s)[0]) / float(np.ravel(alone.ttft.p95_s)[0])
     if not np.isfinite(ratio):
         raise InfeasibleError("the shared replica saturates")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import ServingQuestion, make_replica
+from twofold.answer import ServingQuestion, loads, make_replica
 from twofold.contracts import METRICS, QUANTILES, stated_goal
 from twofold.core import InfeasibleError
 from twofold.inference import (
@@ -19,10 +19,8 @@ from twofold.inference import (
     TrafficClass,
     bottleneck,
     communication_bytes_per_token,
-    iteration_s,
     max_sequences,
     rate_limit,
-    regimes,
     replicas_power_w,
 )
 from twofold.perf import DEFAULT_ENGINE, one
@@ -145,12 +143,12 @@ def serve(
     lengths = Lengths(float(input), float(output), 0.0, spread)
     if float(max_sequences(made, float(input + output))) < 1:
         raise InfeasibleError(f"{on} does not hold one request")
+    asked: loads.Load = loads.Saturation()
     if concurrency is not None:
-        load = regimes.closed_loop(made, lengths, float(concurrency))
+        asked = loads.ClosedLoop(float(concurrency))
     elif rate is not None:
-        load = regimes.open_loop(made, lengths, rate)
-    else:
-        load = regimes.max_throughput(made, lengths)
+        asked = loads.OpenLoop(rate)
+    load = loads.served(made, lengths, asked)
     if not np.all(np.isfinite(np.asarray(load.e2e.mean_s, float))):
         raise InfeasibleError(f"{on} saturates below {rate:g} requests/s")
     found = machines(world, on)
@@ -190,7 +188,7 @@ def decode_step(
 ) -> Step:
     """One step that decodes `batch` sequences of `context` tokens each, none prefilled."""
     made = replica(world, model, on, weights, scale=scale)
-    step = iteration_s(made, 0.0, 0.0, float(batch), float(context))
+    step = loads.decode_step(made, float(batch), float(context))
     total_s = one(step.total_s)
     return Step(total_s, one(step.communication_s) / total_s, one(step.host_s) / total_s)
 
@@ -200,7 +198,7 @@ def prefill_s(
 ) -> float:
     """Seconds of one step that prefills so many tokens and decodes none."""
     made = replica(world, model, on, weights, scale=scale)
-    return one(iteration_s(made, float(tokens), tokens / 2.0, 0.0, 0.0).total_s)
+    return one(loads.prefill_step(made, float(tokens)).total_s)
 
 
 def static_tokens_per_s(
@@ -221,7 +219,7 @@ def static_tokens_per_s(
     made = replica(world, model, on, weights, max_batch=batch)
     sigma = float(np.sqrt(np.log1p(spread**2)))
     longest = float(np.exp(sigma * np.sqrt(2.0 * np.log(max(batch, 1))) - sigma**2 / 2.0)) if spread else 1.0
-    load = regimes.static_batch(made, Lengths(float(input), output * longest), float(batch))
+    load = loads.served(made, Lengths(float(input), output * longest), loads.StaticBatch(float(batch)))
     return one(load.output_tokens_per_s) / longest
 
 
@@ -319,9 +317,9 @@ def serving_layout(world: World, model: str, on: str, metric: str = "latency") -
     if not holds.any():
         raise InfeasibleError("nothing fits")
     if metric == "latency":
-        merit = -np.asarray(regimes.at_batch(swept, lengths, 1.0).tpot.mean_s)
+        merit = -np.asarray(loads.served(swept, lengths, loads.MetBatch(1.0)).tpot.mean_s)
     else:
-        merit = np.asarray(regimes.max_throughput(swept, lengths).output_tokens_per_s)
+        merit = np.asarray(loads.served(swept, lengths, loads.Saturation()).output_tokens_per_s)
     best = tp[np.argmax(np.where(holds, merit, -np.inf))]
     return " and ".join(name for name, size in (("TP", best), ("PP", count / best)) if size > 1) or "neither"
 

@@ -1,0 +1,135 @@
+"""Loads that a replica may be asked to carry, what it serves under each, and the steps that it does.
+
+The formulas are `inference.regimes`; which of them answers a load is decided here, for all who ask.
+"""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import numpy as np
+
+from twofold.inference import (
+    Iteration,
+    Latency,
+    Lengths,
+    Replica,
+    Served,
+    answer_latency,
+    iteration_s,
+    regimes,
+)
+from twofold.perf import Floats
+
+SUSTAINED_FRACTION = 0.95  # of saturation, up to which a measured rate is taken at its word
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Clients that each send their next request when the last one ends."""
+
+    client_count: Floats
+    burst_fraction: Floats = regimes.BURST_FRACTION  # of the requests, that come first and at once
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """Requests that arrive at random, whatever the replica does."""
+
+    rate_per_s: Floats
+    fleet_per_s: float = 0.0  # of all replicas behind one gate; 0: this one alone
+
+
+@dataclass(frozen=True, slots=True)
+class SustainedRate:
+    """A rate that somebody measured, so that it was sustained; or chose as the highest within a limit."""
+
+    rate_per_s: Floats
+    limits_s: tuple[Floats, ...] = ()  # on p99 of TPOT, of which it meets one
+    habits: regimes.LimitHabits | None = None  # of those who choose so
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """All requests at once: as much as the replica carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticBatch:
+    """One batch that starts and ends together."""
+
+    sequences: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch that was seen decoding, one request in for one out."""
+
+    sequences: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class MetBatch:
+    """Random arrivals at the rate at which a request meets so many, itself included."""
+
+    sequences: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Disaggregated:
+    """Clients in a closed loop whose prompts other workers prefill; the replica is one that decodes."""
+
+    client_count: Floats
+    prefill: Replica
+    prefill_worker_count: Floats
+    decode_worker_count: Floats
+
+
+Load = ClosedLoop | OpenLoop | SustainedRate | Saturation | StaticBatch | HeldBatch | MetBatch | Disaggregated
+
+
+def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
+    """What a replica delivers to requests of these lengths under a load. Numbers may be arrays."""
+    match load:
+        case ClosedLoop():
+            return regimes.closed_loop(replica, lengths, load.client_count, load.burst_fraction)
+        case OpenLoop():
+            return regimes.open_loop(replica, lengths, load.rate_per_s, fleet_per_s=load.fleet_per_s)
+        case SustainedRate():
+            return _sustained(replica, lengths, load)
+        case Saturation():
+            return regimes.max_throughput(replica, lengths)
+        case StaticBatch():
+            return regimes.static_batch(replica, lengths, load.sequences)
+        case HeldBatch():
+            return regimes.held_batch(replica, lengths, load.sequences)
+        case MetBatch():
+            return regimes.at_batch(replica, lengths, load.sequences)
+        case Disaggregated():
+            workers = load.prefill_worker_count, load.decode_worker_count
+            return regimes.disaggregated(load.prefill, replica, lengths, load.client_count, *workers)
+        case _:
+            assert_never(load)
+
+
+def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Served:
+    """Near saturation our error must not become a queue that was not there."""
+    most = regimes.max_throughput(replica, lengths)
+    rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * most.requests_per_s)
+    found = regimes.open_loop(replica, lengths, rate)
+    if load.habits is None:
+        return found
+    mean_s, limit_s = regimes.near_limit_s(replica, lengths, load.rate_per_s, load.limits_s, load.habits)
+    # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
+    later = (np.clip(each, mean_s, limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
+    tpot = Latency(mean_s, mean_s, *later)
+    return replace(found, tpot=tpot, e2e=answer_latency(lengths, found.ttft, tpot))
+
+
+def decode_step(replica: Replica, sequences: Floats, context_tokens: Floats) -> Iteration:
+    """A step that decodes so many sequences of so much context and prefills none."""
+    return iteration_s(replica, 0.0, 0.0, sequences, context_tokens)
+
+
+def prefill_step(replica: Replica, tokens: Floats) -> Iteration:
+    """A step that prefills one prompt of so many tokens and decodes none."""
+    return iteration_s(replica, tokens, tokens / 2.0, 0.0, 0.0)
