@@ -12,18 +12,9 @@ import numpy as np
 
 from twofold.catalog import load_catalog
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.training import (
-    Layouts,
-    Limits,
-    Stack,
-    TrainingJob,
-    load_stack,
-    memory,
-    price_layouts,
-    search,
-    step_time,
-)
+from twofold.training import Layouts, Limits, Stack, TrainingJob, load_stack, price_layouts, search, step_time
 from twofold.training.layouts import enumerate_layouts
+from twofold.training.memory import memory
 
 T = TypeVar("T")
 CALCULON_PER_S = 250

@@ -22,7 +22,8 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, Network
-from twofold.training import Layouts, Stack, Workload, memory, software_family
+from twofold.training import Layouts, Stack, Workload, software_family
+from twofold.training.memory import memory
 from twofold.training.step import BareStep, bare_step, bare_step_time, step_traffic
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters

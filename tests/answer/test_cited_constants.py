@@ -11,7 +11,8 @@ import pytest
 from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.catalog import load_catalog
 from twofold.perf import Cluster, device, load_constants, network
-from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, memory, step_time
+from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, step_time
+from twofold.training.memory import memory
 
 LAYOUTS = ((2, 1, 1, 2, 1, 16, 1, 1, 1, 1), (4, 2, 1, 4, 2, 2, 1, 1, 2, 1), (1, 1, 8, 1, 1, 64, 1, 1, 0, 0))
 SOFTWARE = (("megatron-core", "bf16"), ("nanotron", "bf16"), ("torchtitan", "fp8"), ("megatron", "fp16"))

@@ -12,7 +12,8 @@ from twofold.measure.predict_training import Counter, counter, predict_training,
 from twofold.measure.training_rows import read_interconnect
 from twofold.measure.truth import read_rows
 from twofold.perf import load_constants
-from twofold.training import TrainingJob, layouts_of, load_stack, memory
+from twofold.training import TrainingJob, layouts_of, load_stack
+from twofold.training.memory import memory
 
 SHARED = Path(__file__).parents[3] / "shared"
 MEASURED = (

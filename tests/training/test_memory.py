@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Model, load_catalog
-from twofold.training import Layouts, TrainingJob, layouts_of, memory
+from twofold.training import Layouts, TrainingJob, layouts_of
 from twofold.training.layouts import enumerate_layouts
-from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, unfused_score_bytes
+from twofold.training.memory import kept_activation_bytes, layer_activation_bytes, memory, unfused_score_bytes
 
 WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 

@@ -4,8 +4,9 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from twofold.training import Limits, candidate, memory, search, step_time
+from twofold.training import Limits, candidate, search, step_time
 from twofold.training.layouts import enumerate_layouts
+from twofold.training.memory import memory
 
 
 def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  # INV-4
@@ -15,7 +16,9 @@ def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  
         each = [layouts.row(i) for i in range(len(layouts))]
         high_bytes = [float(memory(job.workload, layout, stack).high_bytes[0]) for layout in each]
         fits = [size <= cluster.device.memory_bytes for size in high_bytes]
-        fitting = [candidate(job, layout, cluster, stack) for layout in compress(each, fits)]
+        fitting = [
+            candidate(job.workload, job.precision, layout, cluster, stack) for layout in compress(each, fits)
+        ]
         assert all(c.high_bytes in high_bytes for c in fitting)
         found = search(job, cluster, stack)
         assert found.evaluated_count == len(each)

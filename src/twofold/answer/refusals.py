@@ -6,9 +6,10 @@ from types import MappingProxyType
 import numpy as np
 
 from twofold.answer.question import Given
+from twofold.answer.training_step import TrainingSite
 from twofold.contracts import metric_text
 from twofold.core import InfeasibleError, format_memory, format_seconds
-from twofold.training import Priced, RunPlan, Stack, TrainingJob, candidate, search
+from twofold.training import RunPlan, TrainingJob, search
 
 
 def machines_text(machines: Given) -> str:
@@ -18,12 +19,13 @@ def machines_text(machines: Given) -> str:
     return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
 
 
-def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Stack) -> InfeasibleError:
+def nothing_trains(site: TrainingSite) -> InfeasibleError:
     """No layout of the job fits the machines: by how much, and what would."""
-    closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), machines.cluster, stack)
+    machines, priced = site.machines, site.priced
+    closest = site.candidates(np.argmin(priced.high_bytes))
     held, count = closest.memory, machines.accelerator_count
     capacity = machines.cluster.device.memory_bytes
-    found = search(job, machines.cluster, stack)
+    found = search(site.job, machines.cluster, site.stack)
     change = found.nearest_miss.change if found.nearest_miss else "another layout: state less of it"
     named = {
         "weights": held.weights_bytes,
@@ -41,7 +43,8 @@ def nothing_trains(job: TrainingJob, machines: Given, priced: Priced, stack: Sta
         ("closest", f"{closest.describe()}: misses by {missing} per device"),
         ("would fit", change),
     )
-    return InfeasibleError(f"no layout of {job.model.name} trains on {machines_text(machines)}", lines=lines)
+    name = site.job.model.name
+    return InfeasibleError(f"no layout of {name} trains on {machines_text(machines)}", lines=lines)
 
 
 def nothing_divides(job: TrainingJob, machines: Given, refused: Mapping[str, int]) -> InfeasibleError:

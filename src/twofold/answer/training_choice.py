@@ -32,9 +32,11 @@ from twofold.core import (
 )
 from twofold.perf import Device, device
 from twofold.training import (
+    Priced,
     SearchResult,
     Stack,
     TrainingJob,
+    price_layouts,
     run_work,
     search,
     straggler_loss_fraction,
@@ -70,6 +72,10 @@ class TrainingChoice(MachineChoice[Trial]):
     def scope(self) -> dict[str, str]:
         """Where its calibration stands."""
         return run_scope(self.chosen.offer.accelerator.name, self.job)
+
+    def priced_layouts(self) -> Priced:
+        """Every layout of the job on the chosen machines, with its time and its memory."""
+        return price_layouts(self.job, self.chosen.cluster, self.chosen.stack)
 
 
 def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:

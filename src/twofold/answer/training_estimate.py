@@ -15,7 +15,7 @@ from twofold.answer.uncertainty import Draws, draw_factors
 from twofold.contracts.results import Bound, Count, Machine, Part, training
 from twofold.core import Estimate, ValueRefusedError
 from twofold.perf import Constants
-from twofold.training import TrainingJob, memory, step_time
+from twofold.training import TrainingJob
 
 SCHEMA = "twofold/estimate-train/1"
 CHOICES = ("zero_stage", "recompute", "sequence_parallel")  # of a layout, where 0 means none
@@ -87,7 +87,7 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
     site = _site(question, constants)
     chosen = site.fastest()
     if chosen is None:
-        raise nothing_trains(site.job, site.machines, site.priced, site.stack)
+        raise nothing_trains(site)
     draws = draw_factors(constants)
     trained = trained_step(site.job, site.machines, site.stack, chosen, draws, constants)
     accelerator = site.machines.accelerator.name
@@ -163,11 +163,11 @@ def ranked_layouts(
     """The fastest `count` layouts that fit, in order."""
     fits, job, cluster, stack = site.fits, site.job, site.machines.cluster, site.stack
     order = np.argsort(np.where(fits, site.priced.step_s, np.inf), kind="stable")
-    taken = site.priced.layouts.take(order[: min(count, int(fits.sum()))])
-    if not len(taken):
+    best = order[: min(count, int(fits.sum()))]
+    if not len(best):
         return ()
-    held = memory(job.workload, taken, stack)
-    step = step_time(job.workload, job.precision, taken, cluster, stack)
+    found = site.candidates(best)
+    taken, step, held = found.layouts, found.step, found.memory
     under_draws = step_samples(job, taken, cluster, stack, draws)
     spread = step_spread(constants, job, site.machines.accelerator)
     rows = []

@@ -27,7 +27,7 @@ from twofold.answer.training_trials import (
 from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
 from twofold.core import Source, exact
-from twofold.training import Layouts, Limits, Priced, price_layouts, run_work, search, step_time
+from twofold.training import Layouts, Limits, Priced, run_work, search, step_time
 
 RUNNERS_UP = 8
 
@@ -39,7 +39,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     assert best
     trained = trained_step(job, machines, chosen.stack, best, context.draws, context.constants)
     run = estimate_run(trained, entry.token_count, entry.checkpoint.write_within_s, entry.headroom.shares)
-    priced = price_layouts(job, chosen.cluster, chosen.stack)
+    priced = choice.priced_layouts()
     flips = _flips(choice, priced, context)
     cluster = chosen.cluster
     peak = peak_flops_per_s(cluster.device, job.precision) * cluster.accelerator_count

@@ -25,11 +25,11 @@ from twofold.training import (
     Recompute,
     Stack,
     TrainingJob,
+    candidate,
     model_flops_utilisation,
     price_layouts,
     step_time,
 )
-from twofold.training import candidate as full_candidate
 
 RELIEF = 1.2  # how much more of a resource `bounds` tries
 RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do
@@ -140,12 +140,12 @@ class TrainingSite:
         """The fastest layout that fits, in full."""
         if not self.fits.any():
             return None
-        return self.candidate(int(np.argmin(np.where(self.fits, self.priced.step_s, np.inf))))
+        return self.candidates(np.argmin(np.where(self.fits, self.priced.step_s, np.inf)))
 
-    def candidate(self, index: int) -> Candidate:
-        """One layout with everything that is known of it."""
-        layouts = self.priced.layouts.row(index)
-        return full_candidate(self.job, layouts, self.machines.cluster, self.stack)
+    def candidates(self, places: NDArray[np.intp] | np.intp) -> Candidate:
+        """One of the layouts, or several in that order, with everything that is known of them."""
+        job, layouts = self.job, self.priced.layouts.take(np.atleast_1d(places))
+        return candidate(job.workload, job.precision, layouts, self.machines.cluster, self.stack)
 
 
 def training_site(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from twofold.answer import engine_on, loads, stack_on
 from twofold.catalog import Model
 from twofold.core import Source
 from twofold.device.cases import HEAD_DIM, LONG_ANSWER_TOKENS, SERVED_VOCAB, Sample, Stack
@@ -24,9 +25,9 @@ from twofold.device.fit import (
     usual,
 )
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.inference import Engine, Replica, engine, iteration_s
+from twofold.inference import Engine, Replica, replica_of
 from twofold.perf import Cluster, ConstantRow, Constants, ModelShape
-from twofold.training import Layouts, TrainingJob, Workload, layouts_of, load_stack, step_time
+from twofold.training import Layouts, TrainingJob, Workload, candidate, layouts_of
 from twofold.training import Stack as Software
 
 LEAST_FIRST_TOKEN_S = 1e-4
@@ -86,7 +87,7 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     scope = f"family={family};software={SOFTWARE}"
     assumed = {**NOTHING_REPEATED, **(NOTHING_HIDDEN if family == "cpu" else {})}
     fixed = tuple(_assumed_row(name, scope, value) for name, value in assumed.items())
-    software = load_stack(constants.with_rows(fixed), FRAMEWORK, "fp32", family)
+    _, software = stack_on(cluster, FRAMEWORK, "fp32", constants.with_rows(fixed))
     cases = _training_cases(samples, cluster.accelerator_count)
     values = _fit_cases(cases, cluster, software)
     errors_log = np.log(_step_parts_s(cases, cluster, software, values) / cases.measured_s)
@@ -158,7 +159,7 @@ def _fit_cases(
 def _step_parts_s(cases: _Cases, cluster: Cluster, software: Software, values: Values) -> Array:
     """Predicted forward with backward of every case, then predicted updates."""
     named: dict[str, Any] = {each.name.removeprefix("training_"): values[each.name] for each in TRAINING}
-    step = step_time(cases.work, "fp32", cases.layouts, cluster, replace(software, **named))
+    step = candidate(cases.work, "fp32", cases.layouts, cluster, replace(software, **named)).step
     host_s = values["training_host_step_s"] + values[UPDATE_LAYER.name] * np.asarray(cases.work.layers)
     whole_s = np.asarray(step.total_s, float) - np.asarray(step.optimizer_s) - values["training_host_step_s"]
     return np.concatenate([whole_s, np.asarray(step.optimizer_s, float) + host_s])
@@ -185,13 +186,13 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     family = cluster.device.family
     scope = f"engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
-    plain = engine(constants.with_rows(fixed), ENGINE, None, family=family, weights_format="fp32")
+    _, plain = engine_on(cluster, ENGINE, constants.with_rows(fixed), weights_format="fp32")
     measured_s = usual(steps)
     requests, context = column(steps, "requests"), column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
 
     def predict(values: Values) -> Array:
         replica = _replicas(steps, cluster, _driven(plain, values))
-        return np.asarray(iteration_s(replica, 0.0, 0.0, requests, context).total_s, float)
+        return np.asarray(loads.decode_step(replica, requests, context).total_s, float)
 
     values = fit_logs(predict, measured_s, SERVING)
     errors_log = np.log(predict(values) / measured_s)
@@ -213,13 +214,13 @@ def _replicas(samples: Sequence[Sample], cluster: Cluster, software: Engine) -> 
     """The replica of every case: one whose shape is an array over them."""
     models = [_llama(int(each.sizes["layers"]), int(each.sizes["hidden"]), SERVED_VOCAB) for each in samples]
     shape = ModelShape.stacked([ModelShape.of(model) for model in models])
-    return Replica(shape, replace(cluster, accelerator_count=1), software, "fp32", "fp32", "fp32")
+    return replica_of(shape, replace(cluster, accelerator_count=1), software, "fp32", "fp32")
 
 
 def _first_token_s(first: Sequence[Sample], cluster: Cluster, software: Engine) -> float:
     """What a lone request waits beside its prefill: the parsing and the first words of its stream."""
     lone = [each for each in first if each.sizes["requests"] == 1]
     prompt = column(lone, "prompt")
-    prefill = iteration_s(_replicas(lone, cluster, software), prompt, prompt / 2, 0.0, 0.0)
+    prefill = loads.prefill_step(_replicas(lone, cluster, software), prompt)
     left_s = usual(lone) - prefill.total_s
     return max(float(np.median(left_s)), LEAST_FIRST_TOKEN_S)

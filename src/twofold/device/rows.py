@@ -8,13 +8,14 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from twofold.answer import cluster_on
 from twofold.catalog import Accelerator, load_catalog
 from twofold.device.figures import figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import FittedPart, Peaks, fit_kernels, fit_links, measured_row, peaks
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.device.measuring import Measured, measure
-from twofold.perf import Cluster, ConstantRow, Constants, device, load_constants, network
+from twofold.perf import ConstantRow, Constants, load_constants
 
 RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
 NAME, NODE = "this-machine", "this-node"
@@ -87,11 +88,11 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
         return constants.with_rows(rows)
 
     overlaid = take(fit_kernels(measured.samples, accelerator, constants.with_rows(rows)))
-    nic_bytes_per_s = NIC_GBIT_PER_S * 1e9 / 8 / measured.rank_count
-    links = network(accelerator, measured.rank_count, nic_bytes_per_s, "ethernet", overlaid)
-    overlaid = take([fit_links(measured.samples, accelerator, links, measured.rank_count)])
-    links = network(accelerator, measured.rank_count, nic_bytes_per_s, "ethernet", overlaid)
-    cluster = Cluster(device(accelerator, overlaid), links, measured.rank_count)
+    count = measured.rank_count
+    node = accelerator, count, NIC_GBIT_PER_S * 1e9 / 8 / count, "ethernet"
+    links = cluster_on(*node, overlaid, count).network
+    overlaid = take([fit_links(measured.samples, accelerator, links, count)])
+    cluster = cluster_on(*node, overlaid, count)
     if accelerator.family == "cpu" and measured.resident_bytes:
         # What a process that trains holds beside the model: its libraries are in the processor's memory.
         scope, held_bytes = f"family=cpu;software={SOFTWARE}", float(measured.resident_bytes)

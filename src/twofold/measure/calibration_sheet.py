@@ -75,9 +75,9 @@ class Sheet:
 
 def _priced_group(group: Group, cluster: Cluster, stack: Stack, factors: Factors) -> dict[str, Array]:
     """Step seconds of one machine's rows, and the peak as their framework prints it, (draws, rows)."""
-    step_s, held = price_group(group, cluster.scaled(factors), stack.scaled(factors))
+    found = price_group(group, cluster.scaled(factors), stack.scaled(factors))
     how = counter(group.machine.framework, group.machine.precision)
-    return {"step_time_s": np.asarray(step_s), "peak_mem_gib": printed(held, how)}
+    return {"step_time_s": np.asarray(found.step.total_s), "peak_mem_gib": printed(found.memory, how)}
 
 
 def _priced_batch(batch: Batch, factors: Factors) -> dict[str, Array]:

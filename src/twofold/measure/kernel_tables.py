@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import cluster_on
 from twofold.catalog import Accelerator, load_catalog
 from twofold.measure.kernel_routing import busiest_rank
 from twofold.measure.truth import Row, read_rows
@@ -25,7 +26,6 @@ from twofold.perf import (
     gemm_s,
     grouped_gemm_s,
     kernel_format,
-    network,
     peak_format,
     quantise_s,
     smooth_max,
@@ -199,7 +199,7 @@ def device_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Device:
 
 def network_of_rows(leaf: NDArray[np.str_], constants: Constants) -> Network:
     """One network of eight-accelerator nodes whose link numbers are arrays; nothing leaves a node here."""
-    links = _gather(leaf, lambda one: network(one, 8, 1e9, "infiniband", constants))
+    links = _gather(leaf, lambda one: cluster_on(one, 8, 1e9, "infiniband", constants, 8).network)
     return replace(links, domain_size=8, node_size=8)
 
 

@@ -20,11 +20,10 @@ from twofold.measure.lint_units import (
     surprises,
     whole,
 )
-from twofold.measure.predict_training import group_entries, read_all
+from twofold.measure.predict_training import group_entries, hardware, price_group, read_all
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
 from twofold.perf import Constants, bytes_per_weight
-from twofold.training import load_stack, memory
 
 GIB = 2**30
 HIGHEST_MFU = 0.8  # beyond: nobody has published it
@@ -84,8 +83,7 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
     for group in group_entries(entries):
         machine, accelerator = group.machine, catalog.accelerator(group.machine.accelerator)
         rows = np.array([entries[i].row for i in group.index])
-        stack = load_stack(constants, machine.framework, machine.precision, accelerator.family)
-        held = memory(group.work, group.layouts, stack)
+        held = price_group(group, *hardware(machine, catalog, constants)).memory
         longer = replace(group.work, sequence_tokens=2 * np.asarray(group.work.sequence_tokens))
         least[rows] = group.work.model_flops_per_token
         table_flops = 6 * np.asarray(group.work.vocab) * group.work.hidden  # 6·N counts the embedding too

@@ -18,14 +18,14 @@ from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, read_each, refusal, text
 from twofold.perf import Cluster, Constants, Floats, Known, format_scope, load_known
 from twofold.training import (
+    Candidate,
     Layouts,
     Memory,
     Stack,
     Workload,
+    candidate,
     layouts_of,
-    memory,
     software_family,
-    step_time,
 )
 
 Values = NDArray[np.float64]
@@ -140,10 +140,9 @@ def hardware(machine: Machine, catalog: Catalog, constants: Constants) -> tuple[
     return stack_on(one, machine.framework, machine.precision, constants)
 
 
-def price_group(group: Group, cluster: Cluster, stack: Stack) -> tuple[Floats, Memory]:
-    """One group through the model: step seconds, and what each accelerator holds."""
-    step = step_time(group.work, group.machine.precision, group.layouts, cluster, stack)
-    return step.total_s, memory(group.work, group.layouts, stack)
+def price_group(group: Group, cluster: Cluster, stack: Stack) -> Candidate:
+    """The layouts of a group with their steps and what each accelerator holds."""
+    return candidate(group.work, group.machine.precision, group.layouts, cluster, stack)
 
 
 def settled_entries(
@@ -158,7 +157,8 @@ def settled_entries(
     step_s, peak_gib, states_gib, excess = np.empty((4, len(entries)))
     for group in group_entries(entries):
         i, machine = group.index, group.machine
-        step_s[i], held = price_group(group, *hardware(machine, catalog, constants))
+        found = price_group(group, *hardware(machine, catalog, constants))
+        step_s[i], held = found.step.total_s, found.memory
         how = counter(machine.framework, machine.precision)
         peak_gib[i], states_gib[i] = printed(held, how), held.states_bytes / how.unit_bytes
         memory_bytes = catalog.accelerator(machine.accelerator).memory_bytes

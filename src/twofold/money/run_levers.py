@@ -9,7 +9,6 @@ import numpy as np
 from twofold.answer import Context, TrainingChoice, trial_of_size
 from twofold.contracts.results import TrainingPlan, ledger
 from twofold.core import ValueRefusedError
-from twofold.training import price_layouts
 
 USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
 ONE_POINT = 0.01  # of MFU
@@ -49,7 +48,7 @@ def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Ite
     """The chosen layout against the middle one of those that fit the same machines."""
     chosen = choice.chosen
     assert chosen.found.best
-    priced = price_layouts(choice.job, chosen.cluster, chosen.stack)
+    priced = choice.priced_layouts()
     fits = priced.high_bytes <= np.max(chosen.cluster.device.memory_bytes)
     if not fits.any():
         return

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.core import format_memory
 from twofold.perf import Cluster, Floats
-from twofold.training.job import TrainingJob
+from twofold.training.job import TrainingJob, Workload
 from twofold.training.layouts import EVERYTHING, Layouts, Limits, Recompute, enumerate_layouts
 from twofold.training.memory import Memory, memory
 from twofold.training.stack import Stack
@@ -20,7 +20,7 @@ TRIED_DEVICES_MAX = 4096  # when looking for a count that would fit
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One layout with its step and its memory, each of length one."""
+    """Layouts with their step and their memory; of what a search returns, each of length one."""
 
     layouts: Layouts
     step: StepTime
@@ -95,7 +95,8 @@ def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EV
     if not count:
         return SearchResult(None, None, count, reasons, None)
     if not fits.any():
-        closest = candidate(job, priced.layouts.row(int(np.argmin(priced.high_bytes))), cluster, stack)
+        smallest = priced.layouts.row(int(np.argmin(priced.high_bytes)))
+        closest = candidate(job.workload, job.precision, smallest, cluster, stack)
         missing_bytes = closest.high_bytes - cluster.device.memory_bytes
         miss = NearestMiss(closest, missing_bytes, _nearest_change(job, cluster, stack, closest))
         return SearchResult(None, None, count, reasons, miss)
@@ -103,14 +104,13 @@ def search(job: TrainingJob, cluster: Cluster, stack: Stack, limits: Limits = EV
         reasons["slower"] = int(fits.sum()) - 1
     front = pareto_front(priced, fits)
     # Only the fastest is priced in full: a plan looks at dozens of sizes, and a front has dozens of layouts.
-    best = candidate(job, priced.layouts.row(front[0]), cluster, stack)
+    best = candidate(job.workload, job.precision, priced.layouts.row(front[0]), cluster, stack)
     return SearchResult(best, priced.layouts.take(np.array(front)), count, reasons, None)
 
 
-def candidate(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> Candidate:
-    """One layout with everything that is known of it."""
-    work = job.workload
-    step = step_time(work, job.precision, layouts, cluster, stack)
+def candidate(work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack) -> Candidate:
+    """Given layouts with everything that is known of them: one, or as many as `work` has numbers for."""
+    step = step_time(work, precision, layouts, cluster, stack)
     return Candidate(layouts, step, memory(work, layouts, stack))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from twofold.answer import TrainingSite, training_site
+from twofold.answer import TrainingSite, stack_on, training_site
 from twofold.core import DAY_S, InfeasibleError, ValueRefusedError
 from twofold.perf import one
 from twofold.training import (
@@ -18,9 +18,8 @@ from twofold.training import (
     Recompute,
     RunPlan,
     Workload,
+    candidate,
     layouts_of,
-    load_stack,
-    memory,
     run_plan,
     run_work,
 )
@@ -90,8 +89,9 @@ def activations(world: World, model: str, sequence: int, batch: int = 1, recompu
     sizes = {f.name: 1 for f in fields(Layouts)} | {
         "zero_stage": 0, "micro_batch": batch, "recompute": mode, "sequence_parallel": 0,
     }  # fmt: skip
-    stack = load_stack(world.constants, job.framework, job.precision, "hopper")
-    return one(memory(job.workload, layouts_of([list(sizes.values())]), stack).activations_bytes)
+    system = stack_on(machines(world, "1xH100-SXM").cluster, job.framework, job.precision, world.constants)
+    found = candidate(job.workload, job.precision, layouts_of([list(sizes.values())]), *system)
+    return one(found.memory.activations_bytes)
 
 
 def gpus_in_time(
