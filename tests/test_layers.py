@@ -146,6 +146,34 @@ def test_models_have_no_clock_file_or_thread(room: str) -> None:
             assert "open" not in calls, path
 
 
+# What machines, software and replicas are made by, and steps, memory and loads priced by, below `answer`.
+MODEL_ROOMS = {"perf", "training", "inference"}
+MADE_BELOW = {"Cluster", "Stack", "Engine", "Replica"}
+ASKED_BELOW = {"network", "load_stack", "engine", "step_time", "memory", "price_layouts", "iteration_s"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_only_answer_makes_machines_and_software_and_asks_the_models_of_them(path: Path) -> None:
+    """Whoever else asks takes them from `answer`, so that one question never has two pipelines again."""
+    if room_of(path) in MODEL_ROOMS | {"answer"}:
+        return
+    tree = ast.parse(path.read_text("utf-8"))
+    taken = {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").removeprefix("twofold.") in MODEL_ROOMS
+        for alias in node.names
+    }
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    made = {taken.get(call.id, "") for call in calls if isinstance(call, ast.Name)} & MADE_BELOW
+    formulas = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "regimes" and node.attr.islower()
+    }
+    assert not made | {*taken.values()} & ASKED_BELOW | formulas
+
+
 def test_live_reads_contracts_and_never_plans() -> None:
     for path in (SOURCE / "live").rglob("*.py"):
         rooms = {target_of(name) for name in imports_of(path) if name.startswith("twofold.")} - {""}
