@@ -3,75 +3,119 @@
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
+from twofold.answer.moved import SWITCHES, cited, moved
 from twofold.catalog import load_catalog
+from twofold.core import Book, recording
 from twofold.perf import Cluster, device, load_constants, network
 from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, step_time
 from twofold.training.memory import memory
 
 LAYOUTS = ((2, 1, 1, 2, 1, 16, 1, 1, 1, 1), (4, 2, 1, 4, 2, 2, 1, 1, 2, 1), (1, 1, 8, 1, 1, 64, 1, 1, 0, 0))
 SOFTWARE = (("megatron-core", "bf16"), ("nanotron", "bf16"), ("torchtitan", "fp8"), ("megatron", "fp16"))
-SWITCHES = {"stage_cost_factor", "softmax_passes_factor"}  # which formula holds, not a number in it
-PARTS = MappingProxyType(
-    {
-        **{f"memory {name}": part.constants.split() for name, part in MEMORY_PARTS.items()},
-        **{f"step {name}": part.constants.split() for name, part in STEP_PARTS.items()},
-    }
-)
+MODELS = ("llama-3.1-8b", "mixtral-8x7b")
+World = tuple[TrainingJob, Layouts, Cluster, Stack]
 
 
-def figures(job: TrainingJob, layouts: Layouts, cluster: Cluster, stack: Stack) -> dict[str, float]:
-    """Every part of memory and step, by its place in `PARTS`."""
-    held = memory(job.workload, layouts, stack)
-    step = step_time(job.workload, job.precision, layouts, cluster, stack)
-    found = {f"memory {name}": getattr(held, f"{part.field}_bytes") for name, part in MEMORY_PARTS.items()}
-    for name, part in STEP_PARTS.items():
-        found[f"step {name}"] = sum(getattr(step, f"{each}_s") for each in part.fields.split())
-    return {name: float(np.ravel(value)[0]) for name, value in found.items()}
-
-
-def worlds() -> Iterator[tuple[TrainingJob, Layouts, Cluster, Stack]]:
-    """Dense and expert models under four kinds of software, in layouts that use every exchange."""
+def worlds(model: str) -> Iterator[World]:
+    """A model under four kinds of software, in layouts that use every exchange."""
     catalog, constants = load_catalog(), load_constants()
     part = catalog.accelerator("H100-SXM5-80GB")
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 64)
-    for model in ("llama-3.1-8b", "mixtral-8x7b"):
-        for framework, precision in SOFTWARE:
-            job = TrainingJob(
-                catalog.model(model), "pretrain", 8192, 256, precision=precision, framework=framework
-            )
+    for framework, precision in SOFTWARE:
+        job = TrainingJob(
+            catalog.model(model), "pretrain", 8192, 256, precision=precision, framework=framework
+        )
+        for row in LAYOUTS:
             stack = load_stack(constants, framework, precision, "hopper")
-            for row in LAYOUTS:
-                yield job, layouts_of([row]), cluster, stack
+            yield job, layouts_of([row]), cluster, stack
+
+
+def priced(world: World) -> Book:
+    """What is noted of a step and of memory."""
+    job, layouts, cluster, stack = world
+    with recording() as book:
+        step = step_time(job.workload, job.precision, layouts, cluster, stack)
+        held = memory(job.workload, layouts, stack)
+        _ = step.compute_s, step.total_s, held.buffers_bytes, held.total_bytes
+    return book
+
+
+def middle(book: Book) -> dict[str, float]:
+    return {name: float(np.ravel(np.asarray(note.value, float))[0]) for name, note in book.items()}
 
 
 @cache
-def moved_by() -> dict[str, set[str]]:
-    """By part, the constants of the software that move it somewhere."""
-    found: dict[str, set[str]] = {name: set() for name in PARTS}
-    for job, layouts, cluster, stack in worlds():
-        before = figures(job, layouts, cluster, stack)
-        for field in fields(Stack):
-            value = getattr(stack, field.name)
-            changed = replace(stack, **{field.name: 1.2 * value if value else 0.3})
-            after = figures(job, layouts, cluster, changed)
-            for name in PARTS:
-                if after[name] != pytest.approx(before[name], rel=1e-9, abs=1e-15):
-                    found[name].add(field.name)
+def books(model: str) -> list[tuple[World, Book]]:
+    """Each world with the notes that cite what moves them."""
+    found = []
+    for job, layouts, cluster, stack in worlds(model):
+        *machine, names = moved(cluster, stack)
+        found.append(((job, layouts, cluster, stack), cited(priced((job, layouts, *machine)), names)))
     return found
 
 
-@pytest.mark.parametrize("name", [name for name, cited in PARTS.items() if cited])
-def test_every_constant_that_a_part_cites_moves_it(name: str) -> None:
-    assert set(PARTS[name]) <= moved_by()[name]
+def ends(book: Book, name: str) -> set[str]:
+    """The constants of the software in which the tree of a number ends."""
+    inputs = book[name].inputs
+    own = {each.removeprefix("training_") for each in inputs if each.startswith("training_")}
+    return own.union(*(ends(book, each) for each in inputs if each in book))
 
 
-@pytest.mark.parametrize("name", ["weights", "gradients", "optimiser", "activations", "logits"])
-def test_every_constant_that_moves_a_part_of_memory_is_cited(name: str) -> None:
-    """But for buffers, the larger of which may pass while others are held."""
-    assert moved_by()[f"memory {name}"] - SWITCHES <= set(PARTS[f"memory {name}"])
+@pytest.mark.parametrize("model", MODELS)
+def test_trees_end_in_the_constants_that_move_their_number_and_in_no_other(model: str) -> None:
+    for world, book in books(model):
+        job, layouts, cluster, stack = world
+        before = middle(priced(world))
+        movers: dict[str, set[str]] = {name: set() for name in before}
+        hardly: dict[str, set[str]] = {name: set() for name in before}  # by less than rounding is told from
+        for field in (field.name for field in fields(Stack) if field.name not in SWITCHES):
+            value = getattr(stack, field)
+            for other in (1.01 * value, 0.99 * value) if value else (0.01,):
+                after = middle(priced((job, layouts, cluster, replace(stack, **{field: other}))))
+                for name, number in after.items():
+                    if number != pytest.approx(before[name], rel=1e-7, abs=1e-15):
+                        movers[name].add(field)
+                    if number != before[name]:
+                        hardly[name].add(field)
+        for name, number in before.items():
+            if number and name != "memory_bytes":  # the sum leaves out parts that are 0, as a plan does
+                assert movers[name] <= ends(book, name) <= hardly[name] | movers[name], name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_computed_is_told_as_it_was_without_moving(model: str) -> None:
+    for world, book in books(model):
+        assert middle(book) == pytest.approx(middle(priced(world)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("path", "constant"),
+    [
+        ("step_parts.DP.value", "training_gradient_bytes"),
+        ("step_parts.optimiser.value", "training_gradient_bytes"),
+        ("step_parts.host.value", "training_host_moe_layer_s"),
+        ("step_parts.compute.gemm", "gemm_half_k"),
+        ("step_parts.EP.value", "all_to_all_efficiency_fraction"),
+        ("memory_parts.buffers.value", "training_fragmentation_fraction"),
+    ],
+)
+def test_a_plan_cites_what_a_part_is_computed_with(
+    example_data: dict[str, dict[str, Any]], path: str, constant: str
+) -> None:
+    rows = {row["path"]: row["inputs"] for row in example_data["moe"]["derivations"]}
+    references = [item["reference"] for item in rows[f"training.pretrain.{path}"]]
+    assert any(reference.startswith(f"constants.csv {constant}") for reference in references)
+
+
+def test_a_plan_cites_no_constant_that_its_part_does_not_use(example_data: dict[str, dict[str, Any]]) -> None:
+    rows = {row["path"]: row["inputs"] for row in example_data["moe"]["derivations"]}
+    for part in ("weights", "gradients", "optimiser"):
+        inputs = rows[f"training.pretrain.memory_parts.{part}.value"]
+        assert not any(item["reference"].startswith("constants.csv") for item in inputs)
+    sent = " ".join(item["reference"] for item in rows["training.pretrain.step_parts.EP.value"])
+    assert "gemm" not in sent and "host_" not in sent

@@ -11,9 +11,7 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.answer.derivation import Leaves
 from twofold.answer.uncertainty import COVARIANCE, Spread
-from twofold.contracts.results import Input
 from twofold.contracts.rows import calibrations
 from twofold.core import Estimate, Source
 from twofold.inference import Engine
@@ -129,18 +127,6 @@ def calibration_notes(constants: Constants, scopes: Mapping[str, Scope]) -> tupl
     }
     path = constants.by_name[FACTOR][0][1].note.partition(" of ")[0]
     return (f"`{path}` is not used: nothing here is {' or '.join(sorted(stacks))}",)
-
-
-def spread_inputs(leaves: Leaves, interval: str, scope: Scope, metric: str, kind: str) -> tuple[Input, ...]:
-    """What a derivation names for a range: the calibration and its factors, or sources left out."""
-    own = Leaves(leaves.constants, (*scope.items(), ("metric", metric), ("kind", kind)))
-    factors = tuple(
-        Leaves(leaves.constants, (*scope.items(), ("factor", name))).constant(FACTOR, f"calibrated {name}")
-        for name in factors_in(leaves.constants, scope)
-    )
-    if leaves.constants.has(SPREAD, **dict(own.scope)):
-        return (*factors, own.constant(SPREAD, "spread on your rows left out"))
-    return (*factors, leaves.constant(interval, "spread on left-out sources"))
 
 
 def with_letters(part: T, accelerator: str, constants: Constants, scope: Scope) -> T:

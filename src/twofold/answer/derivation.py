@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
+from twofold.answer.offers import Offer
+from twofold.answer.paths import is_estimate, leaves, unit_of
 from twofold.catalog import Accelerator, Model
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
-from twofold.core import Estimate, Source, format_estimate, format_si
-from twofold.perf import ConstantRow, Constants
+from twofold.core import Book, Estimate, Source, format_estimate, format_si, from_data, to_data
+from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
 
 Table = Mapping[str, tuple[str, str]]  # path -> formula, names of its inputs
-Known = Mapping[str, Input | Sequence[Input]]  # by the names that tables use
+Known = Mapping[str, Input | Sequence[Input]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +23,11 @@ class Leaves:
     constants: Constants
     scope: tuple[tuple[str, str], ...]
 
-    def constant(self, name: str, label: str = "") -> Input:
+    def constant(self, name: str, label: str = "", **more: str) -> Input:
         """A fitted constant by its narrowest row: value, range, and the rows it rests on."""
-        row = narrowest(self.constants, name, dict(self.scope))
+        row = narrowest(self.constants, name, {**dict(self.scope), **more})
         if row is None:
-            return Input(label or name, "", "", Source.ASSUMED.value, f"constants.csv {name}")
+            return Input(label or _words(name), "no row", "", Source.ASSUMED.value, f"constants.csv {name}")
         unit = "" if row.unit in ("ratio", "count", "1") else row.unit
         shown, low, high = (format_si(value, unit) for value in (row.value, row.low, row.high))
         rows = f", {row.rows} rows" if row.rows else ""
@@ -37,6 +41,20 @@ class Leaves:
         scoped = Leaves(self.constants, (("factor", factor),))
         return scoped.constant("uncertainty_factor", f"spread of {factor}")
 
+    def moved(self, name: str, offer: Offer) -> tuple[Input, ...]:
+        """What a number of hardware or software is read from, by its name under `moved`."""
+        part, fmt = offer.accelerator, name.rpartition(".")[2]
+        more = {"format": SAME_KERNELS.get(fmt, fmt)} if "." in name else {}
+        found = []
+        for each in read_from(name, part):
+            if each == "nic":
+                found.append(_nic_leaf(offer))
+            elif hasattr(part, each):
+                found.append(cell_leaf(part, each))
+            else:
+                found.append(self.constant(each.partition(".")[0], **more))
+        return tuple(found)
+
 
 def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> ConstantRow | None:
     """The row that answers for a constant in a scope; None where no row fits."""
@@ -45,8 +63,12 @@ def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> Constan
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
+LABELS = {"accelerator_h": "accelerator-hours", "usd_per_accelerator_h": "price", "cost_usd": "cost"}
+
+
 def _words(name: str) -> str:
     """`training_host_layer_s` as `host layer`."""
+    name = LABELS.get(name, name)
     for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s"):
         name = name.removesuffix(unit)
     return name.removeprefix("training_").removeprefix("serving_").replace("_", " ")
@@ -55,6 +77,56 @@ def _words(name: str) -> str:
 def derived(path: str, formula: str, *inputs: Input) -> Derivation:
     """One path of the plan, how it follows, and from what."""
     return Derivation(path, formula, inputs)
+
+
+def figures_of(part: object) -> dict[str, Any]:
+    """The leaves of a part of a plan by their path below it."""
+    return dict(leaves(to_data(part)))
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What was noted of one part of a plan, and where its names lead to."""
+
+    at: str  # path of that part
+    book: Book
+    figures: Mapping[str, Any]  # the part's leaves by their path below it
+    known: Known  # what names mean that nobody noted
+    places: Mapping[str, str]  # of noted numbers, where a plan calls them otherwise
+
+    def rows(self) -> Iterator[Derivation]:
+        """How every figure of the part follows that was noted, and what lies between it and its leaves."""
+        wanted = [name for name in self.book if is_estimate(self.figures.get(self.place(name)))]
+        for name in wanted:  # grows by what lies between
+            note = self.book[name]
+            used = [each for each in note.inputs if each in self.known or one(self.value(each))]
+            inputs = [each for part in used for each in self.inputs(part)]
+            formula = note.formula or " + ".join(each.label for each in inputs if each.path)
+            yield derived(f"{self.at}.{self.place(name)}", formula, *inputs)
+            wanted += [each for each in used if each in self.book and each not in wanted]
+
+    def place(self, name: str) -> str:
+        """Where a noted number stands below the part."""
+        return self.places.get(name, name)
+
+    def value(self, name: str) -> Any:
+        """The number that was noted, or the middle of its estimate."""
+        value = self.book[name].value
+        return value.value if isinstance(value, Estimate) else value
+
+    def inputs(self, name: str) -> tuple[Input, ...]:
+        """What a name stands for: leaves, a figure, or a number between figures."""
+        if name in self.known:
+            found = self.known[name]
+            return (found,) if isinstance(found, Input) else tuple(found)
+        place = self.place(name)
+        path, figure = f"{self.at}.{place}", self.figures.get(place)
+        label = _words(place.removesuffix(".value").rpartition(".")[2])
+        if is_estimate(figure):
+            return (path_input(label, from_data(Estimate, figure), path),)
+        value, unit = self.value(name), unit_of(name) or ""
+        text = f"{value:,}" if isinstance(value, int) else format_si(one(value), unit)
+        return (Input(label, text, path, Source.FITTED.value, ""),)
 
 
 def named(names: str, known: Known) -> Iterator[Input]:
@@ -71,21 +143,10 @@ def rows(at: str, table: Table, known: Known) -> Iterator[Derivation]:
             yield derived(f"{at}.{path}", formula, *named(names, known))
 
 
-def grid_leaf(price: PriceUsed | None) -> Input:
-    """The carbon of a place's electricity."""
-    place = price.region if price else ""
-    return assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
-
-
 def bandwidth_leaf(accelerator: Accelerator) -> Input:
     """The memory bandwidth of an accelerator's row."""
     rate = accelerator.memory_bytes_per_s
     return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
-
-
-def path_input(label: str, estimate: Estimate, path: str) -> Input:
-    """Another number of the plan."""
-    return Input(label, format_estimate(estimate), path, estimate.source.value, "")
 
 
 def step_input(label: str, value: float, unit: str, path: str) -> Input:
@@ -93,15 +154,52 @@ def step_input(label: str, value: float, unit: str, path: str) -> Input:
     return Input(label, format_si(value, unit), path, Source.FITTED.value, "")
 
 
+def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: str, label: str = "") -> Input:
+    """A cell of an accelerator's row."""
+    reference = f"accelerators.csv {accelerator.name} {field}"
+    return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
+
+
+def grid_leaf(price: PriceUsed | None) -> Input:
+    """The carbon of a place's electricity."""
+    place = price.region if price else ""
+    return assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
+
+
+def path_input(label: str, estimate: Estimate, path: str) -> Input:
+    """Another number of the plan."""
+    return Input(label, format_estimate(estimate), path, estimate.source.value, "")
+
+
 def spec_leaf(label: str, text: str, where: str) -> Input:
     """What the spec says, or its default."""
     return Input(label, text, "", Source.ASSUMED.value, f"spec {where}")
 
 
-def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: str, label: str = "") -> Input:
+CELLS = {  # of an accelerator's row: what they are called, and their unit, where the name does not say
+    "memory_bytes_per_s": ("memory bandwidth", "B/s"),
+    "memory_bytes": ("memory", "memory B"),
+    "tdp_w": ("power limit", "W"),
+    "pcie_generation": ("PCIe generation", ""),
+}
+
+
+def cell_leaf(accelerator: Accelerator, field: str) -> Input:
     """A cell of an accelerator's row."""
+    label, unit = CELLS.get(field, (_words(field), unit_of(field) or ""))
+    if field.endswith("_flops_per_s"):
+        label, unit = f"{field.removesuffix('_flops_per_s')} peak", "FLOP/s"
+    if field == "scaleup_bytes_per_s":
+        label = accelerator.scaleup_name or "link"
     reference = f"accelerators.csv {accelerator.name} {field}"
-    return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
+    return Input(label, format_si(getattr(accelerator, field), unit), "", Source.VENDOR.value, reference)
+
+
+def _nic_leaf(offer: Offer) -> Input:
+    known, node = offer.node.confidence != "assumed", offer.node.name
+    where = f"nodes.csv {node} nic" if known else f"assumed for {node}"
+    source = Source.VENDOR if known else Source.ASSUMED
+    return Input("NIC per accelerator", format_si(offer.nic_bytes_per_s, "B/s"), "", source.value, where)
 
 
 def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input:
@@ -126,3 +224,17 @@ def assumed_leaf(label: str, text: str, why: str) -> Input:
 def part_inputs(parts: Sequence[Part], path: str) -> tuple[Input, ...]:
     """The parts of a total as its inputs."""
     return tuple(path_input(part.name, part.value, f"{path}.{part.name}.value") for part in parts)
+
+
+def spread_inputs(
+    leaves: Leaves, interval: str, scope: Mapping[str, str], metric: str, kind: str
+) -> tuple[Input, ...]:
+    """What a derivation names for a range: the calibration and its factors, or sources left out."""
+    own = Leaves(leaves.constants, (*scope.items(), ("metric", metric), ("kind", kind)))
+    factors = tuple(
+        Leaves(leaves.constants, (*scope.items(), ("factor", name))).constant(FACTOR, f"calibrated {name}")
+        for name in factors_in(leaves.constants, scope)
+    )
+    if leaves.constants.has(SPREAD, **dict(own.scope)):
+        return (*factors, own.constant(SPREAD, "spread on your rows left out"))
+    return (*factors, leaves.constant(interval, "spread on left-out sources"))

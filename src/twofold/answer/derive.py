@@ -1,11 +1,11 @@
 """Where every number of a plan comes from: one derivation per estimate, each ending in leaves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from twofold.answer.context import Context
-from twofold.answer.derivation import Leaves, assumed_leaf, derived, path_input, spec_leaf
+from twofold.answer.derivation import Leaves, Noted, assumed_leaf, derived, figures_of, path_input, spec_leaf
 from twofold.answer.derive_serving import serving_derivations
-from twofold.answer.derive_training import run_derivations, training_derivations
+from twofold.answer.derive_training import PLACES, run_leaves, training_derivations
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_serving import measured_derivations
 from twofold.answer.measured_steps import Basis
@@ -13,7 +13,7 @@ from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.results import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
 from twofold.contracts.rows import StepRow
-from twofold.core import DAY_S, Estimate, Source, format_memory, format_si
+from twofold.core import DAY_S, Book, Estimate, Source, format_memory, format_si
 
 Runs = Sequence[tuple[TrainingChoice | MeasuredChoice, TrainingPlan]]
 Services = Sequence[tuple[ServingChoice, ServicePlan]]
@@ -25,16 +25,21 @@ def derivations(
     services: Sequence[ServicePlan],
     cross: Sequence[CrossCell],
     first_year: Estimate | None,
+    books: Mapping[str, Book],
     context: Context,
 ) -> tuple[Derivation, ...]:
-    """The derivations of a whole plan; `modelled` are those of its services that are not measured."""
+    """The derivations of a whole plan; `modelled` are those of its services that are not measured.
+
+    `books` hold what was noted while its figures were computed, by name of run.
+    """
     runs = sorted(runs, key=lambda run: isinstance(run[0], MeasuredChoice))  # those with a model first
     found: list[Derivation] = []
     for choice, plan in runs:
+        book = books[plan.name]
         if isinstance(choice, MeasuredChoice):
-            found += measured_training_derivations(choice, plan, context)
+            found += measured_training_derivations(choice, plan, book, context)
         else:
-            found += training_derivations(choice, plan, context)
+            found += training_derivations(choice, plan, book, context)
     found += [row for own, served in modelled for row in serving_derivations(own, served, context)]
     for service, entry in zip(services, context.spec.services, strict=True):
         if entry.model.measured:
@@ -90,7 +95,7 @@ FORMULAS = {
 
 
 def measured_training_derivations(
-    choice: MeasuredChoice, plan: TrainingPlan, context: Context
+    choice: MeasuredChoice, plan: TrainingPlan, book: Book, context: Context
 ) -> Iterator[Derivation]:
     """Every estimate of a measured run, down to the rows of its file."""
     at, chosen = f"training.{plan.name}", choice.chosen
@@ -110,11 +115,17 @@ def measured_training_derivations(
         yield derived(f"{at}.memory_bytes", FORMULAS[chosen.memory.basis], *inputs)
     amounts = ("tokens", "samples", "steps")
     amount = next(name for name in amounts if getattr(choice.entry, name) is not None)
-    samples = spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", f"{at}.{amount}")
-    batch = Input("samples per step", f"{plan.batch_samples:,}", "", "m", f"{choice.entry.model.measured}")
-    scope = {"family": chosen.offer.accelerator.family, "accelerator": chosen.offer.accelerator.name}
+    offer = chosen.offer
+    scope = {"family": offer.accelerator.family, "accelerator": offer.accelerator.name}
     leaves = Leaves(context.constants, tuple(scope.items()))
-    yield from run_derivations(plan, at, choice.entry, (samples, batch), leaves)
+    known = dict(run_leaves(plan, at, choice, leaves, context)) | {
+        "tokens": spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", f"{at}.{amount}"),
+        "batch": Input(
+            "samples per step", f"{plan.batch_samples:,}", "", "m", f"{choice.entry.model.measured}"
+        ),
+        "step_s": path_input("step", plan.step_s, f"{at}.step_s"),
+    }
+    yield from Noted(at, book, figures_of(plan), known, PLACES).rows()
     for point in plan.scaling:
         path = f"{at}.scaling.{point.accelerator_count}"
         same = [row for row in rows if row.accelerator_count == point.accelerator_count]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from twofold.answer.calibrated import service_scope, spread_inputs
+from twofold.answer.calibrated import service_scope
 from twofold.answer.context import Context
 from twofold.answer.derivation import (
     Leaves,
@@ -19,6 +19,7 @@ from twofold.answer.derivation import (
     price_leaf,
     rows,
     spec_leaf,
+    spread_inputs,
     step_input,
 )
 from twofold.answer.ranges import serving_scope

@@ -13,7 +13,7 @@ from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
 from twofold.answer.training_run import RunEstimate, estimate_run, runs_under
-from twofold.answer.training_step import step_samples, trained_step
+from twofold.answer.training_step import OF_PEAK, step_samples, trained_step
 from twofold.answer.training_trials import (
     WORTH_SWITCHING,
     MachineChoice,
@@ -26,7 +26,7 @@ from twofold.answer.training_trials import (
 )
 from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
-from twofold.core import Source, exact
+from twofold.core import Source, exact, note
 from twofold.training import Layouts, Limits, Priced, run_work, search, step_time
 
 RUNNERS_UP = 8
@@ -49,11 +49,12 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         kind = trial.offer.accelerator.name + trial.offer.node.fabric
         return f"{kind}{trial.node_count}" if trial.offer.node is chosen.offer.node else kind
 
+    # Model FLOPs over what the datasheet promises for the format that the products run in.
+    reached = trained.step.inverse(trained.model_flops() / peak).estimate("ratio")
     plan = TrainingPlan(
         **trained.figures(),
         **machine_figures(choice, run, context),
-        # Model FLOPs over what the datasheet promises for the format that the products run in.
-        peak_ratio=trained.step.inverse(trained.model_flops() / peak).estimate("ratio"),
+        peak_ratio=note("peak_ratio", reached, *OF_PEAK, "peak"),
         bounds=trained.bounds(priced),
         tried=sum(trial.found.evaluated_count for trial in (chosen, *choice.others)),
         rejected=tuple(Count(reason, count) for reason, count in chosen.found.reasons.items()),
@@ -78,6 +79,8 @@ def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Con
     entry, chosen, shares = choice.entry, choice.chosen, choice.entry.headroom.shares
     total = sum(shares.values()) or 1.0
     energy_j = facility_energy(run.energy_j, chosen.offer.price, context)
+    for name, share in shares.items():
+        note(f"run.headroom.{name}.value", share, "of the run", f"headroom.{name}")
     own: Mapping[str, Any] = {  # the run with what its spec keeps for other causes, energy at the meter
         "headroom": tuple(
             Part(name, exact(share, "fraction", Source.VENDOR), share / total)
@@ -149,6 +152,13 @@ def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Sca
         step_s = estimate_of(best.step_s, best.step_s * widening, "s")
         over = estimate_of(efficiency, efficiency * (base[1] / ratios), "fraction")
         points.append(ScalingPoint(size, step_s, over))
+        own = f"scaling.{size}.step_s"
+        note(
+            own, step_s, "the fastest layout of this size, the batch grown with it", f"size.{size}", "step_s"
+        )
+        said = f"tokens/s per accelerator over that of {points[0].accelerator_count}"
+        first = f"scaling.{points[0].accelerator_count}.step_s"
+        note(f"scaling.{size}.efficiency_fraction", over, said, *dict.fromkeys((own, first)))
     return tuple(points)
 
 
@@ -167,6 +177,9 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
         _, cost_usd, _ = run_on(choice.entry, work, step_s, chosen.offer, cluster)
         cost = None if cost_usd is None else step.times(cost_usd / step.middle).estimate("USD")
         rows.append(training.Tenancy(name, share, step.times(ratio).estimate("s"), cost))
+        own = f"tenancy.{name}.step_s"
+        note(own, rows[-1].step_s, "the same layout, slower by the overhead", "step_s", f"overhead.{name}")
+        note(f"tenancy.{name}.cost_usd", cost, "cost × its step over the plan's", "cost_usd", "step_s", own)
     return tuple(rows)
 
 

@@ -11,7 +11,7 @@ from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Part, training
-from twofold.core import Estimate, Source
+from twofold.core import Estimate, Source, note
 from twofold.perf import Cluster
 from twofold.training import Reliability, RunPlan, RunWork, run_plan, run_work
 
@@ -73,6 +73,8 @@ def run_figures(
         in_doubt = paid.low != paid.high or paid.source != Source.ASSUMED
         samples = hours.samples * np.ravel(draws["price"]) if in_doubt else hours.samples
         cost = Drawn(hours.middle, samples).times(paid.value).estimate("USD", whole)
+        hours_and_price = "run.total_accelerator_h", "machine.price.usd_per_accelerator_h"
+        note("cost_usd", cost, "accelerator-hours × price", *hours_and_price)
     return RunEstimate(
         tokens=None,
         steps=middle.steps_count,
@@ -120,6 +122,6 @@ def runs_under(
         reliability = replace(usual, accelerator_h_between_failures=between)
         return run_plan(work, step_s, cluster, headroom, reliability, write_within_s)
 
+    middle = run(step.middle, 1.0)
     failing = np.broadcast_to(np.ravel(draws["failure_rate"]), step.samples.shape)
-    runs = [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]
-    return run(step.middle, 1.0), runs
+    return middle, [run(float(s), float(f)) for s, f in zip(step.samples, failing, strict=True)]

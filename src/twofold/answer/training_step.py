@@ -14,7 +14,7 @@ from twofold.answer.ranges import Drawn, drawn, step_spread, under_draws
 from twofold.answer.stacks import stack_on
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Part, training
-from twofold.core import Estimate, Source
+from twofold.core import Estimate, Source, note
 from twofold.perf import Cluster, Constants, Floats, one
 from twofold.training import (
     Candidate,
@@ -41,74 +41,38 @@ RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StepPart:
-    """One part of a step as screens show it: its fields of `StepTime`, what it is, and what it rests on."""
-
-    fields: str  # without their unit
-    meaning: str = ""
-    constants: str = ""  # of the software stack
-
-
-STEP_PARTS: Mapping[str, StepPart] = MappingProxyType(
+STEP_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # by name on screens: fields of `StepTime`
     {
-        "compute": StepPart("gemm attention experts elementwise"),
-        "recompute": StepPart(
-            "recompute", "forward work that the backward pass repeats", "selective_fraction"
-        ),
-        "TP": StepPart("tp", "all-reduces of each layer that compute does not hide", "tp_exposed_fraction"),
-        "CP": StepPart("cp", "keys and values gathered over context ranks, exposed", "cp_exposed_fraction"),
-        "EP": StepPart("ep", "tokens sent to their experts and back, exposed", "ep_exposed_fraction"),
-        "PP": StepPart("pp", "activations handed to the next stage", "handoff_s"),
-        "DP": StepPart("dp", "gradients summed and weights spread, exposed", "dp_overlap_fraction"),
-        "host": StepPart("host", "launches that kernels do not hide", "host_layer_s host_step_s"),
-        "head": StepPart(
-            "head", "logits and loss, and stages that wait for a longer one", "head_exposed_fraction"
-        ),
-        "bubble": StepPart("bubble", "(PP − 1) / interleaving × stage"),
-        "optimiser": StepPart(
-            "optimizer", "states, gradients and weights read and written once", "optimizer_bytes_factor"
-        ),
-        "data": StepPart("data", "waits for the input pipeline", "data_stall_fraction"),
-        "jitter": StepPart("jitter", "the slowest of all ranks, sigma · √(2 ln N)", "straggler_sigma"),
+        "compute": ("gemm_s", "attention_s", "experts_s", "elementwise_s"),
+        "recompute": ("recompute_s",),
+        "TP": ("tp_s",),
+        "CP": ("cp_s",),
+        "EP": ("ep_s",),
+        "PP": ("pp_s",),
+        "DP": ("dp_s",),
+        "host": ("host_s",),
+        "head": ("head_s",),
+        "bubble": ("bubble_s",),
+        "optimiser": ("optimizer_s",),
+        "data": ("data_s",),
+        "jitter": ("jitter_s",),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
-    """One part of what an accelerator holds. States are counted exactly, the rest carries the doubt."""
-
-    field: str  # of `Memory`, without its unit
-    meaning: str
-    constants: str = ""  # of the software stack
-    is_state: bool = False
-
-
-MEMORY_PARTS: Mapping[str, MemoryPart] = MappingProxyType(
+MEMORY_PARTS: Mapping[str, str] = MappingProxyType(  # by name on screens: fields of `Memory`
     {
-        "weights": MemoryPart(
-            "weights", "parameters of the fullest stage × bytes of the format", is_state=True
-        ),
-        "gradients": MemoryPart("gradients", "trained parameters × bytes of the format", is_state=True),
-        "optimiser": MemoryPart(
-            "optimizer",
-            "trained parameters × (master copy + moments), over the ranks that share them",
-            is_state=True,
-        ),
-        "activations": MemoryPart(
-            "activations",
-            "micro-batches in flight × layers × bytes kept per layer",
-            "activation_factor selective_memory_fraction",
-        ),
-        "logits": MemoryPart("logits", "tokens of a micro-batch × vocabulary / TP", "logits_bytes"),
-        "buffers": MemoryPart(
-            "buffers",
-            "context, communication and kernel scratch, copies of gradients beside them, and fragmentation",
-            "workspace_bytes gradient_memory_bytes fragmentation_fraction",
-        ),
+        "weights": "weights_bytes",
+        "gradients": "gradients_bytes",
+        "optimiser": "optimizer_bytes",
+        "activations": "activations_bytes",
+        "logits": "logits_bytes",
+        "buffers": "buffers_bytes",
     }
 )
+OF_PEAK = (
+    "model FLOPs / (step × accelerators × peak)",
+    *("model_flops", "batch", "step_s", "accelerators"),
+)
+STATES = ("weights", "gradients", "optimiser")  # counted exactly; the rest carries the doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +160,18 @@ class TrainedStep:
         layout["recompute"] = Recompute(layout["recompute"]).name.lower()
         layout["sequence_parallel"] = bool(layout["sequence_parallel"])
         seconds = {
-            name: sum(one(getattr(best.step, f"{each}_s")) for each in part.fields.split())
-            for name, part in STEP_PARTS.items()
+            name: sum(one(getattr(best.step, field)) for field in held) for name, held in STEP_PARTS.items()
         }
         # What is computed in, what sums and states are kept in.
         half = job.precision if job.precision in ("fp32", "fp16") else "bf16"
         # 16-bit logits are copied to fp32 for the loss, and its gradient kept
-        formats = zip(MEMORY_PARTS, (half, half, "fp32", half, "fp32", "any"), strict=True)
+        formats = dict(zip(MEMORY_PARTS, (half, half, "fp32", half, "fp32", "any"), strict=True))
+        by_format = _memory_shares(best.memory, formats)
+        for part in by_format:
+            held = [MEMORY_PARTS[name] for name, kept_in in formats.items() if kept_in == part.name]
+            note(f"memory_by_format.{part.name}.value", part.value, "", *held)
+        mfu = self.step.inverse(utilisation * best.step_s).estimate("fraction")
+        note("mfu_fraction", mfu, *OF_PEAK, "half_peak")
         return {
             "model": job.model.name,
             "parameters": job.model.parameters,
@@ -218,10 +187,10 @@ class TrainedStep:
                 if value > 0
             ),
             "communication_exposed_fraction": self.communication_exposed_fraction,
-            "mfu_fraction": self.step.inverse(utilisation * best.step_s).estimate("fraction"),
+            "mfu_fraction": mfu,
             "memory_bytes": memory_estimate(best.memory),
             "memory_parts": _memory_shares(best.memory, {name: name for name in MEMORY_PARTS}),
-            "memory_by_format": _memory_shares(best.memory, dict(formats)),
+            "memory_by_format": by_format,
             "memory_capacity_bytes": cluster.device.memory_bytes,
         }
 
@@ -288,10 +257,9 @@ def _memory_shares(held: Memory, names: Mapping[str, str]) -> tuple[Part, ...]:
     spread, total = one(held.spread_factor), one(held.total_bytes)
     kept: dict[str, tuple[float, float]] = {}
     for part, name in names.items():
-        stated = MEMORY_PARTS[part]
-        value = one(getattr(held, f"{stated.field}_bytes"))
+        value = one(getattr(held, MEMORY_PARTS[part]))
         counted, rest = kept.get(name, (0.0, 0.0))
-        kept[name] = (counted + value, rest) if stated.is_state else (counted, rest + value)
+        kept[name] = (counted + value, rest) if part in STATES else (counted, rest + value)
     return tuple(
         Part(
             name,

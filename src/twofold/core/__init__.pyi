@@ -44,3 +44,7 @@ from .quantity import YEAR_S as YEAR_S
 from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity
+from .record import Book as Book
+from .record import Note as Note
+from .record import note as note
+from .record import recording as recording

@@ -44,6 +44,15 @@ LINK_CONSTANTS = (  # fields of Network that are read as they stand
     "all_to_all_efficiency_fraction",
     "pair_loss_fraction",
 )
+MADE_OF: Mapping[str, tuple[str, ...]] = {  # other fields of Network, and what they are read from
+    "link_bytes_per_s": ("scaleup_bytes_per_s", "link_efficiency_fraction"),
+    "nic_bytes_per_s": ("nic", "fabric_efficiency_fraction"),
+    "nic_latency_s": ("fabric_latency_s",),
+    "jitter_fraction": ("fabric_jitter_fraction",),
+    "host_bytes_per_s": ("pcie_generation", "host_link_efficiency_fraction"),
+    "host_latency_s": ("host_link_latency_s",),
+    "launch_s": ("collective_launch_s",),
+}
 RACK_SCALE_COUNT = 64  # from here on a scale-up domain spans nodes: NVL72, TPU and Trainium pods
 Support = Literal["native", "fallback", "missing"]
 PCIE_BYTES_PER_S = MappingProxyType({3: 16e9, 4: 32e9, 5: 64e9, 6: 128e9})  # ×16, one direction
@@ -160,6 +169,26 @@ def network(
         launch_s=constants.get("collective_launch_s", **scope),
         **{name: constants.get(name, **scope) for name in LINK_CONSTANTS},
     )
+
+
+def read_from(name: str, accelerator: Accelerator) -> tuple[str, ...]:
+    """What a number of `device` or `network` is made of: cells of the accelerator's row, `nic`, constants.
+
+    `name` is a field, or `field.format` where there is one number for each format.
+    """
+    field, _, fmt = name.partition(".")
+    if field == "peak_flops_per_s":
+        stated = [
+            each for each in (fmt, "bf16", "fp16", "fp8") if getattr(accelerator, f"{each}_flops_per_s", 0)
+        ]
+        return (f"{(*stated, 'fp32')[0]}_flops_per_s",)
+    if field == "link_bytes_per_s" and accelerator.scaleup_bytes_per_s <= 0:
+        field = "host_bytes_per_s"
+    if field == "host_bytes_per_s" and accelerator.family == "cpu":
+        return "memory_bytes_per_s", "shared_memory_link_fraction"
+    if field == "idle_w" and not accelerator.idle_w:
+        return "tdp_w", "idle_power_fraction"
+    return MADE_OF.get(field, (field,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.contracts.spec import Spec, defaults_used
-from twofold.core import Source, format_usd
+from twofold.core import Book, Source, format_usd, recording
 from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
 from twofold.planner.actions import actions_of
@@ -99,7 +99,11 @@ def build_plan(
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
-    training = tuple(figures_of_run(choice, context) for choice in chosen.values())
+    training: tuple[TrainingPlan, ...] = ()
+    books: dict[str, Book] = {}  # how the figures of each follow
+    for name, run in chosen.items():
+        with recording() as books[name]:
+            training += (figures_of_run(run, context),)
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
     modelled = [entry for entry in spec.services if not entry.model.measured]
     services = {entry.name: choose_serving(entry, context) for entry in modelled}
@@ -135,7 +139,7 @@ def build_plan(
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(planned_runs, planned_services, serving, cross, rent, context),
+        derivations=derivations(planned_runs, planned_services, serving, cross, rent, books, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,

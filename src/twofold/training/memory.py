@@ -1,9 +1,11 @@
 """Bytes on the fullest device, by part; the parts sum to the total."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
 
+from twofold.core import note
 from twofold.perf import Floats
 from twofold.training.communication import (
     expert_replicas,
@@ -40,12 +42,13 @@ class Memory:
     def total_bytes(self) -> Floats:
         """All parts: what the device must have; the unbiased middle."""
         parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-2]]
-        return sum(parts[1:], parts[0])
+        return note("memory_bytes", sum(parts[1:], parts[0]), "", *COUNTED, "buffers_bytes", "memory_spread")
 
     @property
     def buffers_bytes(self) -> Floats:
         """What is neither of the model nor of a batch."""
-        return self.beside_bytes + self.cached_bytes + self.outside_bytes
+        whole = self.beside_bytes + self.cached_bytes + self.outside_bytes
+        return note("buffers_bytes", whole, BUFFERS, "layout", *COUNTED)
 
     @property
     def device_bytes(self) -> Floats:
@@ -78,6 +81,19 @@ class Memory:
         return self.states_bytes + (self.total_bytes - self.states_bytes) * self.spread_factor
 
 
+COUNTED = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "logits_bytes")
+BUFFERS = (
+    "context, communication and kernel scratch, copies of gradients beside them, and fragmentation of all"
+)
+FORMULAS: Mapping[str, str] = {  # of `Memory`: how a part follows from layout and parameters
+    "weights_bytes": "parameters of the fullest stage × bytes of the format",
+    "gradients_bytes": "trained parameters × bytes of the format",
+    "optimizer_bytes": "trained parameters × (master copy + moments), over the ranks that share them",
+    "activations_bytes": "micro-batches in flight × layers × bytes kept per layer",
+    "logits_bytes": "tokens of a micro-batch × vocabulary / TP",
+}
+
+
 def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     """Bytes by part on the fullest device.
 
@@ -106,7 +122,10 @@ def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     parts = (weights, gradients, optimizer, activations, logits, beside, cached)
     ends = (stack.workspace_bytes, freed, stack.memory_spread_factor)
     shape = np.broadcast(*parts, *ends, layouts.tp).shape
-    return Memory(*(np.broadcast_to(part, shape) for part in (*parts, *ends)))
+    held = Memory(*(np.broadcast_to(part, shape) for part in (*parts, *ends)))
+    for name, formula in FORMULAS.items():
+        note(name, getattr(held, name), formula, "layout", "parameters")
+    return held
 
 
 def _stage_layers(work: Workload, layouts: Layouts, stack: Stack) -> tuple[Floats, Floats]:

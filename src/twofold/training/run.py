@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.core import InputError
+from twofold.core import InputError, note
 from twofold.perf import Cluster
 from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training.job import TrainingJob
@@ -71,6 +71,36 @@ class RunPlan:
         return self.restart_s + self.checkpoint_write_s < self.mean_time_between_failures_s
 
 
+# Of `RunPlan`: how a figure follows, and the names of what it follows from.
+FORMULAS: Mapping[str, tuple[str, ...]] = {
+    "compute_s": ("steps × step", "run.steps_count", "step_s"),
+    "checkpoint_interval_s": (
+        "√(2 · pause · time between failures), Daly's terms added",
+        *("write", "failures", "accelerators"),
+    ),
+    "checkpoint_stall_s": (
+        "compute / interval × pause",
+        "run.compute_s",
+        "run.checkpoint_interval_s",
+        "write",
+    ),
+    "failure_s": (
+        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
+        *("failures", "accelerators", "stop", "write", "run.checkpoint_interval_s", "run.compute_s"),
+    ),
+    "wall_s": (
+        "compute + checkpoints + failures",
+        "run.compute_s",
+        "run.checkpoint_stall_s",
+        "run.failure_s",
+    ),
+    "total_s": ("wall × (1 + headroom)", "run.wall_s", "headroom"),
+    "total_accelerator_h": ("total × accelerators / 3600", "run.total_s", "accelerators"),
+    "failures_count": ("wall × accelerators / hours per failure", "run.wall_s", "accelerators", "failures"),
+    "goodput_fraction": ("compute / wall", "run.compute_s", "run.wall_s"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RunWork:
     """What a run has to do, however its step is known; None where a size is not known."""
@@ -85,6 +115,7 @@ def run_work(job: TrainingJob, tokens: float) -> RunWork:
     if not (tokens > 0 and np.isfinite(tokens)):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     steps = int(np.ceil(tokens / job.tokens_per_step))
+    note("run.steps_count", steps, "tokens / tokens per step, rounded up", "tokens", "batch")
     return RunWork(steps, job.workload.checkpoint_bytes, job.tokens_per_step * TOKEN_BYTES)
 
 
@@ -120,7 +151,7 @@ def run_plan(
     failures = wall_s / between_s
     base_h = wall_s / 3600 * cluster.accelerator_count
     total_factor = 1 + sum(shares.values())
-    return RunPlan(
+    plan = RunPlan(
         steps_count=work.steps_count,
         compute_s=compute_s,
         checkpoint_stall_s=stalled_s,
@@ -142,6 +173,11 @@ def run_plan(
         energy_j=float(np.max(cluster.device.power_w(COMPUTE_UTILISATION_FRACTION) * wall_s))
         * cluster.accelerator_count,
     )
+    for name, said in FORMULAS.items():
+        note(f"run.{name}", getattr(plan, name), *said)
+    said_j = "watts of an accelerator at work × wall × accelerators"
+    note("accelerators_j", plan.energy_j, said_j, "watts", "run.wall_s", "accelerators")
+    return plan
 
 
 def failing_time_ratio(

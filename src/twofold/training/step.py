@@ -1,9 +1,11 @@
 """Seconds of one optimiser step, by part; the parts sum to the total."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
 
+from twofold.core import note
 from twofold.perf import Cluster, Device, Floats, Network, collectives, elementwise_s, smooth_max
 from twofold.training.communication import (
     context_parallel_s,
@@ -50,17 +52,61 @@ class StepTime:
     def total_s(self) -> Floats:
         """The whole step."""
         parts: list[Floats] = [getattr(self, f.name) for f in fields(self)]
-        return sum(parts[1:], parts[0])
+        total = sum(parts[1:], parts[0])
+        return note("step_s", total, "", "compute_s", *WITHIN, *AROUND, "data_s", "jitter_s", "step_spread")
 
     @property
     def compute_s(self) -> Floats:
         """Arithmetic that the model asks for, recomputation apart."""
-        return self.gemm_s + self.attention_s + self.experts_s + self.elementwise_s
+        whole = self.gemm_s + self.attention_s + self.experts_s + self.elementwise_s
+        return note("compute_s", whole, "", "gemm_s", "attention_s", "experts_s", "elementwise_s")
 
     @property
     def communication_s(self) -> Floats:
         """Exposed communication of all kinds."""
         return self.tp_s + self.cp_s + self.ep_s + self.pp_s + self.dp_s
+
+
+TIMES = "micro-batches × layers × "
+WITHIN = ("recompute_s", "tp_s", "cp_s", "ep_s")  # a layer, beside its compute
+AROUND = ("pp_s", "dp_s", "host_s", "head_s", "bubble_s", "optimizer_s")
+# Of `StepTime`: how a part follows, and the names of what it may follow from beside constants.
+FORMULAS: Mapping[str, tuple[str, ...]] = {
+    "gemm_s": (
+        f"{TIMES}FLOPs / (peak × efficiency), not below bytes / bandwidth, forward and backward",
+        *("micro_batches", "layers", "parameters_active"),
+    ),
+    "attention_s": (
+        f"{TIMES}causal FLOPs / (peak × efficiency), backward 2.5 times forward",
+        *("micro_batches", "layers", "heads"),
+    ),
+    "experts_s": (
+        f"{TIMES}grouped products of the busiest expert rank",
+        *("micro_batches", "layers", "parameters_active"),
+    ),
+    "elementwise_s": (
+        f"{TIMES}bytes of unfused passes / (bandwidth × efficiency)",
+        *("micro_batches", "layers"),
+    ),
+    "recompute_s": ("forward work that the backward pass repeats", "layout", "compute_s"),
+    "tp_s": ("all-reduces of each layer that compute does not hide", "layout"),
+    "cp_s": ("keys and values gathered over context ranks, exposed", "layout"),
+    "ep_s": ("tokens sent to their experts and back, exposed", "layout"),
+    "pp_s": ("activations handed to the next stage", "layout"),
+    "dp_s": ("gradients summed and weights spread, exposed", "layout", "compute_s", *WITHIN),
+    "host_s": ("launches that kernels do not hide", "layout", "compute_s", *WITHIN),
+    "head_s": (
+        "logits and loss, and stages that wait for a longer one",
+        *("layout", "compute_s", *WITHIN),
+    ),
+    "bubble_s": (
+        "(PP − 1) / interleaving × stage",
+        *("layout", "compute_s", *WITHIN, "pp_s", "head_s"),
+    ),
+    "optimizer_s": ("states, gradients and weights read and written once", "layout"),
+    "data_s": ("waits for the input pipeline, a share of the rest", "compute_s", *WITHIN, *AROUND),
+    "jitter_s": ("the slowest of all ranks, sigma · √(2 ln N)", "layout", "compute_s", *WITHIN, *AROUND),
+}
 
 
 def step_time(work: Workload, precision: str, layouts: Layouts, cluster: Cluster, stack: Stack) -> StepTime:
@@ -140,7 +186,8 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     shape = np.broadcast(done_s, slow).shape
     parts["data_s"] = done_s * stack.data_stall_fraction
     parts["jitter_s"] = done_s * slow + exposed_s * traffic.waiting_fraction
-    return StepTime(**{name: np.broadcast_to(part, shape) for name, part in parts.items()})
+    wide = {name: np.broadcast_to(part, shape) for name, part in parts.items()}
+    return StepTime(**{name: note(name, part, *FORMULAS[name]) for name, part in wide.items()})
 
 
 @dataclass(frozen=True, slots=True)

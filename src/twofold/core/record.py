@@ -1,0 +1,44 @@
+"""How numbers follow from others, noted where they are computed and kept only while somebody asks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a number is, how it follows, and the names of what it follows from."""
+
+    value: object
+    formula: str
+    inputs: tuple[str, ...]
+
+
+Book = dict[str, Note]
+_open_book: ContextVar[Book | None] = ContextVar("_open_book", default=None)
+
+
+def note(name: str, value: T, formula: str, *inputs: str) -> T:
+    """The same value; its formula and the names of its inputs go into the open book, the first time.
+
+    Without a formula it is the sum of its inputs. Costs one look at a variable while nobody records.
+    """
+    book = _open_book.get()
+    if book is not None and name not in book:
+        book[name] = Note(value, formula, inputs)
+    return value
+
+
+@contextmanager
+def recording() -> Iterator[Book]:
+    """A book into which everything within is noted; one that was open before hears nothing of it."""
+    book: Book = {}
+    token = _open_book.set(book)
+    try:
+        yield book
+    finally:
+        _open_book.reset(token)
