@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.answer import calibration_notes, calibration_rows
+from twofold.answer import calibration_notes, calibration_rows, cluster_on, stack_on
 from twofold.answer.calibrated import factors_in, run_scope
 from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.results import Plan
@@ -157,3 +157,17 @@ def test_the_range_of_a_metric_is_the_wider_of_its_figures() -> None:
     (spread,) = [row for _, row in rows["calibration_spread_ratio"]]
     assert spread.high == pytest.approx(exp(0.2))
     assert np.isclose(spread.low * spread.high, 1.0)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_machines_and_software_are_calibrated_together_in_every_precision(
+    catalog: Catalog, precision: str
+) -> None:
+    part, plain, own = catalog.accelerator("H100-SXM5-80GB"), load_constants(), calibrated(stack_of())
+    bare = cluster_on(part, 8, 50e9, "infiniband", plain, 8)
+    machines, stack = stack_on(bare, "torchtitan", precision, own)
+    usual, software = stack_on(bare, "torchtitan", precision, plain)
+    assert usual is bare
+    assert stack.host_step_s == pytest.approx(software.host_step_s / 0.9)
+    reached = (each.device.attention_efficiency_fraction for each in (machines, bare))
+    assert next(reached) == pytest.approx(next(reached) * 0.8)

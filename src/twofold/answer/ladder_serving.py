@@ -207,7 +207,7 @@ def _hardware_rung(
     cluster, driven = serving_stack(
         offer, entry.engine, context.constants, context.catalog, supply, model_kind(model)
     )
-    device = cluster_of(offer, 1, context.constants, context.catalog, supply).device
+    device = cluster.device
     feasible = [
         fmt
         for fmt in WEIGHT_FORMATS

@@ -88,7 +88,7 @@ Load = ClosedLoop | OpenLoop | SustainedRate | Saturation | StaticBatch | HeldBa
 
 
 def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
-    """What a replica delivers to requests of these lengths under a load. Numbers may be arrays."""
+    """What a replica delivers to requests of these lengths under a load; arrays over what the replica is."""
     match load:
         case ClosedLoop():
             return regimes.closed_loop(replica, lengths, load.client_count, load.burst_fraction)
