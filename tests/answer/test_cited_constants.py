@@ -11,7 +11,8 @@ import pytest
 from twofold.answer.moved import SWITCHES, cited, moved
 from twofold.catalog import load_catalog
 from twofold.core import Book, recording
-from twofold.perf import Cluster, device, load_constants, network
+from twofold.inference import Engine, Replica, capacity, engine, iteration_s
+from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, step_time
 from twofold.training.memory import memory
 
@@ -119,3 +120,64 @@ def test_a_plan_cites_no_constant_that_its_part_does_not_use(example_data: dict[
         assert not any(item["reference"].startswith("constants.csv") for item in inputs)
     sent = " ".join(item["reference"] for item in rows["training.pretrain.step_parts.EP.value"])
     assert "gemm" not in sent and "host_" not in sent
+
+
+def replicas() -> Iterator[tuple[Replica, float]]:
+    """Dense, latent and expert models on an engine, and the prefill that a step carries."""
+    catalog, constants = load_catalog(), load_constants()
+    part = catalog.accelerator("H100-SXM5-80GB")
+    cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
+    for name, fmt in (("llama-3.1-8b", "bf16"), ("mixtral-8x7b", "fp8"), ("deepseek-v3", "fp8")):
+        software = engine(constants, "sglang", family="hopper", model="dense", weights_format=fmt)
+        shape = ModelShape.of(catalog.model(name))
+        for prefill in (0.0, 2048.0):
+            yield Replica(shape, cluster, software, fmt, fmt, tp=8.0), prefill
+
+
+def served(replica: Replica, prefill: float) -> Book:
+    with recording() as book:
+        _ = iteration_s(replica, prefill, prefill / 2, 32.0, 1000.0).total_s
+        capacity(replica)
+    return book
+
+
+def test_the_steps_of_a_replica_end_in_what_moves_them_and_in_nothing_else() -> None:
+    for replica, prefill in replicas():
+        *machine, names = moved(replica.cluster, replica.engine)
+        book = cited(served(replace(replica, cluster=machine[0], engine=machine[1]), prefill), names)
+        before, loose = middle(served(replica, prefill)), middle(book)
+        assert loose == pytest.approx(before, rel=1e-12)
+        for field in (field.name for field in fields(Engine) if field.name not in ("name", "era")):
+            value = getattr(replica.engine, field)
+            movers, hardly = set(), set()
+            for other in (1.01 * value, 0.99 * value) if value else (0.01,):
+                after = middle(
+                    served(replace(replica, engine=replace(replica.engine, **{field: other})), prefill)
+                )
+                movers |= {name for name in after if after[name] != pytest.approx(before[name], rel=1e-7)}
+                hardly |= {name for name in after if after[name] != before[name]}
+            told = {name for name in book if before[name] and f"serving_{field}" in all_ends(book, name)}
+            assert {name for name in movers if before[name]} <= told <= hardly, field
+
+
+def all_ends(book: Book, name: str) -> set[str]:
+    inputs = book[name].inputs
+    return {end for each in inputs for end in (all_ends(book, each) if each in book else {each})}
+
+
+@pytest.mark.parametrize(
+    ("path", "constant"),
+    [
+        ("percentiles.ttft_p95", "serving_first_token_steps"),
+        ("decode_step.host", "serving_host_moe_layer_s"),
+        ("decode_step.moe", "serving_expert_pad_factor"),
+        ("prefill_step.gemm", "serving_prefill_factor"),
+        ("decode_step.communication", "engine_launch_s"),
+    ],
+)
+def test_a_plan_cites_what_a_latency_is_computed_with(
+    example_data: dict[str, dict[str, Any]], path: str, constant: str
+) -> None:
+    rows = {row["path"]: row["inputs"] for row in example_data["moe"]["derivations"]}
+    references = [item["reference"] for item in rows[f"serving.serve.classes.chat.{path}"]]
+    assert any(reference.startswith(f"constants.csv {constant}") for reference in references)

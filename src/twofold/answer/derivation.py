@@ -12,7 +12,6 @@ from twofold.contracts.results import Derivation, Input, Part, PriceUsed
 from twofold.core import Book, Estimate, Source, format_estimate, format_si, from_data, to_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
 
-Table = Mapping[str, tuple[str, str]]  # path -> formula, names of its inputs
 Known = Mapping[str, Input | Sequence[Input]]
 
 
@@ -63,7 +62,12 @@ def narrowest(constants: Constants, name: str, scope: dict[str, str]) -> Constan
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
 
-LABELS = {"accelerator_h": "accelerator-hours", "usd_per_accelerator_h": "price", "cost_usd": "cost"}
+LABELS = {
+    "accelerator_h": "accelerator-hours",
+    "usd_per_accelerator_h": "price",
+    "cost_usd": "cost",
+    "accelerators_j": "accelerators",
+}
 
 
 def _words(name: str) -> str:
@@ -124,40 +128,9 @@ class Noted:
         label = _words(place.removesuffix(".value").rpartition(".")[2])
         if is_estimate(figure):
             return (path_input(label, from_data(Estimate, figure), path),)
-        value, unit = self.value(name), unit_of(name) or ""
+        value, unit = self.value(name), unit_of(name) or ("J" if name.endswith("_j") else "")
         text = f"{value:,}" if isinstance(value, int) else format_si(one(value), unit)
         return (Input(label, text, path, Source.FITTED.value, ""),)
-
-
-def named(names: str, known: Known) -> Iterator[Input]:
-    """The inputs of a row of a table."""
-    for name in names.split():
-        found = known[name]
-        yield from (found,) if isinstance(found, Input) else found
-
-
-def rows(at: str, table: Table, known: Known) -> Iterator[Derivation]:
-    """The rows of a table whose inputs are all known."""
-    for path, (formula, names) in table.items():
-        if known.keys() >= set(names.split()):
-            yield derived(f"{at}.{path}", formula, *named(names, known))
-
-
-def bandwidth_leaf(accelerator: Accelerator) -> Input:
-    """The memory bandwidth of an accelerator's row."""
-    rate = accelerator.memory_bytes_per_s
-    return accelerator_leaf(accelerator, "memory_bytes_per_s", rate, "B/s", "memory bandwidth")
-
-
-def step_input(label: str, value: float, unit: str, path: str) -> Input:
-    """A number between the plan's figures, which has a derivation of its own."""
-    return Input(label, format_si(value, unit), path, Source.FITTED.value, "")
-
-
-def accelerator_leaf(accelerator: Accelerator, field: str, value: float, unit: str, label: str = "") -> Input:
-    """A cell of an accelerator's row."""
-    reference = f"accelerators.csv {accelerator.name} {field}"
-    return Input(label or _words(field), format_si(value, unit), "", Source.VENDOR.value, reference)
 
 
 def grid_leaf(price: PriceUsed | None) -> Input:
@@ -180,6 +153,7 @@ CELLS = {  # of an accelerator's row: what they are called, and their unit, wher
     "memory_bytes_per_s": ("memory bandwidth", "B/s"),
     "memory_bytes": ("memory", "memory B"),
     "tdp_w": ("power limit", "W"),
+    "idle_w": ("idle power", "W"),
     "pcie_generation": ("PCIe generation", ""),
 }
 

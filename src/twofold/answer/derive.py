@@ -30,17 +30,21 @@ def derivations(
 ) -> tuple[Derivation, ...]:
     """The derivations of a whole plan; `modelled` are those of its services that are not measured.
 
-    `books` hold what was noted while its figures were computed, by name of run.
+    `books` hold what was noted while its figures were computed, by their path.
     """
     runs = sorted(runs, key=lambda run: isinstance(run[0], MeasuredChoice))  # those with a model first
     found: list[Derivation] = []
     for choice, plan in runs:
-        book = books[plan.name]
+        book = books[f"training.{plan.name}"]
         if isinstance(choice, MeasuredChoice):
             found += measured_training_derivations(choice, plan, book, context)
         else:
             found += training_derivations(choice, plan, book, context)
-    found += [row for own, served in modelled for row in serving_derivations(own, served, context)]
+    found += [
+        row
+        for own, served in modelled
+        for row in serving_derivations(own, served, books[f"serving.{served.name}"], context)
+    ]
     for service, entry in zip(services, context.spec.services, strict=True):
         if entry.model.measured:
             found += measured_derivations(entry, service)

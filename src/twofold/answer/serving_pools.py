@@ -10,7 +10,7 @@ from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
-from twofold.core import DAY_S, YEAR_H, Estimate, Source
+from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, Source, note
 from twofold.inference import PoolChoice, Replica, Served, rate_limit, replicas_power_w, shared_load
 from twofold.perf import one
 
@@ -124,7 +124,10 @@ def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context:
         weights[each.name] = each.mean_rate_per_s * (one(lengths.input_tokens) + one(lengths.output_tokens))
     share = weights[load.name] / sum(weights.values())
     tokens_per_h = load.mean_rate_per_s * one(load.traffic.lengths.output_tokens) * HOUR_S
-    return hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
+    usd = hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
+    said = "USD/h of the class's replicas / output tokens per hour"
+    used = "hourly_price", "rate", "lengths", "rate_per_replica_per_s"
+    return note("usd_per_1k_output_tokens", usd, said, *used)
 
 
 def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Drawn | None:
@@ -147,7 +150,9 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
     if len(known) < len(hourly):
         return None
     total = Drawn(sum(each.middle for each in known), np.sum([each.samples for each in known], axis=0))
-    return total.times(YEAR_H).estimate("USD")
+    said = "accelerators × price × 8760 h, by pool and hours in use"
+    used = "count", "machine.price.usd_per_accelerator_h", "carried"
+    return note("cost_usd_per_year", total.times(YEAR_H).estimate("USD"), said, *used)
 
 
 def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
@@ -174,7 +179,10 @@ def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Con
         idle = max(0.0, _held_fraction(pool, choice) - busy)
         return busy * _power(pool, 1.0) + idle * _power(pool, 0.0)
 
-    return _drawn_power(sum(map(watts, pools)), pools, context)
+    drawn_w = _drawn_power(sum(map(watts, pools)), pools, context)
+    used = "watts", "count", "power_spread"
+    note("accelerators_j", drawn_w.middle * YEAR_S, "power at the mean load × a year", *used)
+    return drawn_w
 
 
 def _power(pool: DrawnPool, load_fraction: float) -> float:
@@ -194,4 +202,6 @@ def tokens_per_j(pools: tuple[DrawnPool, ...], context: Context) -> Estimate:
     loads = [load for pool in pools for load in pool.loads]
     tokens = sum(load.peak_per_s * one(load.traffic.lengths.output_tokens) for load in loads)
     watts = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
-    return _drawn_power(watts, pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)
+    per_j = _drawn_power(watts, pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)
+    said = "output tokens/s / accelerators' watts, at the peak"
+    return note("output_tokens_per_j", per_j, said, "carried", "watts", "count", "power_spread")

@@ -47,4 +47,5 @@ from .quantity import parse_quantity as parse_quantity
 from .record import Book as Book
 from .record import Note as Note
 from .record import note as note
+from .record import noting as noting
 from .record import recording as recording

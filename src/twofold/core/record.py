@@ -34,6 +34,16 @@ def note(name: str, value: T, formula: str, *inputs: str) -> T:
 
 
 @contextmanager
+def noting(part: str) -> Iterator[None]:
+    """What is noted within belongs to a part: its names get the part's in front, those of inputs stay."""
+    outer = _open_book.get()
+    with recording() as book:
+        yield
+    if outer is not None:
+        outer |= {f"{part}.{name}": kept for name, kept in book.items()}
+
+
+@contextmanager
 def recording() -> Iterator[Book]:
     """A book into which everything within is noted; one that was open before hears nothing of it."""
     book: Book = {}

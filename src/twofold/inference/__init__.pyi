@@ -1,5 +1,6 @@
 from . import regimes as regimes
 from .curve import load_axis as load_axis
+from .fleet import BUDGET as BUDGET
 from .fleet import LatencyBudget as LatencyBudget
 from .fleet import ReplicaCount as ReplicaCount
 from .fleet import cold_start_s as cold_start_s

@@ -1,6 +1,6 @@
 """From one replica to a fleet: how many, how many spare and where, how fast they start, what they cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -103,6 +103,16 @@ class LatencyBudget:
     def total_s(self) -> float:
         """All parts."""
         return sum(self.by_name().values())
+
+
+# Of `LatencyBudget`: how a part follows, and the names of what it follows from.
+BUDGET: Mapping[str, tuple[str, ...]] = {
+    "edge": ("a usual round trip to the region", "edge"),
+    "gateway": ("what a usual gateway adds", "gateway"),
+    "queue": ("mean TTFT − the step with prefill", "prefill_step_s", "rate"),
+    "prefill": ("the step with prefill", "prefill_step_s"),
+    "decode": ("(output − 1) × mean TPOT", "decode_step_s", "lengths"),
+}
 
 
 def _failure_spares(needed: int, availability: float) -> int:

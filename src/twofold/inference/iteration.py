@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from twofold.core import note
 from twofold.inference.replica import Replica, expert_shards
 from twofold.perf import (
     HALF_BYTES,
@@ -49,7 +50,21 @@ class Iteration:
     def total_s(self) -> Floats:
         """The whole step."""
         first, *others = self.by_name().values()
-        return sum(others, first)
+        return note("step_s", sum(others, first), "", *FORMULAS)
+
+
+# Of `Iteration`: how a part follows, and the names of what it may follow from beside constants.
+FORMULAS: Mapping[str, tuple[str, ...]] = {
+    "gemm_s": ("weights read once, 2 FLOPs per weight and token", "sequences", "parameters_active"),
+    "attention_s": ("cached keys and values read once per sequence", "sequences"),
+    "moe_s": ("weights of the experts touched", "sequences", "parameters_active"),
+    "communication_s": ("all-reduces of each layer", "sequences"),
+    "elementwise_s": ("norms, rotary, activations", "sequences"),
+    "host_s": (
+        "scheduling, and launches that kernels do not hide",
+        *("sequences", "layers", "gemm_s", "attention_s", "moe_s", "communication_s", "elementwise_s"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +124,10 @@ def iteration_s(
         + engine.host_moe_layer_s * replica.shape.moe_layers
         + engine.host_sequence_s * np.asarray(decode_sequences)
     )
-    return Iteration(gemm, attention, moe, communication, elementwise, host + slowed)
+    parts = (gemm, attention, moe, communication, elementwise, host + slowed)
+    for name, part in zip(FORMULAS, parts, strict=True):
+        note(name, part, *FORMULAS[name])
+    return Iteration(*parts)
 
 
 def tokens_per_step(replica: Replica) -> Floats:

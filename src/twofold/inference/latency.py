@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twofold.contracts import QUANTILES
+from twofold.core import note
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
@@ -53,6 +55,29 @@ class Prompt:
     spread: Floats
     carrying_s: Floats  # a step that carries one of them
     carried_tokens: Floats  # by that step
+
+
+FORMULAS = {  # of the latencies of `Served`, in the mean
+    "ttft": "rest of a step + queue for prefill + own prefill + handling",
+    "tpot": "(1 − q) × decode step + q × step with prefill",
+    "e2e": "TTFT + (output − 1) × TPOT",
+}
+UPPER = {"p50": "the median"}
+STEPS = ("decode_step_s", "prefill_step_s", "lengths", "rate")
+NOTED = tuple(  # metric, field of `Latency`, and what is noted: name, how it follows, and from what
+    (
+        metric,
+        f"{q}_s",
+        (f"{metric}_{q}", f"{formula}; {UPPER.get(q, f'the mean + deviations to {q}')}", *used),
+    )
+    for metric, formula in FORMULAS.items()
+    for q in QUANTILES
+    for used in [
+        (f"ttft_{q}", f"tpot_{q}", "lengths", "e2e_spread")
+        if metric == "e2e"
+        else (*STEPS, f"{metric}_spread")
+    ]
+)
 
 
 def flat_latency(seconds: Floats) -> Latency:
@@ -215,10 +240,14 @@ def served(
 ) -> Served:
     """Put a load's parts together: throughput of all requests, answers of the class with `own` lengths."""
     held = max_sequences(replica, lengths.mean_context_tokens, lengths.input_tokens)
+    e2e = answer_latency(own or lengths, ttft, tpot)
+    latencies = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
+    for metric, field, (name, *said) in NOTED:
+        note(name, getattr(latencies[metric], field), *said)
     return Served(
         ttft=ttft,
         tpot=tpot,
-        e2e=answer_latency(own or lengths, ttft, tpot),
+        e2e=e2e,
         requests_per_s=rate,
         output_tokens_per_s=rate * np.asarray(lengths.output_tokens, float),
         batch_sequences=batch,

@@ -6,6 +6,7 @@ from typing import Self
 
 import numpy as np
 
+from twofold.core import note
 from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, engine_software
 
 
@@ -119,6 +120,19 @@ class Capacity:
     kv_tokens: Floats  # tokens of the whole replica, at full attention on all layers
 
 
+# Of `Capacity`: how a part follows, and the names of what it follows from beside constants.
+FORMULAS: Mapping[str, tuple[str, ...]] = {
+    "usable_bytes": ("the share of the memory that the engine takes", "layout"),
+    "weights_bytes": ("weights in their format, scales included, over TP × PP", "layout", "parameters"),
+    "buffers_bytes": ("a prefill chunk's tensors, logits, graphs, communication", "layout"),
+    "adapter_bytes": ("LoRA weights held resident", "layout"),
+    "kv_bytes": (
+        "what is left of the usable memory",
+        *("layout", "usable_bytes", "weights_bytes", "buffers_bytes", "adapter_bytes"),
+    ),
+}
+
+
 def engine(
     constants: Constants,
     name: str,
@@ -199,6 +213,8 @@ def capacity(replica: Replica) -> Capacity:
     per_token = replica.shape.kv_bytes_per_token(replica.kv_format) / kv_shards(replica)
     pool = np.maximum(0.0, left) + replica.cache.offload_bytes * (left > 0)
     kv_tokens = pool / np.maximum(per_token, 1e-30) * replica.dp
+    for name, part in zip(FORMULAS, (usable, weights, buffers, adapters, left), strict=True):
+        note(name, part, *FORMULAS[name])
     return Capacity(usable, weights, buffers, adapters, left, kv_tokens)
 
 

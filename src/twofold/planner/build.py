@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
+from typing import TypeVar
 
 from twofold import __version__, rehearse
 from twofold.answer import (
@@ -45,6 +46,8 @@ from twofold.planner.actions import actions_of
 from twofold.portfolio import Rehearsing, portfolio
 
 SCHEMA = "twofold/plan/1"
+C = TypeVar("C")
+P = TypeVar("P")
 
 
 class Rehearse(Enum):
@@ -99,15 +102,13 @@ def build_plan(
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
-    training: tuple[TrainingPlan, ...] = ()
     books: dict[str, Book] = {}  # how the figures of each follow
-    for name, run in chosen.items():
-        with recording() as books[name]:
-            training += (figures_of_run(run, context),)
+    training = tuple(_noted("training", figures_of_run, chosen, books, context).values())
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
-    modelled = [entry for entry in spec.services if not entry.model.measured]
-    services = {entry.name: choose_serving(entry, context) for entry in modelled}
-    planned = {name: service_plan(choice, context) for name, choice in services.items()}
+    services = {
+        entry.name: choose_serving(entry, context) for entry in spec.services if not entry.model.measured
+    }
+    planned = _noted("serving", service_plan, services, books, context)
     rehearsing = None
     if options.rehearse is Rehearse.BEST_TWO:
         rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
@@ -115,6 +116,8 @@ def build_plan(
             services[name], planned[name] = rehearse.rehearsed_service(
                 choice, rehearsing.planned, context, options.tell
             )
+            if services[name] is not choice:
+                _noted("serving", service_plan, {name: services[name]}, books, context)
     serving = tuple(
         planned[entry.name] if entry.name in planned else measured_plan(entry, context)
         for entry in spec.services
@@ -151,6 +154,21 @@ def build_plan(
     whole = with_supply_side(plan, context, runs, services, rehearsing)
     warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
     return Planned(replace(whole, warnings=warnings), context, runs, services)
+
+
+def _noted(
+    half: str,
+    figures: Callable[[C, Context], P],
+    choices: Mapping[str, C],
+    books: dict[str, Book],
+    context: Context,
+) -> dict[str, P]:
+    """The figures of each choice by name; how they follow goes into a book under their path."""
+    found: dict[str, P] = {}
+    for name, choice in choices.items():
+        with recording() as books[f"{half}.{name}"]:
+            found[name] = figures(choice, context)
+    return found
 
 
 def _contention(
