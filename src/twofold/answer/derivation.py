@@ -7,7 +7,7 @@ from typing import Any
 from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
 from twofold.answer.offers import Offer
 from twofold.answer.paths import is_estimate, leaves, unit_of
-from twofold.catalog import Accelerator, Model
+from twofold.catalog import Accelerator, Model, Region
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
 from twofold.core import Book, Estimate, Source, format_estimate, format_si, from_data, to_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
@@ -133,12 +133,6 @@ class Noted:
         return (Input(label, text, path, Source.FITTED.value, ""),)
 
 
-def grid_leaf(price: PriceUsed | None) -> Input:
-    """The carbon of a place's electricity."""
-    place = price.region if price else ""
-    return assumed_leaf("grid", "gCO2 per kWh", f"regions.csv {place} grid_gco2_per_kwh")
-
-
 def path_input(label: str, estimate: Estimate, path: str) -> Input:
     """Another number of the plan."""
     return Input(label, format_estimate(estimate), path, estimate.source.value, "")
@@ -183,11 +177,22 @@ def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input
     return Input(label or _words(field), text, "", Source.VENDOR.value, f"{table} {model.name} {field}")
 
 
-def price_leaf(price: PriceUsed) -> Input:
-    """The row of a price."""
-    used = price.usd_per_accelerator_h
-    where = f"prices.csv {price.provider} {price.instance} {price.region} {price.term} {price.date}"
-    return Input("list price", format_si(used.value, "USD/h"), "", Source.VENDOR.value, where)
+def supply_leaves(leaves: Leaves, price: PriceUsed | None, region: Region | None) -> dict[str, Input]:
+    """What energy at the meter, carbon and money rest on."""
+    found = {
+        "node": leaves.constant("node_power_factor"),
+        "pue": leaves.constant("pue_ratio"),
+        "doubt": leaves.unknown("price"),
+    }
+    if region:
+        found["region_pue"] = assumed_leaf("PUE", f"{region.pue:g}", f"regions.csv {region.name} pue")
+        grid = format_si(region.grid_gco2_per_kwh, "gCO2/kWh")
+        found["grid"] = assumed_leaf("grid", grid, f"regions.csv {region.name} grid_gco2_per_kwh")
+    if price:
+        where = f"prices.csv {price.provider} {price.instance} {price.region} {price.term} {price.date}"
+        listed = format_si(price.usd_per_accelerator_h.value, "USD/h")
+        found["listed"] = Input("list price", listed, "", Source.VENDOR.value, where)
+    return found
 
 
 def assumed_leaf(label: str, text: str, why: str) -> Input:

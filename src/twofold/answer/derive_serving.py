@@ -10,12 +10,11 @@ from twofold.answer.derivation import (
     Noted,
     assumed_leaf,
     figures_of,
-    grid_leaf,
     model_leaf,
     path_input,
-    price_leaf,
     spec_leaf,
     spread_inputs,
+    supply_leaves,
 )
 from twofold.answer.moved import cited, moved
 from twofold.answer.ranges import serving_scope
@@ -164,12 +163,12 @@ def _lengths(served: ClassPlan, at: str) -> Input:
 
 def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: str, context: Context) -> Known:
     """What memory, start and cost rest on: the model, the machine and the layout on it."""
-    offer, model, price = choice.offer, choice.model, plan.machine.price
+    offer, model = choice.offer, choice.model
     main, pool = max(plan.classes, key=lambda each: each.replica_count), main_pool(choice.fleet, choice.loads)
     carried, low_high_s = f"{at}.classes.{main.name}.rate_per_replica_per_s", WARM_UP_RANGE_S
     logged = "engines log {:.0f}–{:.0f} s of start, capture and first requests".format(*low_high_s)
     warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
-    region, step = region_of(offer.price, context), f"{at}.classes.{pool.classes[0]}.decode_step"
+    step = f"{at}.classes.{pool.classes[0]}.decode_step"
     known: Known = {
         "parameters": model_leaf(model, "parameters", model.parameters),
         "parameters_active": model_leaf(
@@ -192,13 +191,5 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),
         "decode_step_s": Input("decode step", format_si(one(pool.served.step_s), "s"), step, "f", ""),
         "lengths": _lengths(main, f"{at}.classes.{main.name}"),
-        "node": leaves.constant("node_power_factor"),
-        "pue": leaves.constant("pue_ratio"),
-        "grid": grid_leaf(price),
-        "doubt": leaves.unknown("price"),
     }
-    if region:
-        known["region_pue"] = assumed_leaf("PUE", f"{region.pue:g}", f"regions.csv {region.name} pue")
-    if price:
-        known["listed"] = price_leaf(price)
-    return known
+    return known | supply_leaves(leaves, plan.machine.price, region_of(offer.price, context))

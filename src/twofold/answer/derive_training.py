@@ -12,12 +12,11 @@ from twofold.answer.derivation import (
     Noted,
     assumed_leaf,
     figures_of,
-    grid_leaf,
     model_leaf,
     part_inputs,
-    price_leaf,
     spec_leaf,
     spread_inputs,
+    supply_leaves,
 )
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.moved import cited, moved
@@ -97,9 +96,9 @@ def run_leaves(
     plan: TrainingPlan, at: str, choice: TrainingChoice | MeasuredChoice, leaves: Leaves, context: Context
 ) -> Known:
     """What the run around a step rests on, and what is compared with it."""
-    run, usual, price, offer = plan.run, Reliability(), plan.machine.price, choice.chosen.offer
+    run, usual, offer = plan.run, Reliability(), choice.chosen.offer
     count, pause_s = plan.machine.accelerator_count, choice.entry.checkpoint.write_within_s
-    region, stop_s = region_of(offer.price, context), usual.detection_s + usual.restart_s
+    stop_s = usual.detection_s + usual.restart_s
     known: dict[str, Input | Sequence[Input]] = {
         "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
         "accelerators": spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched"),
@@ -119,15 +118,8 @@ def run_leaves(
             *leaves.moved("idle_w", offer),
             leaves.unknown("power"),
         ),
-        "node": leaves.constant("node_power_factor"),
-        "pue": leaves.constant("pue_ratio"),
-        "doubt": leaves.unknown("price"),
-        "grid": grid_leaf(price),
+        **supply_leaves(leaves, plan.machine.price, region_of(offer.price, context)),
     }
-    if region:
-        known["region_pue"] = assumed_leaf("PUE", f"{region.pue:g}", f"regions.csv {region.name} pue")
-    if price:
-        known["listed"] = price_leaf(price)
     for part in run.headroom:
         share = format_si(part.value.value, "fraction")
         known[f"headroom.{part.name}"] = spec_leaf(part.name, share, f"{at}.headroom")
