@@ -19,8 +19,8 @@ from fits.fitted import Fitted
 from fits.serving_problem import Key, Problem, log_errors_with_slopes, read_problem
 from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source
-from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, source_of
-from twofold.measure.truth import read_rows
+from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, hidden_source
+from twofold.measure.truth import read_tables
 from twofold.perf import ConstantRow, Constants
 
 Array = NDArray[np.float64]
@@ -117,7 +117,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     """The engine constants fitted on the open rows, and those of fits that did not see a source or a fold."""
     constants = from_priors(constants)
     keys = [prior.key for prior in free_priors()]
-    problem = read_problem(read_rows(truth / "inference.csv"), load_catalog(), constants, keys)
+    problem = read_problem(read_tables(truth, "inference.csv"), load_catalog(), constants, keys)
     hiding = hidden_weights(problem)
     logs, *others = solve(problem, np.array([problem.targets.weight, *hiding.values()]))
     hidden = dict(zip(hiding, others, strict=True))
@@ -230,7 +230,7 @@ def _parent(prior: Prior, priors: Sequence[Prior]) -> int | None:
 def hidden_weights(problem: Problem) -> dict[str, Array]:
     """Weights of the figures for each source and each fold that a fit must not see: 0 where hidden."""
     found = {}
-    for hides in (source_of, fold_of):
+    for hides in (hidden_source, fold_of):
         told = np.array([hides(row) for row in problem.rows])[problem.targets.place]
         for name in np.unique(told):
             found[str(name)] = np.where(told == name, 0.0, problem.targets.weight)

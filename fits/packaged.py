@@ -18,14 +18,14 @@ from twofold.measure.blind import (
     all_hidden,
     fold_of,
     hidden_constants,
+    hidden_source,
     read_blind,
-    source_of,
 )
 from twofold.measure.truth import Row
 from twofold.measure.validation import read_data
 from twofold.perf import load_constants, load_known
 
-HIDING: tuple[Callable[[Row], str], ...] = (fold_of, source_of, all_hidden)
+HIDING: tuple[Callable[[Row], str], ...] = (fold_of, hidden_source, all_hidden)
 
 
 def asked_rows() -> Iterator[BlindRow]:

@@ -14,7 +14,7 @@ import numpy as np
 from fits.fitted import Fitted
 from twofold.catalog import load_catalog
 from twofold.core import Source, TwofoldError
-from twofold.measure.truth import number, read_rows, text
+from twofold.measure.truth import number, read_tables, text
 from twofold.perf import ConstantRow, Constants, device
 
 FITTED_BY = "power"
@@ -27,7 +27,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     """The median share per family and over all rows that measured power, with its 10 % and 90 % quantiles."""
     catalog = load_catalog()
     shares: dict[str, list[float]] = {}
-    for row in read_rows(truth / "inference.csv"):
+    for row in read_tables(truth, "inference.csv"):
         watts = number(row, "watts_per_gpu")
         if watts is None or row["tier"] not in FITTED_TIERS:
             continue

@@ -1,8 +1,8 @@
-"""Ranges as wide as errors on rows that no fit saw: split-conformal, grouped by what is known of a row.
+"""Ranges as wide as errors on sources that no fit saw, grouped by what is known of a row.
 
-Every open row is predicted twice, by constants that never saw its configuration and by constants that
-never saw its source. In both cases the row is near, made of known parts, or new to what that fit had seen;
-its error goes to that class. Ranges run from quantiles of these errors, by what describes the row.
+Every open row is predicted by constants that never saw its source, as the cluster of somebody new is. The
+row is near, made of known parts, or new to what that fit had seen; its error goes to that class. What is
+exchangeable is the source, not the row: a range holds the spread between sources beside that within one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,36 +22,40 @@ from twofold.measure.blind import (
     SPREAD,
     BlindRow,
     fold_of,
+    hidden_source,
     made_by_ranges,
     predict_blind,
-    source_of,
     unfitted_spread,
 )
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_training import seen_model
-from twofold.measure.truth import Row, measured_figures, number, read_rows, text
+from twofold.measure.truth import Row, measured_figures, number, read_tables, source_of, text
 from twofold.perf import ConstantRow, Constants, Half, Known, engine_software, format_scope, read_scope
-from twofold.perf.known import Seen, known_of
+from twofold.perf.known import Seen, known_of, student_quantile
 from twofold.training import software_family
 
 FITTED_BY = "ranges"
 Path_ = tuple[str, ...]  # values of a chain
 Ends = tuple[float, float]
+Entry = tuple[float, Mapping[str, str], str, str]
 T = TypeVar("T")
 RANGED = ("training_step", "training_memory", "serving")
 TIERS = ("A", "B")
 CLASSES = ("near", "parts", "new")  # from surest to least sure
 LEAST_REST = 0.02  # of a measured peak: less beside the states is another convention, not memory
+FARTHEST_REST = 0.4  # log error of the rest: what is further off holds other states than the row says
 FEWEST_ROWS = 30  # fewer do not make a range of their own
-FEWEST_SOURCES = 2  # of a class that stands for sources nobody saw
+FEWEST_SOURCES = 2  # that make a group of its own
+POOL_SOURCES = 4  # how many sources a group's parent counts for, in the spread of a group
+FEW_ROWS = 5  # of a source: their spread is that of all sources
+DECILES_SD = 2.563  # standard deviations between the first and the last decile
 NARROWEST = 0.02  # in logarithms: releases of one software differ by as much
-# Shares of errors below and above a range. Errors of whole sources lie together, so that quantiles of the few
-# seen flatter: each end takes two per cent more. Memory is one-sided: too little ends a run.
-ENDS: Mapping[tuple[str, str], tuple[float, float]] = {
-    ("", ""): (0.08, 0.92),
-    ("", "_95"): (0.02, 0.98),
-    ("memory", ""): (0.12, 0.95),
-    ("memory", "_95"): (0.02, 0.98),
+# Shares of errors below and above a range. Memory is one-sided: too little ends a run.
+ENDS: Mapping[tuple[str, str], Ends] = {
+    ("", ""): (0.1, 0.9),
+    ("", "_95"): (0.025, 0.975),
+    ("memory", ""): (0.1, 0.95),
+    ("memory", "_95"): (0.025, 0.99),
 }
 # What describes a row, from the widest group to the narrowest. A class comes first in all.
 CHAINS: Mapping[str, tuple[str, ...]] = {
@@ -69,24 +73,18 @@ class Errors:
     scope: tuple[Mapping[str, str], ...]
     source: NDArray[np.str_]
     fold: NDArray[np.str_]
-    row: NDArray[np.int64]  # a row errs once with its fold hidden, and once with its source
-
-    @property
-    def row_count(self) -> int:
-        """Measured rows among the errors."""
-        return int(np.unique(self.row).size)
 
     def kept(self, rows: NDArray[np.bool_]) -> "Errors":
         """Some of the rows."""
         scope = tuple(each for each, keep in zip(self.scope, rows, strict=True) if keep)
-        return Errors(self.log[rows], scope, self.source[rows], self.fold[rows], self.row[rows])
+        return Errors(self.log[rows], scope, self.source[rows], self.fold[rows])
 
 
 def fit(truth: Path, constants: Constants) -> Fitted:
     """The interval rows of both halves, those that miss a source or a fold, and what was seen."""
     catalog, constants = load_catalog(), _before_ranges(constants)
     halves: tuple[Half, ...] = ("training", "inference")
-    tables = {half: open_rows(truth / f"{half}.csv") for half in halves}
+    tables = {half: open_rows(truth, half) for half in halves}
     seen = [row for half in halves for row in seen_rows(half, tables[half], catalog, constants)]
     known = known_of(seen)
     rows: list[ConstantRow] = []
@@ -111,9 +109,9 @@ def _before_ranges(constants: Constants) -> Constants:
     return Constants.of(constants.version, [*kept, *rows, unfitted_spread()])
 
 
-def open_rows(path: Path) -> list[Row]:
+def open_rows(truth: Path, half: Half) -> list[Row]:
     """The rows of the tiers that may be fitted and scored."""
-    return [row for row in read_rows(path) if text(row, "tier") in TIERS]
+    return [row for row in read_tables(truth, f"{half}.csv") if text(row, "tier") in TIERS]
 
 
 def seen_rows(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Seen]:
@@ -123,7 +121,7 @@ def seen_rows(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Cons
         key = _identity(half, row, catalog, constants)
         if key:
             sources, folds = found.setdefault(key, (set(), set()))
-            sources.add(text(row, "source"))
+            sources.add(source_of(row))
             folds.add(fold_of(row).partition("=")[2])
     return [
         Seen(half, *key, tuple(sorted(sources)), tuple(sorted(folds)))
@@ -147,26 +145,26 @@ def _identity(half: Half, row: Row, catalog: Catalog, constants: Constants) -> t
 def unseen_errors(
     half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants, known: Known
 ) -> dict[str, Errors]:
-    """Errors of every figure on rows whose configuration, and whose source, the constants never saw."""
-    gathered: dict[str, list[tuple[float, Mapping[str, str], str, str, int]]] = {}
-    for hidden_of in (fold_of, source_of):
-        answers = predict_blind(half, rows, catalog, constants, hidden_of, ALL, known)
-        for place, (row, answer) in enumerate(zip(rows, answers, strict=True)):
-            figures = _figures(half, row)
-            if not figures or answer["pred_error"]:
-                continue
-            scope = dict(read_scope(answer["pred_group"]))
-            whose = text(row, "source"), fold_of(row).partition("=")[2], place
-            for name, kind, measured in figures:
-                predicted = number(answer, f"pred_{name}")
-                if kind == "memory":  # the states in it are counted: the rest is what can be off
-                    counted = number(answer, "pred_states_gib") or 0.0
-                    predicted = predicted and predicted - counted
-                    measured = max(measured - counted, LEAST_REST * measured)
-                if predicted:
-                    told = {**scope, "metric": name.split("_")[0]} if kind == "serving" else scope
-                    entry = (float(np.log(measured / predicted)), told, *whose)
-                    gathered.setdefault(kind, []).append(entry)
+    """Errors of every figure on rows whose source the constants never saw."""
+    gathered: dict[str, list[Entry]] = {}
+    answers = predict_blind(half, rows, catalog, constants, hidden_source, ALL, known)
+    for row, answer in zip(rows, answers, strict=True):
+        figures = _figures(half, row)
+        if not figures or answer["pred_error"]:
+            continue
+        scope = dict(read_scope(answer["pred_group"]))
+        whose = source_of(row), fold_of(row).partition("=")[2]
+        for name, kind, measured in figures:
+            predicted = number(answer, f"pred_{name}")
+            if kind == "memory":  # the states in it are counted: the rest is what can be off
+                counted = number(answer, "pred_states_gib") or 0.0
+                predicted = predicted and predicted - counted
+                measured = max(measured - counted, LEAST_REST * measured)
+            if predicted:
+                told = {**scope, "metric": name.split("_")[0]} if kind == "serving" else scope
+                log = float(np.log(measured / predicted))
+                log = float(np.clip(log, -FARTHEST_REST, FARTHEST_REST)) if kind == "memory" else log
+                gathered.setdefault(kind, []).append((log, told, *whose))
     return {kind: _errors(found) for kind, found in gathered.items()}
 
 
@@ -185,9 +183,9 @@ def answer_figures(row: Row) -> list[tuple[str, float]]:
     return [(name, value) for name, value in figures if value]
 
 
-def _errors(found: Sequence[tuple[float, Mapping[str, str], str, str, int]]) -> Errors:
-    log, scope, source, fold, row = zip(*found, strict=True)
-    return Errors(np.array(log), tuple(scope), np.array(source), np.array(fold), np.array(row))
+def _errors(found: Sequence[Entry]) -> Errors:
+    log, scope, source, fold = zip(*found, strict=True)
+    return Errors(np.array(log), tuple(scope), np.array(source), np.array(fold))
 
 
 def _hidings(errors: Mapping[str, Errors]) -> Iterator[tuple[str, dict[str, Errors]]]:
@@ -234,33 +232,34 @@ def spread_rows(rows: Sequence[ConstantRow]) -> list[ConstantRow]:
 def interval_rows(
     name: str, errors: Errors, chain: Sequence[str], always: Mapping[str, str]
 ) -> list[ConstantRow]:
-    """The ranges of one figure, in every group that has errors enough, from all rows to the narrowest.
+    """The ranges of one figure, in every group that has sources enough, from all rows to the narrowest.
 
-    Formula  quantiles of log(measured / predicted) at the shares of `ENDS`, every source with the same weight
-    Why      Split-conformal: a further row of a group falls between quantiles as often as those seen did.
-    Source   Vovk et al. 2005; Lei et al. 2018, distribution-free predictive inference.
-    Limits   A group of fewer than 30 rows takes its parent's. What is less known is never narrower (INV-19):
-             every group of a surer class has its row in the others, with the wider of both ends.
+    Why      What is less known is never narrower (INV-19): every group of a surer class has its row in the
+             others, with the wider of both ends.
+    Limits   A group of fewer than 30 rows or 2 sources takes its parent's.
     """
     kind = name.partition("_")[2]
     rows: list[ConstantRow] = []
     for share in ("", "_95"):
         ends = ENDS.get((kind, share), ENDS["", share])
         full = f"interval_{name}{share}_ratio"
-        rows.append(_row(full, always, quantiles(errors, ends), errors))
+        whole = spread_of(errors)
+        rows.append(_row(full, always, whole.ends(ends), errors))
         surer: dict[Path_, Ends] = {}
         for known in CLASSES:
-            of_class = np.array([each["known"] == known for each in errors.scope], bool)
-            own = dict(groups(errors.kept(of_class), chain, known))
+            of_class = errors.kept(np.array([each["known"] == known for each in errors.scope], bool))
+            own: dict[Path_, tuple[Spread, Errors]] = {(): (spread_of(of_class, whole), of_class)}
+            for path, found in groups(of_class, chain):
+                parent = _nearest(own, path[:-1])
+                own[path] = spread_of(found, parent[0] if parent else whole), found
             wide: dict[Path_, Ends] = {}
             for path in sorted({*own, *surer}):
-                found = _nearest(own, path)
-                mine = [quantiles(found, ends)] if found else []
+                spread, found = _nearest(own, path) or own[()]
                 before = _nearest(surer, path)
-                both = [*mine, *([before] if before else [])]
+                both = [spread.ends(ends), *([before] if before else [])]
                 wide[path] = min(low for low, _ in both), max(high for _, high in both)
                 scope = {**always, "known": known, **dict(zip(chain, path, strict=False))}
-                rows.append(_row(full, scope, wide[path], found or errors))
+                rows.append(_row(full, scope, wide[path], found if found.log.size else errors))
             surer = wide
     return rows
 
@@ -271,14 +270,13 @@ def _nearest(found: Mapping[Path_, T], path: Path_) -> T | None:
     return next((each for each in held if each is not None), None)
 
 
-def groups(errors: Errors, chain: Sequence[str], known: str) -> Iterator[tuple[tuple[str, ...], Errors]]:
-    """Every prefix of the chain's values that holds errors enough; the empty one first."""
-    for length in range(len(chain) + 1):
+def groups(errors: Errors, chain: Sequence[str]) -> Iterator[tuple[Path_, Errors]]:
+    """Every prefix of the chain's values that holds rows and sources enough, the shorter ones first."""
+    for length in range(1, len(chain) + 1):
         paths = [tuple(each[key] for key in chain[:length]) for each in errors.scope]
         for path in sorted(set(paths)):
             found = errors.kept(np.array([each == path for each in paths], bool))
-            sources = np.unique(found.source).size
-            if found.row_count >= FEWEST_ROWS and (known == "near" or sources >= FEWEST_SOURCES):
+            if found.log.size >= FEWEST_ROWS and np.unique(found.source).size >= FEWEST_SOURCES:
                 yield path, found
 
 
@@ -291,26 +289,54 @@ def _row(name: str, scope: Mapping[str, str], ends: tuple[float, float], errors:
         high=float(np.exp(max(ends[1], NARROWEST))),
         unit="ratio",
         source=Source.FITTED,
-        rows=errors.row_count,
+        rows=int(errors.log.size),
         fitted_by=FITTED_BY,
         note=" ".join(np.unique(errors.source)),
     )
 
 
-def quantiles(errors: Errors, shares: Ends) -> Ends:
-    """Two quantiles of errors."""
-    return weighted_quantiles(errors.log, errors.source, shares, errors.row_count)
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Errors of a group as random effects: of sources about the group, of rows about their source."""
+
+    middle: float
+    between: float  # variance
+    within: float  # variance
+    sources: float  # that it rests on, with those that its parent counts for
+
+    def ends(self, shares: Ends) -> Ends:
+        """Where the error of a row of a further source lies, in logarithms.
+
+        Formula  μ + t(share; sources − 1)·√(τ²·(1 + 1/sources) + σ²)
+        Source   prediction interval of a one-way random-effects model; Higgins, Thompson & Spiegelhalter 2009
+        """
+        spread = float(np.sqrt(self.between * (1 + 1 / self.sources) + self.within))
+        freedom = max(round(self.sources) - 1, 1)
+        low, high = (
+            np.sign(share - 0.5) * student_quantile(max(share, 1 - share), freedom) for share in shares
+        )
+        return self.middle + float(low) * spread, self.middle + float(high) * spread
 
 
-def weighted_quantiles(
-    values: NDArray[np.float64], source: NDArray[np.str_], shares: Ends, row_count: int
-) -> Ends:
-    """Two quantiles, every source with the same weight, and conformal's one row more at either end."""
-    names, place, counts = np.unique(source, return_inverse=True, return_counts=True)
-    weight = (1.0 / counts / names.size)[place]
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weight[order]) - weight[order] / 2
-    margin = 1.0 / (row_count + 1)
-    ends = np.clip([shares[0] - margin, shares[1] + margin], 0.0, 1.0)
-    low, high = np.interp(ends, reached, values[order])
-    return float(low), float(high)
+def spread_of(errors: Errors, parent: Spread | None = None) -> Spread:
+    """The spread of a group of errors, shrunk to that of its parent.
+
+    Formula  medians m of the J sources and their deviations s, from their deciles: μ = (Σm + k·μ₀)/(J + k),
+             τ² = (Σ(m − μ)² + k·τ₀²)/(J − 1 + k), σ = (Σs + k·σ₀)/(J + k), k sources of the parent
+    Why      Medians and deciles, because single runs that something else delayed must not widen every range.
+    """
+    names = np.unique(errors.source)
+    if not names.size and parent:
+        return parent
+    each = [errors.log[errors.source == name] for name in names]
+    middles = np.array([np.median(logs) for logs in each])
+    own = [(np.quantile(logs, 0.9) - np.quantile(logs, 0.1)) / DECILES_SD for logs in each]
+    told = [deviation for deviation, logs in zip(own, each, strict=True) if logs.size >= FEW_ROWS]
+    pool = POOL_SOURCES if parent else 0
+    before = parent or Spread(0.0, 0.0, 0.0, 0.0)
+    count = names.size + pool
+    middle = (float(np.sum(middles)) + pool * before.middle) / count
+    about = float(np.sum(np.square(middles - middle)))
+    between = (about + pool * before.between) / max(count - 1, 1)
+    within = ((float(np.sum(told)) + pool * before.within**0.5) / max(len(told) + pool, 1)) ** 2
+    return Spread(middle, between, within, count)

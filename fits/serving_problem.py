@@ -15,7 +15,7 @@ from twofold.catalog import Catalog
 from twofold.inference import Engine
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
-from twofold.measure.truth import METRICS, Row, measured_figures, number, text
+from twofold.measure.truth import METRICS, Row, measured_figures, number, source_of, text
 from twofold.perf import Constants, engine_software, model_kind
 
 Array = NDArray[np.float64]
@@ -90,7 +90,7 @@ def thin(rows: Sequence[Row]) -> list[Row]:
     """At most `ROWS_PER_SOURCE` rows of each source, evenly spaced."""
     by_source: dict[str, list[Row]] = {}
     for row in rows:
-        by_source.setdefault(text(row, "source"), []).append(row)
+        by_source.setdefault(source_of(row), []).append(row)
     thinned: list[Row] = []
     for found in by_source.values():
         count = min(len(found), ROWS_PER_SOURCE)
@@ -105,7 +105,7 @@ def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
             share = 1.0
             if case.assumed:
                 share = OPEN_LAYOUT_SHARE if "layout" in case.assumed else ASSUMED_SHARE
-            found.append((place, metric, float(np.log(value)), row["source"], share))
+            found.append((place, metric, float(np.log(value)), source_of(row), share))
     columns = [np.array(column) for column in zip(*found, strict=True)]
     sources = columns[3]
     totals = {each: float(np.sum(sources == each)) for each in np.unique(sources)}

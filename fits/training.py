@@ -18,7 +18,7 @@ from fits.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, rea
 from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow
-from twofold.measure.truth import read_rows, text
+from twofold.measure.truth import read_tables, text
 from twofold.perf import ConstantRow, Constants
 
 FITTED_BY = "training"
@@ -41,7 +41,7 @@ class Told:
 def fit(truth: Path, constants: Constants) -> Fitted:
     """Every constant that training owns, fitted on `truth`, and again without each source and each fold."""
     catalog = load_catalog()
-    rows = [row for row in read_rows(truth / "training.csv") if text(row, "tier") in ("A", "B")]
+    rows = [row for row in read_tables(truth, "training.csv") if text(row, "tier") in ("A", "B")]
     priors = read_priors()
     start = constants_of(priors, constants)
     truths = {

@@ -20,10 +20,11 @@ from twofold.measure.predict_training import (
     printed,
     settled_entries,
 )
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, number, source_of
 from twofold.perf import Constants, Network
-from twofold.training import Layouts, Stack, Workload, software_family
+from twofold.training import Layouts, Stack, Workload
 from twofold.training.memory import memory
+from twofold.training.stack import stack_scope
 from twofold.training.step import BareStep, bare_step, bare_step_time, step_traffic
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters
@@ -85,7 +86,7 @@ def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Co
             np.array([each.counts for each in counters]), np.array([each.unit_bytes for each in counters])
         ),
         log_measured=np.log([number(row, column) or np.nan for row in picked]),
-        source=np.array([text(row, "source") for row in picked]),
+        source=np.array([source_of(row) for row in picked]),
         fold=np.array([fold_of(row) for row in picked]),
         moe=np.concatenate([np.full(len(group.index), group.machine.moe) for group in groups]),
     )
@@ -95,7 +96,7 @@ def thin(rows: Sequence[Row]) -> list[Row]:
     """At most `ROWS_PER_SOURCE` rows of each source, evenly spaced."""
     by_source: dict[str, list[Row]] = {}
     for row in rows:
-        by_source.setdefault(text(row, "source"), []).append(row)
+        by_source.setdefault(source_of(row), []).append(row)
     thinned = []
     for found in by_source.values():
         index = np.linspace(0, len(found) - 1, min(len(found), ROWS_PER_SOURCE)).round().astype(int)
@@ -136,8 +137,8 @@ def _by_row(groups: Sequence[Group], scope_of: Callable[[Group], Scope]) -> tupl
 
 def _stack_scope(group: Group) -> Scope:
     """What the stack's constants of a group depend on."""
-    software = software_family(group.machine.framework, group.machine.precision)
-    return frozenset({("software", software), ("family", group.machine.family)})
+    machine = group.machine
+    return frozenset(stack_scope(machine.framework, machine.precision, machine.family).items())
 
 
 def columns_of(priors: Sequence[Prior], truth: Truth) -> Columns:

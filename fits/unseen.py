@@ -17,12 +17,11 @@ from twofold.measure.blind import CONFIGURATION
 from twofold.measure.evidence import gather
 from twofold.measure.results import Column
 from twofold.measure.scores import Values, bias, coverage, mean_error, median_error, share_above, width
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, number, source_of, text
 from twofold.measure.validation import Part, read_data
 
 FEWEST_ROWS = 4  # of a source whose mean counts
 STRONG_TOKENS = 8192  # per accelerator and step: fewer is strong scaling
-RELATIVES = ("mlperf-train", "inferencex", "mlperf")  # a source whose name begins so is this one
 OPEN = ("online", "burst")
 
 Statistic = Callable[[Values], float | None]
@@ -158,12 +157,6 @@ LINES = (
         )
     ),
 )
-
-
-def source_of(row: Row) -> str:
-    """The row's source, whichever of its exports it stands in."""
-    name = text(row, "source")
-    return next((known for known in RELATIVES if name.startswith(known)), name)
 
 
 def once_each(part: Part, half: str) -> tuple[list[Row], Values]:

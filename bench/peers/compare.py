@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.peers.stored import Line, Outcome, Told
 from twofold.catalog import Catalog
-from twofold.measure.blind import kept_blind, made_by_ranges, predict_blind, read_blind, source_of
+from twofold.measure.blind import hidden_source, kept_blind, made_by_ranges, predict_blind, read_blind
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.measure.validation import means_where_they_are
 from twofold.perf import Constants
@@ -82,7 +82,7 @@ def measured(row: Row, figure: Figure) -> tuple[str, float] | None:
 
 def ours(half: str, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Row]:
     """The rows with our predictions, each by the constants that did not see its source."""
-    return predict_blind(half, rows, catalog, constants, source_of, kept_blind())
+    return predict_blind(half, rows, catalog, constants, hidden_source, kept_blind())
 
 
 def lines(tool: Tool, own: Sequence[Row], answers: Sequence[Answer]) -> list[Line]:

@@ -17,7 +17,7 @@ serving:
   classes:
     chat:
       traffic: {rate: 8 /s, peak: 2x, input: {mean: 700 tok}, output: {mean: 250 tok}}
-      slo: {ttft_p95: 600 ms, tpot_p95: 3.2 ms}
+      slo: {ttft_p95: 600 ms, tpot_p95: 3.4 ms}
 """
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.measure.blind import ALL, OF_THE_SAMPLE, fold_of, hidden_constants, predict_blind, source_of
+from twofold.measure.blind import ALL, OF_THE_SAMPLE, fold_of, hidden_constants, hidden_source, predict_blind
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, read_rows
 from twofold.measure.validation import SAMPLE
@@ -26,10 +26,10 @@ def test_the_load_of_a_service_stays_with_its_configuration() -> None:
 
 
 def test_a_source_hides_under_its_name() -> None:
-    assert source_of(ROW) == "source=s"
+    assert hidden_source(ROW) == "source=s"
 
 
-@pytest.mark.parametrize("hidden_of", [source_of, fold_of])
+@pytest.mark.parametrize("hidden_of", [hidden_source, fold_of])
 def test_a_row_is_predicted_by_constants_that_never_saw_it(hidden_of: Callable[[Row], str]) -> None:
     """INV-18."""
     rows = read_rows(SAMPLE / "training.csv")[::9]

@@ -14,7 +14,7 @@ from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.results import Column
-from twofold.measure.truth import Row, fitted_sources, read_rows
+from twofold.measure.truth import Row, fitted_sources, read_rows, source_of
 from twofold.measure.validation import (
     SAMPLE,
     columns_of,
@@ -58,7 +58,7 @@ def test_the_sample_names_the_source_and_the_licence_of_every_row() -> None:  # 
         assert 60 <= len(rows) <= 100
         assert {row["licence"] for row in rows} <= PERMISSIVE
         assert all("@" in row["source_ref"] or " " in row["source_ref"] for row in rows)
-        assert {row["source"] for row in rows} <= fitted_sources(half)
+        assert {source_of(row) for row in rows} <= fitted_sources(half)
         assert len({row["id"] for row in rows}) == len(rows)
 
 

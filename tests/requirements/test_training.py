@@ -57,10 +57,10 @@ def test_r_004_full_recomputation_buys_activation_bytes_with_a_third_more_flops(
 ) -> None:
     told = {
         mode: json_of(ask, command.replace("--recompute full", f"--recompute {mode}"))
-        for mode in ("none", "selective", "full")
+        for mode in ("none", "selective", "mlp", "full")
     }
-    held = [value(told[mode]["memory_parts"], "activations") for mode in ("none", "selective", "full")]
-    assert held[0] > held[1] > held[2]
+    held = [value(each["memory_parts"], "activations") for each in told.values()]
+    assert held[0] == held[1] > held[2] > held[3]  # beside flash attention `core_attn` has nothing to drop
     assert {mode: answer["layout"]["recompute"] for mode, answer in told.items()} == {m: m for m in told}
     assert 1.30 <= told["full"]["hardware_flops"] / told["none"]["hardware_flops"] <= 1.35
     assert told["full"]["model_flops"] == told["none"]["model_flops"]

@@ -80,7 +80,7 @@ def test_r_018_a_preempted_job_loses_less_than_a_checkpoint_interval(data: Any) 
 def test_r_022_spares_repair_sooner_and_so_many_are_recommended(data: Any) -> None:
     """Of a hundred nodes, so that one spare is one percent."""
     recovery, goodput = figures(data, "recovery_s_mean"), figures(data, "goodput_fraction")
-    assert all(later < sooner for sooner, later in pairwise(recovery))
+    assert recovery[0] > recovery[1] >= recovery[2]
     assert recovery[2] < recovery[0] / 5
     assert max(goodput) - min(goodput) > 0.003
     work = figures(data, "work_fraction")

@@ -120,10 +120,10 @@ def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
     assert verdict("S0-63", standing).verdict == Verdict.HOLDS
 
 
-def test_networks_that_reach_a_fiftieth_make_training_wait_for_them() -> None:
+def test_networks_that_reach_a_two_hundredth_make_training_wait_for_them() -> None:
     shipped = load_constants()
     slower = [
-        replace(row, value=row.value / 50, low=0.0)
+        replace(row, value=row.value / 200, low=0.0)
         for row in shipped.rows
         if row.name in ("fabric_efficiency_fraction", "link_efficiency_fraction")
     ]

@@ -28,6 +28,7 @@ from twofold.training import (
     candidate,
     model_flops_utilisation,
     price_layouts,
+    repeated_flops_per_token,
     step_time,
 )
 
@@ -201,17 +202,11 @@ class TrainedStep:
     def hardware_flops(self) -> float:
         """FLOPs of one step that the hardware does: the model's, and the layers' forward pass again.
 
-        Formula  model + repeated share × (model / 3 − 2·vocab·hidden per token)
-        Why      Forward is a third of the model's FLOPs; the head is not recomputed.
-        Source   Korthikanti et al. 2022, section 5: a third more under full recomputation.
+        Formula  model + what the backward pass repeats; the head is not recomputed
         """
-        job = self.job
-        model = float(np.max(job.workload.model_flops_per_token))
-        forward = model / 3 - 2.0 * job.model.vocab * job.model.hidden
-        shares = {Recompute.NONE: 0.0, Recompute.FULL: 1.0}
-        shares[Recompute.SELECTIVE] = one(self.stack.selective_fraction)
-        repeated = shares[Recompute(int(self.chosen.layouts.recompute[0]))]
-        return (model + repeated * forward) * job.tokens_per_step
+        work = self.job.workload
+        repeated = one(repeated_flops_per_token(work, self.chosen.layouts, self.stack))
+        return (float(np.max(work.model_flops_per_token)) + repeated) * self.job.tokens_per_step
 
     def bounds(self, priced: Priced) -> tuple[Bound, ...]:
         """What 20 % more of each resource would take off the step; of memory, by the layout it allows."""

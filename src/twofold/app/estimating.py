@@ -61,7 +61,7 @@ def estimate_train(
     kind: Literal["pretrain", "finetune", "lora"] = "pretrain",
     lora_rank: int = 16,
     layout: str = "",
-    recompute: Literal["none", "selective", "full"] | None = None,
+    recompute: Literal["none", "light", "selective", "mlp", "full"] | None = None,
     zero: int | None = None,
     tokens: str = "",
     layouts: int = 0,

@@ -57,7 +57,11 @@ QUESTIONS = {
             click.option("--kind", default="pretrain", type=click.Choice(["pretrain", "finetune", "lora"])),
             click.option("--lora-rank", default=16, show_default=True, type=RANKS),
             words("--layout", "Fix sizes, such as tp=8,pp=4,dp=16,mb=1; the rest is searched."),
-            option("--recompute", "Searched by default.", type=click.Choice(["none", "selective", "full"])),
+            option(
+                "--recompute",
+                "Searched by default.",
+                type=click.Choice(["none", "light", "selective", "mlp", "full"]),
+            ),
             option("--zero", "ZeRO stage; searched by default.", type=click.IntRange(0, 3)),
             words("--tokens", "Of the whole run, such as '15.6 Ttok': adds the run."),
             option(

@@ -104,7 +104,7 @@ def closed_loop(
         batch = 0.5 * batch + 0.5 * sustained_batch(replica, lengths, decoding)
     ttft = ttft_latency(replica, lengths, steps, rate)
     outside = np.maximum(0.0, concurrency / rate - decode_s - ttft.mean_s)  # clients that wait for a slot
-    burst = _burst_s(replica, lengths, steps, admitted)
+    burst, later = _burst_s(replica, lengths, steps, admitted)
     rounds = 1.0 - burst_fraction
     ttft = Latency(
         outside + rounds * ttft.mean_s + burst_fraction * np.maximum(burst, ttft.mean_s),
@@ -113,6 +113,11 @@ def closed_loop(
         outside + np.where(burst_fraction > 0.01, np.maximum(ttft.p99_s, 2.0 * burst), ttft.p99_s),
     )
     tpot = tpot_latency(replica, lengths, steps)
+    # Those that wait together decode without prompts in between, but for those behind them in the burst.
+    plain_s = steps.plain_s / tokens_per_step(replica) + later / np.maximum(lengths.output_tokens - 1.0, 1.0)
+    together = rounds * tpot.mean_s + burst_fraction * np.minimum(plain_s, tpot.mean_s)
+    tpot = replace(tpot, mean_s=together, p50_s=np.minimum(tpot.p50_s, together))
+    decode_s = lengths.output_tokens * together
     rate = concurrency / (ttft.mean_s + decode_s)
     utilisation = np.minimum(1.0, concurrency / np.maximum(limit, 1.0))
     return served(replica, lengths, steps, batch, rate, ttft, tpot, utilisation)
@@ -291,12 +296,14 @@ def disaggregated(
     return served(decode, lengths, steps, batch, rate, ttft, flat_latency(tpot_s), rate / most)
 
 
-def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> Floats:
-    """Mean first-token time of `admitted` prompts sent at once: prefilled one chunk after another."""
+def _burst_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floats) -> tuple[Floats, Floats]:
+    """`admitted` prompts sent at once, prefilled one chunk after another: the mean time to a first token, and
+    the prefill of others that comes after it."""
     own = own_input_tokens(replica, lengths)
     chunk = chunk_tokens(replica)
     chunks = np.maximum(admitted * own / chunk, own / steps.carried_tokens)
     # Decoding grows from nothing to the whole batch meanwhile: half of it on average.
     further = np.maximum(np.minimum(chunk, admitted * own) - steps.carried_tokens, 0.0)
     each = steps.carrying_s - 0.5 * steps.plain_s + further * token_s(steps, chunk)
-    return (chunks + 1.0) / 2.0 * each + first_token_s(replica, steps.plain_s)
+    later = np.maximum(chunks - 1.0, 0.0) / 2.0 * each
+    return (chunks + 1.0) / 2.0 * each + first_token_s(replica, steps.plain_s), later

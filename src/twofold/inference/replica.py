@@ -38,6 +38,8 @@ class Engine:
     first_token_s: Floats  # tokenising, HTTP and streaming before a first token leaves
     first_token_steps: Floats  # further steps before a first token leaves
     reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
+    wave_fraction: Floats  # of a closed loop's requests that wait for the prompts of all other clients
+    lockstep_fraction: Floats  # the same where all requests are of one length, and end together
 
     def scaled(self, factors: Mapping[str, Floats]) -> Self:
         """Its own times divided by `host`, the slowness of prefill by `prefill`, and what it adds to

@@ -17,7 +17,7 @@ from twofold.catalog import Catalog
 from twofold.core import Estimate, Source, errors
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
-from twofold.measure.truth import Row, text
+from twofold.measure.truth import Row, source_of, text
 from twofold.perf import ConstantRow, Constants, Known, load_known
 
 ALL = Path(__file__).parents[3] / "fits" / "blind.csv"  # of a checkout
@@ -60,9 +60,9 @@ class BlindRow:
     estimate: Estimate
 
 
-def source_of(row: Row) -> str:
+def hidden_source(row: Row) -> str:
     """What hides the row's source."""
-    return f"source={text(row, 'source')}"
+    return f"source={source_of(row)}"
 
 
 def fold_of(row: Row) -> str:
@@ -87,6 +87,7 @@ def hidden_constants(half: str, hidden: str, constants: Constants, blind: Path) 
 
     Ranges that the hidden rows shaped go with them.
     """
+    assert hidden == EVERYTHING or hidden.startswith(("source=", "fold=")), hidden
     found = read_blind(blind).get((half, hidden), ())
     if not found:
         return constants

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Catalog
 from twofold.core import TwofoldError
-from twofold.measure.blind import PREDICT, hidden_constants, source_of
+from twofold.measure.blind import PREDICT, hidden_constants, hidden_source
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import Sheet, sheets_of
 from twofold.measure.truth import Row, number, text
@@ -36,7 +36,7 @@ def after_calibration(
     """
     by_source: dict[str, list[Row]] = {}
     for row in rows:
-        by_source.setdefault(source_of(row), []).append(row)
+        by_source.setdefault(hidden_source(row), []).append(row)
     answered: list[Row] = []
     for source, own in by_source.items():
         stacks = _stacks(half, own, catalog)

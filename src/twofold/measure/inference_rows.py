@@ -16,7 +16,7 @@ from twofold.core import InputError
 from twofold.inference import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, read_each, read_rows, text
-from twofold.perf import Constants, bytes_per_weight, model_kind
+from twofold.perf import CONTAINERS, Constants, bytes_per_weight, model_kind
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 
@@ -86,15 +86,12 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
     assumed: list[str] = []
     usual: list[str] = []
-    engine = text(row, "framework").lower() or "vllm"
+    named = text(row, "framework").lower() or "vllm"
+    engine = CONTAINERS.get(named, named)
     if not text(row, "framework"):
         assumed.append("engine")
     weights = _weights_format(row, model, accelerator, assumed)
-    kv = _format(text(row, "precision_kv"), model)
-    if not kv:
-        # Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told.
-        brings = engine == "trtllm" or is_tuned(row) or text(row, "model").lower().startswith("nvidia/")
-        kv = "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
+    kv = _format(text(row, "precision_kv"), model) or _usual_kv(row, engine, weights)
     for each in (weights, kv):
         bytes_per_weight(each)  # refuses a format that nobody knows
     tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
@@ -104,6 +101,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     server_limit_s, interactive_limit_s = (
         (limited and _of_data_set(row, f"{name}_limit_s")) or 0.0 for name in ("server", "interactive")
     )
+    untold = kind == "disaggregated" and engine == "trtllm"
     scheduler = scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs)
     # Of the input, what the prefix cache holds: prompts that come again, or a prefix that is shared.
     found_fraction = 0.0
@@ -121,7 +119,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         model=model,
         accelerator=accelerator,
         engine=engine,
-        version="" if kind == "disaggregated" and engine == "trtllm" else text(row, "framework_version"),
+        version="" if named in CONTAINERS or untold else text(row, "framework_version"),
         weights_format=weights,
         kv_format=kv,
         kind=kind,
@@ -148,6 +146,12 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         assumed=tuple(assumed),
         usual=tuple(usual),
     )
+
+
+def _usual_kv(row: Row, engine: str, weights: str) -> str:
+    """Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told."""
+    brings = engine == "trtllm" or is_tuned(row) or text(row, "model").lower().startswith("nvidia/")
+    return "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
 
 
 def read_cases(

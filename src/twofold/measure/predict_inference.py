@@ -197,7 +197,12 @@ def _load(batch: Batch) -> loads.Load:
         case "closed" if first.fixed_batch:
             return loads.HeldBatch(concurrency / replicas)
         case "closed":
-            return loads.ClosedLoop(np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0)))
+            alike = batch.column("length_spread") + batch.column("answer_spread") == 0
+            engine = batch.replica.engine
+            together = np.where(alike, engine.lockstep_fraction, engine.wave_fraction)
+            return loads.ClosedLoop(
+                np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0)), together
+            )
         case "open":
             rate_per_s = batch.column("rate_per_s") / replicas
             if not first.server_limit_s:

@@ -260,7 +260,7 @@ def _layouts(row: Row, job: TrainingJob, node_size: int) -> tuple[list[tuple[int
         micros = stated.get("micro_batch", [size for size in (1, 2, 4) if share % size == 0])
         deep = pp > 1 and family != "megatron-legacy"
         stages = [size for size in (1, 2, 4, 8) if size == 1 or (deep and model.layers % (pp * size) == 0)]
-        modes = [mode] if mode is not None else list(Recompute)
+        modes = [mode] if mode is not None else [Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL]
         for vpp, micro, each in itertools.product(stated.get("vpp", stages), micros, modes):
             readings.append((tp, cp, ep, pp, vpp, dp, stage, micro, int(each), int(tp > 1 and splits)))
     if not readings:

@@ -22,6 +22,10 @@ from twofold.training import software_family
 Row = dict[str, str]
 T = TypeVar("T")
 
+ADDED = "added"  # a folder in a folder of tables: measurements of later days
+KIN = ("mlperf-train", "mlperf", "aic-gap", "simumax")
+"""Beginnings of names whose sources are one: who knows one release has as good as seen the next."""
+
 METRICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "training": ("step_time_s", "peak_mem_gib"),
@@ -87,6 +91,19 @@ def read_rows(path: Path) -> list[Row]:
     if not rows:
         raise InputError(f"'{path.name}' holds no rows", hint="the first line names the columns")
     return rows
+
+
+def read_tables(folder: Path, name: str) -> list[Row]:
+    """Every row of a table of a folder of measurements, and of the one that was added beside it later."""
+    return [
+        row for each in (folder / name, folder / ADDED / name) if each.is_file() for row in read_rows(each)
+    ]
+
+
+def source_of(row: Row) -> str:
+    """Whose measurements they are: all releases and exports of one benchmark are one source."""
+    name = text(row, "source")
+    return next((kin for kin in KIN if name.startswith(kin)), name)
 
 
 def read_each(rows: Sequence[Row], read: Callable[[int, Row], T]) -> tuple[dict[int, T], dict[int, str]]:
@@ -192,7 +209,7 @@ def facets_of(half: str, rows: Iterable[Row], catalog: Catalog) -> list[Facets]:
 
     found = []
     for row in rows:
-        source, gpu, training = text(row, "source"), gpu_of(text(row, "gpu")), half == "training"
+        source, gpu, training = source_of(row), gpu_of(text(row, "gpu")), half == "training"
         model, arch = model_of(text(row, "model")), ""
         if training and (text(row, "arch") or number(row, "experts")):  # as it states itself
             arch = "moe" if number(row, "experts") or text(row, "arch").lower() == "moe" else "dense"

@@ -18,11 +18,11 @@ from twofold.measure.blind import (
     OF_THE_SAMPLE,
     all_hidden,
     fold_of,
+    hidden_source,
     kept_blind,
     made_by_ranges,
     predict_blind,
     read_blind,
-    source_of,
 )
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.results import FIGURES, Column, Figure, Line, Refusals
@@ -36,6 +36,8 @@ from twofold.measure.truth import (
     half_of,
     number,
     read_rows,
+    read_tables,
+    source_of,
     text,
 )
 from twofold.perf import Half, load_constants
@@ -102,8 +104,8 @@ def read_data(path: Path | None, half: str = "") -> Data:
         rows_of = {half_of(rows[0], path, half): rows}
     else:
         folder = path or SAMPLE
-        tables = {each: folder / f"{each}.csv" for each in TABLES if half in ("", each)}
-        rows_of = {each: read_rows(table) for each, table in tables.items() if table.is_file()}
+        tables = {each: read_tables(folder, f"{each}.csv") for each in TABLES if half in ("", each)}
+        rows_of = {each: rows for each, rows in tables.items() if rows}
         kernels = folder if half in ("", "kernels") and any(folder.glob("kernels_*.csv")) else None
         if not rows_of and not kernels and half == "kernels":
             where = f"`{folder}`" if path else "the packaged sample"
@@ -134,7 +136,7 @@ def means_where_they_are(rows: Sequence[Row]) -> list[Row]:
 
 def has_seen(half: str, rows: Iterable[Row]) -> bool:
     """Whether a fit saw the source of any row."""
-    return bool(fitted_sources(half) & {text(row, "source") for row in rows})
+    return bool(fitted_sources(half) & {source_of(row) for row in rows})
 
 
 def columns_of(half: str, rows: Iterable[Row], blind: Path) -> tuple[Column, ...]:
@@ -174,12 +176,12 @@ def predict_column(
         for answer in after_calibration(kind, numbered, catalog, constants, blind):
             answers[int(answer["id"])] = answer
         return answers
-    hidden = {Column.SEEN: fold_of, Column.LEFT_OUT: source_of, Column.PRIORS: all_hidden}[column]
+    hidden = {Column.SEEN: fold_of, Column.LEFT_OUT: hidden_source, Column.PRIORS: all_hidden}[column]
     ours = fitted_sources(half)
     wanted = [
         place
         for place, row in enumerate(rows)
-        if column is not Column.SEEN or text(row, "source") in ours  # others were not shown to any fit
+        if column is not Column.SEEN or source_of(row) in ours  # others were not shown to any fit
     ]
     wanted.sort(key=lambda place: hidden(rows[place]))
     for start in range(0, len(wanted), CHUNK_ROWS):

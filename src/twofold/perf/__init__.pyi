@@ -30,6 +30,7 @@ from .operators import quantise_s as quantise_s
 from .shape import HALF_BYTES as HALF_BYTES
 from .shape import ModelShape as ModelShape
 from .shape import model_kind as model_kind
+from .software import CONTAINERS as CONTAINERS
 from .software import DEFAULT_ENGINE as DEFAULT_ENGINE
 from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
 from .software import ENGINES as ENGINES

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from twofold.catalog import Catalog
 
@@ -81,6 +82,8 @@ ENGINES: Mapping[str, EngineSoftware] = {
         EngineSoftware("transformers", packs_prompts=True),
     )
 }
+CONTAINERS = MappingProxyType({"nim": "trtllm"})
+"""Products that run an engine under another name, with releases of their own."""
 SPEC_ENGINES = tuple(each.spec_name or each.name for each in ENGINES.values())
 
 

@@ -54,6 +54,7 @@ class TrainingJob:
             batch_sequences=self.global_batch_sequences,
             lora_rank=self.lora_rank,
             weight_bytes=BYTES_BY_PRECISION.get(self.precision, 2.0),
+            input_bytes=1.0 if self.precision in ("fp8", "fp4") else 2.0,
             optimizer_bytes=MASTER_BYTES.get(self.precision, 4.0) + MOMENT_BYTES[self.optimizer],
             optimizer_on_host=float(self.optimizer_place == "host"),
         )
@@ -72,6 +73,7 @@ class Workload(ModelShape):
     batch_sequences: Dimension
     lora_rank: Dimension
     weight_bytes: Dimension  # of one parameter while it computes
+    input_bytes: Dimension  # of one value of a product's input, as backward keeps it
     optimizer_bytes: Dimension  # of one trained parameter: master copy and moments
     optimizer_on_host: Dimension  # 1 when its states live in host memory
 

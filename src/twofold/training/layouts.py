@@ -21,6 +21,8 @@ class Recompute(IntEnum):
     NONE = 0
     SELECTIVE = 1
     FULL = 2
+    MLP = 3
+    LIGHT = 4
 
 
 RECOMPUTE = {mode.name.lower(): mode for mode in Recompute}
@@ -83,7 +85,7 @@ class Limits:
     vpp_max: int = 12
     micro_batch_max: int = 16
     zero_stages: tuple[int, ...] | None = None  # None: those that the framework can run
-    recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    recompute: tuple[Recompute, ...] = tuple(Recompute)
 
 
 EVERYTHING = Limits()

@@ -17,6 +17,7 @@ from twofold.training.communication import (
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute
+from twofold.training.recompute import kept_activation_bytes, kept_bytes, score_bytes
 from twofold.training.stack import Stack
 
 GATHERED_LAYERS = 2  # layers whose weights ZeRO-3 holds whole at once: one computes, one is fetched
@@ -97,9 +98,10 @@ FORMULAS: Mapping[str, str] = {  # of `Memory`: how a part follows from layout a
 def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     """Bytes by part on the fullest device.
 
-    Formula  first stage: embedding, layers, activations of every micro-batch in flight; last stage: head,
-             layers, one micro-batch's activations, logits; the worse of the two
-    Why      1F1B keeps p micro-batches on the first stage, one on the last, which alone has the logits.
+    Formula  first stage: embedding, layers, activations of every micro-batch in flight; second: as the first,
+             one micro-batch less; last stage: head, layers, one micro-batch's activations, logits; the worst
+    Why      1F1B keeps p micro-batches on the first stage, one on the last, which alone has the logits. Where
+             a model begins with dense layers, later stages hold more experts than the first.
     Shapes   layouts are (N,); dimensions and constants broadcast.
     Units    bytes.
     Source   Korthikanti et al. 2022 (activations), Rajbhandari et al. 2020 (shards).
@@ -107,13 +109,19 @@ def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     """
     first_layers, last_layers = _stage_layers(work, layouts, stack)
     in_first, in_last = _layers_in_flight(work, layouts, first_layers, last_layers)
+    in_second = np.maximum(in_first - first_layers / layouts.vpp, 0.0)
     loss = stack.logits_bytes * rank_tokens(work, layouts) * work.vocab / layouts.tp
-    first = _stage_bytes(work, layouts, stack, first_layers, in_first, np.where(layouts.pp == 1, loss, 0.0))
-    last = _stage_bytes(work, layouts, stack, last_layers, in_last, loss)
-    worse = sum(last[1:], last[0]) > sum(first[1:], first[0])
-    weights, gradients, optimizer, activations, logits, passing, beside, at_step = (
-        np.where(worse, at_last, at_first) for at_first, at_last in zip(first, last, strict=True)
-    )
+    alone = np.where(layouts.pp == 1, loss, 0.0)
+    leading = _leading(work, first_layers)
+    first = _stage_bytes(work, layouts, stack, first_layers, in_first, alone, leading)
+    at_end = np.where(layouts.pp > 1, 0.0, leading)
+    last = _stage_bytes(work, layouts, stack, last_layers, in_last, loss, at_end)
+    second = _stage_bytes(work, layouts, stack, first_layers, in_second, alone, 0.0)
+    middle = layouts.pp > 2
+    for other, there in ((second, middle), (last, True)):
+        worse = there & (sum(other[1:], other[0]) > sum(first[1:], first[0]))
+        first = tuple(np.where(worse, theirs, ours) for theirs, ours in zip(other, first, strict=True))
+    weights, gradients, optimizer, activations, logits, passing, beside, at_step = first
     # What the step copies finds free memory, but in blocks that are too small for it.
     freed = np.minimum(at_step, activations + logits + passing)
     beside = beside + passing + at_step - freed
@@ -160,19 +168,35 @@ def _layers_in_flight(
     return np.minimum(most, first_layers * micro_batches), np.minimum(least, last_layers * micro_batches)
 
 
+def _leading(work: Workload, layers: Floats) -> Floats:
+    """Layers of the first stage without experts, where a model begins with dense layers."""
+    begins = (work.dense_ffn_layers < work.moe_layers) & (np.asarray(work.linear_layers) == 0)
+    return np.where(begins, np.minimum(work.dense_ffn_layers, layers), 0.0)
+
+
 def _stage_bytes(
-    work: Workload, layouts: Layouts, stack: Stack, layers: Floats, in_flight: Floats, loss: Floats
+    work: Workload,
+    layouts: Layouts,
+    stack: Stack,
+    layers: Floats,
+    in_flight: Floats,
+    loss: Floats,
+    leading: Floats,
 ) -> tuple[Floats, ...]:
     """One stage: weights, gradients, optimiser, activations, logits, what passes in one layer's backward,
-    what lies beside all along, and what the step copies.
+    what lies beside all along, and what the step copies. `leading` layers of it have no experts.
 
     Why      The loss is over when the last layer runs backward: the larger of the two counts.
     """
     more = (layers - np.ceil(work.layers / layouts.pp)) * work.dense_parameters / layouts.tp
     lora = np.asarray(work.lora_rank) > 0
-    whole = stage_dense_weights(work, layouts) + more, stage_expert_weights(work, layouts)
+    # Experts are counted per average layer: a stage of expert layers alone holds more.
+    begins = _leading(work, layers) > 0
+    mean_share = np.maximum(work.moe_layers, 1) / work.layers
+    fuller = np.where(begins, (layers - leading) / np.maximum(layers, 1) / mean_share, 1.0)
+    whole = stage_dense_weights(work, layouts) + more, stage_expert_weights(work, layouts) * fuller
     trained_dense = trained_dense_weights(work, layouts) + np.where(lora, 0.0, more)
-    trained = trained_dense, trained_expert_weights(work, layouts)
+    trained = trained_dense, trained_expert_weights(work, layouts) * fuller
     states = _shared(work, layouts, trained, 1)
     beside = np.maximum(stack.gradient_memory_bytes - work.weight_bytes, 0.0)
     narrow = (beside == 0) & (np.asarray(work.weight_bytes) < FP32_BYTES)
@@ -183,14 +207,16 @@ def _stage_bytes(
     gathered = (GATHERED_LAYERS * layer + work.embedding_weights / layouts.tp) * work.weight_bytes
     passing = _passing_bytes(work, layouts, stack)
     logits = np.where(loss > passing, loss, 0.0)
+    copies = np.where(layouts.pp > 1, stack.stage_copies_count, 1.0)
+    kept_gradients = _shared(work, layouts, trained, 2) * copies
     return (
-        _shared(work, layouts, whole, 3) * work.weight_bytes,
-        _shared(work, layouts, trained, 2) * work.weight_bytes,
-        states * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host)),
+        _shared(work, layouts, whole, 3) * work.weight_bytes * copies,
+        kept_gradients * work.weight_bytes,
+        stack.optimizer_fraction * states * work.optimizer_bytes * (1 - np.asarray(work.optimizer_on_host)),
         in_flight * kept_activation_bytes(work, layouts, stack),
         logits,
         np.where(logits > 0, 0.0, passing),
-        np.where(layouts.zero_stage == 3, gathered, 0.0) + _shared(work, layouts, trained, 2) * beside,
+        np.where(layouts.zero_stage == 3, gathered, 0.0) + kept_gradients * beside,
         np.where(copied, states * FP32_BYTES, 0.0),
     )
 
@@ -213,57 +239,6 @@ def _passing_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
     """
     width = np.maximum(work.ffn_hidden, work.experts_topk * work.moe_ffn_hidden + work.shared_ffn_hidden)
     wide = rank_tokens(work, layouts) * (2 * work.ffn_matrices * width / layouts.tp + 4 * work.hidden)
-    again = layer_activation_bytes(work, layouts) * stack.activation_factor + _scores(work, layouts, stack)
+    again = sum(kept_bytes(work, layouts).values(), np.zeros(1)) * stack.activation_factor
+    again = again + score_bytes(work, layouts, stack)
     return wide + np.where(layouts.recompute == Recompute.FULL, again, 0.0)
-
-
-def kept_activation_bytes(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
-    """Bytes that one layer keeps of one micro-batch from forward to backward, by recompute mode."""
-    everything = layer_activation_bytes(work, layouts) * stack.activation_factor
-    scores = _scores(work, layouts, stack)
-    shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
-    inputs = 2 * rank_tokens(work, layouts) * work.hidden / shards
-    selective = everything * (1 - stack.selective_memory_fraction)
-    modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
-    return np.select(modes, [inputs, selective], everything + scores)
-
-
-def _scores(work: Workload, layouts: Layouts, stack: Stack) -> Floats:
-    """Score matrices of one layer, where the stack does not fuse attention."""
-    unfused = np.asarray(stack.softmax_passes_factor) > 0
-    return np.where(unfused, unfused_score_bytes(work, layouts), 0.0)
-
-
-def layer_activation_bytes(work: Workload, layouts: Layouts) -> Dimension:
-    """Bytes of the average layer's saved tensors for one micro-batch, scores not counted.
-
-    Formula  T·(10·h/sp + (2·(q + k + v) + 2·heads·d_v + FFN)/tp), FFN: ungated 4·width, gated 6·width bytes,
-             without dropout 8·h; MoE: routed copies of input and FFN
-    Why      Kept in 16 bits: both norms' inputs and outputs, Q, K, V, the attention's output, the inputs of
-             each FFN product. Sequence parallelism divides what tensor parallelism copies.
-    Shapes   broadcasts over layouts.
-    Units    bytes.
-    Source   Korthikanti et al. 2022, equations 1-4: 34·s·b·h for multi-head attention and 4·h ungated FFN,
-             of which 10 are not divided by tp without sequence parallelism.
-    Limits   flash attention: the 5·a·s/h term is `unfused_score_bytes`.
-
-    """
-    tokens = rank_tokens(work, layouts)
-    shards = np.where(layouts.sequence_parallel == 1, layouts.tp, 1)
-    dropout = np.asarray(work.ffn_matrices) == 2  # gated models are trained without
-    copied = np.where(dropout, 10, 8) * work.hidden
-    kv_width = np.maximum(work.full_kv_heads, np.minimum(layouts.tp, work.heads)) * (
-        work.qk_head_dim + work.v_head_dim
-    )
-    attention = 2 * (work.heads * (work.qk_head_dim + work.v_head_dim) + kv_width)
-    moe_share = work.moe_layers / work.layers
-    per_width = np.where(dropout, 4, 6)
-    dense_share = work.dense_ffn_layers / work.layers
-    dense = per_width * (dense_share * work.ffn_hidden + moe_share * work.shared_ffn_hidden)
-    routed = moe_share * work.experts_topk * (per_width * work.moe_ffn_hidden + 4 * work.expert_input)
-    return tokens * (copied / shards + (attention + dense + routed) / layouts.tp)
-
-
-def unfused_score_bytes(work: Workload, layouts: Layouts) -> Dimension:
-    """Score matrices that unfused attention keeps: 5·heads/tp·s² bytes a sequence (Korthikanti 2022)."""
-    return 5 * work.heads / layouts.tp * rank_tokens(work, layouts) * work.sequence_tokens

@@ -15,7 +15,7 @@ from twofold.perf import Constants, Floats
 
 HELD_BESIDE_STATES = ("activation_factor", "fragmentation_fraction", "logits_bytes", "workspace_bytes")
 SOFTWARE = {
-    "megatron": "megatron nemo primus megascale bridge meta te transformer-engine",
+    "megatron": "megatron nemo primus megascale bridge meta te transformer-engine dualpipe",
     "fsdp": "fsdp torchtitan composer foundry accelerate huggingface torchtune axolotl pytorch",
     "deepspeed": "deepspeed zero colossalai colossal",
     "nanotron": "nanotron",
@@ -23,6 +23,8 @@ SOFTWARE = {
     "jax": "maxtext paxml pax jax t5x levanter axlearn",
 }
 """Families of training software and the words in a framework's name that tell them."""
+RECIPES = {"nemo": "nemo", "bridge": "bridge", "dualpipe": "dualpipe", "overlap": "overlap", "lm": "lm"}
+"""Within a family, software whose recipes set what others leave as it is, and the words that tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ class Stack:
     softmax_passes_factor: Floats  # passes over the score matrix; 0 with flash attention
     attention_factor: Floats  # score pairs computed over those that causality needs
     misaligned_factor: Floats  # of attention whose head size is no multiple of 8
-    selective_fraction: Floats  # of the forward pass that selective recomputation repeats
     tp_exposed_fraction: Floats
     cp_exposed_fraction: Floats
     ep_exposed_fraction: Floats
+    bubble_fraction: Floats  # of the bubble that one forward and one backward at a time leaves
     dp_overlap_fraction: Floats  # of gradient and weight traffic that may hide behind compute
     sharded_dp_factor: Floats  # of ZeRO-3 traffic time
     handoff_s: Floats  # per pipeline hand-off, beside the wire
@@ -59,9 +61,11 @@ class Stack:
     gradient_bytes: Floats  # sent per parameter
     bucket_bytes: Floats  # of gradients or weights that travel in one collective
     stage_cost_factor: Floats  # 1: pipeline stages are filled by cost, the head too; 0: by count of layers
+    stage_copies_count: Floats  # of weights and gradients in a pipeline: one, or a second stage's beside it
+    optimizer_fraction: Floats  # held of its 32-bit states: two thirds with both moments in 16 bits
     gradient_memory_bytes: Floats  # held per parameter, with whatever copies the optimiser keeps
     activation_factor: Floats  # held over counted
-    selective_memory_fraction: Floats  # of activations that selective recomputation drops
+    selective_products_fraction: Floats  # selective recomputation: 1 every second product, 0 attention alone
     logits_bytes: Floats  # held per token and vocabulary entry
     workspace_bytes: Floats  # context, communication buffers, kernels' scratch
     fragmentation_fraction: Floats  # of everything held
@@ -92,9 +96,17 @@ def software_family(framework: str, precision: str = "bf16") -> str:
     return next((family for family, known in SOFTWARE.items() if words & set(known.split())), "other")
 
 
+def stack_scope(framework: str, precision: str, accelerator_family: str) -> dict[str, str]:
+    """What the constants of a stack depend on."""
+    words = set(re.split(r"[^a-z]+", framework.lower()))
+    recipe = next((recipe for recipe, known in RECIPES.items() if words & set(known.split())), "")
+    software = software_family(framework, precision)
+    return {"software": software, "family": accelerator_family, "recipe": recipe}
+
+
 def load_stack(
     constants: Constants, framework: str, precision: str = "bf16", accelerator_family: str = ""
 ) -> Stack:
     """The constants of a framework, from the narrowest rows that fit it."""
-    scope = {"software": software_family(framework, precision), "family": accelerator_family}
+    scope = stack_scope(framework, precision, accelerator_family)
     return Stack(**{f.name: constants.get(f"training_{f.name}", **scope) for f in fields(Stack)})

@@ -20,6 +20,7 @@ from twofold.training.communication import (
 from twofold.training.compute import Flag, LayerKernels, head_s, kernels_for, layer_compute, layer_kernels
 from twofold.training.job import Workload
 from twofold.training.layouts import Layouts, Recompute
+from twofold.training.recompute import repeated_s
 from twofold.training.stack import Stack
 
 ACCUMULATE_BYTES = 8.0  # per gradient: a 32-bit sum, read and written
@@ -138,8 +139,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     traffic = bare.traffic
     layer = layer_compute(bare.kernels, stack)
     whole = layer.whole
-    modes = [layouts.recompute == Recompute.FULL, layouts.recompute == Recompute.SELECTIVE]
-    recompute_s = np.select(modes, [whole.forward_s, stack.selective_fraction * whole.forward_s], 0.0)
+    recompute_s = repeated_s(work, layouts, layer, stack)
     # What hides a sum inside the fast domain is too short for one that leaves it.
     tp_s = np.where(traffic.tensor_near > 0, stack.tp_exposed_fraction, 1.0) * traffic.tensor_s
     cp_s = stack.cp_exposed_fraction * traffic.context_s
@@ -173,7 +173,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
         "dp_s": _exposed_dp_s(layouts, traffic.replica_s, stack, window_s, micro_batches),
         "host_s": times * (launched_s - busy_s) + stack.host_step_s,
         "head_s": micro_batches * uneven_s,
-        "bubble_s": (layouts.pp - 1) / layouts.vpp * stage_s,
+        "bubble_s": stack.bubble_fraction * (layouts.pp - 1) / layouts.vpp * stage_s,
         "optimizer_s": np.where(
             np.asarray(work.optimizer_on_host) > 0,
             bare.update_s / stack.host_optimizer_bytes_per_s,
@@ -284,12 +284,16 @@ def _exposed_dp_s(
 ) -> Floats:
     """Data-parallel traffic that nothing hides.
 
-    Formula  t − overlap·min(t, window); window: one micro-batch's backward, or the whole step under ZeRO-3
-    Why      Gradients are complete only in the last micro-batch; sharded weights are fetched ahead in all.
+    Formula  t − overlap·min(t, window); window: one micro-batch's backward, interleaved that of the last
+             min(m, p) in all chunks but one, or the whole step under ZeRO-3
+    Why      Gradients are complete only in the last micro-batch of a chunk, and an interleaved stage finishes
+             its chunks one after another; sharded weights are fetched ahead in all micro-batches.
     """
     sharded = layouts.zero_stage == 3
     traffic_s = traffic_s * np.where(sharded, stack.sharded_dp_factor, 1.0)
-    hidden_s = np.where(sharded, window_s, BACKWARD_SHARE * window_s / micro_batches)
+    in_turn = np.minimum(micro_batches, layouts.pp) * (layouts.vpp - 1) / layouts.vpp
+    last = np.where(layouts.pp > 1, np.maximum(in_turn, 1.0), 1.0)
+    hidden_s = np.where(sharded, window_s, BACKWARD_SHARE * last * window_s / micro_batches)
     return traffic_s - stack.dp_overlap_fraction * np.minimum(traffic_s, hidden_s)
 
 

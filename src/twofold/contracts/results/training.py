@@ -57,7 +57,7 @@ class Layout:
     dp: int  # data parallel ranks
     zero_stage: int  # what ZeRO shards: 0 none, 1 optimiser, 2 gradients, 3 weights
     micro_batch: int  # sequences per micro-batch
-    recompute: str  # none selective full
+    recompute: str  # none light selective mlp full
     sequence_parallel: bool  # norms and dropout split over tp
     text: str  # on one line
 
