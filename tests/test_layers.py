@@ -92,7 +92,7 @@ VOCABULARIES = {
     },
     "contracts.rows": {"calibrations"},
     "answer": {"loads", "paths"},
-    "core": {"errors", "extras"},
+    "core": {"errors", "extras", "record"},
     "perf": {"collectives"},
     "inference": {"regimes"},
     "measure": {"results"},

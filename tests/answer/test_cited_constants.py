@@ -10,7 +10,7 @@ import pytest
 
 from twofold.answer.moved import SWITCHES, cited, moved
 from twofold.catalog import load_catalog
-from twofold.core import Book, recording
+from twofold.core import record
 from twofold.inference import Engine, Replica, capacity, engine, iteration_s
 from twofold.perf import Cluster, ModelShape, device, load_constants, network
 from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, step_time
@@ -36,22 +36,22 @@ def worlds(model: str) -> Iterator[World]:
             yield job, layouts_of([row]), cluster, stack
 
 
-def priced(world: World) -> Book:
+def priced(world: World) -> record.Book:
     """What is noted of a step and of memory."""
     job, layouts, cluster, stack = world
-    with recording() as book:
+    with record.recording() as book:
         step = step_time(job.workload, job.precision, layouts, cluster, stack)
         held = memory(job.workload, layouts, stack)
         _ = step.compute_s, step.total_s, held.buffers_bytes, held.total_bytes
     return book
 
 
-def middle(book: Book) -> dict[str, float]:
+def middle(book: record.Book) -> dict[str, float]:
     return {name: float(np.ravel(np.asarray(note.value, float))[0]) for name, note in book.items()}
 
 
 @cache
-def books(model: str) -> list[tuple[World, Book]]:
+def books(model: str) -> list[tuple[World, record.Book]]:
     """Each world with the notes that cite what moves them."""
     found = []
     for job, layouts, cluster, stack in worlds(model):
@@ -60,7 +60,7 @@ def books(model: str) -> list[tuple[World, Book]]:
     return found
 
 
-def ends(book: Book, name: str) -> set[str]:
+def ends(book: record.Book, name: str) -> set[str]:
     """The constants of the software in which the tree of a number ends."""
     inputs = book[name].inputs
     own = {each.removeprefix("training_") for each in inputs if each.startswith("training_")}
@@ -137,8 +137,8 @@ def replicas() -> Iterator[tuple[Replica, float]]:
             yield Replica(shape, cluster, software, fmt, fmt, tp=8.0), prefill
 
 
-def served(replica: Replica, prefill: float) -> Book:
-    with recording() as book:
+def served(replica: Replica, prefill: float) -> record.Book:
+    with record.recording() as book:
         _ = iteration_s(replica, prefill, prefill / 2, 32.0, 1000.0).total_s
         capacity(replica)
     return book
@@ -163,7 +163,7 @@ def test_the_steps_of_a_replica_end_in_what_moves_them_and_in_nothing_else() -> 
             assert {name for name in movers if before[name]} <= told <= hardly, field
 
 
-def all_ends(book: Book, name: str) -> set[str]:
+def all_ends(book: record.Book, name: str) -> set[str]:
     inputs = book[name].inputs
     return {end for each in inputs for end in (all_ends(book, each) if each in book else {each})}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from twofold.catalog import load_catalog
-from twofold.core import Book, recording
+from twofold.core import record
 from twofold.perf import Cluster, device, load_constants, network
 from twofold.training import Reliability, run_plan
 from twofold.training.run import RunWork
@@ -22,13 +22,13 @@ USUAL = {
 }
 
 
-def noted(**changed: float) -> Book:
+def noted(**changed: float) -> record.Book:
     told = USUAL | changed
     part, constants = load_catalog().accelerator("H100-SXM5-80GB"), load_constants()
     machine = replace(device(part, constants), tdp_w=told["watts"])
     links = network(part, 8, 50e9, "infiniband", constants)
     stops = Reliability(told["failures"], detection_s=120.0, restart_s=told["stop"] - 120.0)
-    with recording() as book:
+    with record.recording() as book:
         run_plan(
             RunWork(int(told["run.steps_count"]), None, None),
             told["step_s"],
@@ -40,7 +40,7 @@ def noted(**changed: float) -> Book:
     return book
 
 
-def ends(book: Book, name: str) -> set[str]:
+def ends(book: record.Book, name: str) -> set[str]:
     return {end for each in book[name].inputs for end in (ends(book, each) if each in book else {each})}
 
 
@@ -63,9 +63,9 @@ def test_a_sum_is_that_of_its_parts_and_a_share_that_of_its_whole() -> None:
 
 
 def test_nothing_is_kept_while_nobody_records() -> None:
-    with recording() as outer:
+    with record.recording() as outer:
         assert noted() and not outer
-    with recording() as book:
+    with record.recording() as book:
         pass
     noted()
     assert not book

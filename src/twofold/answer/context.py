@@ -10,7 +10,7 @@ from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.catalog import Catalog, Fit, Model, Price, Region, fit_of, read_model_config
 from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import ModelReference, Spec, TrainingRun
-from twofold.core import J_PER_KWH, Estimate, InputError, Source, ValueRefusedError, note
+from twofold.core import J_PER_KWH, Estimate, InputError, Source, ValueRefusedError, record
 from twofold.perf import Constants
 from twofold.training import TrainingJob
 
@@ -118,7 +118,7 @@ def price_used(offer: Offer, context: Context) -> PriceUsed | None:
         return None
     usual = price.usd_per_accelerator_h
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
-    note("machine.price.usd_per_accelerator_h", spread, "list price", "listed", "doubt")
+    record.note("machine.price.usd_per_accelerator_h", spread, "list price", "listed", "doubt")
     return PriceUsed(price.provider, price.instance, price.region, price.term, price.date, spread)
 
 
@@ -157,7 +157,7 @@ def facility_energy(accelerators_j: Estimate, price: Price | None, context: Cont
         Source.ASSUMED,
     )
     said = "energy of the accelerators × node factor × PUE"
-    return note("meter_j", energy_j, said, "accelerators_j", "node", "region_pue" if region else "pue")
+    return record.note("meter_j", energy_j, said, "accelerators_j", "node", "region_pue" if region else "pue")
 
 
 def region_of(price: Price | None, context: Context) -> Region | None:
@@ -176,4 +176,4 @@ def carbon(energy_j: Estimate, price: Price | None, context: Context) -> Estimat
     if region is None:
         return None
     grams = replace(energy_j.times(region.grid_gco2_per_kwh / J_PER_KWH, "gCO2"), source=Source.ASSUMED)
-    return note("carbon_gco2", grams, "energy × grid", "meter_j", "grid")
+    return record.note("carbon_gco2", grams, "energy × grid", "meter_j", "grid")

@@ -9,7 +9,7 @@ from twofold.answer.offers import Offer
 from twofold.answer.paths import is_estimate, leaves, unit_of
 from twofold.catalog import Accelerator, Model, Region
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
-from twofold.core import Book, Estimate, Source, format_estimate, format_si, from_data, to_data
+from twofold.core import Estimate, Source, format_estimate, format_si, from_data, record, to_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
 
 Known = Mapping[str, Input | Sequence[Input]]
@@ -93,7 +93,7 @@ class Noted:
     """What was noted of one part of a plan, and where its names lead to."""
 
     at: str  # path of that part
-    book: Book
+    book: record.Book
     figures: Mapping[str, Any]  # the part's leaves by their path below it
     known: Known  # what names mean that nobody noted
     places: Mapping[str, str]  # of noted numbers, where a plan calls them otherwise

@@ -13,7 +13,7 @@ from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.results import CrossCell, Derivation, Input, ServicePlan, TrainingPlan
 from twofold.contracts.rows import StepRow
-from twofold.core import DAY_S, Book, Estimate, Source, format_memory, format_si
+from twofold.core import DAY_S, Estimate, Source, format_memory, format_si, record
 
 Runs = Sequence[tuple[TrainingChoice | MeasuredChoice, TrainingPlan]]
 Services = Sequence[tuple[ServingChoice, ServicePlan]]
@@ -25,7 +25,7 @@ def derivations(
     services: Sequence[ServicePlan],
     cross: Sequence[CrossCell],
     first_year: Estimate | None,
-    books: Mapping[str, Book],
+    books: Mapping[str, record.Book],
     context: Context,
 ) -> tuple[Derivation, ...]:
     """The derivations of a whole plan; `modelled` are those of its services that are not measured.
@@ -99,7 +99,7 @@ FORMULAS = {
 
 
 def measured_training_derivations(
-    choice: MeasuredChoice, plan: TrainingPlan, book: Book, context: Context
+    choice: MeasuredChoice, plan: TrainingPlan, book: record.Book, context: Context
 ) -> Iterator[Derivation]:
     """Every estimate of a measured run, down to the rows of its file."""
     at, chosen = f"training.{plan.name}", choice.chosen

@@ -23,7 +23,7 @@ from twofold.answer.serving_pools import drawn_pool, served_by
 from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
-from twofold.core import DAY_S, Book, format_count, format_seconds, format_si, recording
+from twofold.core import DAY_S, format_count, format_seconds, format_si, record
 from twofold.inference import (
     PoolChoice,
     attended_tokens,
@@ -49,7 +49,7 @@ Known = dict[str, Input | Sequence[Input]]
 
 
 def serving_derivations(
-    choice: ServingChoice, plan: ServicePlan, book: Book, context: Context
+    choice: ServingChoice, plan: ServicePlan, book: record.Book, context: Context
 ) -> Iterator[Derivation]:
     """Every estimate of a service with what it follows from."""
     at, main = f"serving.{plan.name}", main_pool(choice.fleet, choice.loads)
@@ -62,7 +62,7 @@ def serving_derivations(
         **serving_scope(choice.model, "open", replica.cluster.device, replica.engine),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
-    books = {load.name: Book() for load in choice.loads}
+    books = {load.name: record.Book() for load in choice.loads}
     for name, kept in book.items():
         of = next((each for each in books if name.startswith(f"classes.{each}.")), None)
         if of is not None:
@@ -76,7 +76,7 @@ def serving_derivations(
         noted = {**books[load.name], **again}
         yield from Noted(own, noted, figures_of(served), known, CLASS_PLACES | places).rows()
     cluster, engine, names = moved(replica.cluster, replica.engine)
-    with recording() as again:
+    with record.recording() as again:
         capacity(replace(replica, cluster=cluster, engine=engine))
     known = {name: leaves.moved(name, choice.offer) for name in names}
     known |= _of_machine(choice, plan, leaves, at, context)
@@ -90,11 +90,11 @@ def _pool_of(choice: ServingChoice, load: ClassLoad) -> PoolChoice:
 
 def _priced(
     choice: ServingChoice, pool: PoolChoice, load: ClassLoad, context: Context
-) -> tuple[Book, tuple[str, ...]]:
+) -> tuple[record.Book, tuple[str, ...]]:
     """A class's latencies and the two kinds of steps under everything that may move them."""
     cluster, engine, names = moved(pool.replica.cluster, pool.replica.engine)
     under = replace(pool.replica, cluster=cluster, engine=engine)
-    with recording() as book:
+    with record.recording() as book:
         served_by(drawn_pool(pool, choice, context), load, under)
     kept = {name: note for name, note in book.items() if name in CLASS_PLACES}
     # As the pool was sized: all of its classes as one stream, the prefill that its ranks carry together.
@@ -104,7 +104,7 @@ def _priced(
     carried = one(steady_steps(middle, lengths, batch).carried_tokens)
     attended = one(attended_tokens(middle, lengths))
     for step, prefill in zip(STEPS, ((0.0, 0.0), (carried, attended)), strict=True):
-        with recording() as parts:
+        with record.recording() as parts:
             _ = iteration_s(traffic.on(under), *prefill, batch, held).total_s
         called = {name: f"{step}_s" if name == "step_s" else f"{step}.{name}" for name in parts}
         for name, note in parts.items():

@@ -24,7 +24,7 @@ from twofold.answer.ranges import training_scope
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.contracts.results import Derivation, Input, TrainingPlan
-from twofold.core import Book, format_count, format_si, recording
+from twofold.core import format_count, format_si, record
 from twofold.training import Reliability, memory, step_time
 
 PLACES = {  # of what was noted, where a plan calls it otherwise
@@ -43,7 +43,7 @@ PLACES = {  # of what was noted, where a plan calls it otherwise
 
 
 def training_derivations(
-    choice: TrainingChoice, plan: TrainingPlan, book: Book, context: Context
+    choice: TrainingChoice, plan: TrainingPlan, book: record.Book, context: Context
 ) -> Iterator[Derivation]:
     """Every estimate of a run with what it follows from."""
     at, job, chosen, entry = f"training.{plan.name}", choice.job, choice.chosen, choice.entry
@@ -57,7 +57,7 @@ def training_derivations(
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     cluster, stack, names = moved(chosen.cluster, chosen.stack)
-    with recording() as again:
+    with record.recording() as again:
         step = step_time(job.workload, job.precision, found.layouts, cluster, stack)
         held = memory(job.workload, found.layouts, stack)
         _ = step.compute_s, step.total_s, held.buffers_bytes, held.total_bytes  # sums that are noted

@@ -16,7 +16,7 @@ from twofold.answer.training_run import run_figures
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
 from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
-from twofold.core import Estimate, Source, note
+from twofold.core import Estimate, Source, record
 
 # Beyond the measured counts a figure follows from a law, not from a measurement.
 SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basis.BEYOND: Source.ASSUMED}
@@ -37,7 +37,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     step = Drawn(chosen.step.value, _samples(chosen.step, context, 0))
     within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
     letter = SOURCES[chosen.step.basis]
-    note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
+    record.note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
     run = run_figures(choice.work, machines, step, context.draws, within_s, shares, letter)
     own, *costs = (
         trial.cost * _samples(trial.step, context, stream) / trial.step.value

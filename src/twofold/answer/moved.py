@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.calibrated import Software
-from twofold.core import Book, Note
+from twofold.core import record
 from twofold.perf import Cluster, one
 from twofold.training import Stack
 
@@ -54,21 +54,21 @@ def _numbers(part: Any) -> Iterator[tuple[str, str, float]]:
             yield field.name, "", one(value)
 
 
-def cited(book: Book, names: tuple[str, ...]) -> Book:
+def cited(book: record.Book, names: tuple[str, ...]) -> record.Book:
     """Notes that were taken under `moved`, as of the middle, with just the inputs that they rest on.
 
     A noted number is an input where whatever clearly moves it moves the whole; what else moves the whole is
     an input itself, the strongest first. So every tree ends in what moves its number, and in nothing else.
     """
     moves = {name: _moves(kept.value, names) for name, kept in book.items()}
-    found: Book = {}
+    found: record.Book = {}
     for name, kept in book.items():
         own = moves[name]
         parts = [each for each in kept.inputs if each not in book or one(book[each].value)]
         parts = [each for each in parts if _strong(moves.get(each, {})) <= own.keys()]
         told = {each for part in parts for each in moves.get(part, ())}
         rest = sorted(own.keys() - told, key=lambda each: (-float(f"{own[each]:.3g}"), each))
-        found[name] = Note(one(kept.value), kept.formula, (*parts, *rest))
+        found[name] = record.Note(one(kept.value), kept.formula, (*parts, *rest))
     return found
 
 

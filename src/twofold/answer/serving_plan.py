@@ -35,7 +35,7 @@ from twofold.answer.serving_replica import (
 from twofold.answer.uncertainty import flip_fraction, flip_warning
 from twofold.contracts import stated_goal
 from twofold.contracts.results import Bound, ClassPlan, Count, Loser, Part, ServicePlan, serving
-from twofold.core import DAY_S, YEAR_S, Estimate, Source, note, noting
+from twofold.core import DAY_S, YEAR_S, Estimate, Source, record
 from twofold.inference import (
     BUDGET,
     RESOURCES,
@@ -163,7 +163,7 @@ def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:
 def _class_plan(
     load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
-    with noting(f"classes.{load.name}"):
+    with record.noting(f"classes.{load.name}"):
         return _class_figures(load, pool, limit, choice, context)
 
 
@@ -178,13 +178,13 @@ def _class_figures(
     outcomes = []
     for metric, limit_s in load.traffic.slo.latencies_s.items():
         predicted = percentiles[metric]
-        note(f"slos.{metric}.predicted", predicted, "at the peak rate", metric)
+        record.note(f"slos.{metric}.predicted", predicted, "at the peak rate", metric)
         outcomes.append(serving.SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
     window_s = load.traffic.slo.finish_within_s
     if window_s is not None:
         done_s = holds.inverse(load.mean_rate_per_s * DAY_S).estimate("s")
         said = "a day's requests / what the replicas carry"
-        note("slos.finish_within.predicted", done_s, said, "work", "holds_until_per_s")
+        record.note("slos.finish_within.predicted", done_s, said, "work", "holds_until_per_s")
         outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
     # Where a mean request's time goes; ranges follow the end-to-end figure's.
     parts, whole = LatencyBudget.of(found.middle, one(lengths.output_tokens)), percentiles["e2e_p50"]
@@ -194,12 +194,14 @@ def _class_figures(
         for name, value in parts.by_name().items()
     )
     for part in budget:
-        note(f"latency_budget.{part.name}.value", part.value, *BUDGET[part.name], "e2e_p50")
+        record.note(f"latency_budget.{part.name}.value", part.value, *BUDGET[part.name], "e2e_p50")
     said, used = "the largest rate on the load curve that meets every goal", ("lengths", "goals")
     carried = limit.estimate("1/s")
-    note("rate_per_replica_per_s", carried, said, "decode_step_s", "prefill_step_s", *used)
+    record.note("rate_per_replica_per_s", carried, said, "decode_step_s", "prefill_step_s", *used)
     kept = holds.estimate("1/s")
-    note("holds_until_per_s", kept, "replicas × rate per replica", "replicas", "rate_per_replica_per_s")
+    record.note(
+        "holds_until_per_s", kept, "replicas × rate per replica", "replicas", "rate_per_replica_per_s"
+    )
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
@@ -254,8 +256,10 @@ def _of_decoding(
     used = "layout", "bandwidth", "parameters_active", "peak", "decode_step_s"
     name = "output_tokens_per_s_per_accelerator"
     return {
-        name: note(name, each, "a replica's output at peak / accelerators", "carried", "lengths", "layout"),
-        "peak_ratio": note("peak_ratio", reached, said, *used),
+        name: record.note(
+            name, each, "a replica's output at peak / accelerators", "carried", "lengths", "layout"
+        ),
+        "peak_ratio": record.note("peak_ratio", reached, said, *used),
         "communication_exposed_fraction": one(step.communication_s) / one(step.total_s),
         "batch_limit": "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth",
     }

@@ -10,7 +10,7 @@ from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
-from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, Source, note
+from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, Source, record
 from twofold.inference import PoolChoice, Replica, Served, rate_limit, replicas_power_w, shared_load
 from twofold.perf import one
 
@@ -127,7 +127,7 @@ def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context:
     usd = hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
     said = "USD/h of the class's replicas / output tokens per hour"
     used = "hourly_price", "rate", "lengths", "rate_per_replica_per_s"
-    return note("usd_per_1k_output_tokens", usd, said, *used)
+    return record.note("usd_per_1k_output_tokens", usd, said, *used)
 
 
 def _hourly_cost(pool: DrawnPool, choice: ServingChoice, context: Context) -> Drawn | None:
@@ -152,7 +152,7 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
     total = Drawn(sum(each.middle for each in known), np.sum([each.samples for each in known], axis=0))
     said = "accelerators × price × 8760 h, by pool and hours in use"
     used = "count", "machine.price.usd_per_accelerator_h", "carried"
-    return note("cost_usd_per_year", total.times(YEAR_H).estimate("USD"), said, *used)
+    return record.note("cost_usd_per_year", total.times(YEAR_H).estimate("USD"), said, *used)
 
 
 def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
@@ -181,7 +181,7 @@ def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Con
 
     drawn_w = _drawn_power(sum(map(watts, pools)), pools, context)
     used = "watts", "count", "power_spread"
-    note("accelerators_j", drawn_w.middle * YEAR_S, "power at the mean load × a year", *used)
+    record.note("accelerators_j", drawn_w.middle * YEAR_S, "power at the mean load × a year", *used)
     return drawn_w
 
 
@@ -204,4 +204,4 @@ def tokens_per_j(pools: tuple[DrawnPool, ...], context: Context) -> Estimate:
     watts = sum(_power(pool, pool.pool.count.needed / pool.pool.count.total) for pool in pools)
     per_j = _drawn_power(watts, pools, context).inverse(tokens).estimate("tok/J", Source.ASSUMED)
     said = "output tokens/s / accelerators' watts, at the peak"
-    return note("output_tokens_per_j", per_j, said, "carried", "watts", "count", "power_spread")
+    return record.note("output_tokens_per_j", per_j, said, "carried", "watts", "count", "power_spread")

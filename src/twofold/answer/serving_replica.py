@@ -11,7 +11,7 @@ from twofold.answer.uncertainty import Draws, Spread, factor_ends
 from twofold.catalog import Model
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part, serving
-from twofold.core import Estimate, Source, exact, note
+from twofold.core import Estimate, Source, exact, record
 from twofold.inference import Replica, Served, capacity, cold_start_s
 from twofold.perf import Constants, Floats, bytes_per_weight, one
 
@@ -165,9 +165,9 @@ def cold_start(replica: Replica, load_bytes_per_s: float, draws: Draws) -> tuple
         for name, part in ((READING, read), (WARMING, warming))
     )
     paths = [f"cold_start_parts.{part.name}.value" for part in (first, then)]
-    note(paths[0], first.value, "weights / load bandwidth", "parameters", "load_rate")
-    note(paths[1], then.value, "process start and graph capture", "warm")
-    return note("cold_start_s", whole.estimate("s", Source.ASSUMED), "", *paths), (first, then)
+    record.note(paths[0], first.value, "weights / load bandwidth", "parameters", "load_rate")
+    record.note(paths[1], then.value, "process start and graph capture", "warm")
+    return record.note("cold_start_s", whole.estimate("s", Source.ASSUMED), "", *paths), (first, then)
 
 
 def exchanged_bytes(replica: Replica) -> Floats:

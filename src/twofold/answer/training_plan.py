@@ -26,7 +26,7 @@ from twofold.answer.training_trials import (
 )
 from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
-from twofold.core import Source, exact, note
+from twofold.core import Source, exact, record
 from twofold.training import Layouts, Limits, Priced, run_work, search, step_time
 
 RUNNERS_UP = 8
@@ -54,7 +54,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     plan = TrainingPlan(
         **trained.figures(),
         **machine_figures(choice, run, context),
-        peak_ratio=note("peak_ratio", reached, *OF_PEAK, "peak"),
+        peak_ratio=record.note("peak_ratio", reached, *OF_PEAK, "peak"),
         bounds=trained.bounds(priced),
         tried=sum(trial.found.evaluated_count for trial in (chosen, *choice.others)),
         rejected=tuple(Count(reason, count) for reason, count in chosen.found.reasons.items()),
@@ -80,7 +80,7 @@ def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Con
     total = sum(shares.values()) or 1.0
     energy_j = facility_energy(run.energy_j, chosen.offer.price, context)
     for name, share in shares.items():
-        note(f"run.headroom.{name}.value", share, "of the run", f"headroom.{name}")
+        record.note(f"run.headroom.{name}.value", share, "of the run", f"headroom.{name}")
     own: Mapping[str, Any] = {  # the run with what its spec keeps for other causes, energy at the meter
         "headroom": tuple(
             Part(name, exact(share, "fraction", Source.VENDOR), share / total)
@@ -153,12 +153,12 @@ def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Sca
         over = estimate_of(efficiency, efficiency * (base[1] / ratios), "fraction")
         points.append(ScalingPoint(size, step_s, over))
         own = f"scaling.{size}.step_s"
-        note(
+        record.note(
             own, step_s, "the fastest layout of this size, the batch grown with it", f"size.{size}", "step_s"
         )
         said = f"tokens/s per accelerator over that of {points[0].accelerator_count}"
         first = f"scaling.{points[0].accelerator_count}.step_s"
-        note(f"scaling.{size}.efficiency_fraction", over, said, *dict.fromkeys((own, first)))
+        record.note(f"scaling.{size}.efficiency_fraction", over, said, *dict.fromkeys((own, first)))
     return tuple(points)
 
 
@@ -178,8 +178,12 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
         cost = None if cost_usd is None else step.times(cost_usd / step.middle).estimate("USD")
         rows.append(training.Tenancy(name, share, step.times(ratio).estimate("s"), cost))
         own = f"tenancy.{name}.step_s"
-        note(own, rows[-1].step_s, "the same layout, slower by the overhead", "step_s", f"overhead.{name}")
-        note(f"tenancy.{name}.cost_usd", cost, "cost × its step over the plan's", "cost_usd", "step_s", own)
+        record.note(
+            own, rows[-1].step_s, "the same layout, slower by the overhead", "step_s", f"overhead.{name}"
+        )
+        record.note(
+            f"tenancy.{name}.cost_usd", cost, "cost × its step over the plan's", "cost_usd", "step_s", own
+        )
     return tuple(rows)
 
 

@@ -11,7 +11,7 @@ from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import Part, training
-from twofold.core import Estimate, Source, note
+from twofold.core import Estimate, Source, record
 from twofold.perf import Cluster
 from twofold.training import Reliability, RunPlan, RunWork, run_plan, run_work
 
@@ -74,7 +74,7 @@ def run_figures(
         samples = hours.samples * np.ravel(draws["price"]) if in_doubt else hours.samples
         cost = Drawn(hours.middle, samples).times(paid.value).estimate("USD", whole)
         hours_and_price = "run.total_accelerator_h", "machine.price.usd_per_accelerator_h"
-        note("cost_usd", cost, "accelerator-hours × price", *hours_and_price)
+        record.note("cost_usd", cost, "accelerator-hours × price", *hours_and_price)
     return RunEstimate(
         tokens=None,
         steps=middle.steps_count,

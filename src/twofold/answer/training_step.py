@@ -14,7 +14,7 @@ from twofold.answer.ranges import Drawn, drawn, step_spread, under_draws
 from twofold.answer.stacks import stack_on
 from twofold.answer.uncertainty import Draws
 from twofold.contracts.results import Bound, Part, training
-from twofold.core import Estimate, Source, note
+from twofold.core import Estimate, Source, record
 from twofold.perf import Cluster, Constants, Floats, one
 from twofold.training import (
     Candidate,
@@ -170,9 +170,9 @@ class TrainedStep:
         by_format = _memory_shares(best.memory, formats)
         for part in by_format:
             held = [MEMORY_PARTS[name] for name, kept_in in formats.items() if kept_in == part.name]
-            note(f"memory_by_format.{part.name}.value", part.value, "", *held)
+            record.note(f"memory_by_format.{part.name}.value", part.value, "", *held)
         mfu = self.step.inverse(utilisation * best.step_s).estimate("fraction")
-        note("mfu_fraction", mfu, *OF_PEAK, "half_peak")
+        record.note("mfu_fraction", mfu, *OF_PEAK, "half_peak")
         return {
             "model": job.model.name,
             "parameters": job.model.parameters,

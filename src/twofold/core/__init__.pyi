@@ -1,5 +1,6 @@
 from . import errors as errors
 from . import extras as extras
+from . import record as record
 from .data import DataError as DataError
 from .data import from_data as from_data
 from .data import to_data as to_data
@@ -44,8 +45,3 @@ from .quantity import YEAR_S as YEAR_S
 from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity
-from .record import Book as Book
-from .record import Note as Note
-from .record import note as note
-from .record import noting as noting
-from .record import recording as recording

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from twofold.core import note
+from twofold.core import record
 from twofold.inference.replica import Replica, expert_shards
 from twofold.perf import (
     HALF_BYTES,
@@ -50,7 +50,7 @@ class Iteration:
     def total_s(self) -> Floats:
         """The whole step."""
         first, *others = self.by_name().values()
-        return note("step_s", sum(others, first), "", *FORMULAS)
+        return record.note("step_s", sum(others, first), "", *FORMULAS)
 
 
 # Of `Iteration`: how a part follows, and the names of what it may follow from beside constants.
@@ -126,7 +126,7 @@ def iteration_s(
     )
     parts = (gemm, attention, moe, communication, elementwise, host + slowed)
     for name, part in zip(FORMULAS, parts, strict=True):
-        note(name, part, *FORMULAS[name])
+        record.note(name, part, *FORMULAS[name])
     return Iteration(*parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from twofold.contracts import QUANTILES
-from twofold.core import note
+from twofold.core import record
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
@@ -243,7 +243,7 @@ def served(
     e2e = answer_latency(own or lengths, ttft, tpot)
     latencies = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
     for metric, field, (name, *said) in NOTED:
-        note(name, getattr(latencies[metric], field), *said)
+        record.note(name, getattr(latencies[metric], field), *said)
     return Served(
         ttft=ttft,
         tpot=tpot,

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from twofold.core import note
+from twofold.core import record
 from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, engine_software
 
 
@@ -216,7 +216,7 @@ def capacity(replica: Replica) -> Capacity:
     pool = np.maximum(0.0, left) + replica.cache.offload_bytes * (left > 0)
     kv_tokens = pool / np.maximum(per_token, 1e-30) * replica.dp
     for name, part in zip(FORMULAS, (usable, weights, buffers, adapters, left), strict=True):
-        note(name, part, *FORMULAS[name])
+        record.note(name, part, *FORMULAS[name])
     return Capacity(usable, weights, buffers, adapters, left, kv_tokens)
 
 

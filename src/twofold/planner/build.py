@@ -39,7 +39,7 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.contracts.spec import Spec, defaults_used
-from twofold.core import Book, Source, format_usd, recording
+from twofold.core import Source, format_usd, record
 from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
 from twofold.planner.actions import actions_of
@@ -102,7 +102,7 @@ def build_plan(
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
-    books: dict[str, Book] = {}  # how the figures of each follow
+    books: dict[str, record.Book] = {}  # how the figures of each follow
     training = tuple(_noted("training", figures_of_run, chosen, books, context).values())
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
     services = {
@@ -160,13 +160,13 @@ def _noted(
     half: str,
     figures: Callable[[C, Context], P],
     choices: Mapping[str, C],
-    books: dict[str, Book],
+    books: dict[str, record.Book],
     context: Context,
 ) -> dict[str, P]:
     """The figures of each choice by name; how they follow goes into a book under their path."""
     found: dict[str, P] = {}
     for name, choice in choices.items():
-        with recording() as books[f"{half}.{name}"]:
+        with record.recording() as books[f"{half}.{name}"]:
             found[name] = figures(choice, context)
     return found
 

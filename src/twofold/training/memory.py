@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from twofold.core import note
+from twofold.core import record
 from twofold.perf import Floats
 from twofold.training.communication import (
     expert_replicas,
@@ -43,13 +43,15 @@ class Memory:
     def total_bytes(self) -> Floats:
         """All parts: what the device must have; the unbiased middle."""
         parts: list[Floats] = [getattr(self, f.name) for f in fields(self)[:-2]]
-        return note("memory_bytes", sum(parts[1:], parts[0]), "", *COUNTED, "buffers_bytes", "memory_spread")
+        return record.note(
+            "memory_bytes", sum(parts[1:], parts[0]), "", *COUNTED, "buffers_bytes", "memory_spread"
+        )
 
     @property
     def buffers_bytes(self) -> Floats:
         """What is neither of the model nor of a batch."""
         whole = self.beside_bytes + self.cached_bytes + self.outside_bytes
-        return note("buffers_bytes", whole, BUFFERS, "layout", *COUNTED)
+        return record.note("buffers_bytes", whole, BUFFERS, "layout", *COUNTED)
 
     @property
     def device_bytes(self) -> Floats:
@@ -132,7 +134,7 @@ def memory(work: Workload, layouts: Layouts, stack: Stack) -> Memory:
     shape = np.broadcast(*parts, *ends, layouts.tp).shape
     held = Memory(*(np.broadcast_to(part, shape) for part in (*parts, *ends)))
     for name, formula in FORMULAS.items():
-        note(name, getattr(held, name), formula, "layout", "parameters")
+        record.note(name, getattr(held, name), formula, "layout", "parameters")
     return held
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.core import InputError, note
+from twofold.core import InputError, record
 from twofold.perf import Cluster
 from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training.job import TrainingJob
@@ -115,7 +115,7 @@ def run_work(job: TrainingJob, tokens: float) -> RunWork:
     if not (tokens > 0 and np.isfinite(tokens)):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     steps = int(np.ceil(tokens / job.tokens_per_step))
-    note("run.steps_count", steps, "tokens / tokens per step, rounded up", "tokens", "batch")
+    record.note("run.steps_count", steps, "tokens / tokens per step, rounded up", "tokens", "batch")
     return RunWork(steps, job.workload.checkpoint_bytes, job.tokens_per_step * TOKEN_BYTES)
 
 
@@ -174,9 +174,9 @@ def run_plan(
         * cluster.accelerator_count,
     )
     for name, said in FORMULAS.items():
-        note(f"run.{name}", getattr(plan, name), *said)
+        record.note(f"run.{name}", getattr(plan, name), *said)
     said_j = "watts of an accelerator at work × wall × accelerators"
-    note("accelerators_j", plan.energy_j, said_j, "watts", "run.wall_s", "accelerators")
+    record.note("accelerators_j", plan.energy_j, said_j, "watts", "run.wall_s", "accelerators")
     return plan
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from twofold.core import note
+from twofold.core import record
 from twofold.perf import Cluster, Device, Floats, Network, collectives, elementwise_s, smooth_max
 from twofold.training.communication import (
     context_parallel_s,
@@ -54,13 +54,15 @@ class StepTime:
         """The whole step."""
         parts: list[Floats] = [getattr(self, f.name) for f in fields(self)]
         total = sum(parts[1:], parts[0])
-        return note("step_s", total, "", "compute_s", *WITHIN, *AROUND, "data_s", "jitter_s", "step_spread")
+        return record.note(
+            "step_s", total, "", "compute_s", *WITHIN, *AROUND, "data_s", "jitter_s", "step_spread"
+        )
 
     @property
     def compute_s(self) -> Floats:
         """Arithmetic that the model asks for, recomputation apart."""
         whole = self.gemm_s + self.attention_s + self.experts_s + self.elementwise_s
-        return note("compute_s", whole, "", "gemm_s", "attention_s", "experts_s", "elementwise_s")
+        return record.note("compute_s", whole, "", "gemm_s", "attention_s", "experts_s", "elementwise_s")
 
     @property
     def communication_s(self) -> Floats:
@@ -187,7 +189,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     parts["data_s"] = done_s * stack.data_stall_fraction
     parts["jitter_s"] = done_s * slow + exposed_s * traffic.waiting_fraction
     wide = {name: np.broadcast_to(part, shape) for name, part in parts.items()}
-    return StepTime(**{name: note(name, part, *FORMULAS[name]) for name, part in wide.items()})
+    return StepTime(**{name: record.note(name, part, *FORMULAS[name]) for name, part in wide.items()})
 
 
 @dataclass(frozen=True, slots=True)
