@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fits.picks import Picked, picks
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
 from twofold.measure.goals import covered_groups, judge
@@ -66,7 +67,7 @@ def page(evidence: Evidence, root: Path, ledger: Path) -> str:
     terms = [row for path in sorted(ledger.glob("*.csv")) for row in _table(path)]
     lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
     lines += remains_table(_table(ledger.parent / "remains.csv"))
-    lines += [*ranges_table(evidence), *refused_table(evidence)]
+    lines += [*ranges_table(evidence), *refused_table(evidence), *picks_table(picks(evidence.parts))]
     lines += peers_summary(peers)
     lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
     lines += answers_table(evidence)
@@ -89,6 +90,28 @@ def goals_table(goals: Sequence[Judged]) -> list[str]:
         rows = max(reached.rows for reached in goal.reached.values())
         cells = [_reached(goal, goal.reached.get(column)) for column in columns]
         lines.append(_line([f"{goal.title} ({goal.statistic})", f"{rows:,}", *cells]))
+    return [*lines, ""]
+
+
+def picks_table(rows: Sequence[Picked]) -> list[str]:
+    """What wrong predictions cost, one line for each limit."""
+    if not rows:
+        return []
+    lines = [
+        "## What a wrong prediction costs",
+        "",
+        "Of the measured configurations of one workload, the one that the prediction calls best within a",
+        "limit on TPOT, by a fit that saw nothing of the source. *Broken*: it does not keep the limit;",
+        "*lost*: the median of tokens/s per accelerator that the best of those that keep it gives more.",
+        "*Sure*: the upper end of the 80 % range has to keep the limit. Goals: broken ≤ 15 %; sure ≤ 10 %",
+        "broken and ≤ 12 % lost.",
+        "",
+        _line(["TPOT limit", "workloads", "broken", "lost", "sure: broken", "sure: lost"]),
+        _line(["--:"] * 6),
+    ]
+    for row in rows:
+        each = row.broken_fraction, row.lost_fraction, row.sure_broken_fraction, row.sure_lost_fraction
+        lines.append(_line([f"{row.limit_ms} ms", f"{row.workload_count}", *map(_percent, each)]))
     return [*lines, ""]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fits.picks import lines_of_picks
 from twofold.measure.blind import CONFIGURATION
 from twofold.measure.evidence import gather
 from twofold.measure.results import Column
@@ -202,7 +203,7 @@ def lines_of(parts: Iterable[Part]) -> list[str]:
 def main(folder: Path) -> None:
     """Print the table of one folder of truth tables."""
     found = gather(read_data(folder), only=(Column.LEFT_OUT,))
-    print("\n".join(lines_of(found.parts.values())))
+    print("\n".join([*lines_of(found.parts.values()), "", *lines_of_picks(found.parts)]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,35 @@
+"""What a wrong prediction costs, on workloads small enough to reckon by hand."""
+
+import math
+
+import pytest
+
+from fits.picks import FEWEST, Configuration, lines_of_picks, picked
+
+
+def workload(*, bias: float, high: float = 1.2) -> list[Configuration]:
+    """Eight sizes of batch: TPOT 4, 8, … 32 ms, throughput rising with it; predicted `bias` times as long."""
+    each = [(4.0 * step, 100.0 * step) for step in range(1, FEWEST + 1)]
+    return [Configuration(tpot, rate, bias * tpot, bias * high * tpot, rate / bias) for tpot, rate in each]
+
+
+def test_a_true_prediction_breaks_nothing_and_loses_nothing() -> None:
+    row = picked([workload(bias=1.0)], 20)
+    assert (row.workload_count, row.broken_fraction, row.lost_fraction) == (1, 0.0, 0.0)
+    assert row.sure_broken_fraction == 0.0
+    assert row.sure_lost_fraction == pytest.approx(1 - 4 / 5)  # 16 ms × 1.2 keeps 20 ms, 20 ms × 1.2 does not
+
+
+def test_a_prediction_that_is_too_fast_breaks_the_limit_and_its_range_may_save_it() -> None:
+    row = picked([workload(bias=0.85)], 21)  # 24 ms is predicted as 20.4, 20 ms as 17 and at most 20.4
+    assert row.broken_fraction == 1.0 and math.isnan(row.lost_fraction)
+    assert (row.sure_broken_fraction, row.sure_lost_fraction) == (0.0, 0.0)
+
+
+def test_a_limit_that_all_or_none_keep_is_no_choice() -> None:
+    assert picked([workload(bias=1.0)], 3).workload_count == 0
+    assert picked([workload(bias=1.0)], 40).workload_count == 0
+
+
+def test_without_the_figures_there_is_no_table() -> None:
+    assert lines_of_picks({}) == []
