@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread, serving_spread, step_spread
-from twofold.answer.uncertainty import Spread, draw_factors
+from twofold.answer.uncertainty import DRAW_COUNT, Spread, draw_factors
 from twofold.catalog import Catalog
 from twofold.inference import engine
 from twofold.perf import Constants, device
@@ -28,6 +28,30 @@ def test_a_range_is_never_narrower_than_left_out_sources_showed() -> None:
     estimate = drawn(10.0, narrow, SPREAD).estimate("s")
     assert estimate.low == pytest.approx(7.0, rel=0.02)
     assert estimate.high == pytest.approx(15.0, rel=0.02)
+
+
+def own(middle: float, width: float) -> Drawn:
+    samples = np.exp(width * np.random.default_rng(5).normal(size=DRAW_COUNT))
+    return drawn(middle, samples, SPREAD)
+
+
+@given(middle=st.floats(1e-6, 1e9), width=st.floats(0.0, 1.0))
+def test_a_limit_at_an_end_of_the_range_holds_as_probably_as_the_range_says(
+    middle: float, width: float
+) -> None:
+    figure = own(middle, width)
+    told = figure.estimate("s")
+    for limit, wanted in ((told.high, 0.9), (told.value, 0.5), (told.low, 0.1)):
+        assert figure.probability_within(limit) == pytest.approx(wanted, abs=0.0051)  # one draw of 200
+
+
+@given(middle=st.floats(1e-6, 1e9), width=st.floats(0.0, 1.0), ratios=st.lists(st.floats(0.01, 100)))
+def test_a_looser_goal_holds_at_least_as_probably(middle: float, width: float, ratios: list[float]) -> None:
+    figure, limits = own(middle, width), [middle * ratio for ratio in sorted(ratios)]
+    shares = [figure.probability_within(limit) for limit in limits]
+    told = [figure.estimate("s").probability_within(limit) for limit in limits]
+    assert shares == sorted(shares) and told == sorted(told)
+    assert figure.probability_within(0.0) == 0.0 and figure.probability_within(float("inf")) == 1.0
 
 
 def test_nothing_stays_nothing() -> None:

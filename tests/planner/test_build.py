@@ -110,6 +110,30 @@ def test_every_example_meets_what_it_promises(examples: dict[str, Plan], name: s
         assert plan.first_year_usd.value <= plan.budget_usd
 
 
+def promises(plan: Plan) -> Iterator[tuple[str, Estimate, float, float]]:
+    """What is promised: its name, what is predicted for it, its limit, and how probably it holds."""
+    for run in plan.training:
+        if run.deadline_s is not None:
+            yield run.name, run.run.total_s, run.deadline_s, run.run.deadline_holds_probability
+    for service in plan.serving:
+        for each in service.classes:
+            for slo in each.slos:
+                yield f"{each.name} {slo.metric}", slo.predicted, slo.limit_s, slo.holds_probability
+    if plan.budget_usd is not None and plan.first_year_usd is not None:
+        yield "budget", plan.first_year_usd, plan.budget_usd, plan.budget_holds_probability
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_how_probably_a_promise_holds_agrees_with_its_range(examples: dict[str, Plan], name: str) -> None:
+    found = list(promises(examples[name]))
+    assert found
+    for what, predicted, limit, holds in found:
+        assert holds is not None and 0 <= holds <= 1, what
+        assert (holds >= 0.9) == (limit >= predicted.high), what
+        assert limit > predicted.low or holds <= 0.1, what
+        assert limit < predicted.value or holds >= 0.45, what
+
+
 def test_the_examples_have_the_figures_of_real_deployments(examples: dict[str, Plan]) -> None:
     assistant = examples["assistant"].training[0]
     assert assistant.machine.accelerator_count == 512

@@ -114,7 +114,7 @@ def service() -> ServicePlan:
             "ttft_p99": around(0.6, "s"),
         },
         slos=(
-            SloOutcome("ttft_p95", 0.5, around(0.38, "s"), True),
+            SloOutcome("ttft_p95", 0.5, around(0.38, "s"), True, holds_probability=0.84),
             SloOutcome("tpot_p95", 0.04, around(0.031, "s"), True),
         ),
         replica_count=12,

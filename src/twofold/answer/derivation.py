@@ -13,6 +13,7 @@ from twofold.core import Estimate, Source, format_estimate, format_si, from_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
 
 Known = Mapping[str, Input | Sequence[Input]]
+CHANCE = "holds_probability"  # ends the paths of what has no range of its own and yet follows from draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,12 @@ class Noted:
 
     def rows(self) -> Iterator[Derivation]:
         """How every figure of the part follows that was noted, and what lies between it and its leaves."""
-        wanted = [name for name in self.book if is_estimate(self.figures.get(self.place(name)))]
+        placed = {name: self.place(name) for name in self.book}
+        wanted = [
+            name
+            for name, place in placed.items()
+            if is_estimate(self.figures.get(place)) or (place in self.figures and place.endswith(CHANCE))
+        ]
         for name in wanted:  # grows by what lies between
             note = self.book[name]
             used = [each for each in note.inputs if each in self.known or one(self.value(each))]

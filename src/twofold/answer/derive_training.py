@@ -120,6 +120,8 @@ def run_leaves(
         ),
         **supply_leaves(leaves, plan.machine.price, region_of(offer.price, context)),
     }
+    if plan.deadline_s is not None:
+        known["deadline"] = spec_leaf("deadline", format_si(plan.deadline_s, "s"), f"{at}.deadline")
     for part in run.headroom:
         share = format_si(part.value.value, "fraction")
         known[f"headroom.{part.name}"] = spec_leaf(part.name, share, f"{at}.headroom")

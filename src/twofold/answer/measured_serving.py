@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
-from twofold.answer.derivation import derived
+from twofold.answer.derivation import CHANCE, derived
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
@@ -163,13 +163,15 @@ def _class(
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
         found = _latency_s(service, rate, name)
         met = None if found is None else found.value <= goal_s
-        outcomes.append(serving.SloOutcome(name, goal_s, found, met))
+        holds = None if found is None else found.probability_within(goal_s)
+        outcomes.append(serving.SloOutcome(name, goal_s, found, met, holds_probability=holds))
     if window_s is not None:
         work = load.mean_rate_per_s * DAY_S / count.needed
         # Where the rate may be nothing, the far end is that of its middle.
         ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
         done_s = Estimate(*ends_s, "s", limits.source)
-        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+        met, holds = done_s.value <= window_s, done_s.probability_within(window_s)
+        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, met, holds_probability=holds))
     mean_s, spread = float(np.max(whole.mean_s)), service.spread_factor
     alone_s = min(service.service_s[0], mean_s)
     lengths, share = load.traffic.lengths, count.total / replicas
@@ -231,5 +233,5 @@ def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivati
     sizes, file = f"{plan.tried} batch sizes", str(entry.model.measured)
     rows = Input("measured rows", sizes, "", Source.MEASURED.value, file)
     for path, leaf in leaves(to_data(plan), f"serving.{plan.name}"):
-        if is_estimate(leaf):
+        if is_estimate(leaf) or (path.endswith(CHANCE) and leaf is not None):
             yield derived(path, "bulk queue over the measured batch times", rows)

@@ -38,7 +38,8 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
     letter = SOURCES[chosen.step.basis]
     record.note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
-    run = run_figures(choice.work, machines, step, context.draws, within_s, shares, letter)
+    limit_s = entry.time_limit_s
+    run = run_figures(choice.work, machines, step, context.draws, within_s, shares, limit_s, letter)
     own, *costs = (
         trial.cost * _samples(trial.step, context, stream) / trial.step.value
         for stream, trial in enumerate((chosen, *rivals(choice)))

@@ -14,6 +14,7 @@ _ESTIMATE = {"value", "low", "high", "unit", "source"}
 _UNITS = MappingProxyType(
     {
         "_fraction": "fraction",
+        "_probability": "fraction",
         "usd_per_1k_output_tokens": "USD",
         "memory_bytes": "memory B",
         "memory_capacity_bytes": "memory B",

@@ -28,6 +28,10 @@ class Drawn:
         """With the deciles of the draws as the range."""
         return estimate_of(self.middle, self.samples, unit, source)
 
+    def probability_within(self, limit: float) -> float:
+        """The share of the draws in which the figure is at most `limit`: 0.9 at the range's upper end."""
+        return float(np.mean(self.samples <= limit))
+
     def times(self, factor: "float | Drawn") -> "Drawn":
         """The product, draw by draw."""
         if isinstance(factor, Drawn):

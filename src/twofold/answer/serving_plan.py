@@ -171,21 +171,19 @@ def _class_figures(
     load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
     found = pool.load(load)
+    goals = load.traffic.slo
     percentiles = found.percentiles()
     replicas = pool.pool.count.needed
     holds = limit.times(float(replicas))
     lengths, traffic = load.traffic.lengths, choice.entry.classes[load.name].traffic
     outcomes = []
-    for metric, limit_s in load.traffic.slo.latencies_s.items():
-        predicted = percentiles[metric]
-        record.note(f"slos.{metric}.predicted", predicted, "at the peak rate", metric)
-        outcomes.append(serving.SloOutcome(metric, limit_s, predicted, predicted.value <= limit_s))
-    window_s = load.traffic.slo.finish_within_s
-    if window_s is not None:
-        done_s = holds.inverse(load.mean_rate_per_s * DAY_S).estimate("s")
-        said = "a day's requests / what the replicas carry"
-        record.note("slos.finish_within.predicted", done_s, said, "work", "holds_until_per_s")
-        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, done_s.value <= window_s))
+    for metric, limit_s in goals.latencies_s.items():
+        figure = found.latency(*metric.split("_"))
+        outcomes.append(_outcome(metric, limit_s, figure, "at the peak rate", metric))
+    if goals.finish_within_s is not None:
+        done = holds.inverse(load.mean_rate_per_s * DAY_S)
+        said, used = "a day's requests / what the replicas carry", ("work", "holds_until_per_s")
+        outcomes.append(_outcome("finish_within", goals.finish_within_s, done, said, *used))
     # Where a mean request's time goes; ranges follow the end-to-end figure's.
     parts, whole = LatencyBudget.of(found.middle, one(lengths.output_tokens)), percentiles["e2e_p50"]
     low, high = whole.low / whole.value, whole.high / whole.value
@@ -224,6 +222,16 @@ def _class_figures(
         trace=str(traffic.trace) if traffic.trace else None,
         trace_scale_ratio=traffic.scale_ratio,
     )
+
+
+def _outcome(metric: str, limit_s: float, figure: Drawn, formula: str, *inputs: str) -> serving.SloOutcome:
+    """A goal, what is predicted for it, and in what share of the draws it holds."""
+    at, predicted, holds = f"slos.{metric}", figure.estimate("s"), figure.probability_within(limit_s)
+    record.note(f"{at}.predicted", predicted, formula, *inputs)
+    said = "share of the draws, stretched as the range is, that are within the goal"
+    record.note(f"{at}.holds_probability", holds, said, f"{at}.predicted", "goals")
+    met = predicted.value <= limit_s
+    return serving.SloOutcome(metric, limit_s, predicted, met, holds_probability=holds)
 
 
 def _of_decoding(

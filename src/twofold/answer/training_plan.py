@@ -38,7 +38,8 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     best, machines = chosen.found.best, chosen.machines(context)
     assert best
     trained = trained_step(job, machines, chosen.stack, best, context.draws, context.constants)
-    run = estimate_run(trained, entry.token_count, entry.checkpoint.write_within_s, entry.headroom.shares)
+    within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
+    run = estimate_run(trained, entry.token_count, within_s, shares, entry.time_limit_s)
     priced = choice.priced_layouts()
     flips = _flips(choice, priced, context)
     cluster = chosen.cluster

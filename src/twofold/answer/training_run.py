@@ -28,13 +28,16 @@ class RunEstimate(training.RunTotals):
 
 
 def estimate_run(
-    trained: TrainedStep, tokens: float, write_within_s: float, headroom: Mapping[str, float]
+    trained: TrainedStep,
+    tokens: float,
+    write_within_s: float,
+    headroom: Mapping[str, float],
+    deadline_s: float | None = None,
 ) -> RunEstimate:
     """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
-    job = trained.job
-    figures = run_figures(
-        run_work(job, tokens), trained.machines, trained.step, trained.draws, write_within_s, headroom
-    )
+    job, step, draws = trained.job, trained.step, trained.draws
+    work = run_work(job, tokens)
+    figures = run_figures(work, trained.machines, step, draws, write_within_s, headroom, deadline_s)
     return replace(figures, tokens=tokens, flops=float(np.max(job.workload.model_flops_per_token)) * tokens)
 
 
@@ -45,6 +48,7 @@ def run_figures(
     draws: Draws,
     write_within_s: float,
     headroom: Mapping[str, float],
+    deadline_s: float | None,
     source: Source = Source.FITTED,
 ) -> RunEstimate:
     """Everything that the steps of a run take beyond the step; `source` is the step's own.
@@ -61,6 +65,7 @@ def run_figures(
         samples = np.array([getattr(each, name) for each in runs])
         return estimate_of(getattr(middle, name), samples, unit, letter)
 
+    total = Drawn(middle.total_s, np.array([each.total_s for each in runs]))
     hours = Drawn(middle.total_accelerator_h, np.array([each.total_accelerator_h for each in runs]))
     energy = Drawn(middle.energy_j, np.array([each.energy_j for each in runs]) * np.ravel(draws["power"]))
     storage, price = middle.storage, machines.machine.price
@@ -87,7 +92,7 @@ def run_figures(
             Part(name, hours.times(value / hours.middle).estimate("h", whole), value / hours.middle)
             for name, value in parts.items()
         ),
-        total_s=figure("total_s", "s"),
+        total_s=total.estimate("s", whole),
         base_accelerator_h=figure("base_accelerator_h", "h"),
         accelerator_h=hours.estimate("h", whole),
         interruptions=figure("failures_count", "1"),
@@ -103,7 +108,15 @@ def run_figures(
         data_bytes_per_s=storage.ingest_bytes_per_s,
         energy_j=energy.estimate("J", whole),
         cost_usd=cost,
+        deadline_holds_probability=None if deadline_s is None else _holds(total, deadline_s),
     )
+
+
+def _holds(total: Drawn, deadline_s: float) -> float:
+    """The probability that a run ends within its deadline."""
+    said = "share of the draws, stretched as the range is, that are within the deadline"
+    name, holds = "run.deadline_holds_probability", total.probability_within(deadline_s)
+    return record.note(name, holds, said, "run.total_s", "deadline")
 
 
 def runs_under(

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import log
+from statistics import NormalDist
+
+LEAST_END_FRACTION = 1e-3  # of the middle: how low an end of a range is read as that of a ratio
 
 
 class Source(StrEnum):
@@ -31,6 +35,21 @@ class Estimate:
         """The estimate times an exact number, in another unit where one is given."""
         low, value, high = (part * factor for part in (self.low, self.value, self.high))
         return Estimate(value, low, high, unit or self.unit, self.source)
+
+    def probability_within(self, limit: float) -> float:
+        """The probability that the number is at most `limit`, where its range is all that is known of it.
+
+        Formula  Φ(1.2816 · log(limit / value) / log(end / value)), the end of the range on the limit's side
+        Why      The range is of a ratio and holds 80 %: 0.1 at its lower end, 0.5 in the middle, 0.9 at the
+                 upper end.
+        Limits   Positive numbers. Without a spread on that side it is 0 or 1, at the middle itself 1. An end
+                 below a thousandth of the middle counts as a thousandth.
+        """
+        end = self.high if limit >= self.value else max(self.low, self.value * LEAST_END_FRACTION)
+        if limit <= 0 or end == self.value:
+            return float(limit >= self.value)
+        deciles = abs(log(end / self.value))
+        return NormalDist().cdf(NormalDist().inv_cdf(0.9) * log(limit / self.value) / deciles)
 
 
 def exact(value: float, unit: str, source: Source = Source.ASSUMED) -> Estimate:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import hypot
 
-from twofold.answer import Context, derived, may_host
+from twofold.answer import Context, derived, may_host, path_input
 from twofold.building import OF_RENT
 from twofold.catalog import ApiPrice
 from twofold.contracts.results import (
@@ -25,7 +25,7 @@ from twofold.money.portfolio import portfolio_bill
 from twofold.money.serving import service_money
 from twofold.money.units import run_money
 
-AT = "first_year_usd"
+AT, HOLDS = "first_year_usd", "budget_holds_probability"
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 
 
@@ -82,7 +82,15 @@ def with_first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]
     formula = f"{known.formula}, with" if known else "sum of the bill:"
     inputs = (*(known.inputs if known else ()), *_beside_rent(lines))
     row = derived(AT, f"{formula} every line of the bill", *inputs)
-    return replace(plan, first_year_usd=first_year(plan, rent, lines), derivations=(*others, row))
+    total, budget_usd = first_year(plan, rent, lines), plan.budget_usd
+    plan = replace(plan, first_year_usd=total, derivations=(*others, row))
+    if budget_usd is None:
+        return plan
+    budget = Input("budget", format_usd(budget_usd), "", Source.ASSUMED.value, "spec supply.budget")
+    said = "share of what the range of the first year leaves within the budget"
+    row = derived(HOLDS, said, path_input("first year", total, AT), budget)
+    holds = total.probability_within(budget_usd)
+    return replace(plan, budget_holds_probability=holds, derivations=(*plan.derivations, row))
 
 
 def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:

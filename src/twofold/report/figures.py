@@ -7,6 +7,7 @@ from types import MappingProxyType
 from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source, UnknownNameError, format_estimate, format_si, scale_of
 
+SURE_PROBABILITY = 0.995  # from here on, and as near to nothing, 200 draws tell no more
 NO_GPU = {"cpu", "gaudi", "inferentia", "lpu", "tpu", "trainium", "wafer"}  # families of the catalogue
 LETTERS = MappingProxyType(
     {
@@ -38,6 +39,16 @@ def percent(fraction: float) -> str:
     """A share that has no range of its own: `14 %`, `0.4 %`."""
     value = 100 * fraction
     return f"{value:,.0f} %" if abs(value) >= 10 else f"{round(value, 1):g} %"
+
+
+def chance(met: bool, probability: float | None) -> str:
+    """`✓ 84 %`: whether a goal is met by the middle of what is predicted, and how probably it holds."""
+    mark = "✓" if met else "✗"
+    if probability is None:
+        return mark
+    if probability >= SURE_PROBABILITY:
+        return f"{mark} >99 %"
+    return f"{mark} {100 * probability:.0f} %" if probability > 1 - SURE_PROBABILITY else f"{mark} <1 %"
 
 
 def share(fraction: float) -> str:

@@ -10,7 +10,7 @@ from twofold.core import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
-from twofold.report.figures import LETTERS, percent, ranged
+from twofold.report.figures import LETTERS, SURE_PROBABILITY, chance, percent, ranged
 from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
 from twofold.report.money import money_lines
 from twofold.report.portfolio import portfolio_lines
@@ -71,7 +71,11 @@ def header_lines(plan: Plan) -> list[str]:
     fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
     money = "no price"
     if plan.first_year_usd:
-        budget = "" if plan.budget_usd is None else f" of {format_usd(plan.budget_usd)}"
+        budget, holds = "", plan.budget_holds_probability
+        if plan.budget_usd is not None:
+            budget = f" of {format_usd(plan.budget_usd)}"
+            if holds is not None and holds < SURE_PROBABILITY:  # where it is sure, the line is kept short
+                budget += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds)}"
         money = f"first year {ranged(plan.first_year_usd)}{budget}"
     return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}")
 

@@ -6,7 +6,7 @@ from twofold.answer import SHARED_POOL
 from twofold.contracts import metric_text
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.core import format_seconds, format_si
-from twofold.report.figures import percent, ranged
+from twofold.report.figures import chance, percent, ranged
 from twofold.report.lines import DOT, both_ends, field, table
 from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces
 
@@ -31,8 +31,8 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
 
 
 def _class_table(service: ServicePlan) -> list[str]:
-    """The classes; where the service was rehearsed, what the twin says stands beside the plan's."""
-    rows = [row for one in service.classes for row in _class_rows(one)]
+    """The classes; where the service was rehearsed, what the twin says stands in place of the probability."""
+    rows = [row for one in service.classes for row in _class_rows(one, bool(service.rehearsals))]
     if not service.rehearsals:
         return table(HEADINGS, rows, numbers=(1, 4))
     twin = [_rehearsed(slo) for one in service.classes for slo in one.slos]
@@ -92,7 +92,7 @@ def _replica_pieces(service: ServicePlan) -> list[str]:
     ]
 
 
-def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
+def _class_rows(latency_class: ClassPlan, rehearsed: bool) -> Iterator[tuple[str, ...]]:
     """A row for each goal; the first one carries what belongs to the class."""
     peak = format_si(latency_class.peak_per_s, "1/s")
     shared = " shared" if SHARED_POOL in latency_class.replica_text else ""
@@ -100,15 +100,16 @@ def _class_rows(latency_class: ClassPlan) -> Iterator[tuple[str, ...]]:
     own = (latency_class.name, peak), (replicas, holds)
     for slo in latency_class.slos:
         (name, rate), rest = own
-        yield name, rate, f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}", _predicted(slo), *rest
+        goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
+        yield name, rate, goal, _predicted(slo, None if rehearsed else slo.holds_probability), *rest
         own = ("", ""), ("", "")
 
 
-def _predicted(slo: serving.SloOutcome) -> str:
-    """`410 ms [360–460] f ✓`; measured rows may hold no such time."""
+def _predicted(slo: serving.SloOutcome, holds: float | None) -> str:
+    """`410 ms [360–460] f ✓ 84 %`, the probability that it holds; measured rows may hold no such time."""
     if slo.predicted is None or slo.met is None:
         return "not measured"
-    return f"{ranged(slo.predicted)} {'✓' if slo.met else '✗'}"
+    return f"{ranged(slo.predicted)} {chance(slo.met, holds)}"
 
 
 def _fleet_pieces(service: ServicePlan) -> list[str]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from twofold.answer import TrainingEstimate
 from twofold.contracts.results import Bound, Machine, Part, PriceUsed, ServicePlan, TrainingPlan, training
 from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
-from twofold.report.figures import apportioned, hours_unit, percent, ranged, shares, summed
+from twofold.report.figures import apportioned, chance, hours_unit, percent, ranged, shares, summed
 from twofold.report.lines import DOT, both_ends, field, heading
 
 GIB = 2.0**30
@@ -46,7 +46,7 @@ def training_lines(run: TrainingPlan) -> list[str]:
         ),
         *field("", *(share for share in parts if not share.endswith(" 0 %"))),
         *memory_lines(run),
-        *field("run", *_run_pieces(run.run, run.machine.accelerator), separator="; "),
+        *field("run", *_run_pieces(run), separator="; "),
         *field("failures", *_failure_pieces(run.run)),
         *field("price", *price_pieces(run.machine.price)),
         *field("bound by", *bound_pieces(run.bounds)),
@@ -109,13 +109,18 @@ def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
     return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else []
 
 
-def _run_pieces(run: training.Run, accelerator: str) -> list[str]:
-    """From compute to the accelerator-hours that are paid: each sum is shown with its terms."""
+def _run_pieces(plan: TrainingPlan) -> list[str]:
+    """From compute to the accelerator-hours that are paid, each sum with its terms; and the deadline."""
+    run, deadline = plan.run, ""
     headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
+    if plan.deadline_s is not None:
+        kept = chance(run.total_s.value <= plan.deadline_s, run.deadline_holds_probability)
+        deadline = f"deadline {format_seconds(plan.deadline_s)} {kept}"
     return [
         wall_text(run),
         f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
-        ranged(run.accelerator_h, hours_unit(accelerator)),
+        ranged(run.accelerator_h, hours_unit(plan.machine.accelerator)),
+        deadline,
     ]
 
 

@@ -104,3 +104,4 @@ class Plan:
     building: Building | None = None  # what the machines stand in; null: the plan has none
     compliance: Compliance | None = None  # what rules change; null: the spec names none
     actions: tuple[Action, ...] = ()  # what to do, in order
+    budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price

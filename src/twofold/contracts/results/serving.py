@@ -47,6 +47,7 @@ class SloOutcome:
     predicted: Estimate | None  # s; null: the measured rows cannot say
     met: bool | None  # by the middle of the prediction; null: not known
     rehearsed: RehearsedFigure | None = None  # on the twin; null: not rehearsed
+    holds_probability: float | None = None  # that it is met, by the draws of the range; null: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A run as planned: its step, layout, memory, time, cost, and what was tried."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twofold.contracts.results.parts import Bound, Count, FrontPoint, Loser, Machine, Part, ScalingPoint
 from twofold.core import Estimate
@@ -36,6 +36,9 @@ class RunTotals:
     checkpoints: Checkpoints  # size, cadence and storage
     data_bytes_per_s: float | None  # of training data; null: not measured
     energy_j: Estimate  # with cooling (PUE), J
+    deadline_holds_probability: float | None = field(  # that it is met, by the draws; null: no deadline
+        default=None, kw_only=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
