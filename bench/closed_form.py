@@ -79,7 +79,7 @@ def replica_of(case: Case) -> Replica:
     )
     activation = cluster.device.default_activation_format(case.weights)
     made = Replica(ModelShape.of(model), cluster, software, case.weights, activation, tp=case.tp)
-    return replace(made, chunk_tokens=case.chunk_tokens, max_batch=case.max_batch)
+    return replace(made, chunk_tokens=case.chunk_tokens, rank_batch=case.max_batch)
 
 
 @cache

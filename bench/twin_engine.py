@@ -25,7 +25,7 @@ def step_table() -> tuple[StepTable, int]:
     software = engine(constants, "vllm", "0.15", family=part.family)
     shape = ModelShape.of(catalog.model("llama-3.1-8b"))
     activation = cluster.device.default_activation_format("bf16")
-    replica = Replica(shape, cluster, software, "bf16", activation, tp=1.0, max_batch=512.0)
+    replica = Replica(shape, cluster, software, "bf16", activation, tp=1.0, rank_batch=512.0)
     return StepTable.from_service_table(ServiceTable.of(replica)), int(replica.chunk_tokens)
 
 

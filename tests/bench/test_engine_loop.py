@@ -26,7 +26,7 @@ def replica() -> Replica:
     part = catalog.accelerator("H100-SXM")
     cluster = Cluster(device(part, constants), network(part, 8, 50e9, "infiniband", constants), 8)
     software = engine(constants, "vllm", "0.15", family=part.family)
-    return Replica(ModelShape.of(catalog.model("llama-3.1-8b")), cluster, software, tp=1.0, max_batch=512.0)
+    return Replica(ModelShape.of(catalog.model("llama-3.1-8b")), cluster, software, tp=1.0, rank_batch=512.0)
 
 
 def lengths_of(prompt: int, answer: int, count: int) -> list[tuple[int, int]]:

@@ -102,7 +102,7 @@ def test_a_lone_request_s_first_token_takes_its_prompt(replica):
 
 
 def test_prompts_that_share_a_small_cache_wait_for_room_earlier(replica_of):
-    tight = replica_of("llama-3.1-8b", "L4", "fp8", tp=1.0, max_batch=256.0, chunk_tokens=2048.0)
+    tight = replica_of("llama-3.1-8b", "L4", "fp8", tp=1.0, rank_batch=256.0, chunk_tokens=2048.0)
     even, uneven = (Lengths(809.0, 211.0, spread, 0.6) for spread in (0.0, 1.5))
     most = 1.0 / float(regimes.open_loop(tight, even, 1.0).utilisation_fraction)
     waits = [float(regimes.open_loop(tight, each, 0.85 * most).ttft.mean_s) for each in (even, uneven)]

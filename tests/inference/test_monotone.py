@@ -87,7 +87,7 @@ def replica_of_case(case: Case) -> Replica:
         ep=float(case.dp) if spread else 1.0,
         dp=float(case.dp) if spread else 1.0,
         chunk_tokens=float(case.chunk_tokens),
-        max_batch=float(case.max_batch),
+        rank_batch=float(case.max_batch) / case.dp,
         draft_tokens=float(case.drafts),
         draft_accept_fraction=0.7 if case.drafts else 0.0,
     )

@@ -109,7 +109,7 @@ def test_a_lone_client_decodes_at_the_plain_step(replica):
 
 
 def test_clients_beyond_the_batch_wait_in_front(replica):
-    limited = replace(replica, max_batch=16.0)
+    limited = replace(replica, rank_batch=16.0)
     few, many = (closed_loop(limited, CHAT, clients) for clients in (16.0, 64.0))
     assert many.ttft.p50_s > few.ttft.p50_s + few.e2e.mean_s
     assert many.tpot.mean_s == pytest.approx(few.tpot.mean_s, rel=0.15)
@@ -252,7 +252,7 @@ def spread_prompts(lengths, count, random):
     ("model", "part", "weights", "layout", "lengths"),
     [
         ("llama-3.1-8b", "H100-SXM", "bf16", {"tp": 1.0}, (1155, 211)),
-        ("llama-3.1-8b", "L4", "fp8", {"tp": 1.0, "chunk_tokens": 2048.0, "max_batch": 256.0}, (809, 150)),
+        ("llama-3.1-8b", "L4", "fp8", {"tp": 1.0, "chunk_tokens": 2048.0, "rank_batch": 256.0}, (809, 150)),
         ("gpt-oss-120b", "H100-SXM", "mxfp4", {"tp": 2.0, "chunk_tokens": 2048.0}, (1000, 300)),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.inference import CacheOptions, Engine, capacity, engine, max_sequences
+from twofold.inference import CacheOptions, Engine, capacity, engine, iteration_s, max_sequences
 from twofold.perf import bytes_per_weight, engine_software, load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "inference_memory.csv"
@@ -180,3 +180,27 @@ def test_a_faster_prefill_leaves_decoding_alone(vllm: Engine) -> None:
 
 def test_faster_communication_is_that_alone(vllm: Engine) -> None:
     assert changed(vllm, vllm.scaled({"communication": 2.0})) == {"communication_factor"}
+
+
+def test_a_group_that_does_not_divide_the_experts_holds_copies(replica_of) -> None:
+    wide = {
+        ranks: replica_of("deepseek-v3", "H800-SXM5-80GB", "fp8", ep=ranks, dp=ranks)
+        for ranks in (128.0, 144.0)
+    }
+    held = {ranks: capacity(replica).weights_bytes for ranks, replica in wide.items()}
+    assert held[144.0] == pytest.approx(held[128.0])  # two of 256 experts on each rank, either way
+
+
+def test_engines_limit_the_batch_of_each_data_parallel_rank(replica_of) -> None:
+    lone = replica_of("deepseek-v3", "H200-SXM5-141GB", "fp8", tp=8.0, ep=8.0, rank_batch=64.0)
+    assert lone.max_batch == 64
+    assert replace(lone, tp=1.0, dp=8.0).max_batch == 512
+
+
+def test_the_host_serves_the_sequences_of_its_own_rank(replica_of) -> None:
+    def host_s(ranks: float, sequences: float) -> float:
+        replica = replica_of("deepseek-v3", "H200-SXM5-141GB", "fp8", ep=ranks, dp=ranks)
+        many, none = (float(iteration_s(replica, 0.0, 0.0, each, 1000.0).host_s) for each in (sequences, 0.0))
+        return many - none
+
+    assert host_s(16.0, 16.0 * 32.0) == pytest.approx(host_s(8.0, 8.0 * 32.0), rel=1e-6)

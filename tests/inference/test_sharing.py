@@ -121,7 +121,7 @@ FLEETS = (1.0, 2.0, 4.0, 16.0, 1e6, 1e9)
 def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_very_many(
     replica, places, waits
 ):
-    few, lengths = replace(replica, max_batch=places), Lengths(1024.0, 256.0, 0.5, 0.5)
+    few, lengths = replace(replica, rank_batch=places), Lengths(1024.0, 256.0, 0.5, 0.5)
     alone = regimes.open_loop(few, lengths, 6.0)
     among = [regimes.open_loop(few, lengths, 6.0, fleet_per_s=6.0 * count) for count in FLEETS]
     for metric in ("ttft", "tpot", "e2e"):

@@ -8,7 +8,7 @@ from twofold.inference import ServiceTable, iteration_s
 
 @pytest.fixture(scope="module")
 def replica(replica_of):
-    return replica_of("llama-3.1-8b", "H100-SXM", tp=1.0, max_batch=512.0)
+    return replica_of("llama-3.1-8b", "H100-SXM", tp=1.0, rank_batch=512.0)
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,7 @@ def replica_of(software: str = "vllm", **layout: float) -> Replica:
 
 @pytest.mark.parametrize("software", sorted(ENGINES))
 def test_an_engine_takes_its_replica_s_limits(software):
-    replica = replica_of(software, max_batch=64.0, chunk_tokens=2048.0)
+    replica = replica_of(software, rank_batch=64.0, chunk_tokens=2048.0)
     table = StepTable.from_service_table(ServiceTable.of(replica))
     settings = engine_settings(replica, table)
     assert (settings.max_batch, settings.chunk_tokens) == (64, 2048)
@@ -165,7 +165,7 @@ def test_software_differs_in_what_it_reserves():
 
 @pytest.mark.parametrize("software", sorted(ENGINES))
 def test_every_software_serves_a_burst(software):
-    replica = replica_of(software, max_batch=64.0)
+    replica = replica_of(software, rank_batch=64.0)
     table = StepTable.from_service_table(ServiceTable.of(replica))
     figures = run_requests(Engine(table, engine_settings(replica, table)), [(500, 50)] * 100, 32)
     assert figures.finished_count == 100 and figures.ttft.mean_s > replica.engine.first_token_s

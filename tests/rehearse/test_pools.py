@@ -46,7 +46,7 @@ def test_a_plan_says_enough_to_build_its_replica_again(on: str) -> None:
     (pool,), (chosen,) = plan.pools, choice.fleet.pools
     built = planned_replica(plan, pool, tables)
     for field in fields(built):
-        if field.name != "max_batch":  # the plan states what the cache holds of it
+        if field.name != "rank_batch":  # the plan states what the cache holds of it
             ours, theirs = getattr(built, field.name), getattr(chosen.replica, field.name)
             assert np.all(ours == theirs), field.name
     world = pool_world(plan, pool, tables)

@@ -121,7 +121,7 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
     formats = question.weights_format, question.kv_format
     return replace(
         replica_of(ModelShape.of(question.model), *system, *formats),
-        max_batch=question.max_batch,
+        rank_batch=question.max_batch,
         chunk_tokens=question.chunk_tokens,
         cache=question.cache,
     )
@@ -140,7 +140,7 @@ def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float
         stated_dp = question.stated.get("dp", most)
         dp = stated_dp if 0 < stated_dp <= most else most
         spread = {1, tp, tp * dp} if model.experts else {1}
-        rows += [(tp, pp, ep, dp) for ep in sorted(spread) if not model.experts or model.experts % ep == 0]
+        rows += [(tp, pp, ep, dp) for ep in sorted(spread)]
     stated = [(SIZES.index(name), size) for name, size in question.stated.items()]
     agreeing = [row for row in rows if all(row[at] == size for at, size in stated)]
     return np.array(agreeing, float).reshape(-1, len(SIZES))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from twofold.core import record
-from twofold.inference.replica import Replica, expert_shards
+from twofold.inference.replica import Replica, expert_shards, rank_experts
 from twofold.perf import (
     HALF_BYTES,
     Floats,
@@ -93,7 +93,7 @@ def iteration_s(
     """Seconds of one step that prefills and decodes together.
 
     Formula  Σ layers (GEMM + attention + experts + collectives + elementwise) + host, with
-             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D), and never below h_p·L when the step prefills
+             host = h_0 + era·(h_L·L + h_M·L_moe + h_s·D/dp), and never below h_p·L when the step prefills
              or runs eagerly
     Why      Weights are read once for all tokens of the step; caches per sequence; prefill steps run without
              a captured graph, so that each layer costs at least its launches.
@@ -122,7 +122,7 @@ def iteration_s(
     host = engine.host_step_s + engine.host_factor * (
         engine.host_layer_s * replica.shape.layers
         + engine.host_moe_layer_s * replica.shape.moe_layers
-        + engine.host_sequence_s * np.asarray(decode_sequences)
+        + engine.host_sequence_s * np.asarray(decode_sequences) / replica.dp
     )
     parts = (gemm, attention, moe, communication, elementwise, host + slowed)
     for name, part in zip(FORMULAS, parts, strict=True):
@@ -325,13 +325,13 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
         return np.zeros(np.shape(tokens.total_tokens))
     fmt = device.compute_format(replica.weights_format, replica.activation_format).format
     slices = expert_shards(replica) / replica.ep
-    experts = np.maximum(shape.experts, 1.0)
+    each = rank_experts(replica)  # copies among them share the tokens of their expert
     one = grouped_gemm_s(
         device,
         tokens.routed_tokens,
-        experts,
+        each * replica.ep,
         shape.experts_topk,
-        experts / replica.ep,
+        each,
         shape.expert_input,
         shape.moe_ffn_hidden / slices,
         fmt,

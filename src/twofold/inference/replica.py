@@ -95,7 +95,7 @@ class Replica:
     pp: Floats = 1.0
     ep: Floats = 1.0
     dp: Floats = 1.0
-    max_batch: Floats = 1024.0  # decoding sequences
+    rank_batch: Floats = 1024.0  # decoding sequences of one data-parallel rank
     chunk_tokens: Floats = 8192.0  # prefill tokens that one step may carry
     memory_fraction: Floats | None = None  # of the device's; None: what the engine takes when not told
     cache: CacheOptions = field(default_factory=CacheOptions)
@@ -108,6 +108,11 @@ class Replica:
     def accelerator_count(self) -> Floats:
         """Accelerators that one replica takes."""
         return self.tp * self.pp * self.dp
+
+    @property
+    def max_batch(self) -> Floats:
+        """Sequences that may decode together: engines limit each data-parallel rank."""
+        return self.rank_batch * self.dp
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,11 @@ def expert_shards(replica: Replica) -> Floats:
     return np.maximum(replica.ep, replica.tp)
 
 
+def rank_experts(replica: Replica) -> Floats:
+    """Experts that one rank of a group holds; copies of some fill the rest where they do not divide."""
+    return np.ceil(np.maximum(replica.shape.experts, 1.0) / replica.ep)
+
+
 def kv_shards(replica: Replica) -> Floats:
     """Accelerators that share one sequence's cache: KV heads split over TP, a latent is whole."""
     heads = np.where(replica.shape.is_mla > 0, 1.0, np.maximum(replica.shape.kv_heads, 1.0))
@@ -179,7 +189,8 @@ def weights_bytes_per_accelerator(replica: Replica) -> Floats:
     dense = parts.attention_bytes + parts.ffn_bytes + parts.other_bytes
     # A pipeline's first and last stage hold one of the two embedding matrices each.
     ends = parts.embedding_bytes / np.minimum(replica.pp, 2.0)
-    experts = parts.experts_bytes / (expert_shards(replica) * replica.pp)
+    slots = rank_experts(replica) * replica.ep / np.maximum(replica.shape.experts, 1.0)
+    experts = slots * parts.experts_bytes / (expert_shards(replica) * replica.pp)
     return (dense / replica.pp + ends) / replica.tp + experts
 
 

@@ -131,10 +131,10 @@ def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Arr
     experts = int(shape.experts)
     rows = []
     for tp, pp in splits(int(shape.heads), int(shape.layers), accelerators_max, WIDTHS, PIPELINES):
-        spread = {1, tp} if experts and experts % tp == 0 else {1}
+        spread = {1, tp} if experts else {1}
         rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
     if experts:
-        for dp in (w for w in WIDTHS if 1 < w <= accelerators_max and experts % w == 0):
+        for dp in (w for w in WIDTHS if 1 < w <= accelerators_max):
             rows += [(1, 1, dp, dp, chunk) for chunk in CHUNKS]
     table = np.array(rows, float).T
     return dict(zip(LAYOUT_FIELDS, table, strict=True))

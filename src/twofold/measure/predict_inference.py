@@ -128,7 +128,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         pp=column("pp"),
         ep=column("ep"),
         dp=column("dp"),
-        max_batch=np.where(stated > 0, stated, usual * column("dp")),  # engines limit each rank
+        rank_batch=np.where(stated > 0, stated / column("dp"), usual),
         chunk_tokens=np.where(chunk > 0, chunk, USUAL_CHUNK_TOKENS),
         admission=Admission(
             column("scheduler.wait_steps"),

@@ -71,7 +71,7 @@ def pool_world(
     """A pool's replica as the plan chose it, with its step times as a table and its engine around them."""
     replica = planned_replica(service, pool, tables)
     if change.max_batch is not None:
-        replica = replace(replica, max_batch=float(change.max_batch))
+        replica = replace(replica, rank_batch=change.max_batch / replica.dp)
     if change.chunk_tokens is not None:
         replica = replace(replica, chunk_tokens=change.chunk_tokens)
     cache_tokens = one(capacity(replica).kv_tokens)
@@ -179,7 +179,7 @@ def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalT
         pp=float(planned.pp or 1),
         ep=float(planned.ep or 1),
         dp=float(planned.dp or 1),
-        max_batch=float(planned.max_batch),
+        rank_batch=planned.max_batch / float(planned.dp or 1),
         chunk_tokens=float(planned.chunk_tokens or 8192),
     )
 
