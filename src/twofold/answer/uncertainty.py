@@ -133,7 +133,7 @@ def stretch(middle: float, samples: NDArray[np.float64], spread: Spread | None =
     Why      The draws know what each factor does, the left-out sources how far off the whole is: the wider
              holds, on either side. Samples that vary on one side only, or not, take the spread's own shape.
     Units    those of the samples, which are positive.
-    Source   Split-conformal widths measured by the fits, constants `interval_*`.
+    Source   Ranges of sources left out, measured by the fits: constants `interval_*`.
     Limits   Keeps the ranks of the samples, so draws of two figures stay comparable.
     """
     logs: NDArray[np.float64] = np.log(np.asarray(samples, float).ravel() / np.median(samples))
