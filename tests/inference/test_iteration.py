@@ -10,7 +10,7 @@ from twofold.inference.iteration import Iteration, tokens_per_step
 from twofold.perf import attention_decode_s
 
 LAYOUTS = st.sampled_from(
-    ["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "nemotron-nano-9b-v2"]
+    ["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "nemotron-nano-9b-v2", "mamba2-2.7b"]
 )
 
 

@@ -67,6 +67,11 @@ def test_decode_reads_the_cache_once(h100: Device) -> None:
     assert float(attention_decode_s(h100, 64, 50e3, 1, 1, 128, "bf16")) == pytest.approx(one, rel=0.02)
 
 
+def test_a_model_without_heads_has_nothing_to_attend_to(h100: Device) -> None:
+    none, some = (float(attention_decode_s(h100, 8, 1000, heads, heads, 64, "bf16")) for heads in (0, 1))
+    assert none == pytest.approx(float(h100.decode_floor_s)) and none < some
+
+
 def test_a_narrow_cache_is_read_faster(h100: Device) -> None:
     assert attention_decode_s(h100, 64, 1e5, 8, 8, 128, "fp8") < attention_decode_s(
         h100, 64, 1e5, 8, 8, 128, "bf16"

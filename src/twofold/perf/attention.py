@@ -119,12 +119,13 @@ def attention_decode_s(
     Shapes   all counts broadcast; `context_tokens` is the mean over the batch.
     Units    counts; seconds out.
     Source   PHYSICS, Attention; constants fitted on public kernel tables.
-    Limits   empty cache: floor and tiles. Grouped queries share what is read.
+    Limits   empty cache: floor and tiles; no heads (state-space layers alone): the floor. Grouped queries
+             share what is read.
     """
     seen_tokens = batch * _visible_context(context_tokens, window)
     cache_bytes = 2.0 * seen_tokens * kv_heads * head_dim * bytes_per_weight(kv_fmt)
     query_bytes = 4.0 * np.asarray(batch) * heads * head_dim
-    group = np.asarray(heads) / kv_heads
+    group = np.asarray(heads) / np.where(np.asarray(kv_heads) > 0, kv_heads, 1.0)
     tiles = np.asarray(batch) * kv_heads * np.ceil(group / DECODE_QUERIES)
     tiles_s = tiles / device.sm_count * device.decode_tile_s
     padded = np.where(group > 1.0, np.ceil(group / SMALLEST_TILE) * SMALLEST_TILE, 1.0)
