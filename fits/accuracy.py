@@ -4,6 +4,7 @@
 
 Goals come first, long tables last. Peers are read from bench/peers/results.csv and the ledger of terms from
 ledger/*.csv, what remains from remains.csv, and peers' own figures from peer_claims.csv, beside the page.
+Published plans are asked by `fits.cases`.
 """
 
 import csv
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fits.cases import cases_table, read_cases
 from fits.picks import Picked, picks
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
@@ -61,13 +63,13 @@ medians of all rows; the other way to weigh stands in brackets.
 """
 
 
-def page(evidence: Evidence, root: Path, ledger: Path) -> str:
-    """The whole page as Markdown; `root` holds bench/peers, `ledger` the tables of terms."""
+def page(evidence: Evidence, root: Path, ledger: Path, plans: Sequence[str] = ()) -> str:
+    """The whole page as Markdown; `root` holds bench/peers, `ledger` the terms, `plans` is a section."""
     peers = _table(root / "bench" / "peers" / "results.csv")
     terms = [row for path in sorted(ledger.glob("*.csv")) for row in _table(path)]
     lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
     lines += remains_table(_table(ledger.parent / "remains.csv"))
-    lines += [*ranges_table(evidence), *refused_table(evidence), *picks_table(picks(evidence.parts))]
+    lines += [*ranges_table(evidence), *refused_table(evidence), *picks_table(picks(evidence.parts)), *plans]
     lines += peers_summary(peers)
     lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
     lines += answers_table(evidence)
@@ -410,7 +412,8 @@ def main() -> None:
     truth, out = map(Path, sys.argv[1:])
     found = dict(_evidence(truth))
     write_figures(figure for name, evidence in found.items() for figure in gate_figures(name, evidence))
-    out.write_text(page(found["truth"], out.resolve().parents[1], out.parent / "ledger"), "utf-8")
+    plans = cases_table(read_cases())
+    out.write_text(page(found["truth"], out.resolve().parents[1], out.parent / "ledger", plans), "utf-8")
 
 
 if __name__ == "__main__":
