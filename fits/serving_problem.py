@@ -59,7 +59,7 @@ def read_problem(rows: Sequence[Row], catalog: Catalog, constants: Constants, ke
     read, _ = read_cases(thinned, catalog, constants)
     kept = [thinned[place] for place in read]
     settled = best_layouts([*read.values()], constants)
-    cases = [_at_its_batch(row, case) for row, (case, _) in zip(kept, settled, strict=True)]
+    cases = [_at_its_batch(row, case) for row, (case, *_) in zip(kept, settled, strict=True)]
     return _problem(kept, cases, constants, tuple(keys))
 
 

@@ -104,7 +104,8 @@ def context_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...
     rungs = []
     for length in CONTEXTS:
         lengths = Lengths(max(length - ANSWER_TOKENS, 1.0), ANSWER_TOKENS)
-        lone = drawn.load(partial(loads.served, lengths=lengths, load=loads.MetBatch(1.0)), "closed")
+        alone = partial(loads.served, lengths=lengths, load=loads.MetBatch(1.0))
+        lone = drawn.load(alone, lengths, "closed")
         users = min(one(max_sequences(replica, float(length))), one(replica.max_batch))
         values: dict[str, Value] = {
             "kv_bytes_per_user": one(replica.shape.kv_bytes(replica.kv_format, float(length))),

@@ -111,6 +111,21 @@ def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
             assert_never(load)
 
 
+def bounds(replica: Replica, lengths: Lengths, load: Load, found: Served) -> dict[str, Floats]:
+    """What the datasheet leaves possible of what was found: least `ttft`, `tpot`, `e2e`, most `output`."""
+    match load:
+        case Disaggregated():
+            own = found.bounds(replica, lengths, load.client_count / load.decode_worker_count)
+            first = found.bounds(load.prefill, lengths)["ttft"]
+            later = own["e2e"] - own["ttft"]
+            most = own["output"] * load.decode_worker_count
+            return {"ttft": first, "tpot": own["tpot"], "e2e": first + later, "output": most}
+        case ClosedLoop():
+            return found.bounds(replica, lengths, load.client_count)
+        case _:
+            return found.bounds(replica, lengths)
+
+
 def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Served:
     """Near saturation our error must not become a queue that was not there."""
     most = regimes.max_throughput(replica, lengths)

@@ -32,6 +32,11 @@ class Drawn:
         """The share of the draws in which the figure is at most `limit`: 0.9 at the range's upper end."""
         return float(np.mean(self.samples <= limit))
 
+    def within(self, least: Floats = 0.0, most: Floats = np.inf) -> "Drawn":
+        """The same without what physics forbids; the middle itself stays in the range."""
+        low, high = min(float(np.max(least)), self.middle), max(float(np.max(most)), self.middle)
+        return Drawn(self.middle, np.clip(self.samples, low, high))
+
     def times(self, factor: "float | Drawn") -> "Drawn":
         """The product, draw by draw."""
         if isinstance(factor, Drawn):

@@ -41,7 +41,11 @@ class Figures:
         value = one(getattr(self.load.middle, name))
         if self.question.rate_per_s is not None:
             return Drawn(value, np.full(self.load.replica.draws["host"].size, value))
-        return drawn(value, getattr(self.load.under_draws, name), self.load.spread("output"))
+        each = self.question.output_tokens if name == "requests_per_s" else 1.0
+        most = one(self.load.bounds["output"]) / each
+        return drawn(value, getattr(self.load.under_draws, name), self.load.spread("output")).within(
+            most=most
+        )
 
     def usd_per_1k_output_tokens(self) -> Estimate | None:
         """What all accelerators cost per 1,000 output tokens at this load; None without a price."""
@@ -59,7 +63,8 @@ def figures_of(replica: Replica, question: ServingQuestion, constants: Constants
     """A layout under the question's load, in the middle and under every draw."""
     kind = "open" if question.rate_per_s is not None else "closed"
     own = draw_replica(replica, question.model, constants, draws)
-    return Figures(question, own.load(question.served_by, kind))
+    clients = question.concurrency or np.inf
+    return Figures(question, own.load(question.served_by, question.lengths, kind, clients))
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def _of_decoding(
     full = one(served.kv_fraction) > 0.9
     draws = {name: np.ravel(context.draws[name]) for name in ("traffic", "memory_bandwidth")}
     each = Drawn(rate, rate * draws["traffic"]).estimate("tok/s")
-    reached = Drawn(ideal, ideal * draws["memory_bandwidth"]).estimate("ratio")
+    reached = Drawn(ideal, ideal * draws["memory_bandwidth"]).within(most=1.0).estimate("ratio")
     said = "max(bytes / bandwidth, FLOPs / peak) / decode step"
     used = "layout", "bandwidth", "parameters_active", "peak", "decode_step_s"
     name = "output_tokens_per_s_per_accelerator"

@@ -11,7 +11,15 @@ from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, Source, record
-from twofold.inference import PoolChoice, Replica, Served, rate_limit, replicas_power_w, shared_load
+from twofold.inference import (
+    PoolChoice,
+    Replica,
+    Served,
+    merged_class,
+    rate_limit,
+    replicas_power_w,
+    shared_load,
+)
 from twofold.perf import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
@@ -34,7 +42,7 @@ class DrawnPool:
 
     def load(self, load: ClassLoad) -> DrawnLoad:
         """What a class gets of a replica at its share of the peak, with ranges."""
-        return self.replica.load(lambda replica: served_by(self, load, replica))
+        return self.replica.load(lambda replica: served_by(self, load, replica), load.traffic.lengths)
 
 
 def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> DrawnPool:
@@ -60,9 +68,13 @@ def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:
     ratios = _carried(pool.replica, load)
     share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
     middle = pool.pool.limit_per_s * share
-    if np.median(ratios) <= LEAST_CARRIED_FRACTION:  # wider than any measurement: nothing to stretch
-        return Drawn(middle, middle * ratios)
-    return drawn(middle, middle * ratios, pool.replica.spread("output"))
+    lengths = merged_class([each.traffic for each in pool.loads]).lengths
+    most = pool.pool.served.bounds(pool.pool.replica, lengths)["output"] / lengths.output_tokens
+    # Where most draws miss a goal they are wider than any measurement: nothing to stretch.
+    wide = np.median(ratios) <= LEAST_CARRIED_FRACTION
+    samples = middle * ratios
+    held = Drawn(middle, samples) if wide else drawn(middle, samples, pool.replica.spread("output"))
+    return held.within(most=most * share)
 
 
 def relative_need(pool: DrawnPool) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """One replica that serves, in the middle and under every draw: layout, memory, start, steps and latencies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from twofold.catalog import Model
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part, serving
 from twofold.core import Estimate, Source, exact, record
-from twofold.inference import Replica, Served, capacity, cold_start_s
+from twofold.inference import Lengths, Replica, Served, capacity, cold_start_s
 from twofold.perf import Constants, Floats, bytes_per_weight, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
@@ -39,9 +39,17 @@ class DrawnReplica:
         replica = self.middle
         return serving_spread(self.constants, self.model, asked, load, replica.cluster.device, replica.engine)
 
-    def load(self, serve: Callable[[Replica], Served], kind: str = "open") -> "DrawnLoad":
-        """What it delivers under a load, in the middle and under every draw."""
-        return DrawnLoad(self, serve(self.middle), serve(self.under_draws), kind)
+    def load(
+        self,
+        serve: Callable[[Replica], Served],
+        lengths: Lengths,
+        kind: str = "open",
+        clients: float = np.inf,
+    ) -> "DrawnLoad":
+        """What it delivers to requests of these lengths, in the middle and under every draw."""
+        middle = serve(self.middle)
+        bounds = middle.bounds(self.middle, lengths, clients)
+        return DrawnLoad(self, middle, serve(self.under_draws), kind, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,7 @@ class DrawnLoad:
     middle: Served
     under_draws: Served
     kind: str  # open or closed: which measurements its ranges are read from
+    bounds: Mapping[str, Floats]  # least seconds of each metric, most `output` tokens/s
 
     def latency(self, metric: str, which: str) -> Drawn:
         """One quantile, or `mean`, of one metric; infinite samples of draws that saturate are cut."""
@@ -63,7 +72,7 @@ class DrawnLoad:
         count = np.shape(self.replica.draws["host"])
         raw = np.ravel(np.broadcast_to(np.asarray(samples, float), count))
         held = np.minimum(np.nan_to_num(raw, nan=worst, posinf=worst), worst)
-        return drawn(value, held, self.spread(metric))
+        return drawn(value, held, self.spread(metric)).within(self.bounds[metric])
 
     def spread(self, metric: str) -> Spread | None:
         """How far measurements of such a load lay."""

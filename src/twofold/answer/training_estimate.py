@@ -10,7 +10,14 @@ from twofold.answer.question import Given, check_units
 from twofold.answer.ranges import drawn, step_spread
 from twofold.answer.refusals import nothing_divides, nothing_trains
 from twofold.answer.training_run import RunEstimate, estimate_run
-from twofold.answer.training_step import TrainingSite, limits_of, step_samples, trained_step, training_site
+from twofold.answer.training_step import (
+    TrainingSite,
+    least_step_s,
+    limits_of,
+    step_samples,
+    trained_step,
+    training_site,
+)
 from twofold.answer.uncertainty import Draws, draw_factors
 from twofold.contracts.results import Bound, Count, Machine, Part, training
 from twofold.core import Estimate, ValueRefusedError
@@ -169,12 +176,12 @@ def ranked_layouts(
     found = site.candidates(best)
     taken, step, held = found.layouts, found.step, found.memory
     under_draws = step_samples(job, taken, cluster, stack, draws)
-    spread = step_spread(constants, job, site.machines.accelerator)
+    spread, least_s = step_spread(constants, job, site.machines.accelerator), least_step_s(job, cluster)
     rows = []
     for at in range(len(taken)):
         figures = step.total_s, step.communication_s, held.total_bytes, held.low_bytes, held.high_bytes
         total_s, exposed_s, middle, low, high = (float(np.asarray(figure)[at]) for figure in figures)
         exposed = exposed_s / total_s
-        own = drawn(total_s, under_draws[:, at], spread).estimate("s")
+        own = drawn(total_s, under_draws[:, at], spread).within(least_s).estimate("s")
         rows.append(RankedLayout(taken.describe(at), own, Estimate(middle, low, high, "B"), exposed))
     return tuple(rows)

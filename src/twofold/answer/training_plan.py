@@ -13,7 +13,7 @@ from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
 from twofold.answer.training_run import RunEstimate, estimate_run, runs_under
-from twofold.answer.training_step import OF_PEAK, step_samples, trained_step
+from twofold.answer.training_step import OF_PEAK, least_step_s, step_samples, trained_step
 from twofold.answer.training_trials import (
     WORTH_SWITCHING,
     MachineChoice,
@@ -150,7 +150,7 @@ def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[Sca
         rate = sized.tokens_per_step / best.step_s / size
         base = base or (rate, ratios)
         efficiency = rate / base[0]
-        step_s = estimate_of(best.step_s, best.step_s * widening, "s")
+        step_s = Drawn(best.step_s, best.step_s * widening).within(least_step_s(sized, cluster)).estimate("s")
         over = estimate_of(efficiency, efficiency * (base[1] / ratios), "fraction")
         points.append(ScalingPoint(size, step_s, over))
         own = f"scaling.{size}.step_s"

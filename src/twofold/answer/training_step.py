@@ -224,7 +224,13 @@ def trained_step(
     """The chosen layout's step under every draw, stretched to what left-out runs showed."""
     samples = step_samples(job, chosen.layouts, machines.cluster, stack, draws)
     spread = step_spread(constants, job, machines.accelerator)
-    return TrainedStep(job, machines, stack, chosen, drawn(chosen.step_s, samples, spread), draws)
+    step = drawn(chosen.step_s, samples, spread).within(least_step_s(job, machines.cluster))
+    return TrainedStep(job, machines, stack, chosen, step, draws)
+
+
+def least_step_s(job: TrainingJob, cluster: Cluster) -> Floats:
+    """Seconds that no step of a job stays below on a cluster: its FLOPs over the whole peak."""
+    return job.workload.least_step_s(cluster.device, job.precision, cluster.accelerator_count)
 
 
 def step_samples(

@@ -12,6 +12,7 @@ import numpy as np
 from twofold.contracts import QUANTILES
 from twofold.core import record
 from twofold.inference.iteration import tokens_per_step
+from twofold.inference.physics import bounds_of
 from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
 from twofold.perf import Floats
@@ -45,6 +46,10 @@ class Served:
     prefill_share_fraction: Floats  # of steps that carry prefill
     kv_fraction: Floats  # of the cache in use
     utilisation_fraction: Floats
+
+    def bounds(self, replica: Replica, lengths: Lengths, client_count: Floats = np.inf) -> dict[str, Floats]:
+        """What the datasheet leaves possible at this batch: see `bounds_of`."""
+        return bounds_of(replica, lengths, self.batch_sequences, client_count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def _served(
 ) -> tuple[dict[int, Stacked], dict[int, str]]:
     cases, refused = read_cases(rows, catalog, constants)
     read: dict[int, Stacked] = {}
-    for place, (case, _) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
+    for place, (case, *_) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
         part, era = case.accelerator, engine_software(case.engine).era_of(case.version)
         software = Software(part.name, part.family, case.engine, era, case.version)
         read[place] = software, model_kind(case.model), case

@@ -21,6 +21,7 @@ from twofold.inference import (
     Engine,
     Lengths,
     Replica,
+    Served,
     capacity,
     regimes,
     replica_of,
@@ -69,31 +70,40 @@ def predict_inference(
     known = known or load_known()
     cases, refused = read_cases(rows, catalog, constants)
     columns = {place: refusal("inference", reason) for place, reason in refused.items()}
-    for place, (case, predicted) in zip(cases, best_layouts([*cases.values()], constants), strict=True):
-        columns[place] = _columns(case, predicted, constants, known)
+    for place, predicted in zip(cases, best_layouts([*cases.values()], constants), strict=True):
+        columns[place] = _columns(*predicted, constants, known)
     return [row | columns[place] for place, row in enumerate(rows)]
 
 
-def best_layouts(cases: Sequence[Case], constants: Constants) -> list[tuple[Case, dict[str, float]]]:
-    """Each case with its medians; where a row leaves the layout open, the one of the highest throughput.
+def best_layouts(
+    cases: Sequence[Case], constants: Constants
+) -> list[tuple[Case, dict[str, float], dict[str, float]]]:
+    """Each case with its medians, and what physics leaves possible: least times, most tokens/s.
 
-    A median is NaN where the model does not fit the memory.
+    Where a row leaves the layout open, the one of the highest throughput. A median is NaN where the model
+    does not fit the memory.
     """
     tried = [(place, each) for place, case in enumerate(cases) for each in layouts(case)]
-    values = {name: np.full(len(tried), np.nan) for name in METRICS["inference"]}
+    values, ends = ({name: np.full(len(tried), np.nan) for name in METRICS["inference"]} for _ in range(2))
     for batch in batches([each for _, each in tried], constants):
-        for name, column in price_batch(batch).items():
+        load, served = _served(batch)
+        for name, column in _figures(batch, load, served).items():
             values[name][batch.places] = column
+        bounds = loads.bounds(batch.replica, batch.lengths, load, served)
+        for name, column in ends.items():
+            scale = _copies(batch, load) if name.startswith("output") else 1e3
+            column[batch.places] = bounds[name.split("_")[0]] * scale
     rates = values["output_tok_s"]
     best: dict[int, int] = {}
     for index, (place, _) in enumerate(tried):
         # Where the layout is open a deployer tunes it: the higher throughput wins.
         if place not in best or np.isnan(rates[best[place]]) or rates[index] > rates[best[place]]:
             best[place] = index
-    return [
-        (tried[index][1], {name: float(column[index]) for name, column in values.items()})
-        for index in best.values()
-    ]
+    medians, ends_of = (
+        [{name: float(column[index]) for name, column in of.items()} for index in best.values()]
+        for of in (values, ends)
+    )
+    return list(zip((tried[index][1] for index in best.values()), medians, ends_of, strict=True))
 
 
 def batches(cases: Sequence[Case], constants: Constants) -> list[Batch]:
@@ -168,9 +178,22 @@ def _system(cluster: Cluster, cases: Sequence[Case], constants: Constants) -> tu
 
 def price_batch(batch: Batch) -> dict[str, Array]:
     """What the batch serves under its load; throughput counts all replicas of the deployment."""
-    load, replicas = _load(batch), batch.column("replicas")
-    served = loads.served(batch.replica, batch.lengths, load)
-    copies = np.ones_like(replicas) if isinstance(load, loads.Disaggregated) else replicas
+    return _figures(batch, *_served(batch))
+
+
+def _served(batch: Batch) -> tuple[loads.Load, Served]:
+    load = _load(batch)
+    return load, loads.served(batch.replica, batch.lengths, load)
+
+
+def _copies(batch: Batch, load: loads.Load) -> Array:
+    """Replicas that each serve as much; what is disaggregated is served as a whole."""
+    replicas = batch.column("replicas")
+    return np.ones_like(replicas) if isinstance(load, loads.Disaggregated) else replicas
+
+
+def _figures(batch: Batch, load: loads.Load, served: Served) -> dict[str, Array]:
+    copies = _copies(batch, load)
     values = {
         "ttft_mean_ms": served.ttft.mean_s * 1e3,
         "ttft_p50_ms": served.ttft.p50_s * 1e3,
@@ -184,7 +207,7 @@ def price_batch(batch: Batch) -> dict[str, Array]:
     held = capacity(batch.replica)
     fits = held.weights_bytes <= batch.replica.cluster.device.memory_bytes
     # Under draws of constants a value has a leading axis; without, it may be one number for all cases.
-    shape = np.broadcast_shapes(replicas.shape, *(np.shape(value) for value in values.values()))
+    shape = np.broadcast_shapes(copies.shape, *(np.shape(value) for value in values.values()))
     return {name: np.where(fits, np.broadcast_to(value, shape), np.nan) for name, value in values.items()}
 
 
@@ -231,7 +254,9 @@ def _disaggregated(batch: Batch) -> loads.Disaggregated:
     return loads.Disaggregated(batch.column("concurrency"), prefill, prefill_workers, decode_workers)
 
 
-def _columns(case: Case, predicted: dict[str, float], constants: Constants, known: Known) -> Row:
+def _columns(
+    case: Case, predicted: dict[str, float], bounds: dict[str, float], constants: Constants, known: Known
+) -> Row:
     model, part, software = case.model, case.accelerator, engine_software(case.engine)
     if not np.isfinite(predicted["tpot_mean_ms"]):
         reason = f"E-memory: {model.name} does not fit {case.accelerators:g} × {part.name}"
@@ -250,6 +275,11 @@ def _columns(case: Case, predicted: dict[str, float], constants: Constants, know
         scope = {"metric": name.split("_")[0], **group}
         for share in ("", "_95"):
             spread = constants.estimate(f"interval_serving{share}_ratio", **scope)
-            columns[f"pred_{name}_low{share}"] = f"{value * spread.low:.6g}"
-            columns[f"pred_{name}_high{share}"] = f"{value * spread.high:.6g}"
+            low, high, bound = value * spread.low, value * spread.high, bounds[name]
+            if name.startswith("output"):
+                high = min(high, max(bound, value))
+            else:
+                low = max(low, min(bound, value))
+            columns[f"pred_{name}_low{share}"] = f"{low:.6g}"
+            columns[f"pred_{name}_high{share}"] = f"{high:.6g}"
     return columns

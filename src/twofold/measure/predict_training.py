@@ -88,6 +88,7 @@ class Settled:
     step_s: float
     peak_gib: float  # as its framework prints it
     states_gib: float  # of the peak
+    least_step_s: float  # that its FLOPs take at the datasheet's peak
 
 
 def predict_training(
@@ -154,10 +155,13 @@ def settled_entries(
     reading is out only when even the lower end of its memory does not fit.
     """
     entries, refused = read_all(rows, catalog)
-    step_s, peak_gib, states_gib, excess = np.empty((4, len(entries)))
+    step_s, peak_gib, states_gib, excess, least_s = np.empty((5, len(entries)))
     for group in group_entries(entries):
         i, machine = group.index, group.machine
-        found = price_group(group, *hardware(machine, catalog, constants))
+        cluster, stack = hardware(machine, catalog, constants)
+        found = price_group(group, cluster, stack)
+        ranks = group.layouts.tp * group.layouts.cp * group.layouts.pp * group.layouts.dp
+        least_s[i] = group.work.least_step_s(cluster.device, machine.precision, ranks)
         step_s[i], held = found.step.total_s, found.memory
         how = counter(machine.framework, machine.precision)
         peak_gib[i], states_gib[i] = printed(held, how), held.states_bytes / how.unit_bytes
@@ -166,7 +170,9 @@ def settled_entries(
     row = np.array([entry.row for entry in entries], np.int64)
     order = np.lexsort((step_s, excess, row))
     chosen = order[np.unique(row[order], return_index=True)[1]]
-    return [Settled(entries[i], step_s[i], peak_gib[i], states_gib[i]) for i in chosen], refused
+    columns = zip(step_s, peak_gib, states_gib, least_s, strict=True)
+    settled = [Settled(entry, *each) for entry, each in zip(entries, columns, strict=True)]
+    return [settled[i] for i in chosen], refused
 
 
 def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Row:
@@ -190,7 +196,8 @@ def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Ro
             low, high = np.log([spread.low, spread.high])
             if kind == "step":
                 low, high = -np.hypot(low, doubt[1]), np.hypot(high, doubt[0])
-            out[f"pred_{name}_low{share}"] = f"{middle - rest + rest * np.exp(low):.6g}"
+            least = min(one.least_step_s, middle) if kind == "step" else 0.0
+            out[f"pred_{name}_low{share}"] = f"{max(middle - rest + rest * np.exp(low), least):.6g}"
             out[f"pred_{name}_high{share}"] = f"{middle - rest + rest * np.exp(high):.6g}"
     return out | {
         "pred_states_gib": f"{one.states_gib:.6g}",

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import Model
 from twofold.core import InputError
-from twofold.perf import DEFAULT_FRAMEWORK, ModelShape
+from twofold.perf import DEFAULT_FRAMEWORK, Device, Floats, ModelShape, peak_format
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4", "int8"]
@@ -120,6 +120,16 @@ class Workload(ModelShape):
         everything = self.layers * (self.dense_parameters + self.expert_parameters)
         everything = everything + self.embedding_weights
         return np.where(np.asarray(self.lora_rank) > 0, self.layers * self.lora_parameters, everything)
+
+    def least_step_s(self, device: Device, precision: str, accelerators: Floats) -> Floats:
+        """Seconds that no step stays below: the model's own FLOPs over the whole peak of all accelerators.
+
+        Narrow formats count at their own peak, though not every product runs in them.
+        """
+        flops = self.model_flops_per_token * self.sequence_tokens * self.batch_sequences
+        peaks = device.peak_flops_per_s
+        own = peaks.get(peak_format(precision))
+        return flops / (accelerators * (max(peaks.values()) if own is None else own))
 
     @property
     def model_flops_per_token(self) -> Dimension:
