@@ -54,6 +54,41 @@ def test_errors_are_the_trees_own() -> None:
         )
 
 
+NAMED = [
+    # checkpoint, machines, engine, weights, cache, what it multiplies in
+    ("openai/gpt-oss-120b", "1xB200", "vllm", "mxfp4", "bf16", "mxfp8"),
+    ("openai/gpt-oss-120b", "1xMI355X", "vllm", "mxfp4", "bf16", "mxfp8"),
+    ("openai/gpt-oss-120b", "1xH100", "vllm", "mxfp4", "bf16", "bf16"),
+    ("Qwen/Qwen3-32B-FP8", "2xA100-80GB", "sglang", "fp8", "bf16", "bf16"),
+    ("Qwen/Qwen3-32B-FP8", "2xH100", "tensorrt-llm", "fp8", "fp8", "fp8"),
+    ("Qwen/Qwen3-32B-AWQ", "1xA100-80GB", "vllm", "int4", "bf16", "bf16"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "1xH100", "vllm", "int4", "bf16", "bf16"),
+    ("amd/Llama-3.3-70B-Instruct-FP8-KV", "1xMI300X", "vllm", "fp8", "fp8", "fp8"),
+    ("nvidia/DeepSeek-R1-NVFP4", "8xB200", "vllm", "nvfp4", "fp8", "nvfp4"),
+    ("nvidia/DeepSeek-R1-NVFP4", "8xH200", "vllm", "nvfp4", "fp8", "bf16"),
+]
+
+
+@pytest.mark.parametrize(("model", "on", "engine", "weights", "cache", "maths"), NAMED)
+def test_a_checkpoint_is_served_in_its_own_formats_wherever_it_fits(
+    model: str, on: str, engine: str, weights: str, cache: str, maths: str
+) -> None:
+    answer = twofold.estimate.serve(
+        model, on, engine=engine, input_tokens="1000", output_tokens="200", concurrency=4
+    )
+    assert f"{weights} weights · {cache} KV · maths in {maths}" in "\n".join(answer.lines)
+
+
+def test_a_block_scaled_format_is_under_the_roof_of_the_units_that_multiply_it() -> None:
+    blackwell, hopper = (twofold.estimate.roofline("gpt-oss-120b", on).data for on in ("B200", "H200"))
+    assert (blackwell.weights_format, hopper.weights_format) == ("mxfp4", "mxfp4")
+    assert (
+        blackwell.peak_flops_per_s
+        == twofold.estimate.roofline("llama-3.1-8b", "B200", weights="fp8").data.peak_flops_per_s
+    )
+    assert hopper.peak_flops_per_s == twofold.estimate.roofline("llama-3.1-8b", "H200").data.peak_flops_per_s
+
+
 def test_weights_left_out_are_in_the_format_they_were_published_in() -> None:
     questions = {"gpt-oss-120b": "mxfp4", "deepseek-v3": "fp8", "llama-3.1-8b": "bf16"}
     for model, expected in questions.items():

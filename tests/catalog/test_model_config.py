@@ -184,6 +184,22 @@ def test_the_format_of_the_weights_follows_the_quantisation(
 
 
 @pytest.mark.parametrize(
+    ("quantisation", "cache"),
+    [
+        (None, ""),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ""),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, ""),
+        ({"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
+    ],
+)
+def test_the_format_of_the_cache_is_told_where_scales_for_it_are_brought(
+    quantisation: dict[str, Any] | None, cache: str, read: Callable[..., Any]
+) -> None:
+    assert read(LLAMA | {"quantization_config": quantisation}).kv_format == cache
+
+
+@pytest.mark.parametrize(
     ("change", "field", "said"),
     [
         ({"hidden_size": None}, "hidden_size", "is missing"),

@@ -56,6 +56,45 @@ def words(error: InfeasibleError) -> str:
     return error.message + " " + " ".join(" ".join(line) for line in error.lines)
 
 
+UNSTATED = """
+name: s
+model: MODEL
+serving:
+  engine: ENGINE
+  on: MACHINES
+  classes:
+    chat:
+      traffic: {rate: 1 /s, peak: 2x, input: {mean: 500 tok}, output: {mean: 200 tok, p95: 500 tok}}
+      slo: {ttft_p95: 5 s, tpot_p95: 200 ms}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "machines", "weights", "cache", "widened"),
+    [
+        ("openai/gpt-oss-120b", "vllm", "1x1xH100-SXM", "mxfp4", "bf16", True),
+        ("openai/gpt-oss-120b", "vllm", "1x1xB200", "mxfp4", "bf16", False),
+        ("Qwen/Qwen3-32B-FP8", "tensorrt-llm", "1x2xH100-SXM", "fp8", "fp8", False),
+        ("Qwen/Qwen3-32B-FP8", "vllm", "1x2xA100-SXM4-80GB", "fp8", "bf16", True),
+    ],
+)
+def test_a_service_that_states_no_formats_is_planned_in_those_of_its_checkpoint(
+    model: str,
+    engine: str,
+    machines: str,
+    weights: str,
+    cache: str,
+    widened: bool,
+    catalog: Catalog,
+    constants: Constants,
+) -> None:
+    text = UNSTATED.replace("MODEL", model).replace("ENGINE", engine).replace("MACHINES", machines)
+    plan = build_plan(parse_spec(text, "twofold.yaml"), catalog, constants, spec_digest="").plan
+    service = plan.serving[0]
+    assert (service.replica.weights_format, service.replica.kv_format) == (weights, cache)
+    assert any("are widened" in each for each in service.warnings) is widened
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_sum_to_their_totals_everywhere(examples: dict[str, Plan], name: str) -> None:  # INV-1
     plan = examples[name]

@@ -132,7 +132,7 @@ def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]
         machines = _replica_machines(site.choice, count, context)
     question = replace(site.question, machines=machines)
     rows = format_rows(question, context.constants, context.draws, WEIGHT_FORMATS)
-    accepted = ", ".join(site.choice.entry.quantisation)
+    accepted = ", ".join(site.choice.entry.quantisation or (site.choice.variant.published_format,))
     title = (
         f"weight formats of {site.choice.model.name} on {machines_text(question.machines)}, "
         f"{question.concurrency:g} requests at once"
@@ -217,7 +217,7 @@ def _hardware_rung(
     ]
     values: dict[str, Value] = {"feasible_formats": " ".join(feasible) or "none"}
     hardware = Hardware(name, cluster, driven, price, entry.quantisation, size)
-    found = search([ModelVariant(model.name, shape)], [traffic], [hardware], availability_fraction=0.0)
+    found = search([ModelVariant.of(model)], [traffic], [hardware], availability_fraction=0.0)
     if found.best is None:
         return True, inf, Rung(name, values, found.binding.removeprefix("memory: ").removeprefix(f"{name}: "))
     pool = found.best.pools[0]

@@ -13,7 +13,7 @@ from twofold.catalog import Accelerator, Catalog, Node
 from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import FixedCluster, Supply
 from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
-from twofold.perf import Cluster, Constants, Device
+from twofold.perf import Cluster, Constants, Device, peak_format
 
 CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")
 SCALED = MappingProxyType({"nic": "fabric", "memory": "memory_capacity", "bandwidth": "memory_bandwidth"})
@@ -97,7 +97,7 @@ def resized(machines: Given, accelerator_count: int) -> Given:
 
 def check_units(device: Device, fmt: str) -> None:
     """Refuse a number format that nothing on the device multiplies, not even wider units in its stead."""
-    runs_in = "fp32" if fmt == "fp32" else device.compute_format(fmt, fmt).format
+    runs_in = "fp32" if fmt == "fp32" else peak_format(device.compute_format(fmt, fmt).format)
     if runs_in not in device.peak_flops_per_s:
         known = ", ".join(device.peak_flops_per_s) or "none"
         raise ValueRefusedError(

@@ -19,6 +19,7 @@ from twofold.perf import (
     collectives,
     gemm_flops_per_byte,
     one,
+    peak_format,
 )
 
 PASSES = {"all_reduce": 2.0}  # times that a tensor goes round the ring; the others once
@@ -222,7 +223,8 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
     """Where training, prefill and decode of a model lie under a device's roofline."""
     device, shape = machines.cluster.device, ModelShape.of(model)
     # What a format without matrix units of its own runs in: weights are widened on the fly.
-    runs_in = weights_format if weights_format in device.peak_flops_per_s else "bf16"
+    activation_format = device.default_activation_format(weights_format)
+    runs_in = peak_format(device.compute_format(weights_format, activation_format).format)
     if runs_in not in device.peak_flops_per_s:
         runs_in = next(iter(device.peak_flops_per_s))
     peak = float(np.max(device.peak_flops_per_s[runs_in]))

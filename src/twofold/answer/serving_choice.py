@@ -28,7 +28,7 @@ from twofold.inference import (
     TrafficClass,
     search,
 )
-from twofold.perf import Cluster, Constants, ModelShape, bytes_per_weight, engine_called, one
+from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, one
 
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 
@@ -73,8 +73,7 @@ class ServingChoice:
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
     """Search machines, layouts and formats for one service. Raises InfeasibleError where nothing will do."""
-    named_models = models_of(entry, context)
-    variants = [ModelVariant(model.name, ModelShape.of(model), note) for model, note in named_models]
+    variants = [ModelVariant.of(*each) for each in models_of(entry, context)]
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
     offers, left_out = _offers(entry, variants, context)
     if not offers:
@@ -123,7 +122,7 @@ def _chosen(
     """A fleet with the offer and the model of its main pool."""
     offer, name = offers[fleet.pools[0].offer], main_pool(fleet, loads).variant
     model, note = next(each for each in models_of(entry, context) if each[0].name == name)
-    variant = ModelVariant(model.name, ModelShape.of(model), note)
+    variant = ModelVariant.of(model, note)
     return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
 
 
@@ -175,7 +174,7 @@ def search_fleet(
         hardware,
         zones=entry.zones,
         availability_fraction=entry.availability_fraction,
-        kv_format=min(entry.kv_quantisation, key=bytes_per_weight),
+        kv_format=min(entry.kv_quantisation, key=bytes_per_weight, default=""),
     )
 
 
@@ -248,8 +247,12 @@ def _offers(
         own = owned_offer(entry.on, named, catalog, supply, entry.regions)
         return ((own, named) if own else (named,)), ()
     rented = serving_offers(catalog, supply, entry.regions or supply.shop.regions)
-    narrowest = min(entry.quantisation, key=bytes_per_weight)
-    least = min(float(np.max(each.shape.weights_bytes(narrowest).total_bytes)) for each in variants)
+    held = (
+        each.shape.weights_bytes(fmt).total_bytes
+        for each in variants
+        for fmt in entry.quantisation or (each.published_format,)
+    )
+    least = float(min(map(np.max, held)))
     fitting: list[Offer] = []
     left_out = [*rented.left_out]
     for offer in rented.offers:
@@ -281,6 +284,9 @@ def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ..
     if not offer.accelerator.released:
         warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
     layouts = ((pool.replica.tp, pool.replica.pp, pool.replica.ep, pool.replica.dp) for pool in fleet.pools)
+    for pool in fleet.pools:
+        widened = pool.replica.widened_text
+        warnings += [widened] if widened not in ("", *warnings) else []
     kinds = len({tuple(map(one, layout)) for layout in layouts})
     if kinds > 1:
         warnings.append(f"{kinds} kinds of replicas: each class has its own")

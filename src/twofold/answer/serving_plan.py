@@ -49,7 +49,7 @@ from twofold.inference import (
     merged_class,
     warm_pool,
 )
-from twofold.perf import one
+from twofold.perf import one, peak_format
 
 RUNNERS_UP = 3
 SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too
@@ -252,7 +252,8 @@ def _of_decoding(
     cache = batch * held * one(replica.shape.kv_bytes_per_token(replica.kv_format))
     bytes_s = (weights + cache) / ranks / one(device.memory_bytes_per_s)
     runs_in = device.compute_format(replica.weights_format, replica.activation_format).format
-    flops_s = 2 * choice.model.parameters_active * batch / ranks / one(device.peak_flops_per_s[runs_in])
+    peak = one(device.peak_flops_per_s[peak_format(runs_in)])
+    flops_s = 2 * choice.model.parameters_active * batch / ranks / peak
     ideal = min(max(bytes_s, flops_s) / one(served.step_s), 1.0)
     step = loads.decode_step(replica, served.batch_sequences, held)
     rate = one(served.output_tokens_per_s) / ranks

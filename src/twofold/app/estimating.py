@@ -27,7 +27,7 @@ from twofold.answer import (
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
-from twofold.catalog import Catalog, Model, load_catalog
+from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
 from twofold.inference import CacheOptions
@@ -127,7 +127,7 @@ def estimate_serve(
     concurrency: int | None = None,
     rate: str = "",
     weights: str = "",
-    kv: str = "bf16",
+    kv: str = "",
     tp: int | None = None,
     pp: int | None = None,
     ep: int | None = None,
@@ -143,7 +143,8 @@ def estimate_serve(
 ) -> ShownData[ServingEstimate]:
     """One copy of a model on given machines under a load.
 
-    `engine` may carry its version: `vllm 0.12`; `weights` left out are in the format they were published in.
+    `engine` may carry its version: `vllm 0.12`; `weights` left out are in the format they were published in,
+    `kv` in the format that the engine takes for such a checkpoint.
     Raises InputError for words that cannot be read, InfeasibleError when the model does not fit or the rate
     saturates it.
     """
@@ -151,6 +152,7 @@ def estimate_serve(
     name, _, version = engine.replace("==", " ").partition(" ")
     engine_name = engine_called(name, asked.catalog)
     shape = model_in(model, asked.catalog)
+    weights = weights or shape.served_format
     sizes = {"tp": tp, "pp": pp, "ep": ep, "dp": dp}
     question = ServingQuestion(
         model=shape,
@@ -159,8 +161,8 @@ def estimate_serve(
         output_tokens=_length(output_tokens),
         concurrency=concurrency,
         rate_per_s=_amount(rate, Dimension.RATE) if rate else None,
-        weights_format=weights or published_format(shape),
-        kv_format=kv,
+        weights_format=weights,
+        kv_format=kv or engine_software(engine_name).cache_format(weights, shape.kv_format),
         engine_name=engine_name,
         engine_version=version.strip() or engine_software(engine_name).newest_release,
         stated={name: size for name, size in sizes.items() if size is not None},
@@ -177,11 +179,6 @@ def estimate_serve(
     wanted = ServingTables(frozenset(tables), counts_in(replicas))
     answer = estimate_serving(question, asked.constants, wanted)
     return ShownData(answer, tuple(estimate_lines(answer)))
-
-
-def published_format(model: Model) -> str:
-    """The format that a model's weights are published in; 32-bit weights are served in 16."""
-    return "bf16" if model.native_format == "fp32" else model.native_format
 
 
 def estimate_collective_of(
@@ -214,7 +211,7 @@ def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -
     """Where training, prefill and decode of a model lie under a device's roofline."""
     asked = _asked(on)
     shape = model_in(model, asked.catalog)
-    answer = estimate_roofline(shape, asked.given, weights or published_format(shape))
+    answer = estimate_roofline(shape, asked.given, weights or shape.served_format)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 

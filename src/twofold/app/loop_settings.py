@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twofold.catalog import read_model_config
 from twofold.contracts.spec import ModelReference, Service, Spec, Traffic, TrainingRun
 from twofold.core import FileError, ValueRefusedError
 from twofold.live import BLOCK_TOKENS, TrainJob
@@ -84,7 +85,9 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
     traffic = latency_class.traffic
     if traffic.rate_per_s is None:
         raise ValueRefusedError(f"class `{class_name}` gives no `rate`", hint="write `rate: 1 /s`")
-    weights, cache = service.quantisation[0], service.kv_quantisation[0]
+    published = read_model_config(Path(service.model.config)).served_format
+    weights = service.quantisation[0] if service.quantisation else published
+    cache = service.kv_quantisation[0] if service.kv_quantisation else weights
     if weights not in DTYPES:
         hint = f"write one of {', '.join(DTYPES)}"
         raise ValueRefusedError(f"`quantisation: {weights}` cannot be served here", hint=hint)

@@ -7,6 +7,7 @@ from .figures import figure_of as figure_of
 from .geography import distance_m as distance_m
 from .model_config import read_model_config as read_model_config
 from .names import canonical as canonical
+from .names import checkpoint as checkpoint
 from .names import did_you_mean as did_you_mean
 from .partitions import PartitionRefused as PartitionRefused
 from .partitions import Placement as Placement

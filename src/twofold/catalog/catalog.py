@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold.catalog.geography import distance_rtt_s
-from twofold.catalog.names import canonical, did_you_mean, resolve
+from twofold.catalog.names import canonical, checkpoint, did_you_mean, resolve
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Source, Table, read_table
@@ -89,8 +89,12 @@ class Catalog:
         return self.accelerator(self._benchmark(name))
 
     def model(self, name: str) -> Model:
-        """The shape of a model by name, alias or repository name."""
-        return self._named("model", Model, name)
+        """The shape of a model by name, alias or repository name; a repository's tells its number formats."""
+        shape, found = self._named("model", Model, name), checkpoint(name)
+        told = found.weights_format or shape.native_format, found.kv_format
+        if told == (shape.native_format, shape.kv_format):
+            return shape
+        return replace(shape, native_format=told[0], kv_format=told[1])
 
     def benchmark_model(self, name: str) -> Model:
         """As `model`, for the model names of published measurements."""

@@ -38,6 +38,7 @@ QUANTISED = (
     ('"num_bits": 8', "int8"),
     ("load_in_8bit", "int8"),
 )
+KV_SCHEMES = ("kv_cache_quant_algo", "kv_cache_scheme", "kv_cache_quant_config")
 SHARED_FFN = ("shared_expert_intermediate_size", "shared_intermediate_size")
 CONV_WIDTH = 4  # of the short convolutions in front of linear attention and state-space mixers
 
@@ -70,6 +71,7 @@ def read_model_config(path: Path) -> Model:
         tied_embeddings=fields.flag("tie_word_embeddings", default=family.tied),
         max_context_tokens=fields.count(*CONTEXT, default=0),
         native_format=_native_format(fields),
+        kv_format=_kv_format(fields),
         source=f"config of {fields.name}",
         licence="user",
         confidence="recomputed",
@@ -173,6 +175,13 @@ def _native_format(fields: ConfigFields) -> str:
             return name
     kind = fields.word("torch_dtype", "dtype", default="bfloat16").removeprefix("torch.")
     return {"float32": "fp32", "float16": "fp16", "float8_e4m3fn": "fp8", "int8": "int8"}.get(kind, "bf16")
+
+
+def _kv_format(fields: ConfigFields) -> str:
+    """The cache's format where the checkpoint brings scales for it, as three tools write it."""
+    stated = fields.nested("quantization_config")
+    named = json.dumps({key: stated.get(key) for key in KV_SCHEMES}).lower()
+    return "fp8" if any(mark in named for mark in ("fp8", '"float"')) else ""
 
 
 def count_parameters(model: Model) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from twofold.core import UnknownNameError
 
@@ -9,6 +10,31 @@ from twofold.core import UnknownNameError
 MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "instinct")
 VARIANTS = ("instruct", "chat", "it", "base", "hf")
 SHOWN_LIMIT = 8
+# How names of repositories end that hold a model's weights in another format, canonical, and that format.
+CHECKPOINTS = {
+    "fp8dynamic": "fp8",
+    "fp8block": "fp8",
+    "fp8kv": "fp8",
+    "fp8": "fp8",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "fp4": "nvfp4",
+    "gptqint8": "int8",
+    "awqint4": "int4",
+    "gptqint4": "int4",
+    "awq": "int4",
+    "gptq": "int4",
+    "quantized.w4a16": "int4",
+    "quantized.w8a8": "int8",
+    "w4a16": "int4",
+    "w8a8": "int8",
+    "int4": "int4",
+    "int8": "int8",
+    "bnb4bit": "int4",
+    "4bit": "int4",
+    "8bit": "int8",
+    "bf16": "bf16",
+}
 
 
 def canonical(name: str) -> str:
@@ -18,6 +44,32 @@ def canonical(name: str) -> str:
     True
     """
     return name.lower().replace(" ", "").replace("_", "").replace("-", "")
+
+
+class Checkpoint(NamedTuple):
+    """What the name of a published model tells beside the model."""
+
+    base: str  # the canonical name without organisation, format and variant
+    weights_format: str  # "" where the name tells none
+    kv_format: str  # of the cache that it brings scales for, beside narrow weights; "" where it brings none
+
+
+def checkpoint(name: str) -> Checkpoint:
+    """Read a name such as a repository's.
+
+    NVIDIA's tools calibrate an 8-bit cache together with the weights; elsewhere `-KV` says it.
+
+    >>> checkpoint("Qwen/Qwen3-32B-AWQ")
+    Checkpoint(base='qwen332b', weights_format='int4', kv_format='')
+    >>> checkpoint("nvidia/DeepSeek-R1-NVFP4")[1:], checkpoint("amd/Llama-3.3-70B-Instruct-FP8-KV")[1:]
+    (('nvfp4', 'fp8'), ('fp8', 'fp8'))
+    """
+    form = canonical(name)
+    ending = next((each for each in CHECKPOINTS if form.endswith(each)), "")
+    brings = form.startswith("nvidia/") or ending == "fp8kv"
+    base = form.removesuffix(ending).rsplit("/", 1)[-1]
+    variant = next((each for each in VARIANTS if base.endswith(each)), "")
+    return Checkpoint(base.removesuffix(variant), CHECKPOINTS.get(ending, ""), "fp8" if brings else "")
 
 
 def did_you_mean(name: str, known: Iterable[str], instead: str = "") -> str:
@@ -36,7 +88,8 @@ def resolve(
     """The catalogue's own name for `name`.
 
     `names` maps the `form` of every row's name to the name, `aliases` that of every alias to what it fits.
-    A name is tried as it is, then without its organisation or maker, then without a variant's ending.
+    A name is tried as it is, then without its organisation or maker, then without the ending of a
+    checkpoint in another format or of a variant.
     """
     for spelling in _spellings(form(name)):
         if spelling in names:
@@ -63,10 +116,11 @@ def _spellings(name: str) -> list[str]:
     for maker in MAKERS:
         bare = bare.removeprefix(maker)
         spellings.append(bare)
-    for spelling in list(spellings):
-        for variant in VARIANTS:
-            if spelling.endswith(variant) and len(spelling) > len(variant) + 3:
-                spellings.append(spelling.removesuffix(variant))
+    for endings in (CHECKPOINTS, VARIANTS):
+        for spelling in list(spellings):
+            for ending in endings:
+                if spelling.endswith(ending) and len(spelling) > len(ending) + 3:
+                    spellings.append(spelling.removesuffix(ending))
     return list(dict.fromkeys(spellings))
 
 

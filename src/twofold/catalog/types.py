@@ -175,6 +175,12 @@ class Model(Sourced):
     linear_head_dim: int = 0
     linear_state: int = 0
     notes: str = ""
+    kv_format: str = ""  # of the cache that the checkpoint brings scales for, beside narrow weights
+
+    @property
+    def served_format(self) -> str:
+        """What its weights are served in when nobody says: as published, 32-bit weights in 16."""
+        return "bf16" if self.native_format == "fp32" else self.native_format
 
 
 @dataclass(frozen=True, slots=True)

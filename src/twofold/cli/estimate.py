@@ -87,7 +87,7 @@ QUESTIONS = {
             option("--concurrency", "Clients in a closed loop.", type=click.IntRange(1, 1_000_000)),
             words("--rate", "Or arrivals at random, such as '10 /s'."),
             words("--weights", "Number format of the weights; as published when left out."),
-            usual("--kv", "bf16", "Number format of the KV cache."),
+            words("--kv", "Number format of the KV cache; as the engine does when left out."),
             option("--tp", "Tensor parallel ranks; searched when left out.", type=RANKS),
             option("--pp", "Pipeline stages.", type=RANKS),
             option("--ep", "Expert parallel ranks.", type=RANKS),

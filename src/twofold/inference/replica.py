@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from twofold.core import record
-from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, engine_software
+from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, bytes_per_weight, engine_software
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,15 @@ class Replica:
     def max_batch(self) -> Floats:
         """Sequences that may decode together: engines limit each data-parallel rank."""
         return self.rank_batch * self.dp
+
+    @property
+    def widened_text(self) -> str:
+        """That its weights are multiplied wider than they are kept; "" where units take them as they are."""
+        device, weights = self.cluster.device, self.weights_format
+        wide = device.compute_format(weights, self.activation_format).format
+        if bytes_per_weight(weights) >= 2.0 or bytes_per_weight(wide) < 2.0:
+            return ""
+        return f"{weights} weights are widened as {device.name} reads them: it multiplies them in {wide}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.catalog import Model
 from twofold.core import InputError, format_apart, format_memory, format_si
 from twofold.inference.curve import load_axis
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
@@ -19,7 +20,7 @@ from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity, replica_of
 from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
-from twofold.perf import Cluster, ModelShape
+from twofold.perf import Cluster, ModelShape, engine_software
 
 Array = NDArray[np.float64]
 DAY_S = 86400.0
@@ -37,6 +38,13 @@ class ModelVariant:
     name: str
     shape: ModelShape
     quality_note: str = ""
+    published_format: str = "bf16"  # of its weights
+    brought_kv_format: str = ""  # of the cache that its checkpoint holds scales for
+
+    @classmethod
+    def of(cls, model: Model, quality_note: str = "") -> "ModelVariant":
+        """A model as it was published."""
+        return cls(model.name, ModelShape.of(model), quality_note, model.served_format, model.kv_format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ class Hardware:
     cluster: Cluster
     engine: Engine
     price_usd_per_accelerator_h: float | None
-    formats: tuple[str, ...] = ("bf16",)  # of weights, those that the offer and the user accept
+    formats: tuple[str, ...] = ("bf16",)  # of weights, that the user accepts; none: as published
     replica_accelerators_max: int = 8
     replica_accelerators_min: int = 1  # where its machines are given; ignored where no layout divides so
 
@@ -160,10 +168,11 @@ def search(
     *,
     zones: int = 1,
     availability_fraction: float = 0.999,
-    kv_format: str = "bf16",
+    kv_format: str = "",
 ) -> SearchResult:
     """The cheapest fleet that meets every class, on the best single kind of accelerator.
 
+    An empty `kv_format` is what the engine takes beside each format of weights.
     Each class may have its own pool and layout, or all share one; whichever is cheaper wins. Offers without a
     price rank behind those with one, by accelerators.
     """
@@ -206,9 +215,10 @@ def _price_offer(
         enough = layouts["tp"] * layouts["pp"] * layouts["dp"] >= offer.replica_accelerators_min
         if enough.any():
             layouts = {name: column[enough] for name, column in layouts.items()}
-        for weights_format in offer.formats:
+        for weights in offer.formats or (variant.published_format,):
+            usual = engine_software(offer.engine.name).cache_format(weights, variant.brought_kv_format)
             driven = variant.shape, offer.cluster, offer.engine
-            replica = _laid_out(replica_of(*driven, weights_format, kv_format), layouts)
+            replica = _laid_out(replica_of(*driven, weights, kv_format or usual), layouts)
             fits = np.asarray(capacity(replica).kv_bytes) > 0
             counted["memory"] += int(np.sum(~fits))
             kept = {name: column[fits] for name, column in layouts.items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, expm1, log, log2, sqrt
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog import Accelerator, Catalog, Model
@@ -16,7 +17,7 @@ from twofold.core import InputError
 from twofold.inference import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, read_each, read_rows, text
-from twofold.perf import CONTAINERS, Constants, bytes_per_weight, model_kind
+from twofold.perf import CONTAINERS, Constants, bytes_per_weight, engine_software, model_kind
 
 Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 
@@ -25,7 +26,13 @@ Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
 # in the interactive one. Submitters report the highest rate that is valid.
 DATA_SETS = Path(__file__).parent / "benchmark_data_sets.csv"
 USUAL_TOKENS = 512.0
-FORMATS = dict.fromkeys(("fp16", "half", "float16", "bfloat16"), "bf16") | {"fp4": "nvfp4"}
+FORMATS = MappingProxyType(
+    dict.fromkeys(("fp16", "half", "float16", "bfloat16"), "bf16")
+    | dict.fromkeys(("fp4", "modelopt_fp4"), "nvfp4")
+    | dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "float8", "modelopt"), "fp8")
+    | dict.fromkeys(("awq", "gptq", "w4a16", "awq_marlin", "gptq_marlin", "bitsandbytes"), "int4")
+    | {"w8a8": "int8", "auto": ""}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +93,15 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
     assumed: list[str] = []
     usual: list[str] = []
-    named = text(row, "framework").lower() or "vllm"
-    engine = CONTAINERS.get(named, named)
     if not text(row, "framework"):
         assumed.append("engine")
-    weights = _weights_format(row, model, accelerator, assumed)
-    kv = _format(text(row, "precision_kv"), model) or _usual_kv(row, engine, weights)
-    for each in (weights, kv):
-        bytes_per_weight(each)  # refuses a format that nobody knows
+    named = text(row, "framework").lower() or "vllm"
+    engine = CONTAINERS.get(named, named)
+    blocks = catalog.model(model.name).native_format.startswith("fp8")  # published so, in blocks
+    weights = _weights_format(row, model, blocks, accelerator, assumed)
+    brought = "fp8" if is_tuned(row) else model.kv_format  # submitters quantise as NVIDIA's tools do
+    stated = _format(text(row, "precision_kv"), blocks)
+    kv = stated or engine_software(engine).cache_format(weights, brought)
     tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
     inputs, outputs = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
@@ -148,12 +156,6 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     )
 
 
-def _usual_kv(row: Row, engine: str, weights: str) -> str:
-    """Checkpoints quantised with NVIDIA's tools bring an 8-bit cache; the others keep 16 bits unless told."""
-    brings = engine == "trtllm" or is_tuned(row) or text(row, "model").lower().startswith("nvidia/")
-    return "fp8" if brings and weights in ("fp8", "fp8_block", "nvfp4") else "bf16"
-
-
 def read_cases(
     rows: Sequence[Row], catalog: Catalog, constants: Constants
 ) -> tuple[dict[int, Case], dict[int, str]]:
@@ -195,22 +197,25 @@ def _of_data_set(row: Row, column: str) -> float | None:
     return next((value for value in found if value is not None), None)
 
 
-def _format(name: str, model: Model) -> str:
+def _format(name: str, blocks: bool) -> str:
     name = FORMATS.get(name.lower(), name.lower())
-    return "fp8_block" if name == "fp8" and model.native_format.startswith("fp8") else name
+    if name:
+        bytes_per_weight(name)  # refuses a format that nobody knows
+    return "fp8_block" if name == "fp8" and blocks else name
 
 
-def _weights_format(row: Row, model: Model, accelerator: Accelerator, assumed: list[str]) -> str:
-    stated = text(row, "precision_weights")
-    named = _format(stated, model) if stated else ""
+def _weights_format(
+    row: Row, model: Model, blocks: bool, accelerator: Accelerator, assumed: list[str]
+) -> str:
+    named = _format(text(row, "precision_weights"), blocks)
     if is_tuned(row) and named in ("", "bf16", "fp32"):
         # Tables of MLPerf name the checkpoint that was quantised from, or nothing: 140 GB on one 96 GB part.
         narrowest = "nvfp4" if accelerator.fp4_flops_per_s else "fp8" if accelerator.fp8_flops_per_s else ""
         if narrowest:
             assumed.append(f"weights format {narrowest}")
             return narrowest
-    if not stated:
-        named = _format(model.native_format.split(" ")[0], model)
+    if not named:
+        named = _format(model.native_format.split(" ")[0], blocks)
         assumed.append(f"weights format {named}")
     return named if named != "fp32" else "bf16"
 

@@ -14,7 +14,7 @@ from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
 from twofold.inference import ModelVariant, rate_limit
 from twofold.money.run_levers import Pulled, lever
-from twofold.perf import ModelShape, bytes_per_weight, one
+from twofold.perf import bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
 
 DRAFT_TOKENS = 3
@@ -81,7 +81,7 @@ def _quantise(choice: ServingChoice, service: ServicePlan, context: Context) -> 
         how = f"{used} weights, bf16 without"
         yield from _replanned("quantise", Pulled.IN_USE, how, *of, formats=("bf16",))
         fewer = ("int4", "fp4")
-    asked = tuple(each for each in fewer if each not in choice.entry.quantisation)
+    asked = tuple(each for each in fewer if each not in (*choice.entry.quantisation, used))
     if asked:
         yield from _replanned("quantise", Pulled.OPEN, f"{' or '.join(asked)} weights", *of, formats=asked)
 
@@ -169,7 +169,7 @@ def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> It
     if not smaller:
         return
     model = max(smaller, key=lambda each: (each.parameters_active, each.name))
-    variant = ModelVariant(model.name, ModelShape.of(model), "")
+    variant = ModelVariant.of(model)
     how = f"{model.name} instead, another quality"
     yield from _replanned("distil", Pulled.OPEN, how, choice, service, context, variants=(variant,))
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from twofold.catalog import Catalog
+from twofold.perf.formats import bytes_per_weight
 
 DEFAULT_ENGINE = "vllm"
 DEFAULT_FRAMEWORK = "megatron-core"  # of training
+NARROW_FLOATS = ("fp8", "fp8_block", "fp4", "nvfp4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,22 @@ class EngineSoftware:
     block_tokens: int = 16  # of its cache
     watermark_fraction: float = 0.01  # of the cache that admission leaves free, for those that grow
     reserves_answer: bool = False  # room for the longest answer from the start: nothing is evicted
+    narrow_cache: bool = False  # 8 bits beside `NARROW_FLOATS`, whatever the checkpoint brings
+
+    def cache_format(self, weights_format: str, brought: str = "") -> str:
+        """The format of the KV cache when nobody says.
+
+        `brought` is that of the cache that the checkpoint holds scales for: engines' `auto` takes it. Without
+        one the cache has 16 bits.
+
+        >>> ENGINES["vllm"].cache_format("fp8"), ENGINES["vllm"].cache_format("fp8", "fp8")
+        ('bf16', 'fp8')
+        >>> ENGINES["trtllm"].cache_format("nvfp4"), ENGINES["trtllm"].cache_format("mxfp4")
+        ('fp8', 'bf16')
+        """
+        if brought and bytes_per_weight(weights_format) < 2.0:
+            return brought
+        return "fp8" if self.narrow_cache and weights_format in NARROW_FLOATS else "bf16"
 
     def era_of(self, version: str | None) -> str:
         """The era of `version`, the newest when it cannot be told, "" for an engine without eras.
@@ -78,6 +96,7 @@ ENGINES: Mapping[str, EngineSoftware] = {
             block_tokens=32,
             watermark_fraction=0.0,
             reserves_answer=True,
+            narrow_cache=True,
         ),
         EngineSoftware("transformers", packs_prompts=True),
     )

@@ -62,6 +62,22 @@ def test_a_serve_command_gives_model_formats_and_gpus(form: str, names: Names) -
             assert "# assumed" in line
 
 
+@pytest.mark.parametrize(
+    ("words", "weights", "cache"),
+    [
+        ("llama-3.1-8b", (), ()),
+        ("meta-llama/Llama-3.1-70B-Instruct-FP8 --dtype bfloat16", ("fp8",), ()),
+        ("meta-llama/Llama-3.1-70B-Instruct-AWQ --quantization awq_marlin", ("int4",), ()),
+        ("llama-3.1-8b --dtype half --kv-cache-dtype fp8_e4m3", ("fp16",), ("fp8",)),
+    ],
+)
+def test_formats_that_a_command_leaves_out_are_the_checkpoints(
+    words: str, weights: tuple[str, ...], cache: tuple[str, ...], names: Names
+) -> None:
+    service = inferred(f"vllm serve {words}", names)[1].services[0]
+    assert (service.quantisation, service.kv_quantisation) == (weights, cache)
+
+
 def test_more_sequences_in_flight_are_more_requests(names: Names) -> None:
     def rate(limit: int) -> float:
         spec = inferred(f"vllm serve llama-3.1-8b --max-num-seqs={limit}", names)[1]

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from twofold.catalog import checkpoint
 from twofold.contracts import unknown_name
 from twofold.core import (
     Dimension,
@@ -197,6 +198,9 @@ def _known(*tables: str) -> BeforeValidator:
         text = _text(value)
         names = info.context.get("names") if isinstance(info.context, dict) else None
         error = unknown_name(text, tables, names) if names else None
+        if error is not None and tables == ("models",) and names:
+            # A repository's name: whose it is and in which format say nothing of whether we know the model.
+            error = unknown_name(checkpoint(text).base, tables, names) and error
         if error is not None:
             raise refusal(error.message, error.hint, kind=type(error))
         return text

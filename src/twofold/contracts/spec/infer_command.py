@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable
 from math import prod
 
+from twofold.catalog import checkpoint
 from twofold.contracts import Names, did_you_mean, fold
 from twofold.core import Place, errors
 
@@ -19,7 +20,9 @@ _FORMATS = {
     "bitsandbytes": "int4",
     "int8": "int8",
     "experts_int8": "int8",
-    "modelopt_fp4": "fp4",
+    "modelopt": "fp8",
+    "modelopt_fp4": "nvfp4",
+    "mxfp4": "mxfp4",
     "bfloat16": "bf16",
     "float16": "fp16",
     "half": "fp16",
@@ -138,17 +141,21 @@ def _whole(options: dict[str, str], key: str, default: int, place: Place | None)
 
 
 def _formats(options: dict[str, str]) -> list[str]:
-    named = options.get("quantization", options.get("dtype", "auto"))
-    cache = options.get("kv-cache-dtype", "auto")
-    weights = _FORMATS.get(named, "bf16")
-    source = next((f"--{key} {named}" for key in ("quantization", "dtype") if options.get(key) == named), "")
-    note = source if named in _FORMATS else f"assumed: {source or 'the command does not say'}"
-    cache_format = "fp8" if cache.startswith("fp8") else "bf16"
-    cache_note = "assumed: not quantised" if cache == "auto" else f"--kv-cache-dtype {cache}"
-    return [
-        f"  quantisation: [{weights}]{COMMENT}{note}",
-        f"  kv_quantisation: [{cache_format}]{COMMENT}{cache_note}",
-    ]
+    """The formats that the command or the checkpoint's name tells; the others are as published."""
+    cache, lines = options.get("kv-cache-dtype", "auto"), []
+    # `--dtype` says what is computed in; narrow weights stay as they are.
+    told = ("--quantization", options.get("quantization", "")), ("--dtype", options.get("dtype", ""))
+    named = checkpoint(options["model"]).weights_format
+    formats = [(_FORMATS[value], f"{key} {value}") for key, value in told if value in _FORMATS]
+    if named and "quantization" not in options:
+        formats.insert(0, (named, "by the model's name"))
+    if formats:
+        weights, note = formats[0]
+        lines.append(f"  quantisation: [{weights}]{COMMENT}{note}")
+    if cache != "auto":
+        cache_format = "fp8" if cache.startswith("fp8") else "bf16"
+        lines.append(f"  kv_quantisation: [{cache_format}]{COMMENT}--kv-cache-dtype {cache}")
+    return lines
 
 
 def _traffic(options: dict[str, str], place: Place | None) -> list[str]:

@@ -12,7 +12,7 @@ from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.core import DAY_S
 from twofold.perf import DEFAULT_ENGINE, SPEC_ENGINES
 
-WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4"]
+WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "nvfp4", "mxfp4"]
 KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
 if TYPE_CHECKING:
     Engine = str
@@ -188,10 +188,11 @@ class Service(Part):
         description="where requests come from; the way to them counts in the portfolio",
     )
     quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
-        default=("bf16",), min_length=1, description="weight formats whose quality you accept"
+        default=(), description="weight formats whose quality you accept; none: as the model was published"
     )
     kv_quantisation: Annotated[tuple[KvFormat, ...], Listed] = Field(
-        default=("bf16",), min_length=1, description="KV cache formats whose quality you accept"
+        default=(),
+        description="KV cache formats whose quality you accept; none: as the engine does",
     )
     engine: Engine = Field(default=DEFAULT_ENGINE, description="serving software")
     classes: dict[fields.Name, LatencyClass] = Field(min_length=1, description="latency classes by name")
