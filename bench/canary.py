@@ -19,18 +19,10 @@ from bench.twin_engine import step_table
 from twofold.policy import Machine
 from twofold.policy.gate.events import Effect, Event, PromoteRelease, RollBackRelease
 from twofold.policy.gate.settings import GateSettings
-from twofold.twin.serving import (
-    Arrival,
-    Engine,
-    EngineSettings,
-    FleetWorld,
-    Lengths,
-    ReplicaGroup,
-    TrafficModel,
-    generate,
-)
+from twofold.twin.serving import Engine, EngineSettings, Lengths, TrafficModel, generate
 from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
+from twofold.twin.serving.fleet_types import Arrival, FleetWorld, ReplicaGroup
 
 SEEDS = 100
 REPLICAS = 4

@@ -15,19 +15,17 @@ from twofold.policy.cluster import ClusterBrain, checkpoint_interval_s
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings
 from twofold.rehearse.training import compare_pool
-from twofold.twin.cluster import (
+from twofold.twin.cluster import JobArrival, published_rates, simulate_cluster
+from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
     ClusterResult,
     ClusterWorld,
-    JobArrival,
     NodeGroup,
     RunEnd,
     StepModel,
-    published_rates,
-    simulate_cluster,
+    Use,
 )
-from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 SEEDS = range(5)

@@ -31,21 +31,11 @@ from twofold.policy.gate.settings import (
     ScalingSettings,
     ZoneSettings,
 )
-from twofold.twin.serving import (
-    Arrival,
-    ClassModel,
-    Engine,
-    EngineSettings,
-    FleetWorld,
-    Lengths,
-    ReplicaGroup,
-    ReplicaModel,
-    TrafficModel,
-    generate,
-)
+from twofold.twin.serving import Engine, EngineSettings, Lengths, TrafficModel, generate
 from twofold.twin.serving.engine_types import EngineWork, Output
 from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
+from twofold.twin.serving.fleet_types import Arrival, ClassModel, FleetWorld, ReplicaGroup, ReplicaModel
 
 REQUESTS = 20_000
 REPLICAS = 8

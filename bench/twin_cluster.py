@@ -11,16 +11,18 @@ from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.cluster.settings import ClusterSettings, TeamQuota
 from twofold.twin.cluster import (
     SHAPES,
-    CheckpointModel,
-    CheckpointStore,
-    ClusterWorld,
     JobArrival,
     JobTraffic,
-    NodeGroup,
-    StepModel,
     generate_jobs,
     published_rates,
     simulate_cluster,
+)
+from twofold.twin.cluster.cluster_types import (
+    CheckpointModel,
+    CheckpointStore,
+    ClusterWorld,
+    NodeGroup,
+    StepModel,
 )
 
 DAY_S = 86_400.0

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from twofold.twin.serving import FleetResult, FleetWorld, RequestRecord
+from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, RequestRecord
 
 ROOT = Path(__file__).parents[1]
 COMPILED = ROOT / ".fast" / "bin" / "python"

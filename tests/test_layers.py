@@ -91,14 +91,15 @@ VOCABULARIES = {
         *("serving", "simulated", "sweeps", "training"),
     },
     "contracts.rows": {"calibrations"},
-    "answer": {"loads", "paths"},
+    "answer": {"loads", "paths", "uncertainty"},
     "core": {"errors", "extras", "record"},
     "perf": {"collectives"},
     "inference": {"regimes"},
     "measure": {"results"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},
-    "twin.serving": {"fault_types"},
+    "twin.serving": {"fault_types", "fleet_types"},
+    "twin.cluster": {"cluster_types"},
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.twin.serving.engine_types import EngineWork, FirstToken
-from twofold.twin.serving.types import ServingEngine
+from twofold.twin.serving.fleet_types import ServingEngine
 
 Array = NDArray[np.float64]
 

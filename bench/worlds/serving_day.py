@@ -6,7 +6,7 @@ from math import ceil, pi, sin
 
 import numpy as np
 
-from twofold.twin.cluster import ServingLoad
+from twofold.twin.cluster.cluster_types import ServingLoad
 
 DAY_S = 86_400.0
 

@@ -6,8 +6,8 @@ from functools import partial
 from math import ceil
 
 from twofold.twin.cluster.cluster import simulate_cluster
+from twofold.twin.cluster.cluster_types import ClusterMachine, ClusterWorld, Use
 from twofold.twin.cluster.jobs import JobArrival
-from twofold.twin.cluster.types import ClusterMachine, ClusterWorld, Use
 
 
 @dataclass(frozen=True, slots=True)

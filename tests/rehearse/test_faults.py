@@ -11,7 +11,7 @@ from twofold.perf import load_constants
 from twofold.policy.cluster.events import FaultCause
 from twofold.rehearse.faults import node_losses
 from twofold.rehearse.training import rehearse_training
-from twofold.twin.cluster import NodeLoss
+from twofold.twin.cluster.cluster_types import NodeLoss
 
 CLUSTER = "{nodes: 4, failures: 1e-9 /d, given: [{accelerators: 24, for: 2 h, team: plan}]}"
 

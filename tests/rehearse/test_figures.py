@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, power_w
-from twofold.twin.serving import (
+from twofold.twin.serving import simulate_fleet
+from twofold.twin.serving.engine_types import EngineSpent
+from twofold.twin.serving.fault_types import Drain, Fault, RandomCrashes, Release
+from twofold.twin.serving.fleet_types import (
     ClassModel,
     FleetResult,
     FleetWorld,
@@ -16,10 +19,7 @@ from twofold.twin.serving import (
     ReplicaModel,
     TimelineRow,
     replica_order,
-    simulate_fleet,
 )
-from twofold.twin.serving.engine_types import EngineSpent
-from twofold.twin.serving.fault_types import Drain, Fault, RandomCrashes, Release
 
 
 def no_engine() -> None:

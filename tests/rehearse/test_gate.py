@@ -20,8 +20,8 @@ from twofold.rehearse.faults import WorldPool
 from twofold.rehearse.gate import GateScope, gate_settings, live_gate_settings, pool_groups
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
-from twofold.twin.serving import ReplicaGroup, replica_order
 from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
+from twofold.twin.serving.fleet_types import ReplicaGroup, replica_order
 
 POOL = WorldPool("", (), (ReplicaGroup(2, replica_order("a")),), 16)
 SAID = [

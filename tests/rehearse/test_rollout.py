@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.rehearse.tenants import RolloutTally
-from twofold.twin.serving import RequestRecord
+from twofold.twin.serving.fleet_types import RequestRecord
 
 
 def ended(arrival_s: float, ttft_s: float | None, e2e_s: float, outcome: str = "finished") -> RequestRecord:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.rehearse.tenants import TenantTally, fair_shares
-from twofold.twin.serving import RequestRecord
+from twofold.twin.serving.fleet_types import RequestRecord
 
 FINISHED = "finished"
 

@@ -6,14 +6,13 @@ from itertools import pairwise
 from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training_figures import METADATA_ALARM_FRACTION, Watch, checkpoint_files
-from twofold.twin.cluster import (
+from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
     ClusterWorld,
-    JobArrival,
     JobRecord,
     NodeGroup,
-    simulate_cluster,
 )
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import pytest
 
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.twin.serving import Arrival, FleetWorld, ReplicaGroup, ReplicaModel, replica_order
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
+from twofold.twin.serving.fleet_types import Arrival, FleetWorld, ReplicaGroup, ReplicaModel, replica_order
 
 
 @dataclass(slots=True)

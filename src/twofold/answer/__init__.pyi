@@ -1,5 +1,6 @@
 from . import loads as loads
 from . import paths as paths
+from . import uncertainty as uncertainty
 from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows
 from .context import Context as Context
@@ -74,9 +75,3 @@ from .training_step import TrainingSite as TrainingSite
 from .training_step import limits_of as limits_of
 from .training_step import resource_gain as resource_gain
 from .training_step import training_site as training_site
-from .uncertainty import DRAW_COUNT as DRAW_COUNT
-from .uncertainty import FACTORS as FACTORS
-from .uncertainty import Draws as Draws
-from .uncertainty import draw_factors as draw_factors
-from .uncertainty import draws_between as draws_between
-from .uncertainty import factor_ends as factor_ends

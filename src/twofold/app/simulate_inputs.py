@@ -19,12 +19,12 @@ from twofold.contracts.results import Plan
 from twofold.contracts.spec import ModelReference, Supply
 from twofold.core import UnknownNameError, UsageError, ValueRefusedError
 from twofold.rehearse import RehearsalRuns, RehearsalTables, measured_services
-from twofold.twin.cluster import JobRecord
-from twofold.twin.serving import FleetResult, RequestRecord, TimelineRow
+from twofold.twin.cluster import cluster_types
+from twofold.twin.serving import fleet_types
 
 OTHER_CONSTANTS = "the plan was made with other constants than these: its figures and the twin's differ"
 SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
-Row = TypeVar("Row", RequestRecord, JobRecord)
+Row = TypeVar("Row", fleet_types.RequestRecord, cluster_types.JobRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ def table_of(kind: type[Row], path: Path | None) -> Iterator[Callable[[Row], Non
         yield write
 
 
-def timeline_table(path: Path, runs: RehearsalRuns, results: Sequence[FleetResult]) -> None:
+def timeline_table(path: Path, runs: RehearsalRuns, results: Sequence[fleet_types.FleetResult]) -> None:
     """The run over time, every pool one after the other."""
     with whole_file(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
-        writer.writerow(["service", "pool", *(field.name for field in fields(TimelineRow))])
+        writer.writerow(["service", "pool", *(field.name for field in fields(fleet_types.TimelineRow))])
         for task, result in zip(runs.tasks, results, strict=True):
             where = [task.service.name, task.pool.pool.name]
             writer.writerows([*where, *astuple(row)] for row in result.timeline)

@@ -31,8 +31,8 @@ from twofold.rehearse import (
     training_rehearsal,
 )
 from twofold.report import Shown, simulation_lines
-from twofold.twin.cluster import JobRecord
-from twofold.twin.serving import RequestRecord
+from twofold.twin.cluster import cluster_types
+from twofold.twin.serving import fleet_types
 
 WRITTEN = ("requests", "timeline", "jobs")  # tables of one run
 AS_PLANNED = "as-planned"
@@ -102,7 +102,7 @@ def simulate(
     scenario = options.scenario
     scenario = scenario if isinstance(scenario, Scenario) else find_scenario(scenario, classes)
     if scenario.cluster is not None:  # in this process, each job told as it ends
-        with table_of(JobRecord, options.jobs) as note:
+        with table_of(cluster_types.JobRecord, options.jobs) as note:
             (made,) = rehearsed([_rehearsal_runs(given, scenario, options, note)], tell)
         return Simulated(_signed(made.simulation, given))
     if options.jobs:
@@ -110,7 +110,7 @@ def simulate(
         hint = "leave `--jobs` out, or name a scenario of a cluster, such as training-week"
         raise ValueRefusedError(what, hint=hint)
     runs = _rehearsal_runs(given, scenario, options).with_beliefs()
-    with table_of(RequestRecord, options.requests) as record:
+    with table_of(fleet_types.RequestRecord, options.requests) as record:
         (made,) = rehearsed([runs], tell, workers, record)
     if options.timeline:
         timeline_table(options.timeline, runs, made.results)
@@ -193,7 +193,7 @@ def _rehearsal_runs(
     given: Rehearsable,
     scenario: Scenario,
     options: SimulateOptions,
-    note: Callable[[JobRecord], None] | None = None,
+    note: Callable[[cluster_types.JobRecord], None] | None = None,
 ) -> RehearsalRuns:
     """One rehearsal with perfect beliefs, of the fleet or of the cluster, whose jobs `note` hears of."""
     plan, tables, seed = given.plan, given.tables, options.seed

@@ -7,17 +7,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import (
-    FACTORS,
-    Context,
-    Draws,
-    ServingChoice,
-    TrainingChoice,
-    draws_between,
-    factor_ends,
-    fleet_need,
-    hours_ratios,
-)
+from twofold.answer import Context, ServingChoice, TrainingChoice, fleet_need, hours_ratios, uncertainty
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger
 from twofold.core import Estimate
 
@@ -115,7 +105,7 @@ def residuals(priced: Sequence[Part], context: Context) -> dict[str, float]:
     return sigmas
 
 
-def modelled(priced: Sequence[Part], context: Context, draws: Draws) -> list[Samples]:
+def modelled(priced: Sequence[Part], context: Context, draws: uncertainty.Draws) -> list[Samples]:
     """Each part's cost over its middle, under the draws of what its model knows."""
     found = []
     for part in priced:
@@ -149,14 +139,14 @@ def swings(
     priced: Sequence[Part], left: Mapping[str, float], context: Context
 ) -> tuple[ledger.SwingRow, ...]:
     """The ten inputs that move the first year most, each alone at both ends of its 80 % range."""
-    ends = {name: factor_ends(context.constants, name) for name in FACTORS}
+    ends = {name: uncertainty.factor_ends(context.constants, name) for name in uncertainty.FACTORS}
     for name, sigma in left.items():
         if sigma > NARROW:
             ends[name] = (float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma)))
     # All in one pass of draws; as many rows in the middle again: a median over the rows is then that of it.
     rows = [(name, value) for name, pair in ends.items() for value in pair]
     count = 2 * len(rows)
-    draws = {name: np.ones((count, 1)) for name in FACTORS}
+    draws = {name: np.ones((count, 1)) for name in uncertainty.FACTORS}
     factors = {name: np.ones(count) for name in OUTSIDE}
     for index, (name, value) in enumerate(rows):
         if name in factors:
@@ -200,7 +190,11 @@ def drawn_first_year(
         if name in left:
             sigma = 0.0 if name in held else left[name]
             low, high = float(np.exp(-Z_80 * sigma)), float(np.exp(Z_80 * sigma))
-            values = draws_between(1.0, low, high, count, 100 + stream) if sigma > NARROW else np.ones(count)
+            values = (
+                uncertainty.draws_between(1.0, low, high, count, 100 + stream)
+                if sigma > NARROW
+                else np.ones(count)
+            )
         else:
             values = np.ravel(draws[name])
         order = np.random.default_rng([len(OUTSIDE), stream])

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from twofold import __version__, rehearse
 from twofold.answer import (
-    DRAW_COUNT,
     Context,
     MeasuredChoice,
     ServingChoice,
@@ -19,12 +18,12 @@ from twofold.answer import (
     cross_cells,
     derivations,
     derived,
-    draw_factors,
     factor_swings,
     figures_of_run,
     measured_plan,
     offered_where_asked,
     service_plan,
+    uncertainty,
 )
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
@@ -65,7 +64,7 @@ def _silent(_: str) -> None:
 class PlanOptions:
     """What a plan depends on besides spec, catalogue and constants."""
 
-    draw_count: int = DRAW_COUNT
+    draw_count: int = uncertainty.DRAW_COUNT
     seed: int = 0
     today: date | None = None  # None: prices are not judged by their age
     calibration: str = ""  # what was measured here and is part of the constants, in words
@@ -98,7 +97,7 @@ def build_plan(
     Raises InfeasibleError, with what is needed, what was tried and what would fit, when a run or a service
     cannot be done within its deadline, objectives or budget.
     """
-    draws = draw_factors(constants, options.draw_count, options.seed)
+    draws = uncertainty.draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     chosen = {entry.name: choose_run(entry, context) for entry in spec.training}

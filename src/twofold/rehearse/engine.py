@@ -13,8 +13,8 @@ from twofold.twin.serving import (
     EngineSettings,
     PrefillMode,
     Reservation,
-    ServingEngine,
     StepTable,
+    fleet_types,
 )
 
 
@@ -39,7 +39,9 @@ def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:
     )
 
 
-def engine_of(replica: Replica, steps: StepTable, change: EngineChange) -> Callable[[], ServingEngine]:
+def engine_of(
+    replica: Replica, steps: StepTable, change: EngineChange
+) -> Callable[[], fleet_types.ServingEngine]:
     """What makes one cold replica's engine, as the scenario sets it; it can be sent to another process."""
     settings = changed_engine(engine_settings(replica, steps), change)
     if settings.reservation is Reservation.CONTEXT:  # a piece is no longer than the cache

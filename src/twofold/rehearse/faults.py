@@ -8,8 +8,8 @@ from twofold.contracts.results import serving
 from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scenario
 from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
 from twofold.policy.cluster import events
-from twofold.twin.cluster import NodeLoss, SlowNode
-from twofold.twin.serving import ReplicaGroup, fault_types, replica_order
+from twofold.twin.cluster import cluster_types
+from twofold.twin.serving import fault_types, fleet_types
 
 BASE_VERSION = "base"
 REPLICAS_MAX = 20_000  # of a pool: all of them are scraped and routed to
@@ -21,7 +21,7 @@ class WorldPool:
 
     name: str  # in the twin; "" where it is the only one
     classes: tuple[str, ...]  # that it serves
-    groups: tuple[ReplicaGroup, ...]
+    groups: tuple[fleet_types.ReplicaGroup, ...]
     in_flight_limit: int  # of a replica
 
     @property
@@ -32,7 +32,7 @@ class WorldPool:
 
 def replica_groups(
     pool: serving.Pool, planned_zones: int, change: FleetChange, name: str = ""
-) -> tuple[ReplicaGroup, ...]:
+) -> tuple[fleet_types.ReplicaGroup, ...]:
     """The replicas of a pool, spread over its zones as evenly as whole numbers allow, fullest first.
 
     `name` is the pool's in a world of several.
@@ -54,7 +54,9 @@ def replica_groups(
     zones = min(change.zones or planned_zones, count)
     each, more = divmod(count, zones)
     return tuple(
-        ReplicaGroup(each + (zone < more), replica_order(f"zone-{zone + 1}", name, version=BASE_VERSION))
+        fleet_types.ReplicaGroup(
+            each + (zone < more), fleet_types.replica_order(f"zone-{zone + 1}", name, version=BASE_VERSION)
+        )
         for zone in range(zones)
     )
 
@@ -137,14 +139,14 @@ def _of_all(event: FaultEvent, zones_count: int, until_s: float) -> Iterator[fau
 NODE_NAME = "node-"  # and its number, from 0
 
 
-def slow_nodes(change: ClusterChange, node_count: int) -> tuple[SlowNode, ...]:
+def slow_nodes(change: ClusterChange, node_count: int) -> tuple[cluster_types.SlowNode, ...]:
     """Those that the scenario names. Raises ValueRefusedError for one that the cluster does not have."""
     absent = next((slow.node for slow in change.slow if slow.node >= node_count), None)
     if absent is not None:
         hint = f"its {node_count} nodes are numbered from 0"
         raise ValueRefusedError(f"the cluster has no node {absent} that could be slow", hint=hint)
     return tuple(
-        SlowNode(
+        cluster_types.SlowNode(
             f"{NODE_NAME}{slow.node}",
             from_s=slow.at_s,
             until_s=inf if slow.for_s is None else slow.at_s + slow.for_s,
@@ -157,13 +159,13 @@ def slow_nodes(change: ClusterChange, node_count: int) -> tuple[SlowNode, ...]:
 
 def node_losses(
     faults: Sequence[FaultEvent], node_count: int, detection_s: float, horizon_s: float
-) -> tuple[NodeLoss, ...]:
+) -> tuple[cluster_types.NodeLoss, ...]:
     """Nodes that fail when the scenario says so, the first ones each time.
 
     Raises ValueRefusedError for more than the cluster has, for a failure after the horizon, and for a node
     that is back before anybody knows of its failure; UnknownNameError for a cause that nodes do not have.
     """
-    found: list[NodeLoss] = []
+    found: list[cluster_types.NodeLoss] = []
     for event in faults:
         if event.nodes > node_count:
             raise ValueRefusedError(
@@ -188,6 +190,7 @@ def node_losses(
             cause = events.FaultCause(event.cause)
         back_s = inf if event.back_after_s is None else event.back_after_s
         found += (
-            NodeLoss(event.at_s, f"{NODE_NAME}{number}", cause, back_s) for number in range(event.nodes)
+            cluster_types.NodeLoss(event.at_s, f"{NODE_NAME}{number}", cause, back_s)
+            for number in range(event.nodes)
         )
     return tuple(found)

@@ -11,7 +11,7 @@ from twofold.core import format_seconds
 from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
 from twofold.rehearse.pools import PoolWorld
 from twofold.rehearse.tenants import DECIDED
-from twofold.twin.serving import FleetResult, FleetWorld, ReplicaModel, TimelineRow, fault_span_s, fault_types
+from twofold.twin.serving import fault_span_s, fault_types, fleet_types
 
 OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
@@ -20,7 +20,12 @@ RECOVERY_S = 10.0  # over which that is judged
 
 
 def class_figures(
-    planned: ClassPlan, counted: ClassFigures, service: str, pool: str, result: FleetResult, world: FleetWorld
+    planned: ClassPlan,
+    counted: ClassFigures,
+    service: str,
+    pool: str,
+    result: fleet_types.FleetResult,
+    world: fleet_types.FleetWorld,
 ) -> ClassFigures:
     """One class of a run, its goals judged by the middle of what was seen."""
     arrived = counted.arrived_count
@@ -42,7 +47,7 @@ def class_figures(
     return replace(counted, service=service, pool=pool, slos=tuple(kept))
 
 
-def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | None:
+def _done_s(window_s: float, result: fleet_types.FleetResult, world: fleet_types.FleetWorld) -> float | None:
     """How long a day's work takes at the rate at which answers came while requests did.
 
     Formula  window · arrived / finished, at least the window; both from the warm-up to the horizon
@@ -63,8 +68,8 @@ def _done_s(window_s: float, result: FleetResult, world: FleetWorld) -> float | 
 def fleet_figures(
     service: ServicePlan,
     pool: PoolWorld,
-    result: FleetResult,
-    world: FleetWorld,
+    result: fleet_types.FleetResult,
+    world: fleet_types.FleetWorld,
     classes: Sequence[ClassFigures],
 ) -> simulated.FleetFigures:
     """One pool over the whole run; if no limit was seen to break, a missed goal broke first."""
@@ -88,7 +93,9 @@ def fleet_figures(
     )
 
 
-def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> simulated.BrokeFirst | None:
+def missed_goal(
+    classes: Sequence[ClassFigures], world: fleet_types.FleetWorld
+) -> simulated.BrokeFirst | None:
     """The first goal of a pool's classes that was missed, for a run in which no limit was seen to break.
 
     Why      limits are judged over spans with enough requests, goals over the whole run: few requests, and
@@ -111,7 +118,7 @@ def missed_goal(classes: Sequence[ClassFigures], world: FleetWorld) -> simulated
     return None
 
 
-def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
+def power_w(result: fleet_types.FleetResult, model: fleet_types.ReplicaModel) -> list[float]:
     """What all ready machines draw together, in the mean of each span of `POWER_S`, the last part left out.
 
     Formula  ready replicas · (idle + busy fraction · (busy − idle))
@@ -124,7 +131,9 @@ def power_w(result: FleetResult, model: ReplicaModel) -> list[float]:
     return [sum(s * w for s, w in parts) / max(sum(s for s, _ in parts), 1e-9) for parts in whole]
 
 
-def after_fault(result: FleetResult, world: FleetWorld) -> simulated.AfterFault | None:
+def after_fault(
+    result: fleet_types.FleetResult, world: fleet_types.FleetWorld
+) -> simulated.AfterFault | None:
     """What the gate did from the first fault on; None where there was none, or it came by chance."""
     starts = [
         fault_span_s(fault)[0] for fault in world.faults if not isinstance(fault, fault_types.RandomCrashes)
@@ -152,7 +161,9 @@ def after_fault(result: FleetResult, world: FleetWorld) -> simulated.AfterFault 
     )
 
 
-def _recovered_s(rows: Sequence[TimelineRow], at_s: float, world: FleetWorld) -> float | None:
+def _recovered_s(
+    rows: Sequence[fleet_types.TimelineRow], at_s: float, world: fleet_types.FleetWorld
+) -> float | None:
     """From the fault until what is answered in time is back, judged over three spans in a row.
 
     Formula  the first span from which on Σ in time ≥ 90 % · (the share in time before) · Σ arrived over three

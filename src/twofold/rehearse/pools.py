@@ -26,7 +26,7 @@ from twofold.inference import (
 from twofold.perf import Constants, Device, ModelShape, device, one
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of
-from twofold.twin.serving import BatchServer, ReplicaModel, StepTable
+from twofold.twin.serving import BatchServer, StepTable, fleet_types
 
 # Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
 # no more, since further ones would slow all that it has.
@@ -56,7 +56,7 @@ class PoolWorld:
     """One pool of a service, ready for the twin."""
 
     pool: serving.Pool  # its replicas as the scenario makes them of planned ones
-    model: ReplicaModel
+    model: fleet_types.ReplicaModel
     beliefs: gates.Beliefs  # true ones
     context_tokens: float  # the longest request with its answer that a replica can hold
     cache_tokens: float  # that a replica holds of all
@@ -84,7 +84,7 @@ def pool_world(
     steps = StepTable.from_service_table(table)
     workers = change.worker_count
     weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)
-    model = ReplicaModel(
+    model = fleet_types.ReplicaModel(
         new_engine=engine_of(replica, steps, change),
         in_flight_limit=workers * in_flight_limit(service, pool, one(replica.max_batch)),
         accelerator_count=workers * pool.replica.accelerator_count,
@@ -104,7 +104,9 @@ def pool_world(
     )
 
 
-def metered(model: ReplicaModel, device: Device, service: ServicePlan, constants: Constants) -> ReplicaModel:
+def metered(
+    model: fleet_types.ReplicaModel, device: Device, service: ServicePlan, constants: Constants
+) -> fleet_types.ReplicaModel:
     """With what its accelerators draw at the meter, and cost."""
     whole, price = power_factor(constants) * model.accelerator_count, service.machine.price
     return replace(
@@ -248,7 +250,7 @@ def measured_world(
             f"`{service.name}` is measured rows: {keys} of `engine` would not change its times",
             hint="leave `engine` out, or measure the service as it is set then",
         )
-    model = ReplicaModel(
+    model = fleet_types.ReplicaModel(
         new_engine=partial(BatchServer, rows),
         in_flight_limit=in_flight_limit(service, pool, rows.batch_sizes[-1]),
         accelerator_count=pool.replica.accelerator_count,

@@ -22,9 +22,9 @@ from twofold.rehearse.simulation import simulation_of
 from twofold.rehearse.training import HORIZON_S, left_out, rehearse_training
 from twofold.rehearse.training_figures import OnJob
 from twofold.rehearse.workers import HERE, Call, Tell, Workers, run_calls
-from twofold.twin.serving import FleetResult, RequestRecord
+from twofold.twin.serving import fleet_types
 
-Record = Callable[[RequestRecord], None]
+Record = Callable[[fleet_types.RequestRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class RehearsalOutcome:
     """What came of a rehearsal."""
 
     simulation: simulated.Simulation
-    results: tuple[FleetResult, ...]  # with perfect beliefs, by task
+    results: tuple[fleet_types.FleetResult, ...]  # with perfect beliefs, by task
 
 
 def fleet_rehearsal(

@@ -26,17 +26,7 @@ from twofold.rehearse.traffic import (
     drawn_parts,
     scan_trace,
 )
-from twofold.twin.serving import (
-    ClassModel,
-    ClientModel,
-    FleetResult,
-    FleetWorld,
-    RequestRecord,
-    Retry,
-    Storage,
-    fault_types,
-    simulate_fleet,
-)
+from twofold.twin.serving import fault_types, fleet_types, simulate_fleet
 
 ANSWER = "decode"  # the part of a request's time that beliefs are of, with a range of its own fit
 LEAST_FRACTION = 0.3  # too high and too low, however narrow the plan's own range
@@ -72,7 +62,7 @@ class PoolTask:
     service: ServicePlan
     classes: tuple[ClassPlan, ...]
     pool: PoolWorld
-    world: FleetWorld
+    world: fleet_types.FleetWorld
     traffic: TrafficMix
     origins: Mapping[str, str]  # by class: where its requests come from
     notes: tuple[str, ...] = ()  # what to know of their traces
@@ -145,13 +135,13 @@ def _task(
         pools=rules,
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
-    world = FleetWorld(
+    world = fleet_types.FleetWorld(
         models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
         gate=gate_settings(scenario, GateScope(pools, classes, start_s, routes)),
         beliefs=first.beliefs,
         classes=tuple(_class_model(each, scenario) for each in classes),
-        storage=Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
+        storage=fleet_types.Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
         faults=faults_of(scenario, pools, horizon_s),
         metrics_every_s=scenario.metrics.every_s,
         metrics_delay_s=scenario.metrics.delay_s,
@@ -232,17 +222,17 @@ def _span_s(
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
 
 
-def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
+def _class_model(planned: ClassPlan, scenario: Scenario) -> fleet_types.ClassModel:
     limits, clients = limits_of(planned), scenario.clients
-    client = ClientModel(
-        retry=Retry(clients.retry),
+    client = fleet_types.ClientModel(
+        retry=fleet_types.Retry(clients.retry),
         attempts_max=clients.attempts,
         backoff_s=min(clients.backoff_s, 30.0),
         patience_s=clients.patience_s or inf,
         answer_patience_s=clients.answer_patience_s or inf,
         timeout_s=clients.timeout_s or inf,
     )
-    return ClassModel(
+    return fleet_types.ClassModel(
         planned.name,
         client,
         output_limit_tokens=max(16, round(4 * (planned.output_tokens or 512))),
@@ -254,15 +244,15 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> ClassModel:
 
 # What a run came to, what its tenants got (None: nobody asks), and the p95 of what came while a release was
 # tried, by class and metric (empty: nothing was released).
-TalliedRun = tuple[FleetResult, TenantTally | None, Mapping[str, float]]
+TalliedRun = tuple[fleet_types.FleetResult, TenantTally | None, Mapping[str, float]]
 
 
 def tallied_run(
-    world: FleetWorld,
+    world: fleet_types.FleetWorld,
     traffic: TrafficMix,
     belief_factor: float,
     tallied_from_s: float | None = None,
-    record: Callable[[RequestRecord], None] | None = None,
+    record: Callable[[fleet_types.RequestRecord], None] | None = None,
 ) -> TalliedRun:
     """One run as plain data, which another process can send back: the same world gives the same result.
 
@@ -273,7 +263,7 @@ def tallied_run(
     rollout = RolloutTally(min(offered)) if offered else None
     told = [each for each in (tenants and tenants.record, rollout and rollout.record, record) if each]
 
-    def tell_all(request: RequestRecord) -> None:
+    def tell_all(request: fleet_types.RequestRecord) -> None:
         for each in told:
             each(request)
 

@@ -11,9 +11,9 @@ from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures
 from twofold.rehearse.gate import policies_on
 from twofold.rehearse.run import PoolTask
-from twofold.twin.serving import FleetResult
+from twofold.twin.serving import fleet_types
 
-Results = Sequence[FleetResult]
+Results = Sequence[fleet_types.FleetResult]
 
 
 def simulation_of(

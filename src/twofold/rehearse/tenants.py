@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from twofold.contracts.results import simulated
-from twofold.twin.serving import RequestRecord
+from twofold.twin.serving import fleet_types
 
 FINISHED = "finished"
 Answer = tuple[float | None, float, int]  # seconds to its first token and to its last, tokens with the prompt
@@ -18,7 +18,7 @@ class TenantTally:
     warm_up_s: float
     _seen: dict[str, list[Answer | None]] = field(default_factory=dict)  # None: it was not answered
 
-    def record(self, request: RequestRecord) -> None:
+    def record(self, request: fleet_types.RequestRecord) -> None:
         """One request ended; what arrived in the warm-up is left out."""
         if request.arrival_s >= self.warm_up_s:
             tokens = request.input_tokens + request.output_tokens
@@ -94,7 +94,7 @@ class RolloutTally:
     from_s: float
     _answers: list[tuple[float, str, float, float | None, float]] = field(default_factory=list)
 
-    def record(self, request: RequestRecord) -> None:
+    def record(self, request: fleet_types.RequestRecord) -> None:
         """One request ended."""
         if request.arrival_s < self.from_s or request.outcome != FINISHED or request.ttft_s is None:
             return

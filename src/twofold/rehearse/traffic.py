@@ -15,7 +15,7 @@ from twofold.contracts.results import ClassPlan
 from twofold.contracts.rows import PutRight, ordered_arrivals
 from twofold.contracts.spec import Scenario
 from twofold.core import DAY_S, ValueRefusedError, format_seconds
-from twofold.twin.serving import Arrival, Lengths, Profile, Sessions, Surge, TrafficModel, generate
+from twofold.twin.serving import Lengths, Profile, Sessions, Surge, TrafficModel, fleet_types, generate
 
 TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
 DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
@@ -56,7 +56,7 @@ class TrafficMix:
     horizon_s: float
     seed: int
 
-    def arrivals(self) -> Iterator[Arrival]:
+    def arrivals(self) -> Iterator[fleet_types.Arrival]:
         """Again the same with every call. Raises TraceError where a trace cannot be read further."""
         streams = []
         for part in self.parts:
@@ -136,7 +136,7 @@ def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengt
     return Lengths(mean_tokens, p95_tokens, max(1, min(most_tokens, round(longest))))
 
 
-def _traced(part: TracedTraffic) -> Iterator[Arrival]:
+def _traced(part: TracedTraffic) -> Iterator[fleet_types.Arrival]:
     """A file's requests of the kept classes, again and again where it repeats."""
     begins_s = last_s = 0.0
     while True:
@@ -147,13 +147,15 @@ def _traced(part: TracedTraffic) -> Iterator[Arrival]:
             if class_name in part.kept:
                 sent += 1
                 tokens = max(1, round(row.input_tokens)), max(1, round(row.output_tokens))
-                yield Arrival(last_s, *tokens, class_name, row.tenant, row.session_id, row.prefix_blocks)
+                yield fleet_types.Arrival(
+                    last_s, *tokens, class_name, row.tenant, row.session_id, row.prefix_blocks
+                )
         if not part.repeats or not sent or last_s <= begins_s:
             return
         begins_s = last_s  # the last request of one round stands for the first of the next
 
 
-def _halved(arrivals: Iterator[Arrival], seed: int) -> Iterator[Arrival]:
+def _halved(arrivals: Iterator[fleet_types.Arrival], seed: int) -> Iterator[fleet_types.Arrival]:
     """A random half of a trace's minutes, in their order, one after the other; read as a stream.
 
     Why     a trace is one draw of its traffic. What holds on most halves is no accident of a few minutes; on

@@ -14,7 +14,7 @@ from twofold.policy.cluster import settings as cluster
 from twofold.rehearse.traffic import SPAN_S_MAX
 from twofold.rehearse.training_figures import OnJob, Watch, checkpoint_files, step_rehearsal, training_figures
 from twofold.rehearse.training_world import PLAN_TEAM, Site, check_cluster_ends, cluster_world, jobs_of
-from twofold.twin.cluster import ClusterResult, ClusterWorld, JobArrival, NodeGroup, simulate_cluster
+from twofold.twin.cluster import JobArrival, cluster_types, simulate_cluster
 
 HORIZON_S = 7 * DAY_S  # where a scenario states none
 
@@ -101,8 +101,11 @@ def _too_large(site: Site) -> str:
 
 
 def compare_pool(
-    world: ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], on_job: OnJob | None = None
-) -> tuple[simulated.SplitFigures, tuple[ClusterResult, ClusterResult, ClusterResult]]:
+    world: cluster_types.ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], on_job: OnJob | None = None
+) -> tuple[
+    simulated.SplitFigures,
+    tuple[cluster_types.ClusterResult, cluster_types.ClusterResult, cluster_types.ClusterResult],
+]:
     """One pool against two fleets of its size, training's and serving's (R-091): figures, then its runs.
 
     Serving is coarse here: steps say how many accelerators it needs to hold its SLO, and what is missing of
@@ -112,7 +115,7 @@ def compare_pool(
     """
     assert world.serving is not None, "a pool without serving has nothing to share"
     peak_count = left_count = max(count for _, count in world.serving.asked)
-    for_training, for_serving = list[NodeGroup](), list[NodeGroup]()
+    for_training, for_serving = list[cluster_types.NodeGroup](), list[cluster_types.NodeGroup]()
     for group in reversed(world.nodes):  # from the last groups' ends
         count = min(group.count, ceil(max(0, left_count) / group.accelerator_count))
         left_count -= count * group.accelerator_count
@@ -140,7 +143,7 @@ def compare_pool(
     return figures, (shared, training, serving)
 
 
-def _worked_h(result: ClusterResult) -> float:
+def _worked_h(result: cluster_types.ClusterResult) -> float:
     """Accelerator-hours that served what was needed, or did work that is kept."""
     served_h = result.serving.needed_h - result.serving.shortfall_h if result.serving else 0.0
     return served_h + result.figures.accelerator_h["busy"]

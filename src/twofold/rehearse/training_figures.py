@@ -8,9 +8,9 @@ from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
 from twofold.rehearse.collectives import Ring, jittered_step, step_parts
 from twofold.rehearse.figure_table import STEP_PART_HEADINGS, UNANSWERED_FRACTION_MAX
-from twofold.twin.cluster import CheckpointModel, CheckpointStore, ClusterResult, JobRecord
+from twofold.twin.cluster import cluster_types
 
-OnJob = Callable[[JobRecord], None]
+OnJob = Callable[[cluster_types.JobRecord], None]
 
 
 class Watch:
@@ -18,13 +18,13 @@ class Watch:
 
     def __init__(self, own_team: str, on_job: OnJob | None) -> None:
         self._own_team, self._on_job = own_team, on_job
-        self.own: list[JobRecord] = []
+        self.own: list[cluster_types.JobRecord] = []
         self.largest_count = 0
         self.preempted_lost_s_max: float | None = None
         self.worked_s = 0.0
         self.checkpoint_count = 0
 
-    def note(self, record: JobRecord) -> None:
+    def note(self, record: cluster_types.JobRecord) -> None:
         """A job has ended, or the run has."""
         self.largest_count = max(self.largest_count, record.accelerator_count)
         if record.team == self._own_team:
@@ -82,7 +82,7 @@ KEPT_FRACTION_MIN = 0.5  # of the time that jobs hold accelerators: below, most 
 
 
 def missed_goals(
-    result: simulated.TrainingFigures, own: Sequence[JobRecord], run: TrainingPlan | None
+    result: simulated.TrainingFigures, own: Sequence[cluster_types.JobRecord], run: TrainingPlan | None
 ) -> tuple[str, ...]:
     """A run of the plan that ended badly, waits, or is late by its deadline; serving that lacked more of its
     accelerator-hours than a promise at p95 leaves over."""
@@ -96,7 +96,7 @@ def missed_goals(
     return tuple(text for text in found if text)
 
 
-def _of_run(record: JobRecord, run: TrainingPlan, now_s: float) -> str:
+def _of_run(record: cluster_types.JobRecord, run: TrainingPlan, now_s: float) -> str:
     """What is wrong with the plan's run, its deadline at the pace so far included; "": nothing."""
     name, count = record.job_id, record.accelerator_count
     done_s, deadline_s = record.completion_s, run.deadline_s
@@ -139,7 +139,7 @@ class CheckpointFiles:
 
 
 def checkpoint_files(
-    accelerator_count: int, checkpoint: CheckpointModel, store: CheckpointStore
+    accelerator_count: int, checkpoint: cluster_types.CheckpointModel, store: cluster_types.CheckpointStore
 ) -> CheckpointFiles:
     """How a checkpoint's time grows with the number of files it is cut into (R-023).
 
@@ -154,7 +154,7 @@ def checkpoint_files(
 
 
 def training_figures(
-    result: ClusterResult,
+    result: cluster_types.ClusterResult,
     watch: Watch,
     run: TrainingPlan | None,
     step: simulated.StepFigures | None,
@@ -179,7 +179,7 @@ def training_figures(
     )
 
 
-def _run(record: JobRecord) -> simulated.RunFigures:
+def _run(record: cluster_types.JobRecord) -> simulated.RunFigures:
     started_s, ended_s = record.started_s, record.ended_s
     return simulated.RunFigures(
         name=record.job_id,
@@ -192,7 +192,9 @@ def _run(record: JobRecord) -> simulated.RunFigures:
     )
 
 
-def _alarms(result: ClusterResult, step: simulated.StepFigures | None, files: CheckpointFiles) -> list[str]:
+def _alarms(
+    result: cluster_types.ClusterResult, step: simulated.StepFigures | None, files: CheckpointFiles
+) -> list[str]:
     """One line each: jobs that were turned away, gave up or never ran, work that was not kept, a node that
     holds the others up, a long tail of steps, a throttled checkpoint."""
     figures, found = result.figures, list[str]()

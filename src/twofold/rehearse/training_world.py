@@ -20,16 +20,10 @@ from twofold.rehearse.faults import NODE_NAME, node_losses, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.twin.cluster import (
     SHAPES,
-    CheckpointModel,
-    CheckpointStore,
-    ClusterWorld,
     JobArrival,
     JobEnd,
     JobTraffic,
-    NodeGroup,
-    RunEnd,
-    ServingLoad,
-    StepModel,
+    cluster_types,
     generate_jobs,
     published_rates,
 )
@@ -108,7 +102,7 @@ def cluster_world(
     catalog: Catalog,
     constants: Constants,
     settings: cluster.ClusterSettings,
-) -> ClusterWorld:
+) -> cluster_types.ClusterWorld:
     """The world that the brain decides in, and that its driver changes."""
     run, change, nodes = site.planned, site.change, site.node_count
     faults = published_rates(catalog.rows(Observation))
@@ -131,24 +125,28 @@ def cluster_world(
         days = [number * DAY_S for number in range(ceil(horizon_s / DAY_S))]
         needed = tuple((day_s + each.at_s, each.accelerators) for day_s in days for each in change.serving)
         asked = {max(0.0, at_s - LEAD_S): count for at_s, count in needed}  # several may fall on the first
-        serving = ServingLoad(needed, tuple(sorted(asked.items())))
-    return ClusterWorld(
-        nodes=(NodeGroup(NODE_NAME, nodes, site.per_node_count),),
+        serving = cluster_types.ServingLoad(needed, tuple(sorted(asked.items())))
+    return cluster_types.ClusterWorld(
+        nodes=(cluster_types.NodeGroup(NODE_NAME, nodes, site.per_node_count),),
         new_brain=partial(ClusterBrain, settings),
         horizon_s=horizon_s,
         # Where all jobs are known the run ends with them; drawn jobs and serving go on.
-        ends=RunEnd.HORIZON if change.jobs or change.serving else RunEnd.LAST_JOB,
+        ends=cluster_types.RunEnd.HORIZON if change.jobs or change.serving else cluster_types.RunEnd.LAST_JOB,
         faults=faults,
         slow_nodes=slow_nodes(change, nodes),
         losses=node_losses(scenario.faults, nodes, faults.detection_s, horizon_s),
-        step=StepModel(
-            communication_fraction=StepModel().communication_fraction if exposed is None else exposed,
+        step=cluster_types.StepModel(
+            communication_fraction=cluster_types.StepModel().communication_fraction
+            if exposed is None
+            else exposed,
             jitter_fraction=change.jitter_fraction,
             training_interference_fraction=change.training_interference_fraction,
             serving_interference_fraction=change.serving_interference_fraction,
         ),
-        checkpoint=CheckpointModel(each_bytes, files_per_accelerator=change.files_per_accelerator),
-        store=CheckpointStore(
+        checkpoint=cluster_types.CheckpointModel(
+            each_bytes, files_per_accelerator=change.files_per_accelerator
+        ),
+        store=cluster_types.CheckpointStore(
             bytes_per_s=store or STORE_BYTES_PER_S_PER_NODE * nodes,
             operations_per_s=change.metadata_per_s or inf,
         ),
@@ -160,7 +158,7 @@ def cluster_world(
     )
 
 
-def check_cluster_ends(world: ClusterWorld, change: ClusterChange) -> None:
+def check_cluster_ends(world: cluster_types.ClusterWorld, change: ClusterChange) -> None:
     """Raises ValueRefusedError for a cluster that is too large, or where too much happens.
 
     Formula  failures = rate of an accelerator × accelerators × horizon; drawn jobs and checkpoints of a job =
@@ -187,7 +185,7 @@ def check_cluster_ends(world: ClusterWorld, change: ClusterChange) -> None:
             )
 
 
-def jobs_of(site: Site, world: ClusterWorld) -> Iterator[JobArrival]:
+def jobs_of(site: Site, world: cluster_types.ClusterWorld) -> Iterator[JobArrival]:
     """The plan's run at the first second, and the scenario's jobs, in order of time."""
     change, run, own = site.change, site.run, list[JobArrival]()
     if run is not None:
@@ -233,7 +231,7 @@ def traced_jobs(path: Path) -> Iterator[JobArrival]:
             yield JobArrival(row.submit_s, row.duration_s, count, row.team, state)
 
 
-def _drawn_jobs(site: Site, world: ClusterWorld) -> JobTraffic:
+def _drawn_jobs(site: Site, world: cluster_types.ClusterWorld) -> JobTraffic:
     """Jobs like a published cluster's, at the stated rate or at one that loads what the plan's run leaves."""
     assert site.change.jobs is not None
     like, rate_per_s = site.change.jobs.like, site.change.jobs.rate_per_s

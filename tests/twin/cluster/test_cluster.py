@@ -32,22 +32,23 @@ from twofold.policy.cluster.events import (
     SwapNode,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
-from twofold.twin.cluster import (
+from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster_types import (
+    CauseRate,
     CheckpointModel,
     CheckpointStore,
     ClusterResult,
     ClusterWorld,
-    JobArrival,
+    FaultRates,
     JobRecord,
     NodeGroup,
     NodeLoss,
     RunEnd,
     SlowNode,
     StepModel,
-    simulate_cluster,
+    Use,
 )
 from twofold.twin.cluster.jobs import JobEnd
-from twofold.twin.cluster.types import CauseRate, FaultRates, Use
 
 DAY_S = 86_400.0
 

@@ -23,22 +23,22 @@ from twofold.policy.cluster.events import (
 )
 from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
 from twofold.training.run import failing_time_ratio
-from twofold.twin.cluster import (
+from twofold.twin.cluster import JobArrival, published_rates, simulate_cluster
+from twofold.twin.cluster.cluster_types import (
+    CauseRate,
     CheckpointModel,
     CheckpointStore,
     ClusterResult,
     ClusterWorld,
-    JobArrival,
+    FaultRates,
     JobRecord,
     NodeGroup,
     RunEnd,
     ServingLoad,
     StepModel,
-    published_rates,
-    simulate_cluster,
+    Use,
 )
 from twofold.twin.cluster.jobs import JobEnd
-from twofold.twin.cluster.types import CauseRate, FaultRates, Use
 
 DAY_S = 86_400.0
 PLAIN = ClusterSettings()

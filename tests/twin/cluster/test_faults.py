@@ -9,10 +9,10 @@ import pytest
 from twofold.catalog import Observation, load_catalog
 from twofold.policy.cluster.events import FaultCause, RepairKind
 from twofold.training import Reliability
-from twofold.twin.cluster import NodeGroup, published_rates
+from twofold.twin.cluster import published_rates
+from twofold.twin.cluster.cluster_types import CauseRate, FaultRates, NodeGroup
 from twofold.twin.cluster.faults import CAUSES, Drift, FaultClocks
 from twofold.twin.cluster.nodes import Nodes
-from twofold.twin.cluster.types import CauseRate, FaultRates
 
 ROWS = load_catalog().rows(Observation)
 RATES = FaultRates(

@@ -1,6 +1,6 @@
 """What is free on nodes, and how much of it a large gang could have."""
 
-from twofold.twin.cluster import NodeGroup
+from twofold.twin.cluster.cluster_types import NodeGroup
 from twofold.twin.cluster.nodes import BUSY, Nodes
 
 

@@ -10,18 +10,17 @@ from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
 from twofold.policy.cluster import ClusterBrain
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training import compare_pool
-from twofold.twin.cluster import (
+from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
     ClusterWorld,
-    JobArrival,
     NodeGroup,
     ServingLoad,
     StepModel,
-    simulate_cluster,
+    Use,
 )
 from twofold.twin.cluster.figures import ServingAccount
-from twofold.twin.cluster.types import Use
 
 DAY_S = 86_400.0
 CAPACITY = tuple((8 * count, float(count)) for count in range(1, 21))  # one request per second and node

@@ -14,17 +14,14 @@ from twofold.policy.gate.settings import (
 from twofold.twin.serving import (
     Engine,
     EngineSettings,
-    FleetResult,
-    FleetWorld,
     Lengths,
-    ReplicaGroup,
-    ReplicaModel,
     StepTable,
     TrafficModel,
     generate,
     simulate_fleet,
 )
 from twofold.twin.serving.fault_types import Release
+from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, ReplicaGroup, ReplicaModel
 
 # A step takes 10 ms, and more with what it reads and with how many it writes for.
 TABLE = StepTable(

@@ -9,16 +9,7 @@ from twofold.core import ValueRefusedError
 from twofold.policy.gate.events import ReplicaStartFailed, StartReplica
 from twofold.policy.gate.settings import GateSettings
 from twofold.twin.heap import Heap
-from twofold.twin.serving import (
-    Arrival,
-    ClassModel,
-    FleetResult,
-    FleetWorld,
-    RequestRecord,
-    Storage,
-    replica_order,
-    simulate_fleet,
-)
+from twofold.twin.serving import simulate_fleet
 from twofold.twin.serving.fault_types import (
     ColdStart,
     Drain,
@@ -33,7 +24,16 @@ from twofold.twin.serving.fault_types import (
     ZoneLoss,
 )
 from twofold.twin.serving.fleet_replicas import Fleet
-from twofold.twin.serving.types import Start
+from twofold.twin.serving.fleet_types import (
+    Arrival,
+    ClassModel,
+    FleetResult,
+    FleetWorld,
+    RequestRecord,
+    Start,
+    Storage,
+    replica_order,
+)
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

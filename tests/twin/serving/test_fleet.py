@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from twofold.core import ValueRefusedError
 from twofold.core.errors import TraceError
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.twin.serving import (
+from twofold.twin.serving import TrafficModel, generate, simulate_fleet
+from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
+from twofold.twin.serving.fleet import FleetRun
+from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
     ClientModel,
@@ -20,13 +23,8 @@ from twofold.twin.serving import (
     FleetWorld,
     RequestRecord,
     Retry,
-    TrafficModel,
-    generate,
-    simulate_fleet,
+    Turn,
 )
-from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
-from twofold.twin.serving.fleet import FleetRun
-from twofold.twin.serving.types import Turn
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -27,22 +27,18 @@ from twofold.policy.gate.settings import (
     Stage,
     ZoneSettings,
 )
-from twofold.twin.serving import (
+from twofold.twin.serving import Lengths, Surge, TrafficModel, generate, simulate_fleet
+from twofold.twin.serving.fault_types import Fault, RandomCrashes, Release, SlowReplica, ZoneLoss
+from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
     ClientModel,
     FleetResult,
     FleetWorld,
-    Lengths,
     ReplicaGroup,
     RequestRecord,
     Retry,
-    Surge,
-    TrafficModel,
-    generate,
-    simulate_fleet,
 )
-from twofold.twin.serving.fault_types import Fault, RandomCrashes, Release, SlowReplica, ZoneLoss
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

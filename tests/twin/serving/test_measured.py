@@ -12,9 +12,10 @@ from twofold.contracts.rows import ServiceRow
 from twofold.core import Place
 from twofold.inference import MeasuredService
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.twin.serving import Arrival, BatchServer, FleetWorld, ReplicaGroup, ReplicaModel, simulate_fleet
+from twofold.twin.serving import BatchServer, simulate_fleet
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 from twofold.twin.serving.fault_types import SlowReplica
+from twofold.twin.serving.fleet_types import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
 ROWS = MeasuredService.of([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])

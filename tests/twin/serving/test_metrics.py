@@ -12,21 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy.gate.settings import ClassSettings, GateSettings, QueueSettings
-from twofold.twin.serving import (
+from twofold.twin.serving import Lengths, Surge, TrafficModel, generate, simulate_fleet
+from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
+from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
     ClientModel,
     FleetResult,
     FleetWorld,
-    Lengths,
     RequestRecord,
     Retry,
-    Surge,
-    TrafficModel,
-    generate,
-    simulate_fleet,
 )
-from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -1,3 +1,4 @@
+from . import cluster_types as cluster_types
 from .cluster import simulate_cluster as simulate_cluster
 from .faults import published_rates as published_rates
 from .jobs import SHAPES as SHAPES
@@ -5,14 +6,3 @@ from .jobs import JobArrival as JobArrival
 from .jobs import JobEnd as JobEnd
 from .jobs import JobTraffic as JobTraffic
 from .jobs import generate_jobs as generate_jobs
-from .types import CheckpointModel as CheckpointModel
-from .types import CheckpointStore as CheckpointStore
-from .types import ClusterResult as ClusterResult
-from .types import ClusterWorld as ClusterWorld
-from .types import JobRecord as JobRecord
-from .types import NodeGroup as NodeGroup
-from .types import NodeLoss as NodeLoss
-from .types import RunEnd as RunEnd
-from .types import ServingLoad as ServingLoad
-from .types import SlowNode as SlowNode
-from .types import StepModel as StepModel

@@ -17,13 +17,13 @@ from twofold.contracts.results import simulated
 from twofold.policy import Woke
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import begin, end, save, stop, transferred
+from twofold.twin.cluster.cluster_types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
 from twofold.twin.cluster.figures import ServingAccount, placed_text
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.jobs import JobArrival
 from twofold.twin.cluster.node_events import NodeEvents
 from twofold.twin.cluster.nodes import BUSY, DOWN, IDLE, QUARANTINED, SERVING, USES
 from twofold.twin.cluster.state import ClusterState
-from twofold.twin.cluster.types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
 
 OnJob = Callable[[JobRecord], None]
 WAKES_MAX = 10_000  # at one time, in a row: then the machine asks to be woken without getting anywhere

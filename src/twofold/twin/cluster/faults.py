@@ -14,8 +14,8 @@ import numpy as np
 
 from twofold.catalog import Observation
 from twofold.policy.cluster import events
+from twofold.twin.cluster.cluster_types import CauseRate, FaultRates
 from twofold.twin.cluster.nodes import Node, Nodes
-from twofold.twin.cluster.types import CauseRate, FaultRates
 
 SPLIT_BY_CAUSE = "Llama-3-405B"  # the one run that published its interruptions cause by cause
 HOURS = {"minutes": 1 / 60, "hours": 1.0, "days": 24.0}

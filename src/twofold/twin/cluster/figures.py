@@ -9,9 +9,15 @@ import numpy as np
 from twofold.contracts.results import simulated
 from twofold.policy.cluster import events
 from twofold.twin import Histogram
+from twofold.twin.cluster.cluster_types import (
+    ClusterRow,
+    ClusterWorld,
+    JobRecord,
+    ServingFigures,
+    ServingLoad,
+)
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
-from twofold.twin.cluster.types import ClusterRow, ClusterWorld, JobRecord, ServingFigures, ServingLoad
 
 BLOCK_COUNT = 1024
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))

@@ -10,12 +10,12 @@ import numpy as np
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import hang, repace, vacate
+from twofold.twin.cluster.cluster_types import NodeLoss, SlowNode
 from twofold.twin.cluster.faults import FaultClocks, NodeFailure
 from twofold.twin.cluster.figures import ServingAccount
 from twofold.twin.cluster.job import Phase
 from twofold.twin.cluster.nodes import Node
 from twofold.twin.cluster.state import WITHOUT_LIMIT, ClusterState
-from twofold.twin.cluster.types import NodeLoss, SlowNode
 
 
 class NodeEvents:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from twofold.perf import collectives
 from twofold.policy.cluster import events
-from twofold.twin.cluster.types import NodeGroup, StepModel, Use
+from twofold.twin.cluster.cluster_types import NodeGroup, StepModel, Use
 
 USES = tuple(Use)
 BUSY, SLOWED, LOST, CHECKPOINTING, RESTARTING, SERVING, IDLE, QUARANTINED, DOWN = range(len(USES))

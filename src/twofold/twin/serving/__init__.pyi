@@ -1,4 +1,5 @@
 from . import fault_types as fault_types
+from . import fleet_types as fleet_types
 from .disaggregated import DisaggregatedEngine as DisaggregatedEngine
 from .engine import Engine as Engine
 from .engine_types import EngineSettings as EngineSettings
@@ -15,16 +16,3 @@ from .traffic import Sessions as Sessions
 from .traffic import Surge as Surge
 from .traffic import TrafficModel as TrafficModel
 from .traffic import generate as generate
-from .types import Arrival as Arrival
-from .types import ClassModel as ClassModel
-from .types import ClientModel as ClientModel
-from .types import FleetResult as FleetResult
-from .types import FleetWorld as FleetWorld
-from .types import ReplicaGroup as ReplicaGroup
-from .types import ReplicaModel as ReplicaModel
-from .types import RequestRecord as RequestRecord
-from .types import Retry as Retry
-from .types import ServingEngine as ServingEngine
-from .types import Storage as Storage
-from .types import TimelineRow as TimelineRow
-from .types import replica_order as replica_order

@@ -10,7 +10,7 @@ from twofold.twin import Heap
 from twofold.twin.serving import fault_types
 from twofold.twin.serving.fleet_replicas import REPLICA_CAUSES, Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Replica
-from twofold.twin.serving.types import FleetWorld
+from twofold.twin.serving.fleet_types import FleetWorld
 
 
 @dataclass(slots=True)

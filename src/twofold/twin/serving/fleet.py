@@ -14,9 +14,9 @@ from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_gateway import Gateway, SinceFault
 from twofold.twin.serving.fleet_replicas import Fleet, model_of
 from twofold.twin.serving.fleet_state import Kind, Life, Replica, Visit
+from twofold.twin.serving.fleet_types import Arrival, FleetResult, FleetWorld, RequestRecord
 from twofold.twin.serving.metrics import Metrics
 from twofold.twin.serving.metrics_result import fleet_result
-from twofold.twin.serving.types import Arrival, FleetResult, FleetWorld, RequestRecord
 
 WOKE = Woke()
 WAKES_MAX = 10_000  # at one moment; a gate that wants more turns in a circle

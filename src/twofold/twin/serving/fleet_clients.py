@@ -6,8 +6,8 @@ from twofold.core import ValueRefusedError
 from twofold.policy.gate import events
 from twofold.twin import Heap
 from twofold.twin.serving.fleet_state import Kind, Purpose, Visit, unit
+from twofold.twin.serving.fleet_types import Arrival, ClientModel, FleetWorld, Retry
 from twofold.twin.serving.metrics import Metrics
-from twofold.twin.serving.types import Arrival, ClientModel, FleetWorld, Retry
 
 RETRY_S_MIN = 0.001  # even the most naive client takes time to notice
 RETRY_AFTER_S_MIN = 1.0  # the header counts whole seconds

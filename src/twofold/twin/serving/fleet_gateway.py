@@ -18,7 +18,7 @@ from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, Visit, score, unit
-from twofold.twin.serving.types import FleetWorld
+from twofold.twin.serving.fleet_types import FleetWorld
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from twofold.twin import Heap, SharedStore
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
-from twofold.twin.serving.types import FleetWorld, ReplicaModel, Start
+from twofold.twin.serving.fleet_types import FleetWorld, ReplicaModel, Start
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.

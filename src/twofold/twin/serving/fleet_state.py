@@ -11,7 +11,7 @@ from typing import Final
 
 from twofold.policy.gate import GOLDEN, events, scrambled
 from twofold.twin.serving.engine_types import Output
-from twofold.twin.serving.types import Arrival, ReplicaModel, ServingEngine, Turn
+from twofold.twin.serving.fleet_types import Arrival, ReplicaModel, ServingEngine, Turn
 
 
 class Kind:

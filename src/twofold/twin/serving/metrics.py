@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.twin import Stream
 from twofold.twin.serving.fleet_state import Visit
-from twofold.twin.serving.types import ClassModel, RequestRecord, TimelineRow
+from twofold.twin.serving.fleet_types import ClassModel, RequestRecord, TimelineRow
 
 FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are exact
 SUMMED = (

@@ -7,8 +7,8 @@ from twofold.contracts import METRICS
 from twofold.contracts.results import ClassFigures, simulated
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
+from twofold.twin.serving.fleet_types import FleetResult, FleetWorld
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
-from twofold.twin.serving.types import FleetResult, FleetWorld
 
 LITTLE_ERROR_MAX = 1e-6
 JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.twin.serving.fleet_types import Arrival, Turn
 from twofold.twin.serving.profiles import HOURS, Profile, hourly_weights
-from twofold.twin.serving.types import Arrival, Turn
 
 DRAWN_COUNT = 4096  # numbers drawn at once: memory does not grow with the traffic
 NORMAL_P95 = 1.6448536
