@@ -35,14 +35,18 @@ class EngineSoftware:
     def cache_format(self, weights_format: str, brought: str = "") -> str:
         """The format of the KV cache when nobody says.
 
-        `brought` is that of the cache that the checkpoint holds scales for: engines' `auto` takes it. Without
-        one the cache has 16 bits.
+        `brought` is that of the cache that the checkpoint holds scales for: engines' `auto` takes it, and the
+        published nvfp4 checkpoints hold those of 8 bits. Without one the cache has 16 bits.
 
         >>> ENGINES["vllm"].cache_format("fp8"), ENGINES["vllm"].cache_format("fp8", "fp8")
         ('bf16', 'fp8')
         >>> ENGINES["trtllm"].cache_format("nvfp4"), ENGINES["trtllm"].cache_format("mxfp4")
         ('fp8', 'bf16')
+        >>> ENGINES["sglang"].cache_format("nvfp4")
+        'fp8'
         """
+        if weights_format == "nvfp4":
+            return "fp8"
         if brought and bytes_per_weight(weights_format) < 2.0:
             return brought
         return "fp8" if self.narrow_cache and weights_format in NARROW_FLOATS else "bf16"
