@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped quick core check doors structure bench golden fit accuracy unseen lock clean
+.PHONY: demo loop extras fast test test-skipped quick core check doors structure bench golden fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -105,6 +105,10 @@ fit: $(STAMP)
 
 accuracy: $(STAMP)
 	$(BIN)/python -m fits.accuracy ../shared/truth docs/accuracy.md
+
+# Whether a term helps by what it says, or as one more free constant; takes half an hour.
+placebo: $(STAMP)
+	$(BIN)/python -m fits.placebo ../shared/truth docs/placebo.csv
 
 # How far it is off on sources that no fit has seen, beside the goals.
 unseen: $(STAMP)

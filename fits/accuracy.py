@@ -18,6 +18,7 @@ import numpy as np
 
 from fits.cases import cases_table, read_cases
 from fits.picks import Picked, picks
+from fits.placebo import placebo_table
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
 from twofold.measure.goals import covered_groups, judge
@@ -73,6 +74,7 @@ def page(evidence: Evidence, root: Path, ledger: Path, plans: Sequence[str] = ()
     lines += peers_summary(peers)
     lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
     lines += answers_table(evidence)
+    lines += placebo_table(_table(ledger.parent / "placebo.csv"))
     lines += ledger_table(terms)
     for half in HALVES:
         parts = [part for part in evidence.parts.values() if part.figure.half == half]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fits.training_truth import thin
 from twofold.catalog import Catalog
 from twofold.inference import Engine
 from twofold.measure.inference_rows import Case, read_cases
@@ -55,7 +56,7 @@ class Problem:
 def read_problem(rows: Sequence[Row], catalog: Catalog, constants: Constants, keys: Sequence[Key]) -> Problem:
     """Rows of the tiers that may be fitted, thinned; open layouts are settled once, by the priors."""
     told = [row for row in rows if text(row, "tier") in FITTED_TIERS and measured_figures("inference", row)]
-    thinned = thin(told)
+    thinned = thin(told, ROWS_PER_SOURCE)
     read, _ = read_cases(thinned, catalog, constants)
     kept = [thinned[place] for place in read]
     settled = best_layouts([*read.values()], constants)
@@ -86,18 +87,6 @@ def _problem(rows: list[Row], cases: list[Case], constants: Constants, keys: tup
     )
 
 
-def thin(rows: Sequence[Row]) -> list[Row]:
-    """At most `ROWS_PER_SOURCE` rows of each source, evenly spaced."""
-    by_source: dict[str, list[Row]] = {}
-    for row in rows:
-        by_source.setdefault(source_of(row), []).append(row)
-    thinned: list[Row] = []
-    for found in by_source.values():
-        count = min(len(found), ROWS_PER_SOURCE)
-        thinned += [found[i] for i in np.unique(np.linspace(0, len(found) - 1, count).round().astype(int))]
-    return thinned
-
-
 def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
     found: list[tuple[int, str, float, str, float]] = []
     for place, (row, case) in enumerate(zip(rows, cases, strict=True)):
@@ -113,32 +102,46 @@ def _targets(rows: Sequence[Row], cases: Sequence[Case]) -> Targets:
     return Targets(columns[0], columns[1], columns[2], sources, weight)
 
 
+def columns_of(cases: Sequence[Case], scopes: Sequence[Key]) -> dict[str, NDArray[np.intp]]:
+    """By name of a constant, which of `scopes` (name, scope) each case reads: the narrowest that fits it."""
+    places: dict[str, list[tuple[frozenset[str], int]]] = {}
+    for place, (name, scope) in enumerate(scopes):
+        places.setdefault(name, []).append((frozenset(filter(None, scope.split(";"))), place))
+    asked = [_asked(case) for case in cases]
+    narrowest = {
+        (name, told): max((len(scope), place) for scope, place in found if scope <= told)[1]
+        for name, found in places.items()
+        for told in set(asked)
+        if any(scope <= told for scope, _ in found)
+    }
+    return {
+        name: np.array([narrowest[name, told] for told in asked], dtype=np.intp)
+        for name in places
+        if all((name, told) in narrowest for told in set(asked))
+    }
+
+
+def _asked(case: Case) -> frozenset[str]:
+    """What the constants of a case depend on."""
+    asked = {
+        "engine": case.engine,
+        "era": engine_software(case.engine).era_of(case.version),
+        "family": case.accelerator.family,
+        "model": model_kind(case.model),
+        "format": case.weights_format,
+    }
+    return frozenset(f"{key}={value}" for key, value in asked.items())
+
+
 def _used(cases: Sequence[Case], keys: tuple[Key, ...], constants: Constants) -> NDArray[np.intp]:
     """Which free constant each engine field of each case reads: the narrowest of its name."""
-    by_name: dict[str, list[tuple[frozenset[tuple[str, str]], int]]] = {}
+    scopes = [(row.name, row.scope) for row in constants.rows]
     index = {key: place for place, key in enumerate(keys)}
-    for row in constants.rows:
-        place = index.get((row.name, row.scope), -1)
-        by_name.setdefault(row.name, []).append((frozenset(row.pairs), place))
-    known: dict[tuple[str, ...], list[int]] = {}
-    used = []
-    for case in cases:
-        asked = {
-            "engine": case.engine,
-            "era": engine_software(case.engine).era_of(case.version),
-            "family": case.accelerator.family,
-            "model": model_kind(case.model),
-            "format": case.weights_format,
-        }
-        told = tuple(asked.values())
-        if told not in known:
-            pairs = set(asked.items())
-            known[told] = [
-                max((len(scope), place) for scope, place in by_name[f"serving_{name}"] if scope <= pairs)[1]
-                for name in ENGINE_FIELDS
-            ]
-        used.append(known[told])
-    return np.array(used, dtype=np.intp).reshape(len(cases), len(ENGINE_FIELDS))
+    free = np.array([index.get(scope, -1) for scope in scopes], dtype=np.intp)
+    columns = columns_of(cases, scopes)
+    return np.array([free[columns[f"serving_{name}"]] for name in ENGINE_FIELDS]).T.reshape(
+        len(cases), len(ENGINE_FIELDS)
+    )
 
 
 def log_errors(problem: Problem, logs: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from fits.fitted import Fitted
 from fits.robust import Values, solve
 from fits.training_priors import Prior, read_priors, ridge_of
-from fits.training_truth import MEMORY, STEP, Truth, columns_of, log_errors, read_truth
+from fits.training_truth import MEMORY, STEP, Columns, Truth, columns_of, log_errors, read_truth
 from twofold.catalog import load_catalog
 from twofold.core import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow
@@ -80,11 +80,13 @@ def fit_without(priors: Sequence[Prior], truths: Mapping[str, Truth], hidden: st
     return fitted
 
 
-def fit_kind(priors: Sequence[Prior], kind: str, truth: Truth, hidden: str = "") -> list[Prior]:
-    """As `fit_without`, the constants of one kind alone."""
+def fit_kind(
+    priors: Sequence[Prior], kind: str, truth: Truth, hidden: str = "", columns: Columns | None = None
+) -> list[Prior]:
+    """As `fit_without`, the constants of one kind alone; rows take the priors of `columns`, or their own."""
     free = [i for i, prior in enumerate(priors) if prior.fitted == kind]
     base = np.array([prior.value for prior in priors])
-    columns = columns_of(priors, truth)
+    columns = columns or columns_of(priors, truth)
 
     def trial_errors(logs: Values) -> Values:
         values = np.repeat(base[None], len(logs), axis=0)

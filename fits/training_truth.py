@@ -65,7 +65,7 @@ class Columns:
 
 def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Constants) -> Truth:
     """Rows that measured `column`, thinned per source."""
-    measured = thin([row for row in rows if number(row, column) is not None])
+    measured = thin([row for row in rows if number(row, column) is not None], ROWS_PER_SOURCE)
     settled, _ = settled_entries(measured, catalog, constants)
     entries = [one.entry for one in settled]
     groups = group_entries(entries)
@@ -92,14 +92,14 @@ def read_truth(rows: Sequence[Row], column: str, catalog: Catalog, constants: Co
     )
 
 
-def thin(rows: Sequence[Row]) -> list[Row]:
-    """At most `ROWS_PER_SOURCE` rows of each source, evenly spaced."""
+def thin(rows: Sequence[Row], most: int) -> list[Row]:
+    """At most so many rows of each source, evenly spaced."""
     by_source: dict[str, list[Row]] = {}
     for row in rows:
         by_source.setdefault(source_of(row), []).append(row)
     thinned = []
     for found in by_source.values():
-        index = np.linspace(0, len(found) - 1, min(len(found), ROWS_PER_SOURCE)).round().astype(int)
+        index = np.linspace(0, len(found) - 1, min(len(found), most)).round().astype(int)
         thinned += [found[i] for i in np.unique(index)]
     return thinned
 

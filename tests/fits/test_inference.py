@@ -138,7 +138,7 @@ def test_everything_that_a_fit_hides_is_hidden_once():
 
 def test_a_thinned_source_keeps_its_ends():
     rows = [{"source": "a", "id": str(place)} for place in range(1000)]
-    kept = [int(row["id"]) for row in thin(rows)]
+    kept = [int(row["id"]) for row in thin(rows, ROWS_PER_SOURCE)]
     assert (kept[0], kept[-1]) == (0, 999)
     assert len(kept) == ROWS_PER_SOURCE
 

@@ -158,5 +158,5 @@ def _values(constants: object) -> dict[tuple[str, str], float]:
 
 def test_thinning_keeps_small_sources_whole() -> None:
     rows = [{"source": "large"}] * 1000 + [{"source": "small"}] * 7
-    kept = thin(rows)
+    kept = thin(rows, ROWS_PER_SOURCE)
     assert len(kept) == ROWS_PER_SOURCE + 7
