@@ -91,7 +91,7 @@ def test_every_estimate_of_the_part_is_derived_from_leaves(serving: Plan) -> Non
     data = to_data(serving)
     wanted = {path for path, leaf in leaves(data) if is_estimate(leaf) and path.startswith("compliance.")}
     rows = {row.path: row for row in serving.derivations if row.path.startswith("compliance.")}
-    assert set(rows) == wanted
+    assert wanted <= set(rows) <= {path for path, _ in leaves(data)}
     for row in rows.values():
         assert row.inputs
         assert all(item.reference or item.path in rows for item in row.inputs), row.path

@@ -7,8 +7,11 @@ from .context import Context as Context
 from .context import model_of as model_of
 from .context import token_model as token_model
 from .cross import cross_cells as cross_cells
-from .derivation import derived as derived
+from .derivation import Noted as Noted
+from .derivation import assumed_leaf as assumed_leaf
+from .derivation import figures_of as figures_of
 from .derivation import path_input as path_input
+from .derivation import spec_leaf as spec_leaf
 from .derive import derivations as derivations
 from .ladder_training import Ladder as Ladder
 from .ladder_training import Rung as Rung

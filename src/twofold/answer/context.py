@@ -160,7 +160,7 @@ def facility_energy(accelerators_j: Estimate, price: Price | None, context: Cont
     return record.note("meter_j", energy_j, said, "accelerators_j", "node", "region_pue" if region else "pue")
 
 
-def region_of(price: Price | None, context: Context) -> Region | None:
+def region_of(price: Price | PriceUsed | None, context: Context) -> Region | None:
     """The region of a price, None where the catalogue does not know the place."""
     if price is None:
         return None

@@ -12,7 +12,9 @@ from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.answer.supply_rules import asked_regions
 from twofold.answer.training_choice import TrainingChoice, trial_of_size
 from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
-from twofold.core import YEAR_H, Estimate, Source, exact, format_seconds, format_usd
+from twofold.core import YEAR_H, Estimate, Source, exact, format_seconds, format_usd, record
+
+PLANNED, ELSEWHERE = "as planned", "the same model, on that fleet's machines"
 
 
 def cross_cells(
@@ -30,16 +32,36 @@ def cross_cells(
     serving_choice = max(services, key=lambda pair: pair[0].fleet.accelerators)[0]
     cells: list[CrossCell] = []
     for choice, plan in runs:
-        wall_s, cost = plan.run.total_s, plan.cost_usd
+        wall_s, cost, at = plan.run.total_s, plan.cost_usd, f"training.{plan.name}"
         text = f"{format_seconds(wall_s.value)}{f', {format_usd(cost.value)}' if cost else ''}"
-        cells.append(CrossCell("training", plan.name, "training", text, True, wall_s, cost, None))
-        cells.append(_run_elsewhere(choice, plan, serving_choice, context))
+        own = CrossCell("training", plan.name, "training", text, True, wall_s, cost, None)
+        both = own, _run_elsewhere(choice, plan, serving_choice, context)
+        _note(both, wall_s=f"{at}.run.total_s", cost_usd=f"{at}.cost_usd")
+        cells += both
     for served, service in services:
         tpot, cost = _tightest(service, served), service.cost_usd_per_year
         text = f"TPOT {format_seconds(tpot.value)}, {f'{format_usd(cost.value)}/y' if cost else 'no price'}"
-        cells.append(CrossCell("serving", service.name, "serving", text, True, None, cost, tpot))
-        cells.append(_service_elsewhere(served, service, training_offer, context))
+        own = CrossCell("serving", service.name, "serving", text, True, None, cost, tpot)
+        both = own, _service_elsewhere(served, service, training_offer, context)
+        at = f"serving.{service.name}"
+        latency = f"{at}.classes.{_tightest_class(served)}.percentiles.tpot_p95"
+        _note(both, cost_usd=f"{at}.cost_usd_per_year", latency_s=latency)
+        cells += both
     return tuple(cells)
+
+
+def _note(cells: Sequence[CrossCell], **planned: str) -> None:
+    """Figures at home are the plan's; on the other fleet as searched, and as uncertain as at home."""
+    for cell in cells:
+        at = f"{cell.half}.{cell.name}.{cell.fleet}"
+        for name, path in planned.items():
+            if cell.fleet == cell.half:
+                record.note(f"{at}.{name}", getattr(cell, name), PLANNED, path)
+            elif getattr(cells[0], name) is None:
+                record.note(f"{at}.{name}", getattr(cell, name), ELSEWHERE, f"{at}.search")
+            else:
+                said = f"{ELSEWHERE}; the range of its own fleet's figure"
+                record.note(f"{at}.{name}", getattr(cell, name), said, f"{at}.search", path)
 
 
 def _run_elsewhere(

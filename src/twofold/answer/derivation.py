@@ -1,7 +1,7 @@
 """The pieces of a derivation: other paths of the plan, and leaves that name where they were read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
@@ -13,7 +13,6 @@ from twofold.core import Estimate, Source, format_estimate, format_si, from_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
 
 Known = Mapping[str, Input | Sequence[Input]]
-CHANCE = "holds_probability"  # ends the paths of what has no range of its own and yet follows from draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,10 @@ LABELS = {
     "accelerator_h": "accelerator-hours",
     "usd_per_accelerator_h": "price",
     "cost_usd": "cost",
+    "first_year_usd": "first year",
+    "items_usd": "bill",
+    "bytes_per_year": "a year",
+    "usd_per_query": "per query",
     "accelerators_j": "accelerators",
 }
 
@@ -74,14 +77,9 @@ LABELS = {
 def _words(name: str) -> str:
     """`training_host_layer_s` as `host layer`."""
     name = LABELS.get(name, name)
-    for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s"):
+    for unit in ("_fraction", "_factor", "_ratio", "_bytes_per_s", "_bytes", "_s", "_w"):
         name = name.removesuffix(unit)
     return name.removeprefix("training_").removeprefix("serving_").replace("_", " ")
-
-
-def derived(path: str, formula: str, *inputs: Input) -> Derivation:
-    """One path of the plan, how it follows, and from what."""
-    return Derivation(path, formula, inputs)
 
 
 def figures_of(part: object) -> dict[str, Any]:
@@ -93,31 +91,31 @@ def figures_of(part: object) -> dict[str, Any]:
 class Noted:
     """What was noted of one part of a plan, and where its names lead to."""
 
-    at: str  # path of that part
+    at: str  # path of that part; "" for the plan
     book: record.Book
     figures: Mapping[str, Any]  # the part's leaves by their path below it
     known: Known  # what names mean that nobody noted
-    places: Mapping[str, str]  # of noted numbers, where a plan calls them otherwise
+    places: Mapping[str, str] = field(default_factory=dict)  # of notes that a plan calls otherwise
 
     def rows(self) -> Iterator[Derivation]:
         """How every figure of the part follows that was noted, and what lies between it and its leaves."""
-        placed = {name: self.place(name) for name in self.book}
-        wanted = [
-            name
-            for name, place in placed.items()
-            if is_estimate(self.figures.get(place)) or (place in self.figures and place.endswith(CHANCE))
-        ]
+        noted = [name for name, kept in self.book.items() if kept.inputs]  # others are leaves
+        wanted = [name for name in noted if self.figures.get(self.place(name)) is not None]
         for name in wanted:  # grows by what lies between
             note = self.book[name]
             used = [each for each in note.inputs if each in self.known or one(self.value(each))]
             inputs = [each for part in used for each in self.inputs(part)]
             formula = note.formula or " + ".join(each.label for each in inputs if each.path)
-            yield derived(f"{self.at}.{self.place(name)}", formula, *inputs)
-            wanted += [each for each in used if each in self.book and each not in wanted]
+            yield Derivation(self.path(name), formula, tuple(inputs))
+            wanted += [each for each in used if each not in self.known and each not in wanted]
 
     def place(self, name: str) -> str:
         """Where a noted number stands below the part."""
         return self.places.get(name, name)
+
+    def path(self, name: str) -> str:
+        """The same as a path of the plan."""
+        return f"{self.at}.{self.place(name)}" if self.at else self.place(name)
 
     def value(self, name: str) -> Any:
         """The number that was noted, or the middle of its estimate."""
@@ -129,11 +127,12 @@ class Noted:
         if name in self.known:
             found = self.known[name]
             return (found,) if isinstance(found, Input) else tuple(found)
-        place = self.place(name)
-        path, figure = f"{self.at}.{place}", self.figures.get(place)
-        label = _words(place.removesuffix(".value").rpartition(".")[2])
+        path, figure = self.path(name), self.figures.get(self.place(name))
+        label = _words(path.removesuffix(".value").rpartition(".")[2])
         if is_estimate(figure):
             return (path_input(label, from_data(Estimate, figure), path),)
+        if isinstance(estimate := self.book[name].value, Estimate):
+            return (path_input(label, estimate, path),)
         value, unit = self.value(name), unit_of(name) or ("J" if name.endswith("_j") else "")
         text = f"{value:,}" if isinstance(value, int) else format_si(one(value), unit)
         return (Input(label, text, path, Source.FITTED.value, ""),)

@@ -9,6 +9,7 @@ from twofold.answer.derivation import (
     Leaves,
     Noted,
     assumed_leaf,
+    cell_leaf,
     figures_of,
     model_leaf,
     path_input,
@@ -23,7 +24,7 @@ from twofold.answer.serving_pools import drawn_pool, served_by
 from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
-from twofold.core import DAY_S, format_count, format_seconds, format_si, record
+from twofold.core import DAY_S, Source, format_count, format_seconds, format_si, record
 from twofold.inference import (
     PoolChoice,
     attended_tokens,
@@ -62,26 +63,53 @@ def serving_derivations(
         **serving_scope(choice.model, "open", replica.cluster.device, replica.engine),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
-    books = {load.name: record.Book() for load in choice.loads}
-    for name, kept in book.items():
-        of = next((each for each in books if name.startswith(f"classes.{each}.")), None)
-        if of is not None:
-            books[of][name.removeprefix(f"classes.{of}.")] = kept
+    supply = supply_leaves(leaves, plan.machine.price, region_of(choice.offer.price, context))
     for load, served in zip(choice.loads, plan.classes, strict=True):
         own, pool = f"{at}.classes.{load.name}", _pool_of(choice, load)
         again, names = _priced(choice, pool, load, context)
         known: Known = {name: leaves.moved(name, choice.offer) for name in names}
-        known |= _of_class(choice, load, served, pool, leaves, own)
+        known |= _of_class(choice, served, pool, leaves, own) | supply
         places = {name: name.removesuffix("_s") for name in again if name.startswith(STEPS)}
-        noted = {**books[load.name], **again}
+        noted = {**record.noted_of(book, f"classes.{load.name}"), **again}
         yield from Noted(own, noted, figures_of(served), known, CLASS_PLACES | places).rows()
     cluster, engine, names = moved(replica.cluster, replica.engine)
     with record.recording() as again:
         capacity(replace(replica, cluster=cluster, engine=engine))
     known = {name: leaves.moved(name, choice.offer) for name in names}
-    known |= _of_machine(choice, plan, leaves, at, context)
+    known |= _of_machine(choice, plan, leaves, at) | supply
     held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}
     yield from Noted(at, held | cited(again, names), figures_of(plan), known, PLACES).rows()
+
+
+def measured_serving_derivations(
+    plan: ServicePlan, book: record.Book, context: Context
+) -> Iterator[Derivation]:
+    """Every estimate of a service of measured rows: what these say, its traffic and its machines."""
+    at, machine, cost = f"serving.{plan.name}", plan.machine, plan.cost_usd_per_year
+    entry = next(each for each in context.spec.services if each.name == plan.name)
+    part = context.catalog.accelerator(machine.accelerator)
+    leaves = Leaves(context.constants, (("family", part.family), ("accelerator", part.name)))
+    sizes = f"{plan.tried} batch sizes, and the spread of a further run"
+    rows = Input("measured rows", sizes, "", Source.MEASURED.value, str(entry.model.measured))
+    for served in plan.classes:
+        own = f"{at}.classes.{served.name}"
+        known = _of_traffic(served, own) | {"rows": rows}
+        if cost:
+            known["cost"] = path_input("cost", cost, f"{at}.cost_usd_per_year")
+        noted = record.noted_of(book, f"classes.{served.name}")
+        yield from Noted(own, noted, figures_of(served), known, CLASS_PLACES).rows()
+    of_idle = cell_leaf(part, "idle_w") if part.idle_w else leaves.constant("idle_power_fraction")
+    known = {
+        "watts": (cell_leaf(part, "tdp_w"), of_idle, leaves.constant("serving_power_fraction")),
+        "count": _count(plan),
+        **supply_leaves(leaves, machine.price, region_of(machine.price, context)),
+    }
+    held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}
+    yield from Noted(at, held, figures_of(plan), known, PLACES).rows()
+
+
+def _count(plan: ServicePlan) -> Input:
+    return assumed_leaf("accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica")
 
 
 def _pool_of(choice: ServingChoice, load: ClassLoad) -> PoolChoice:
@@ -113,28 +141,12 @@ def _priced(
     return cited(kept, names), names
 
 
-def _of_class(
-    choice: ServingChoice, load: ClassLoad, served: ClassPlan, pool: PoolChoice, leaves: Leaves, at: str
-) -> Known:
+def _of_class(choice: ServingChoice, served: ClassPlan, pool: PoolChoice, leaves: Leaves, at: str) -> Known:
     """What the numbers of a class rest on, by the names that notes use."""
-    at_peak = f"{at}.traffic, over {served.replica_count} replicas"
-    promised = ", ".join(f"{slo.metric} ≤ {format_seconds(slo.limit_s)}" for slo in served.slos)
     traffic = merged_class([each.traffic for each in choice.loads if each.name in pool.classes])
     held, batch = one(traffic.lengths.mean_context_tokens), one(pool.served.batch_sequences)
-    price, model = choice.offer.price, choice.model
-    where = f"prices.csv {price.provider} {price.instance} {price.region}" if price else ""
-    usd = format_si(choice.offer.usd_per_accelerator_h or 0.0, "USD/h")
-    known: Known = {
-        "lengths": _lengths(served, at),
-        "rate": spec_leaf("peak", format_si(served.peak_per_s, "1/s"), at_peak),
-        "goals": spec_leaf("goals", promised, f"{at}.slo"),
-        "replicas": assumed_leaf(
-            "replicas", f"{served.replica_count}", "peak / (0.9 × rate per replica), rounded up"
-        ),
-        "work": spec_leaf(
-            "work", format_count(load.mean_rate_per_s * DAY_S), f"{at}.traffic, requests a day"
-        ),
-        "hourly_price": Input("list price", usd, "", "v", where),
+    model = choice.model
+    known = _of_traffic(served, at) | {
         "sequences": assumed_leaf(
             "batch", f"{batch:.0f} sequences of {held:,.0f} tokens", "what the rate keeps busy"
         ),
@@ -156,12 +168,27 @@ def _of_class(
     return known
 
 
+def _of_traffic(served: ClassPlan, at: str) -> Known:
+    """What the spec says of a class, and the replicas that this takes."""
+    promised = ", ".join(f"{slo.metric} ≤ {format_seconds(slo.limit_s)}" for slo in served.slos)
+    at_peak = f"{at}.traffic, over {served.replica_count} replicas"
+    work, sized = format_count(served.rate_per_s * DAY_S), "peak / (0.9 × rate per replica), rounded up"
+    return {
+        "lengths": _lengths(served, at),
+        "rate": spec_leaf("peak", format_si(served.peak_per_s, "1/s"), at_peak),
+        "goals": spec_leaf("goals", promised, f"{at}.slo"),
+        "replicas": assumed_leaf("replicas", f"{served.replica_count}", sized),
+        "work": spec_leaf("work", work, f"{at}.traffic, requests a day"),
+    }
+
+
 def _lengths(served: ClassPlan, at: str) -> Input:
-    tokens = f"{served.input_tokens:,.0f} in, {served.output_tokens:,.0f} out"
+    found = {"in": served.input_tokens, "out": served.output_tokens}
+    tokens = ", ".join(f"{count:,.0f} {way}" for way, count in found.items() if count is not None)
     return spec_leaf("lengths", tokens, f"{at}.traffic.input, output")
 
 
-def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: str, context: Context) -> Known:
+def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: str) -> Known:
     """What memory, start and cost rest on: the model, the machine and the layout on it."""
     offer, model = choice.offer, choice.model
     main, pool = max(plan.classes, key=lambda each: each.replica_count), main_pool(choice.fleet, choice.loads)
@@ -169,7 +196,7 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
     logged = "engines log {:.0f}–{:.0f} s of start, capture and first requests".format(*low_high_s)
     warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
     step = f"{at}.classes.{pool.classes[0]}.decode_step"
-    known: Known = {
+    return {
         "parameters": model_leaf(model, "parameters", model.parameters),
         "parameters_active": model_leaf(
             model, "parameters_active", model.parameters_active, "active parameters"
@@ -183,13 +210,10 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
         "bandwidth": leaves.moved("memory_bytes_per_s", offer),
         "peak": leaves.moved(f"peak_flops_per_s.{plan.replica.weights_format}", offer),
         "layout": assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals"),
-        "count": assumed_leaf(
-            "accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica"
-        ),
+        "count": _count(plan),
         "load_rate": leaves.constant("weights_load_bytes_per_s"),
         "warm": assumed_leaf("warm-up", format_seconds(warm_s), logged),
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),
         "decode_step_s": Input("decode step", format_si(one(pool.served.step_s), "s"), step, "f", ""),
         "lengths": _lengths(main, f"{at}.classes.{main.name}"),
     }
-    return known | supply_leaves(leaves, plan.machine.price, region_of(offer.price, context))

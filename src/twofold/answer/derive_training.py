@@ -24,7 +24,8 @@ from twofold.answer.ranges import training_scope
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.contracts.results import Derivation, Input, TrainingPlan
-from twofold.core import format_count, format_si, record
+from twofold.contracts.rows import StepRow
+from twofold.core import Source, format_count, format_memory, format_si, record
 from twofold.training import Reliability, memory, step_time
 
 PLACES = {  # of what was noted, where a plan calls it otherwise
@@ -132,3 +133,66 @@ def run_leaves(
         share = format_si(row.overhead_fraction, "fraction")
         known[f"overhead.{row.name}"] = spec_leaf("overhead", share, "supply.virtual_overhead")
     return known
+
+
+ROWS_SHOWN = 8
+
+
+def measured_training_derivations(
+    choice: MeasuredChoice, plan: TrainingPlan, book: record.Book, context: Context
+) -> Iterator[Derivation]:
+    """Every estimate of a measured run, down to the rows of its file."""
+    at, chosen = f"training.{plan.name}", choice.chosen
+    rows, steps = chosen.measured.rows, chosen.measured.steps
+    factor, repeats = f"×{steps.spread_factor:.3f}", f"{steps.repeats_count} repeated rows, Student's t"
+    if steps.repeats_count:
+        spread = Input("spread of a further run", factor, "", Source.MEASURED.value, repeats)
+    else:
+        why = "equal accelerators of one cluster, Sinha et al. 2022"
+        spread = assumed_leaf("spread of a further run", factor, why)
+    amounts = ("tokens", "samples", "steps")
+    amount = next(name for name in amounts if getattr(choice.entry, name) is not None)
+    offer = chosen.offer
+    scope = {"family": offer.accelerator.family, "accelerator": offer.accelerator.name}
+    leaves = Leaves(context.constants, tuple(scope.items()))
+    held = [row for row in rows if row.memory_bytes is not None]
+    known = dict(run_leaves(plan, at, choice, leaves, context)) | {
+        "rows": _row_inputs(choice, _near(rows, chosen.cluster.accelerator_count)),
+        "step_spread": spread,
+        "memory_rows": [
+            _row_input(row, format_memory(row.memory_bytes or 0.0))
+            for row in (_near(held, chosen.cluster.accelerator_count) if held else ())
+        ],
+        "tokens": spec_leaf("samples", f"{choice.entry.sample_count:,.0f}", f"{at}.{amount}"),
+        "batch": Input(
+            "samples per step", f"{plan.batch_samples:,}", "", "m", f"{choice.entry.model.measured}"
+        ),
+    }
+    for count in steps.counts:
+        known[f"rows.{count}"] = _row_inputs(choice, _near(rows, count))
+    return Noted(at, book, figures_of(plan), known, PLACES).rows()
+
+
+def _near(rows: Sequence[StepRow], count: int) -> list[StepRow]:
+    """The rows that a figure at a count follows from: its own, else those of the nearest counts."""
+    counts = sorted({row.accelerator_count for row in rows})
+    if count in counts:
+        used = {count}
+    elif counts[0] < count < counts[-1]:
+        used = {max(n for n in counts if n < count), min(n for n in counts if n > count)}
+    else:
+        used = set(counts[:2] if count < counts[0] else counts[-2:])
+    return [row for row in rows if row.accelerator_count in used]
+
+
+def _row_inputs(choice: MeasuredChoice, rows: list[StepRow]) -> list[Input]:
+    shown = [_row_input(row, format_si(row.step_s, "s")) for row in rows[:ROWS_SHOWN]]
+    more = len(rows) - ROWS_SHOWN
+    if more > 0:
+        shown.append(Input(f"{more} more rows", "", "", "m", f"{choice.entry.model.measured}"))
+    return shown
+
+
+def _row_input(row: StepRow, text: str) -> Input:
+    place = f"{row.place.file} line {row.place.line}"
+    return Input(f"{row.accelerator_count:,} accelerators", text, "", Source.MEASURED.value, place)

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
-from twofold.answer.derivation import CHANCE, derived
 from twofold.answer.offers import Offer, owned_offer, rented_offer
-from twofold.answer.paths import is_estimate, leaves
 from twofold.answer.serving_choice import ClassLoad, class_load
 from twofold.contracts import METRICS, QUANTILES, metric_text
-from twofold.contracts.results import ClassPlan, Derivation, Input, Loser, Part, ServicePlan, serving
+from twofold.contracts.results import ClassPlan, Loser, Part, ServicePlan, serving
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import Service, Traffic
 from twofold.core import (
@@ -24,7 +22,7 @@ from twofold.core import (
     exact,
     format_seconds,
     format_si,
-    to_data,
+    record,
 )
 from twofold.inference import MeasuredService, ReplicaCount
 from twofold.perf import device
@@ -86,9 +84,16 @@ def _plan(
     machine = machine_of(offer, count * size, context, size)
     price = machine.price
     cost = price.usd_per_accelerator_h.times(count * size * YEAR_H, "USD") if price else None
+    used = "machine.price.usd_per_accelerator_h"
+    record.note("cost_usd_per_year", cost, "accelerators × price × 8760 h", "count", used)
     hardware = device(offer.accelerator, context.constants)
     watts = float(hardware.power_w(hardware.serving_power_fraction)) * count * size
+    record.note("accelerators_j", watts * YEAR_S, "power while serving × a year", "watts", "count")
     energy_j = facility_energy(exact(watts * YEAR_S, "J", Source.MEASURED), offer.price, context)
+    classes = []
+    for load, _, own in pools:
+        with record.noting(f"classes.{load.name}"):
+            classes.append(_class(entry.classes[load.name].traffic, load, own, service, cost, count))
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -98,10 +103,7 @@ def _plan(
         quality_note="",
         machine=machine,
         replica=_replica(size, service),
-        classes=tuple(
-            _class(entry.classes[load.name].traffic, load, each, service, cost, count)
-            for load, _, each in pools
-        ),
+        classes=tuple(classes),
         replica_count=count,
         spare_count=sum(each.spare for _, _, each in pools),
         spare_reason=f"{100 * entry.availability_fraction:.6g} % available",
@@ -154,26 +156,31 @@ def _class(
     whole = service.latency(rate)
     assert whole
     goals_s = load.traffic.slo.latencies_s
-    limits = _between(service, lambda other: other.rate_limit(goals_s), "1/s")
     held = {"e2e": service.service_s, "ttft": service.ttft_s, "tpot": service.tpot_s}
     named = [f"{metric}_{which}" for metric in METRICS if held[metric] for which in QUANTILES]
     figures = {name: figure for name in named if (figure := _latency_s(service, rate, name))}
+    # After the latencies at this rate, which are noted first: here they are asked for at every rate.
+    limits = _between(service, lambda other: other.rate_limit(goals_s), "1/s")
+    said = "the largest rate at which every goal is met that the rows can judge"
+    record.note("rate_per_replica_per_s", limits, said, "rows", "goals")
+    holds = limits.times(count.needed, "1/s")
+    record.note(
+        "holds_until_per_s", holds, "replicas × rate per replica", "replicas", "rate_per_replica_per_s"
+    )
     window_s = load.traffic.slo.finish_within_s
     outcomes = []
     for name, goal_s in goals_s.items():  # without a prediction where the rows cannot say
         found = _latency_s(service, rate, name)
-        met = None if found is None else found.value <= goal_s
-        holds = None if found is None else found.probability_within(goal_s)
-        outcomes.append(serving.SloOutcome(name, goal_s, found, met, holds_probability=holds))
+        # Without a measured first output the answer comes whole.
+        as_read = name if name in figures else name.replace("ttft", "e2e")
+        outcomes.append(_outcome(name, goal_s, found, "at the peak rate", as_read))
     if window_s is not None:
         work = load.mean_rate_per_s * DAY_S / count.needed
         # Where the rate may be nothing, the far end is that of its middle.
         ends_s = work / limits.value, work / limits.high, work / (limits.low or limits.value)
         done_s = Estimate(*ends_s, "s", limits.source)
-        met, holds = done_s.value <= window_s, done_s.probability_within(window_s)
-        outcomes.append(serving.SloOutcome("finish_within", window_s, done_s, met, holds_probability=holds))
-    mean_s, spread = float(np.max(whole.mean_s)), service.spread_factor
-    alone_s = min(service.service_s[0], mean_s)
+        said, used = "a day's requests / what the replicas carry", ("work", "holds_until_per_s")
+        outcomes.append(_outcome("finish_within", window_s, done_s, said, *used))
     lengths, share = load.traffic.lengths, count.total / replicas
     # A default length is no property of what was measured: an embedding has no 211 output tokens.
     is_said = {name: traffic.trace is not None or name in traffic.model_fields_set for name in LENGTHS}
@@ -182,6 +189,8 @@ def _class(
     if cost and output_tokens:
         tokens_per_y = load.mean_rate_per_s * output_tokens * YEAR_S
         per_1k = cost.times(share / tokens_per_y * 1e3, "USD")
+        said = "the class's replicas and spares of the cost / output tokens"
+        record.note("usd_per_1k_output_tokens", per_1k, said, "cost", "replicas", "work", "lengths")
     return ClassPlan(
         name=load.name,
         rate_per_s=load.mean_rate_per_s,
@@ -192,15 +201,40 @@ def _class(
         slos=tuple(outcomes),
         replica_count=count.needed,
         rate_per_replica_per_s=limits,
-        holds_until_per_s=limits.times(count.needed, "1/s"),
+        holds_until_per_s=holds,
         knee_per_s=None,
         usd_per_1k_output_tokens=per_1k,
-        latency_budget=tuple(
-            Part(name, Estimate(value, value / spread, value * spread, "s", Source.MEASURED), value / mean_s)
-            for name, value in {"queue": mean_s - alone_s, "service": alone_s}.items()
-        ),
+        latency_budget=_latency_budget(float(np.max(whole.mean_s)), service),
         replica_text=_replica(service.accelerators, service).text,
     )
+
+
+def _latency_budget(mean_s: float, service: MeasuredService) -> tuple[Part, ...]:
+    """What a request waits, and what it takes in the smallest batch."""
+    alone_s, spread = min(service.service_s[0], mean_s), service.spread_factor
+    queued = "time of a request at the peak rate − that of the smallest batch"
+    parts = []
+    for name, value, said, *used in (
+        ("queue", mean_s - alone_s, queued, "rows", "rate"),
+        ("service", alone_s, "time of the smallest batch", "rows"),
+    ):
+        waits = Estimate(value, value / spread, value * spread, "s", Source.MEASURED)
+        record.note(f"latency_budget.{name}.value", waits, said, *used)
+        parts.append(Part(name, waits, value / mean_s))
+    return tuple(parts)
+
+
+def _outcome(
+    goal: str, limit_s: float, found: Estimate | None, formula: str, *inputs: str
+) -> serving.SloOutcome:
+    """A goal, what is predicted for it, and how probably it holds; nothing where the rows cannot say."""
+    if found is None:
+        return serving.SloOutcome(goal, limit_s, None, None)
+    at, holds = f"slos.{goal}", found.probability_within(limit_s)
+    record.note(f"{at}.predicted", found, formula, *inputs)
+    said = "share of what the range leaves that is within the goal"
+    record.note(f"{at}.holds_probability", holds, said, f"{at}.predicted", "goals")
+    return serving.SloOutcome(goal, limit_s, found, found.value <= limit_s, holds_probability=holds)
 
 
 def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estimate | None:
@@ -222,16 +256,6 @@ def _latency_s(service: MeasuredService, rate_per_s: float, goal: str) -> Estima
 
 def _between(service: MeasuredService, figure: Callable[[MeasuredService], float], unit: str) -> Estimate:
     """A figure of the rows, and what it is over the spread of a further run."""
-    spread = service.spread_factor
+    spread, middle = service.spread_factor, figure(service)
     ends = [figure(service.slowed(factor)) for factor in (1.0 / spread, spread)]
-    middle = figure(service)
     return Estimate(middle, min(middle, *ends), max(middle, *ends), unit, Source.MEASURED)
-
-
-def measured_derivations(entry: Service, plan: ServicePlan) -> Iterator[Derivation]:
-    """Every estimate follows from the rows, the traffic and the price."""
-    sizes, file = f"{plan.tried} batch sizes", str(entry.model.measured)
-    rows = Input("measured rows", sizes, "", Source.MEASURED.value, file)
-    for path, leaf in leaves(to_data(plan), f"serving.{plan.name}"):
-        if is_estimate(leaf) or (path.endswith(CHANCE) and leaf is not None):
-            yield derived(path, "bulk queue over the measured batch times", rows)

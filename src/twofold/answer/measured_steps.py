@@ -15,11 +15,11 @@ MEASURED_REACH = (
 
 
 class Basis(StrEnum):
-    """How a figure at some accelerator count follows from the rows."""
+    """How a figure at some accelerator count follows from the rows, in words."""
 
-    MEASURED = "measured"  # at this very count
-    BETWEEN = "between"  # two measured counts
-    BEYOND = "beyond"  # the measured counts, by `MEASURED_REACH` at most
+    MEASURED = "median of its rows"
+    BETWEEN = "a straight line in log–log between the measured counts beside it"
+    BEYOND = "the slope of the last two counts, between no gain and a perfect one"  # within their reach
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,11 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     step = Drawn(chosen.step.value, _samples(chosen.step, context, 0))
     within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
     letter = SOURCES[chosen.step.basis]
+    step_s, memory_bytes = _estimate(chosen.step, "s"), None
+    record.note("step_s", step_s, chosen.step.basis, "rows", "step_spread")
+    if chosen.memory:
+        memory_bytes, said = _estimate(chosen.memory, "B"), chosen.memory.basis.replace("median", "most")
+        record.note("memory_bytes", memory_bytes, said, "memory_rows")
     record.note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
     limit_s = entry.time_limit_s
     run = run_figures(choice.work, machines, step, context.draws, within_s, shares, limit_s, letter)
@@ -57,12 +62,12 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         framework=None,
         machine=machines.machine,
         layout=None,
-        step_s=_estimate(chosen.step, "s"),
+        step_s=step_s,
         step_parts=(),
         communication_exposed_fraction=None,
         mfu_fraction=None,
         peak_ratio=None,
-        memory_bytes=_estimate(chosen.memory, "B") if chosen.memory else None,
+        memory_bytes=memory_bytes,
         memory_parts=(),
         memory_by_format=(),
         memory_capacity_bytes=chosen.cluster.device.memory_bytes,
@@ -93,18 +98,17 @@ def _estimate(found: Bounded, unit: str) -> Estimate:
 
 def _scaling(steps: MeasuredSteps) -> tuple[ScalingPoint, ...]:
     """The measured counts at one batch: throughput per accelerator over that of the fewest."""
-    first = steps.counts[0] * steps.step_s[0]
-    points = []
+    fewest, first = steps.counts[0], steps.counts[0] * steps.step_s[0]
+    said, points = f"samples/s per accelerator over that of {fewest:,}", []
     for count, seconds in zip(steps.counts, steps.step_s, strict=True):
         factor, ratio = steps.spread_factor, first / (count * seconds)
-        both = 1.0 if count == steps.counts[0] else factor**2  # two runs, each with its own spread
-        points.append(
-            ScalingPoint(
-                count,
-                Estimate(seconds, seconds / factor, seconds * factor, "s", Source.MEASURED),
-                Estimate(ratio, ratio / both, ratio * both, "fraction", Source.MEASURED),
-            )
-        )
+        both = 1.0 if count == fewest else factor**2  # two runs, each with its own spread
+        step_s = Estimate(seconds, seconds / factor, seconds * factor, "s", Source.MEASURED)
+        share = Estimate(ratio, ratio / both, ratio * both, "fraction", Source.MEASURED)
+        points.append(ScalingPoint(count, step_s, share))
+        own, least = (f"scaling.{each}.step_s" for each in (count, fewest))
+        record.note(own, step_s, "median of its rows", f"rows.{count}", "step_spread")
+        record.note(f"scaling.{count}.efficiency_fraction", share, said, *dict.fromkeys((own, least)))
     return tuple(points)
 
 

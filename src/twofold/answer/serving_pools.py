@@ -138,7 +138,7 @@ def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context:
     tokens_per_h = load.mean_rate_per_s * one(load.traffic.lengths.output_tokens) * HOUR_S
     usd = hourly.times(share / tokens_per_h * 1e3).estimate("USD", Source.FITTED)
     said = "USD/h of the class's replicas / output tokens per hour"
-    used = "hourly_price", "rate", "lengths", "rate_per_replica_per_s"
+    used = "listed", "rate", "lengths", "rate_per_replica_per_s"
     return record.note("usd_per_1k_output_tokens", usd, said, *used)
 
 

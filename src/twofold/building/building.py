@@ -11,33 +11,47 @@ from twofold.building.entries import Entry, entries
 from twofold.building.network import dataset_bytes, networks, storage
 from twofold.building.own import own_year_lines, years_of
 from twofold.building.power import MONTHS, Housed, efficiency, it_power_w, power, year
-from twofold.building.racks import climate, node_draws, placed
+from twofold.building.racks import Placed, climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
 from twofold.catalog import figure
 from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, premises, total_usd
-from twofold.core import InfeasibleError, format_apart, format_enough, format_si
+from twofold.core import InfeasibleError, format_apart, format_enough, format_si, record
 
 
 def with_building(plan: Plan, context: Context) -> Plan:
     """The plan with its building and where the building's estimates come from.
 
-    Racks, cooling, networks, storage, power, a year and sites are those of the fleets as planned.
     Raises InfeasibleError where one hall would draw more than `facility.power_cap`.
     """
     found, notes = entries(plan, context)
     if not any(entry.servers.count for entry in found):
         return plan
-    racks, facility = placed(found, context), context.spec.facility
+    racks = placed(found, context)
     housed = Housed(found, racks.groups, networks(found, racks.heat, context), context)
+    with record.recording() as book:
+        building = _building(plan, racks, housed, notes)
+    warnings = plan.warnings
+    if nowhere := [entry.name for entry in found if entry.region is None]:
+        told = context.spec.facility.electricity_usd_per_kwh is not None
+        tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
+        places = f"no table has the place of {', '.join(nowhere)}"
+        warnings += (f"{places}: {tariff}, the middle of all grids for its CO2",)
+    derivations = (*plan.derivations, *building_derivations(building, housed, book))
+    return replace(plan, building=building, warnings=warnings, derivations=derivations)
+
+
+def _building(plan: Plan, racks: Placed, housed: Housed, notes: tuple[str, ...]) -> premises.Building:
+    """Racks, cooling, networks, storage, power, a year and sites of the fleets as planned."""
+    found, context = housed.entries, housed.context
     stored = storage(plan, found, context)
     delivered = power(housed)
     notes += check_power_cap(housed, racks.cooling, delivered)
-    if facility.power_cap_w is not None and plan.portfolio and plan.portfolio.leases:
+    if delivered.cap_w is not None and plan.portfolio and plan.portfolio.leases:
         notes += ("`facility.power_cap` is held against these fleets, not against the portfolio's machines",)
     data = dataset_bytes(plan, context)
     regions, spare_s = fewest_regions(plan, found, context)
     bill = _bill(housed, stored)
-    building = premises.Building(
+    return premises.Building(
         racks.groups,
         racks.heat,
         racks.training_imbalance_ratio,
@@ -58,14 +72,6 @@ def with_building(plan: Plan, context: Context) -> Plan:
         total_usd(bill),
         (*notes, *racks.warnings, *_unpriced(housed)),
     )
-    warnings = plan.warnings
-    if nowhere := [entry.name for entry in found if entry.region is None]:
-        told = facility.electricity_usd_per_kwh is not None
-        tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
-        places = f"no table has the place of {', '.join(nowhere)}"
-        warnings += (f"{places}: {tariff}, the middle of all grids for its CO2",)
-    derivations = (*plan.derivations, *building_derivations(building))
-    return replace(plan, building=building, warnings=warnings, derivations=derivations)
 
 
 def _requirements(
@@ -157,8 +163,7 @@ def check_power_cap(
     }
     halls: dict[str, list[Entry]] = {}
     for entry in [each for each in housed.entries if each.owned] or housed.entries:
-        place = f"{entry.region.provider}:{entry.region.name}" if entry.region else entry.provider
-        halls.setdefault(place, []).append(entry)
+        halls.setdefault(entry.place or entry.provider, []).append(entry)
     hall = max(halls.values(), key=lambda each: sum(meters[entry.name] for entry in each))
     meter_w = sum(meters[entry.name] for entry in hall)
     if meter_w <= cap_w:

@@ -40,7 +40,7 @@ from twofold.contracts.results import (
     compliance,
 )
 from twofold.contracts.spec import ComplianceSpec, Spec
-from twofold.core import DAY_S, YEAR_H
+from twofold.core import DAY_S, YEAR_H, record
 
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up
@@ -64,13 +64,16 @@ def compliance_of(
     """
     regime = system.regime
     keys = keys_of(system, catalog)
-    logs = logs_of(system, spec.recorded, (spec.retention_s or 0.0) / DAY_S, catalog)
+    with record.noting("logs"):
+        logs = logs_of(system, spec.recorded, (spec.retention_s or 0.0) / DAY_S, catalog)
     items = bill_of(system, keys, logs, rents, catalog, tax_fraction)
     first, rent_usd, later = totals_of(items)
     largest = max(rents, key=lambda rent: rent.accelerator_h, default=None)
     transfer = transfer_of(system, catalog)
     controls = controls_of(catalog, regime, any(fleet.rented for fleet in system.fleets))
     accelerators = sum(fleet.accelerator_count for fleet in system.fleets)
+    with record.noting("uplift"):
+        uplift = uplift_of(accelerators, base_usd, items, catalog) if base_usd else None
     permitted, refused = places_of(catalog.prices(), catalog, regime)
     # What figures cannot say.
     notes = ["an authorised region is not an authorised service: compare the provider's list of services"]
@@ -93,7 +96,7 @@ def compliance_of(
         first_year_usd=first,
         rent_usd=rent_usd,
         later_year_usd=later,
-        uplift=uplift_of(accelerators, base_usd, items, catalog) if base_usd else None,
+        uplift=uplift,
         sizes=tuple(uplift_at(size, system, spec, largest, catalog) for size in SIZES) if largest else (),
         differences=differences_of(system, transfer, catalog),
         families=families_of(controls),
@@ -204,13 +207,13 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     return compliance_of(spec, system, rents, base_usd, whole, today, tax)
 
 
-def with_compliance(plan: Plan, rules: Compliance, catalog: Catalog) -> Plan:
-    """The plan with what its rules change, what to know of it, and where its figures come from."""
+def with_compliance(plan: Plan, rules: Compliance, book: record.Book, catalog: Catalog) -> Plan:
+    """The plan with what its rules change, what to know of it, and, as noted, where its figures come from."""
     return replace(
         plan,
         compliance=rules,
         warnings=(*plan.warnings, *rules.notes),
-        derivations=(*plan.derivations, *compliance_derivations(rules, catalog)),
+        derivations=(*plan.derivations, *compliance_derivations(rules, book, catalog)),
     )
 
 

@@ -16,11 +16,12 @@ from twofold.building.compliance_system import (
 from twofold.catalog import Catalog, CostItem, HardwarePrice, figure_of
 from twofold.contracts.results import UnitCost, cents, compliance, line_item, total_usd
 from twofold.contracts.spec import ComplianceSpec
-from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact
+from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact, record
 
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
 SIZES = (64, 512, 4096)  # accelerators
+SPREAD = "half of each line's spread is common to all, half is its own"
 YEAR, REGION, PROVIDER, STAFF = "year", "region", "provider", "staff"
 OF_RENT = frozenset({REGION, PROVIDER})
 
@@ -136,7 +137,13 @@ def totals_of(items: Sequence[compliance.ComplianceItem]) -> tuple[Estimate, flo
     The middles are the sums of the lines, to the cent.
     """
     rent_usd = total_usd(item.line for item in items if item.category in OF_RENT)
-    return _sum(items), rent_usd, _sum([item for item in items if item.recurs == YEAR])
+    first = record.note("first_year_usd", _sum(items), f"sum of the lines; {SPREAD}", "lines")
+    again = record.note("recurring lines", [item for item in items if item.recurs == YEAR], "")
+    later = record.note(
+        "later_year_usd", _sum(again), f"sum of the lines that are paid again; {SPREAD}", "recurring lines"
+    )
+    record.note("lines", items, "")
+    return first, rent_usd, later
 
 
 def uplift_of(
@@ -148,11 +155,17 @@ def uplift_of(
     Why      An authorisation and its devices serve for years: their first year alone would overstate them.
              Another provider is another product: its line is in the bill, not in the uplift.
     """
-    years = figure_of(catalog, "spread", "years that what is paid once serves").value
-    counted = [item for item in items if item.category != PROVIDER]
+    once = "years that what is paid once serves"
+    years = figure_of(catalog, "spread", once).value
+    counted = record.note("lines", [item for item in items if item.category != PROVIDER], "")
     total = _sum([item if item.recurs == YEAR else _spread(item, years) for item in counted])
+    said = "lines at this size: those of each year, and those paid once over their years; no other provider"
+    record.note("items_usd", total, said, once, "lines")
+    record.note("base_usd", base_usd, "")
     middle, low, high = (end / base_usd for end in (total.value, total.low, total.high))
     fraction = Estimate(middle, low, high, "fraction", total.source)
+    said = "a year of the bill / a year of the machines without the rules"
+    record.note("uplift_fraction", fraction, said, "items_usd", "base_usd")
     low, high = CLAIM
     claim = "below" if fraction.value < low else "above" if fraction.value > high else "within"
     return compliance.Uplift(accelerators, base_usd, total, fraction, claim)
@@ -177,7 +190,8 @@ def uplift_at(
     kept_days = (spec.retention_s or 0.0) / DAY_S
     keys, logs = keys_of(grown, catalog), logs_of(grown, spec.recorded, kept_days, catalog)
     items = bill_of(grown, keys, logs, [there], catalog, rent.tax_fraction)
-    return uplift_of(size, there.base_usd, items, catalog)
+    with record.noting(f"sizes.{size}"):
+        return uplift_of(size, there.base_usd, items, catalog)
 
 
 def _priced(item: CostItem, system: RuledSystem, catalog: Catalog) -> CostItem:

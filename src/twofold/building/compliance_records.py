@@ -5,11 +5,15 @@ from math import ceil
 from twofold.building.compliance_system import STAGING, RuledSystem, asks, enclaves_of
 from twofold.catalog import Catalog, KeyPoint, figure_of
 from twofold.contracts.results import compliance
-from twofold.core import DAY_S, YEAR_S, Estimate, Source
+from twofold.core import DAY_S, YEAR_S, Estimate, Source, record
 
 RELEASES_A_YEAR = 52.0
 YEAR_DAYS = 365.0
 MONTH_DAYS = YEAR_DAYS / 12
+RECORDED = ("audit record", "text of one token", "attribution of one output token", "envelope")
+RECORD = "(audit + tokens × text + output × attribution) × envelope, as far as recorded"
+WRITES, AT_ONCE = ("durable append", "write rate of one writer"), "append in memory"
+HOST_LOGS = "host logs of a node in a day"
 AUDIT, CONTENT, ATTRIBUTION = "audit", "content", "attribution"
 OFFLINE = frozenset({"il5", "air-gapped"})  # regimes whose root never is online
 
@@ -70,39 +74,49 @@ def logs_of(
     Units    B, s, days.
     Source   table compliance_figures; retention of the regime unless the spec has its own.
     """
-    record = record_bytes(system, recorded, catalog)
-    hosts = figure_of(catalog, "log", "host logs of a node in a day")
-    nodes = system.nodes_count()
+    each = record_bytes(system, recorded, catalog)
+    hosts = figure_of(catalog, "log", HOST_LOGS)
+    nodes = record.note("nodes", system.nodes_count(), "")
     kept = retention_days or system.regime.retention_months * MONTH_DAYS
     online = min(kept, system.regime.online_months * MONTH_DAYS)
     serves = system.requests_per_s > 0
     low, middle, high = (
-        system.requests_per_s * DAY_S * getattr(record, end) + nodes * getattr(hosts, end)
+        system.requests_per_s * DAY_S * getattr(each, end) + nodes * getattr(hosts, end)
         for end in ("low", "value", "high")
     )
     a_day = Estimate(middle, low, high, "B", Source.ASSUMED)
-    waits = budget_s = None
+    said = "a year of requests × bytes of one + nodes × host logs"
+    used = ("requests", "bytes_per_request") if serves else ()
+    bytes_per_year = record.note("bytes_per_year", a_day.times(YEAR_DAYS), said, *used, "nodes", HOST_LOGS)
+    rooms = {
+        name: record.note(f"{name}_bytes", a_day.times(days), "a year / 365 × days", "bytes_per_year", name)
+        for name, days in (("online", online), ("archive", kept - online))
+    }
+    waits = budget_s = at_once = None
     if serves:
-        append = figure_of(catalog, "latency", "durable append")
-        rate = figure_of(catalog, "latency", "write rate of one writer")
-        middle = append.value + record.value / rate.value
-        low, high = append.low + record.low / rate.high, append.high + record.high / rate.low
-        waits = Estimate(middle, low, high, "s", Source.ASSUMED)
+        record.note("bytes_per_request", each, RECORD, "tokens", *RECORDED)
+        append, rate = (figure_of(catalog, "latency", item) for item in WRITES)
+        middle = append.value + each.value / rate.value
+        low, high = append.low + each.low / rate.high, append.high + each.high / rate.low
+        said, waits = "durable append + bytes / write rate", Estimate(middle, low, high, "s", Source.ASSUMED)
+        record.note("synchronous_s", waits, said, *WRITES, "bytes_per_request")
+        at_once = figure_of(catalog, "latency", AT_ONCE)
+        record.note("asynchronous_s", at_once, AT_ONCE, AT_ONCE)
     if system.tightest_goal_s is not None:
         share = figure_of(catalog, "latency", "share of the tightest goal that a log may take")
         budget_s = system.tightest_goal_s * share.value
     return compliance.LogPlan(
         recorded=recorded,
-        bytes_per_request=record.value if serves else None,
+        bytes_per_request=each.value if serves else None,
         requests_per_s=system.requests_per_s,
         host_bytes_per_s=nodes * hosts.value / DAY_S,
-        bytes_per_year=a_day.times(YEAR_DAYS),
+        bytes_per_year=bytes_per_year,
         retention_days=kept,
         online_days=online,
-        online_bytes=a_day.times(online),
-        archive_bytes=a_day.times(kept - online),
+        online_bytes=rooms["online"],
+        archive_bytes=rooms["archive"],
         synchronous_s=waits,
-        asynchronous_s=figure_of(catalog, "latency", "append in memory") if serves else None,
+        asynchronous_s=at_once,
         budget_s=budget_s,
         synchronous_fits=None if waits is None or budget_s is None else waits.high <= budget_s,
     )
@@ -113,12 +127,10 @@ def record_bytes(system: RuledSystem, recorded: str, catalog: Catalog) -> Estima
 
     Formula  (audit + tokens × text + output tokens × attribution) × envelope, as far as recorded
     """
-    audit = figure_of(catalog, "log", "audit record")
-    text = figure_of(catalog, "log", "text of one token")
-    weights = figure_of(catalog, "log", "attribution of one output token")
-    envelope = figure_of(catalog, "log", "envelope")
+    audit, text, weights, envelope = (figure_of(catalog, "log", item) for item in RECORDED)
     tokens = 0.0 if recorded == AUDIT else system.input_tokens + system.output_tokens
     attributed = system.output_tokens if recorded == ATTRIBUTION else 0.0
+    record.note("tokens", tokens, "")
     ends = [
         (getattr(audit, end) + tokens * getattr(text, end) + attributed * getattr(weights, end))
         * getattr(envelope, end)

@@ -1,143 +1,112 @@
-"""Where a building's estimates come from, down to rows of the tables of servers, regions and facilities."""
+"""Where estimates of building and rules come from, down to rows of the tables of servers and facilities."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from twofold.answer import derived, path_input
-from twofold.catalog import Catalog, ComplianceFigure
+from twofold.answer import Noted, assumed_leaf, figures_of
+from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
+from twofold.building.power import BESIDE, Housed, beside_w, efficiency
+from twofold.catalog import Catalog, ComplianceFigure, FacilityFigure
 from twofold.contracts.results import Compliance, Derivation, Input, compliance, premises
-from twofold.core import Source, format_si, format_usd
+from twofold.core import Source, format_si, format_usd, record
 
-AT = "building"
-
-
-def building_derivations(building: premises.Building) -> Iterator[Derivation]:
-    """One derivation for each estimate of the building."""
-    uses = {group.node: group.use for group in building.racks}
-    for index, node in enumerate(building.nodes):
-        row = (
-            "GPU, LLM training steady (of TDP)"
-            if uses.get(node.node) == "training"
-            else "GPU, inference token phase (of TDP)"
-        )
-        yield derived(
-            f"{AT}.nodes.{index}.in_use_w",
-            "(accelerators × share + host × share + fans by the cube of their speed) / efficiency",
-            _leaf("accelerators", f"{node.parts['accelerators']:,.0f} W", f"nodes.csv {node.node}", "v"),
-            _leaf("share of TDP", "as fleets measured it", f"facility.csv power_fraction {row}", "v"),
-            _leaf("host", "by its parts", "facility.csv node_part", "a"),
-        )
-    counts = {node.node: 0 for node in building.nodes}
-    for group in building.racks:
-        counts[group.node] += group.node_count
-    yield derived(
-        f"{AT}.power.in_use_w",
-        "servers × what each draws",
-        *(
-            path_input(f"{counts[node.node]:,} × {node.node}", node.in_use_w, f"{AT}.nodes.{index}.in_use_w")
-            for index, node in enumerate(building.nodes)
-        ),
-    )
-    year, power = building.year, building.power
-    meter = path_input("at the meter", year.meter_j, f"{AT}.year.meter_j")
-    yield derived(
-        f"{AT}.year.meter_j",
-        "what is drawn × share of a year × PUE, networks and rest besides",
-        path_input("drawn in use", power.in_use_w, f"{AT}.power.in_use_w"),
-        _leaf("PUE", f"{power.pue_ratio:.3g}", f"facility.csv pue, or regions.csv: {power.pue_source}", "a"),
-    )
-    tariff, grid = f"{year.electricity_usd_per_kwh:.3g} $/kWh", f"{year.grid_gco2_per_kwh:.3g} g/kWh"
-    yield derived(
-        f"{AT}.year.energy_usd",
-        "energy × tariff",
-        meter,
-        _leaf("tariff", tariff, f"regions.csv {year.place}", "a"),
-    )
-    yield derived(
-        f"{AT}.year.carbon_gco2",
-        "energy × grid, hour by hour",
-        meter,
-        _leaf("grid", grid, f"regions.csv {year.place}", "a"),
-        _leaf("daily swing", "assumed", "facility.csv carbon daily swing", "a"),
-    )
+SWING = "daily swing of a grid with much solar"
+DRAWN = {  # rows of power_fraction, by use
+    "training": ("GPU, LLM training steady (of TDP)",),
+    "serving": ("GPU, inference token phase (of TDP)", "GPU, idle with context (of TDP)"),
+}
 
 
-def _leaf(label: str, text: str, reference: str, letter: str) -> Input:
-    return Input(label, text, "", Source(letter).value, reference)
-
-
-ROOT = "compliance"
-LOGS = ("audit record", "text of one token", "attribution of one output token", "envelope")
-
-
-def compliance_derivations(rules: Compliance, catalog: Catalog) -> Iterator[Derivation]:
-    """Every estimate of the part: the bill, its uplift at each size, the logs."""
-    once = [item for item in rules.items if item.recurs == "once"]
-    yield derived(
-        f"{ROOT}.first_year_usd",
-        "sum of the lines; half of each line's spread is common to all, half is its own",
-        *map(_line, rules.items),
-    )
-    yield derived(
-        f"{ROOT}.later_year_usd",
-        "the first year without what is paid once",
-        path_input("first year", rules.first_year_usd, f"{ROOT}.first_year_usd"),
-        *map(_line, once),
-    )
-    uplifts = [(rules.uplift, f"{ROOT}.uplift")] if rules.uplift else []
-    uplifts += [(uplift, f"{ROOT}.sizes.{uplift.accelerator_count}") for uplift in rules.sizes]
-    for uplift, path in uplifts:
-        yield from _uplift(uplift, path, rules, catalog)
-    yield from _logs(rules, catalog)
-
-
-def _uplift(
-    uplift: compliance.Uplift, path: str, rules: Compliance, catalog: Catalog
+def building_derivations(
+    building: premises.Building, housed: Housed, book: record.Book
 ) -> Iterator[Derivation]:
-    years = _figure("spread", "years that what is paid once serves", catalog)
-    yield derived(
-        f"{path}.items_usd",
-        "lines at this size: those of each year, and those paid once over their years; no other provider",
-        years,
-        *(_line(item) for item in rules.items if item.category != "provider"),
-    )
-    yield derived(
-        f"{path}.uplift_fraction",
-        "a year of the bill / a year of the machines without the rules",
-        path_input("bill", uplift.items_usd, f"{path}.items_usd"),
-        Input("machines", format_usd(uplift.base_usd), "", "v", "prices of the same provider"),
-    )
+    """Where a building's estimates come from: what was noted of each run and service, and its leaves."""
+    known: dict[str, Input | Sequence[Input]] = {"daily swing": _facility("carbon", SWING, housed)}
+    shown: dict[str, str] = {}
+    for host in housed.entries:
+        shown.setdefault(host.servers.node.name, f"draw.a server of {host.name}")
+        known |= _of_place(host, housed)
+        for entry in (host, *host.guests):
+            leaves = _of_entry(entry, host, housed)
+            known |= {f"{entry.name}.{name}": each for name, each in leaves.items()}
+    places = {shown[node.node]: f"nodes.{index}.in_use_w" for index, node in enumerate(building.nodes)}
+    yield from Noted("building", book, figures_of(building), known, places).rows()
 
 
-def _logs(rules: Compliance, catalog: Catalog) -> Iterator[Derivation]:
-    """A year of records, what is kept of it, and what a request waits."""
-    at, logs = f"{ROOT}.logs", rules.logs
-    record = [_figure("log", item, catalog) for item in LOGS]
-    yield derived(
-        f"{at}.bytes_per_year",
-        "a year of requests × (audit + tokens × text + output × attribution) × envelope + nodes × host logs",
-        Input("requests", format_si(logs.requests_per_s, "1/s"), "", "a", "spec traffic"),
-        *record,
-        _figure("log", "host logs of a node in a day", catalog),
-    )
-    for name, days in (
-        ("online_bytes", logs.online_days),
-        ("archive_bytes", logs.retention_days - logs.online_days),
-    ):
-        yield derived(
-            f"{at}.{name}",
-            "a year of records / 365 × days",
-            path_input("a year", logs.bytes_per_year, f"{at}.bytes_per_year"),
-            Input("days", f"{days:,.4g} d", "", "a", f"regimes {rules.regime}, or spec compliance.retention"),
-        )
-    if logs.synchronous_s is not None:
-        append, rate = (
-            _figure("latency", item, catalog) for item in ("durable append", "write rate of one writer")
-        )
-        yield derived(f"{at}.synchronous_s", "durable append + record / write rate", append, rate, *record)
-    if logs.asynchronous_s is not None:
-        yield derived(
-            f"{at}.asynchronous_s", "append in memory", _figure("latency", "append in memory", catalog)
-        )
+def _of_entry(entry: Entry, host: Entry, housed: Housed) -> dict[str, Input | Sequence[Input]]:
+    """What the draw of a run's or service's servers and their year rest on, by the names that notes use."""
+    power, node = entry.power, entry.servers.node
+    own, busy = efficiency(host, housed), f"{100 * entry.busy_fraction:.3g} %"
+    at_rest = f"accelerators.csv {entry.machine.accelerator} idle_w, or their share of the power limit"
+    shares = [_facility("power_fraction", item, housed) for item in DRAWN[entry.servers.use]]
+    in_year = assumed_leaf("share of a year", "100 %", "services run all year")
+    if entry.servers.use == "training":
+        in_year = assumed_leaf("share of a year", busy, "runs as often as they repeat")
+    else:
+        shares.append(assumed_leaf("busy", busy, "mean over peak of the traffic, without spares"))
+    fleet, used = "the fleet as planned", entry.machine.accelerator_count / node.accelerator_count
+    watts = format_si(power.accelerators_w, "W")
+    return {
+        "servers": assumed_leaf("servers", f"{entry.servers.count:,} × {node.name}", fleet),
+        "servers_used": assumed_leaf("servers in use", f"{used:,.4g}", fleet),
+        "accelerators": Input("accelerators", watts, "", Source.VENDOR.value, f"nodes.csv {node.name}"),
+        "share": shares,
+        "host": assumed_leaf("host", format_si(power.host_w, "W"), "by its parts: facility.csv node_part"),
+        "host_share": _facility("node_part", "host under load (of its maximum)", housed),
+        "fans": assumed_leaf("fans", format_si(power.fans_w, "W"), "facility.csv node_part: fans"),
+        "efficiency": _facility("efficiency", "server PSU titanium at half load", housed),
+        "idle": assumed_leaf("accelerators at rest", format_si(power.accelerators_idle_w, "W"), at_rest),
+        "host_idle": _facility("node_part", "host idle (of its maximum)", housed),
+        "beside": assumed_leaf(
+            "networks and storage",
+            format_si(beside_w(entry, housed), "W"),
+            f"as built, at least facility.csv power_fraction: {BESIDE}",
+        ),
+        "in_year": in_year,
+        "pue": assumed_leaf("PUE", f"{own.pue_ratio:.3g}", f"facility.csv pue, or regions.csv: {own.source}"),
+    }
+
+
+def _of_place(entry: Entry, housed: Housed) -> dict[str, Input]:
+    """What a year's energy costs and emits where an entry stands."""
+    tariff = electricity([entry.region], housed.context)
+    grid = f"{grid_gco2_per_kwh(entry.region, housed.context):.3g} g/kWh"
+    where = f"regions.csv {entry.place}" if entry.place else "regions.csv, the middle of all"
+    return {
+        f"tariff.{entry.place}": assumed_leaf("tariff", f"{tariff.usd:.3g} $/kWh", tariff.source),
+        f"grid.{entry.place}": assumed_leaf("grid", grid, where),
+    }
+
+
+def _facility(category: str, item: str, housed: Housed) -> Input:
+    rows = housed.context.catalog.facility(category)
+    return _figure(next(row for row in rows if row.item == item), f"facility.csv {category}")
+
+
+def _figure(row: ComplianceFigure | FacilityFigure, reference: str) -> Input:
+    spread = f" [{row.low:,.4g}–{row.high:,.4g}]" if row.low is not None and row.high is not None else ""
+    letter = Source.VENDOR if row.confidence == "vendor" else Source.ASSUMED
+    return Input(row.item, f"{row.value:,.6g} {row.unit}{spread}", "", letter.value, reference)
+
+
+def compliance_derivations(rules: Compliance, book: record.Book, catalog: Catalog) -> Iterator[Derivation]:
+    """Where the estimates of the rules come from: the bill, its uplift at each size, the logs."""
+    logs, where = rules.logs, f"regimes {rules.regime}, or spec compliance.retention"
+    days = {"online": logs.online_days, "archive": logs.retention_days - logs.online_days}
+    known: dict[str, Input | Sequence[Input]] = {
+        name: assumed_leaf("days", f"{each:,.4g} d", where) for name, each in days.items()
+    }
+    known["requests"] = assumed_leaf("requests", format_si(logs.requests_per_s, "1/s"), "spec traffic")
+    for row in catalog.rows(ComplianceFigure):
+        known[row.item] = _figure(row, f"compliance_figures {row.category}: {row.item}")
+    for name, note in book.items():
+        match name.rpartition(".")[2], note.value:
+            case "lines" | "recurring lines", list() | tuple() as items:
+                known[name] = [_line(item) for item in items]
+            case "base_usd", float() as usd:
+                known[name] = Input("machines", format_usd(usd), "", "v", "prices of the same provider")
+            case ("nodes" | "tokens") as label, (int() | float()) as count:
+                known[name] = assumed_leaf(label, f"{count:,.0f}", "the fleets as planned, spec traffic")
+    yield from Noted("compliance", book, figures_of(rules), known).rows()
 
 
 def _line(item: compliance.ComplianceItem) -> Input:
@@ -145,16 +114,3 @@ def _line(item: compliance.ComplianceItem) -> Input:
     text = f"{format_usd(line.total_usd)} = {line.quantity:,.6g} {line.unit} × {line.unit_usd:,.6g} $"
     letter = Source.VENDOR if item.confidence == "high" else Source.ASSUMED
     return Input(line.what, text, "", letter.value, line.source)
-
-
-def _figure(category: str, item: str, catalog: Catalog) -> Input:
-    row = next(row for row in catalog.rows(ComplianceFigure) if (row.category, row.item) == (category, item))
-    spread = f" [{row.low:,.4g}–{row.high:,.4g}]" if row.low is not None and row.high is not None else ""
-    letter = Source.VENDOR if row.confidence == "vendor" else Source.ASSUMED
-    return Input(
-        item,
-        f"{row.value:,.6g} {row.unit}{spread}",
-        "",
-        letter.value,
-        f"compliance_figures {category}: {item}",
-    )

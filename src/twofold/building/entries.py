@@ -34,6 +34,10 @@ class Entry:
         return self.servers.name
 
     @property
+    def place(self) -> str:
+        return f"{self.region.provider}:{self.region.name}" if self.region else ""
+
+    @property
     def provider(self) -> str:
         price = self.machine.price
         return price.provider if price else ""

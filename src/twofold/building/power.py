@@ -10,6 +10,7 @@ import numpy as np
 from twofold.answer import Context
 from twofold.building.cooling import CoolingKind, pue, wue_l_per_kwh
 from twofold.building.delivery import (
+    Year,
     capped,
     cleanest_hours,
     provision,
@@ -23,13 +24,14 @@ from twofold.building.node_power import resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
 from twofold.catalog import figure
 from twofold.contracts.results import ServicePlan, TrainingPlan, premises
-from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source
+from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source, record
 from twofold.twin.serving import Profile, hourly_weights
 
 MONTHS = 12
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do
 BOUND_STEP = 1 - 1 / 1.2  # a bound's gain is of 20 % more of its resource
 CLEAN_HOURS = 6
+BESIDE = "network and storage share of IT power"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,11 @@ def power(housed: Housed) -> premises.BuiltPower:
     tier = redundancy(catalog, facility.tier)
     per_minute = figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
     largest = max(housed.entries, key=lambda entry: it_power_w(entry, housed))
-    in_use = [in_use_w(entry, context).times(entry.servers.count) for entry in housed.entries]
+    in_use = _summed([drawn_w(entry, context) for entry in housed.entries], "W")
     return premises.BuiltPower(
         it_w,
         need.expected_peak_w,
-        _summed(in_use, "W"),
+        record.note("power.in_use_w", in_use, "", *(f"drawn.{each.name} in use" for each in housed.entries)),
         meter_w,
         meter_w / it_w,
         efficiency(largest, housed).source,
@@ -121,34 +123,44 @@ def year(housed: Housed) -> premises.BuildingYear:
             hourly_shape=_shape(entry),
             demand_charge=entry.owned,  # a landlord's bill holds it already
         )
-        parts.append((entry.region, told, (mean.low / mean.value, mean.high / mean.value)))
-    region = max(parts, key=lambda each: each[1].it_kwh)[0]  # of the largest
-    grid = grid_gco2_per_kwh(region, context)
-    it_kwh = sum(told.it_kwh for _, told, _ in parts)
-    water_l = sum(told.water_l for _, told, _ in parts)
-
-    def of_all(figure: str, unit: str, factor: float = 1.0) -> Estimate:
-        """A figure of every year together, as uncertain as its mean load is."""
-        values = [(getattr(told, figure) * factor, spread) for _, told, spread in parts]
-        middle = sum(value for value, _ in values)
-        low, high = (sum(value * spread[end] for value, spread in values) for end in (0, 1))
-        return Estimate(middle, min(low, middle), max(high, middle), unit, Source.ASSUMED)
-
+        parts.append((told, (mean.low / mean.value, mean.high / mean.value)))
+        own_j, name = _of_all(parts[-1:], "meter_kwh", "J", J_PER_KWH), entry.name
+        used = (f"mean.{name} in a year", f"{name}.pue")
+        record.note(f"meter.{name} at the meter", own_j, "mean × PUE × 8760 h", *used)
+    largest = max(zip(housed.entries, parts, strict=True), key=lambda each: each[1][0].it_kwh)[0]
+    grid = grid_gco2_per_kwh(largest.region, context)
+    it_kwh = sum(told.it_kwh for told, _ in parts)
+    water_l = sum(told.water_l for told, _ in parts)
+    meter_j, energy = _of_all(parts, "meter_kwh", "J", J_PER_KWH), _of_all(parts, "energy_usd", "USD")
+    meters = [f"meter.{entry.name} at the meter" for entry in housed.entries]
+    places = list(dict.fromkeys(entry.place for entry in housed.entries))
+    tariffs, grids = ([f"{each}.{place}" for place in places] for each in ("tariff", "grid"))
+    carbon, hourly = _of_all(parts, "carbon_g", "gCO2"), "energy × grid, hour by hour"
     nowhere = "no region is stated: the US mean tariff, the middle of the catalogue's grids"
     return premises.BuildingYear(
         it_kwh * J_PER_KWH,
-        of_all("meter_kwh", "J", J_PER_KWH),
-        electricity([region], context).usd,
-        of_all("energy_usd", "USD"),
-        sum(told.demand_usd for _, told, _ in parts),
+        record.note("year.meter_j", meter_j, "", *meters),
+        electricity([largest.region], context).usd,
+        record.note("year.energy_usd", energy, "energy × tariff", *meters, *tariffs),
+        sum(told.demand_usd for told, _ in parts),
         water_l / it_kwh,
         water_l,
         grid,
-        of_all("carbon_g", "gCO2"),
-        tuple(float(hour) for hour in np.sum([told.by_hour_gco2 for _, told, _ in parts], axis=0)),
+        record.note("year.carbon_gco2", carbon, hourly, *meters, *grids, "daily swing"),
+        tuple(float(hour) for hour in np.sum([told.by_hour_gco2 for told, _ in parts], axis=0)),
         cleanest_hours(context.catalog, grid, CLEAN_HOURS),
-        f"{region.provider}:{region.name}" if region else nowhere,
+        largest.place or nowhere,
     )
+
+
+def _of_all(
+    years: Sequence[tuple[Year, tuple[float, float]]], figure: str, unit: str, factor: float = 1.0
+) -> Estimate:
+    """A figure of years together, each as uncertain as its mean load is."""
+    values = [(getattr(told, figure) * factor, spread) for told, spread in years]
+    middle = sum(value for value, _ in values)
+    low, high = (sum(value * spread[end] for value, spread in values) for end in (0, 1))
+    return Estimate(middle, min(low, middle), max(high, middle), unit, Source.ASSUMED)
 
 
 def monthly_peak_w(entry: Entry, housed: Housed) -> float:
@@ -164,23 +176,35 @@ def monthly_peak_w(entry: Entry, housed: Housed) -> float:
 
 def it_power_w(entry: Entry, housed: Housed) -> float:
     """Servers at their maximum with network and storage."""
-    return entry.servers.count * entry.power.planned_w + _beside_w(entry, housed)
+    return entry.servers.count * entry.power.planned_w + beside_w(entry, housed)
 
 
 def mean_it_w(entry: Entry, housed: Housed) -> Estimate:
     """The mean of a year: rented machines draw while they are yours, your own rest besides and all year."""
+    name, at = entry.name, f"mean.{entry.name} in a year"
     if entry.owned:
-        works = [work_w(each, housed.context) for each in (entry, *entry.guests)]
-        return _summed([rest_w(entry, housed), *works], "W")
+        works = {each.name: work_w(each, housed.context) for each in (entry, *entry.guests)}
+        mean = _summed([rest_w(entry, housed), *works.values()], "W")
+        return record.note(at, mean, "", f"rest.{name} at rest", *(f"work.{each} at work" for each in works))
     share = entry.busy_fraction if entry.servers.use == "training" else 1.0
     draws = in_use_w(entry, housed.context).times(entry.servers.count * share)
-    return _plus(draws, _beside_w(entry, housed) * share)
+    said, used = "(in use + beside) × share of the year", (f"drawn.{name} in use", f"{name}.beside")
+    return record.note(at, _plus(draws, beside_w(entry, housed) * share), said, *used, f"{name}.in_year")
+
+
+def drawn_w(entry: Entry, context: Context) -> Estimate:
+    """What all servers of an entry draw while they work."""
+    draws, name = in_use_w(entry, context).times(entry.servers.count), entry.name
+    said, used = "servers × what one draws", (f"{name}.servers", f"draw.a server of {name}")
+    return record.note(f"drawn.{name} in use", draws, said, *used)
 
 
 def rest_w(entry: Entry, housed: Housed) -> Estimate:
     """What machines of one's own draw where nothing works on them, with their network and storage."""
     rests = resting_w(housed.context.catalog, entry.power).times(entry.servers.count)
-    return _plus(rests, _beside_w(entry, housed))
+    said, used = "servers × draw at rest + beside", ("servers", "idle", "host_idle", "beside")
+    own = (f"{entry.name}.{each}" for each in used)
+    return record.note(f"rest.{entry.name} at rest", _plus(rests, beside_w(entry, housed)), said, *own)
 
 
 def work_w(entry: Entry, context: Context) -> Estimate:
@@ -193,12 +217,15 @@ def work_w(entry: Entry, context: Context) -> Estimate:
     servers = entry.machine.accelerator_count / entry.servers.node.accelerator_count
     works, rest = in_use_w(entry, context), resting_w(context.catalog, entry.power).value
     low, middle, high = (max(watts - rest, 0.0) for watts in (works.low, works.value, works.high))
-    return Estimate(middle, low, high, "W", works.source).times(servers * share)
+    added = Estimate(middle, low, high, "W", works.source).times(servers * share)
+    said = "(draw in use − draw at rest) × servers in use × share of the year"
+    own = (f"{entry.name}.{each}" for each in ("idle", "host_idle", "servers_used", "in_year"))
+    return record.note(f"work.{entry.name} at work", added, said, f"draw.a server of {entry.name}", *own)
 
 
-def _beside_w(entry: Entry, housed: Housed) -> float:
+def beside_w(entry: Entry, housed: Housed) -> float:
     """Networks as built; where that is less than what bills of materials show, their share is taken."""
-    share = figure(housed.context.catalog, "power_fraction", "network and storage share of IT power").low
+    share = figure(housed.context.catalog, "power_fraction", BESIDE).low
     networks_w = sum(each.power_w for each in housed.networks if each.name == entry.name)
     return max(networks_w, entry.servers.count * entry.power.planned_w * share / (1 - share))
 

@@ -21,7 +21,7 @@ from twofold.building.filling import (
 from twofold.building.node_power import node_power, resting_w, serving_w, training_w
 from twofold.catalog import Catalog, Node, figure
 from twofold.contracts.results import premises
-from twofold.core import YEAR_H, Estimate
+from twofold.core import YEAR_H, Estimate, record
 
 W_PER_KW = 1e3
 # A year that is cheaper by less is within the tables' own ranges: no reason for more plumbing.
@@ -102,9 +102,16 @@ def climate(entry: Entry, context: Context) -> Climate:
 
 def in_use_w(entry: Entry, context: Context) -> Estimate:
     """What one of an entry's servers draws while it works: in training, or at the service's mean load."""
-    if entry.servers.use == "training":
-        return training_w(context.catalog, entry.power)
-    return serving_w(context.catalog, entry.power, entry.busy_fraction)
+    training = entry.servers.use == "training"
+    draws = (
+        training_w(context.catalog, entry.power)
+        if training
+        else serving_w(context.catalog, entry.power, entry.busy_fraction)
+    )
+    said = "(accelerators × share + host × share + fans by the cube of their speed) / efficiency"
+    used = ("accelerators", "share", "host", "host_share", "fans", "efficiency")
+    own = (f"{entry.name}.{each}" for each in used)
+    return record.note(f"draw.a server of {entry.name}", draws, said, *own)
 
 
 def node_draws(found: Sequence[Entry], context: Context) -> tuple[premises.NodeDraw, ...]:

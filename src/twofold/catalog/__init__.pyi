@@ -34,6 +34,7 @@ from .types import ControlRow as ControlRow
 from .types import CostItem as CostItem
 from .types import EconomicFigure as EconomicFigure
 from .types import Fabric as Fabric
+from .types import FacilityFigure as FacilityFigure
 from .types import HardwarePrice as HardwarePrice
 from .types import KeyPoint as KeyPoint
 from .types import MandateRow as MandateRow

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -35,12 +35,24 @@ def note(name: str, value: T, formula: str, *inputs: str) -> T:
 
 @contextmanager
 def noting(part: str) -> Iterator[None]:
-    """What is noted within belongs to a part: its names get the part's in front, those of inputs stay."""
+    """What is noted within belongs to a part: its names get the part's in front, as inputs of it too."""
     outer = _open_book.get()
     with recording() as book:
         yield
     if outer is not None:
-        outer |= {f"{part}.{name}": kept for name, kept in book.items()}
+        for name, kept in book.items():
+            inputs = (f"{part}.{each}" if each in book else each for each in kept.inputs)
+            outer[f"{part}.{name}"] = replace(kept, inputs=tuple(inputs))
+
+
+def noted_of(book: Book, part: str) -> Book:
+    """What was noted of a part, by its names there."""
+    at = f"{part}."
+    return {
+        name.removeprefix(at): replace(kept, inputs=tuple(each.removeprefix(at) for each in kept.inputs))
+        for name, kept in book.items()
+        if name.startswith(at)
+    }
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.contracts import QUANTILES
 from twofold.contracts.rows import ServiceRow
-from twofold.core import InputError
+from twofold.core import InputError, record
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
 from twofold.perf import Floats, spread_factor
 
@@ -86,14 +87,23 @@ class MeasuredService:
                 np.interp(batch + z * np.sqrt(batch), self.batch_sizes, column)
                 for z in (0.0, NORMAL_P95, NORMAL_P99)
             ]
-            upper = np.maximum.accumulate(at)
-            return Latency(over + at[0], over + at[0], over + upper[1], over + upper[2])
+            said = "gap between tokens at the batch that arrivals fill at that quantile"
+            gaps = zip(QUANTILES, over + np.maximum.accumulate(at), strict=True)
+            p50, p95, p99 = (record.note(f"tpot_{which}", gap, said, "rows", "rate") for which, gap in gaps)
+            return Latency(p50, p50, p95, p99)
         seconds = np.interp(batch, self.batch_sizes, self.service_s)
         occupied = np.minimum(1.0, rate * seconds / batch)
         near = np.minimum(busy, 1.0 - 1e-9)
         wait = occupied * seconds / 2.0 + near**2 / (1.0 - near) * slowest / 2.0
         own = np.interp(batch, self.batch_sizes, column)
-        return Latency(over + own + wait, over + own + wait, over + own + 2.0 * wait, over + own + 3.0 * wait)
+        said = (
+            f"{'first output' if metric == 'ttft' else 'time'} of the batch that arrivals fill + {{}} × wait"
+        )
+        p50, p95, p99 = (
+            record.note(f"{metric}_{which}", over + own + n * wait, said.format(n), "rows", "rate")
+            for which, n in zip(QUANTILES, (1, 2, 3), strict=True)
+        )
+        return Latency(p50, p50, p95, p99)
 
     def quantile(self, rate_per_s: Floats, goal: str) -> Floats | None:
         """What the rows say of a goal such as `ttft_p95`; None where they cannot say.

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import hypot
 
-from twofold.answer import Context, derived, may_host, path_input
+from twofold.answer import Context, Noted, assumed_leaf, figures_of, may_host, path_input, spec_leaf
 from twofold.building import OF_RENT
 from twofold.catalog import ApiPrice
 from twofold.contracts.results import (
+    Derivation,
     Input,
     LineItem,
     Plan,
@@ -18,14 +19,22 @@ from twofold.contracts.results import (
     total_usd,
 )
 from twofold.contracts.spec import Spec
-from twofold.core import Estimate, InfeasibleError, Source, format_apart, format_enough, format_usd
+from twofold.core import (
+    DAY_S,
+    Estimate,
+    InfeasibleError,
+    Source,
+    format_apart,
+    format_enough,
+    format_usd,
+    record,
+)
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
 from twofold.money.portfolio import portfolio_bill
 from twofold.money.serving import service_money
 from twofold.money.units import run_money
 
-AT, HOLDS = "first_year_usd", "budget_holds_probability"
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 
 
@@ -76,21 +85,67 @@ def first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> 
 
 
 def with_first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> Plan:
-    """The plan whose first year is its bill's total, with the lines in its derivation."""
-    known = next((row for row in plan.derivations if row.path == AT), None)
-    others = tuple(each for each in plan.derivations if each is not known)
-    formula = f"{known.formula}, with" if known else "sum of the bill:"
-    inputs = (*(known.inputs if known else ()), *_beside_rent(lines))
-    row = derived(AT, f"{formula} every line of the bill", *inputs)
-    total, budget_usd = first_year(plan, rent, lines), plan.budget_usd
-    plan = replace(plan, first_year_usd=total, derivations=(*others, row))
-    if budget_usd is None:
-        return plan
-    budget = Input("budget", format_usd(budget_usd), "", Source.ASSUMED.value, "spec supply.budget")
+    """The plan whose first year is its bill's total, and how probably that keeps the budget."""
+    whole = "the runs as often as they repeat and a year of services, with every line of the bill"
+    said = whole if rent else "sum of the bill: every line of the bill"
+    total = record.note("first_year_usd", first_year(plan, rent, lines), said, "rented", "beside")
+    holds = plan.budget_usd and total.probability_within(plan.budget_usd)
     said = "share of what the range of the first year leaves within the budget"
-    row = derived(HOLDS, said, path_input("first year", total, AT), budget)
-    holds = total.probability_within(budget_usd)
-    return replace(plan, budget_holds_probability=holds, derivations=(*plan.derivations, row))
+    record.note("budget_holds_probability", holds, said, "first_year_usd", "budget")
+    return replace(plan, first_year_usd=total, budget_holds_probability=holds)
+
+
+def _derivations(plan: Plan, book: record.Book, spec: Spec) -> Iterator[Derivation]:
+    """Where the figures of money come from: both halves, the lines of bills and the spec."""
+    lines = plan.money.lines if plan.money else ()
+    known: dict[str, Input | Sequence[Input]] = {
+        "rented": tuple(_rented(plan, spec)),
+        "beside": tuple(_beside_rent(lines)),
+        "money.lines": [_line(line, line.total_usd) for line in lines],
+        "budget": assumed_leaf("budget", format_usd(plan.budget_usd or 0.0), "spec supply.budget"),
+    }
+    if plan.portfolio:
+        items = plan.portfolio.items
+        known["portfolio.items"] = [_line(line, line.total_usd - line.tax_usd) for line in items]
+    if plan.money and plan.money.portfolio:
+        own = plan.money.portfolio.lines
+        known["money.portfolio.lines"] = [_line(line, line.total_usd) for line in own]
+    for run in plan.training:
+        at = f"training.{run.name}"
+        known[f"{at}.run.energy_j"] = path_input("energy", run.run.energy_j, f"{at}.run.energy_j")
+        if run.cost_usd:
+            known[f"{at}.cost_usd"] = path_input("cost", run.cost_usd, f"{at}.cost_usd")
+    for service in plan.serving:
+        at, cost = f"serving.{service.name}", service.cost_usd_per_year
+        energy = path_input("energy", service.energy_j_per_year, f"{at}.energy_j_per_year")
+        known[f"{at}.energy_j_per_year"] = energy
+        if cost:
+            known[f"{at}.cost_usd_per_year"] = path_input("a year", cost, f"{at}.cost_usd_per_year")
+        for one in service.classes:
+            if one.usd_per_1k_output_tokens:
+                path = f"{at}.classes.{one.name}.usd_per_1k_output_tokens"
+                known[path] = path_input("per 1k", one.usd_per_1k_output_tokens, path)
+    held = replace(plan, training=(), serving=(), cross=(), derivations=(), building=None, compliance=None)
+    return Noted("", book, figures_of(held), known).rows()
+
+
+def _line(line: LineItem, usd: float) -> Input:
+    """A line of a bill, and what of it is summed."""
+    return Input(line.what, format_usd(usd), "", Source.VENDOR.value, f"{line.source} {line.date}".strip())
+
+
+def _rented(plan: Plan, spec: Spec) -> Iterator[Input]:
+    """What `rent_of_year` is the sum of."""
+    for run, entry in zip(plan.training, spec.training, strict=True):
+        at = f"training.{run.name}"
+        if run.cost_usd:
+            yield path_input(run.name, run.cost_usd, f"{at}.cost_usd")
+            if entry.repeats_every_s:
+                yield spec_leaf("repeats", f"every {entry.repeats_every_s / DAY_S:g} d", f"{at}.repeats")
+    for service in plan.serving:
+        if service.cost_usd_per_year:
+            at = f"serving.{service.name}.cost_usd_per_year"
+            yield path_input(service.name, service.cost_usd_per_year, at)
 
 
 def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:
@@ -155,42 +210,67 @@ def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def with_money(plan: Plan, context: Context) -> Plan:
+    """The plan with its money and where that comes from; nothing new where nothing has a price."""
+    with record.recording() as book:
+        priced = _priced(plan, context)
+    rows = _derivations(priced, book, context.spec)
+    return replace(priced, derivations=(*plan.derivations, *rows))
+
+
+def _priced(plan: Plan, context: Context) -> Plan:
     """The plan with its money; the same plan where nothing in it has a price to rent or to buy."""
-    keys = context.spec.supply.economics
     lines = bill_lines(plan, context)
     rented, later = (rented_lines(plan, context, later=each) for each in (False, True))
     bought = owning(plan, rented, later, context)
     rent = plan.first_year_usd
+    if plan.portfolio and plan.portfolio.items:
+        said = "sum of its lines before tax, of the plan's weeks"
+        record.note("portfolio.usd", plan.portfolio.usd, said, "portfolio.items")
     if not lines and bought is None:
         return plan if rent is None else with_first_year(plan, rent, lines)
-    services = [service_money(each, plan, lines, context) for each in plan.serving]
-    runs = [
-        run_money(run, entry, plan.serving, context)
-        for run, entry in zip(plan.training, context.spec.training, strict=True)
-    ]
-    derivations = [row for _, rows in (*services, *runs) for row in rows]
-    money = ledger.Money(
-        currency=keys.currency,
-        exchange_ratio=keys.exchange_ratio,
-        discount_fraction=keys.discount_fraction,
-        tax_fraction=keys.tax_fraction,
-        lines=lines,
-        total_usd=total_usd(lines),
-        difference=first_year_difference(lines, rent.value if rent else None),
-        services=tuple(each for each, _ in services),
-        runs=tuple(each for each, _ in runs),
-        ratios=ratios(plan, context),
-        owning=bought,
-        notes=_notes(plan, context),
-        portfolio=portfolio_bill(plan, lines, context),
-    )
-    plan = replace(plan, money=money, derivations=(*plan.derivations, *derivations))
+    with record.noting("money"):
+        money = _money(plan, rent, lines, bought, context)
+    plan = replace(plan, money=money)
     if not lines and rent is None:
         return plan  # nothing has a price
     if plan.compliance:
         without = cents(money.total_usd - plan.compliance.first_year_usd.value)
         plan = replace(plan, compliance=replace(plan.compliance, without_usd=without))
     return with_first_year(plan, rent, lines)
+
+
+def _money(
+    plan: Plan,
+    rent: Estimate | None,
+    lines: tuple[LineItem, ...],
+    bought: ledger.Owning | None,
+    context: Context,
+) -> ledger.Money:
+    keys = context.spec.supply.economics
+    services, runs = [], []
+    for service in plan.serving:
+        with record.noting(f"services.{service.name}"):
+            services.append(service_money(service, plan, lines, context))
+    for run, entry in zip(plan.training, context.spec.training, strict=True):
+        with record.noting(f"runs.{run.name}"):
+            runs.append(run_money(run, entry, plan.serving, context))
+    with record.noting("portfolio"):
+        portfolio = portfolio_bill(plan, lines, context)
+    return ledger.Money(
+        currency=keys.currency,
+        exchange_ratio=keys.exchange_ratio,
+        discount_fraction=keys.discount_fraction,
+        tax_fraction=keys.tax_fraction,
+        lines=record.note("lines", lines, ""),
+        total_usd=record.note("total_usd", total_usd(lines), "sum of the lines, to the cent", "lines"),
+        difference=first_year_difference(lines, rent.value if rent else None),
+        services=tuple(services),
+        runs=tuple(runs),
+        ratios=ratios(plan, context),
+        owning=bought,
+        notes=_notes(plan, context),
+        portfolio=portfolio,
+    )
 
 
 def _notes(plan: Plan, context: Context) -> tuple[str, ...]:

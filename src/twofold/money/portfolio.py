@@ -16,7 +16,7 @@ from twofold.contracts.results import (
     line_item,
     total_usd,
 )
-from twofold.core import YEAR_H, format_usd
+from twofold.core import YEAR_H, format_usd, record
 from twofold.money.bill import LEAST_USD, energy_line, kept_lines
 from twofold.portfolio import NOT_PROMISED, by_lease, uncorrected
 
@@ -37,10 +37,10 @@ def portfolio_bill(plan: Plan, lines: Sequence[LineItem], context: Context) -> l
     portfolio = plan.portfolio
     if portfolio is None or not lines:
         return None
-    own = (*_whole_year(portfolio), *_beside(plan, portfolio, lines, context))
+    own = record.note("lines", (*_whole_year(portfolio), *_beside(plan, portfolio, lines, context)), "")
     return ledger.PortfolioBill(
         lines=own,
-        total_usd=total_usd(own),
+        total_usd=record.note("total_usd", total_usd(own), "sum of the lines, to the cent", "lines"),
         difference=_difference(own, lines),
         answers=answers_all(portfolio),
     )

@@ -7,8 +7,8 @@ from datetime import timedelta
 from twofold.answer import Context, may_host
 from twofold.building import electricity, place_of
 from twofold.catalog import ApiPrice
-from twofold.contracts.results import Derivation, LineItem, Plan, ServicePlan, ledger, serving, total_usd
-from twofold.core import YEAR_H, YEAR_S, InputError
+from twofold.contracts.results import LineItem, Plan, ServicePlan, ledger, serving, total_usd
+from twofold.core import YEAR_H, YEAR_S, InputError, record
 from twofold.money.economics import (
     Failing,
     OwnCost,
@@ -29,19 +29,21 @@ MTOK, MONTHS_PER_YEAR = 1e6, 12.0
 
 def service_money(
     service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
-) -> tuple[ledger.ServiceMoney, list[Derivation]]:
-    """Everything about one service's money, with the derivations of what has a range."""
-    found = [class_money(service, one) for one in service.classes]
-    per_w, power_rows = tokens_per_w(service)
+) -> ledger.ServiceMoney:
+    """Everything about one service's money."""
+    classes = []
+    for one in service.classes:
+        with record.noting(f"classes.{one.name}"):
+            classes.append(class_money(service, one))
     hour = downtime(context)
     # Spares are weighed of the largest pool that somebody waits for: work of a day has no outage of an hour.
     batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
     waited = [each for each in service.pools if not set(each.classes) <= batch]
     pool = max(waited, key=lambda each: each.replica_count, default=None)
-    money = ledger.ServiceMoney(
+    return ledger.ServiceMoney(
         name=service.name,
-        classes=tuple(one for one, _ in found if one),
-        output_tokens_per_s_per_w=per_w,
+        classes=tuple(each for each in classes if each),
+        output_tokens_per_s_per_w=tokens_per_w(service),
         energy_usd_per_year=_energy_usd(service, bill, context),
         api=_api(service, plan, bill, context),
         downtime_usd_per_h=hour.usd_per_h,
@@ -51,7 +53,6 @@ def service_money(
         # Where others of the service have spares of their own.
         spares_of=" and ".join(pool.classes) if pool and len(service.pools) > 1 else "",
     )
-    return money, [row for _, rows in found for row in rows] + power_rows
 
 
 def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], context: Context) -> float:

@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
@@ -17,7 +17,6 @@ from twofold.answer import (
     choose_serving,
     cross_cells,
     derivations,
-    derived,
     factor_swings,
     figures_of_run,
     measured_plan,
@@ -28,17 +27,14 @@ from twofold.answer import (
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
 from twofold.contracts.results import (
-    Derivation,
     Digests,
-    Input,
-    LineItem,
     Plan,
     ServicePlan,
     TrainingPlan,
     total_usd,
 )
 from twofold.contracts.spec import Spec, defaults_used
-from twofold.core import Source, format_usd, record
+from twofold.core import record
 from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
 from twofold.planner.actions import actions_of
@@ -117,15 +113,15 @@ def build_plan(
             )
             if services[name] is not choice:
                 _noted("serving", service_plan, {name: services[name]}, books, context)
-    serving = tuple(
-        planned[entry.name] if entry.name in planned else measured_plan(entry, context)
-        for entry in spec.services
-    )
+    by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
+    measured = _noted("serving", measured_plan, by_rows, books, context)
+    serving = tuple((planned | measured)[entry.name] for entry in spec.services)
     rent = rent_of_year(training, serving, spec)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     with_model = [(runs[plan.name], plan) for plan in training if plan.name in runs]
-    cross = cross_cells(with_model, planned_services, context)
+    with record.recording() as books["cross"]:
+        cross = cross_cells(with_model, planned_services, context)
     scopes = {name: choice.scope for name, choice in runs.items()}
     scopes |= {name: choice.scope for name, choice in services.items()}
     plan = Plan(
@@ -141,7 +137,7 @@ def build_plan(
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(planned_runs, planned_services, serving, cross, rent, books, context),
+        derivations=derivations(planned_runs, serving, services, cross, books, context),
         defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
         warnings=(
             *options.notes,
@@ -219,32 +215,14 @@ def with_supply_side(
     rehearsing: Rehearsing | None,
 ) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
-    compliance = compliance_part(plan, context)
+    with record.recording() as book:
+        compliance = compliance_part(plan, context)
     asked = compliance.items if compliance else ()
     rules_usd = total_usd(item.line for item in asked if item.category not in OF_RENT)
     plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing, rules_usd))
     plan = with_building(plan, context)
     # The bill has what the rules ask for among its lines, and what own machines take in their building.
     plan = with_money(replace(plan, compliance=compliance), context)
-    plan = plan if plan.compliance is None else with_compliance(plan, plan.compliance, context.catalog)
-    derivations = (*plan.derivations, *bill_derivations(plan))
-    return replace(plan, actions=actions_of(plan), derivations=derivations)
-
-
-def bill_derivations(plan: Plan) -> Iterator[Derivation]:
-    """One row for each total that a plan's money and portfolio state; their lines are the leaves."""
-    cents, before_tax = "sum of the lines, to the cent", "sum of its lines before tax, of the plan's weeks"
-    bills: list[tuple[str, str, Sequence[LineItem]]] = []
-    if plan.portfolio is not None and plan.portfolio.items:
-        bills.append(("portfolio.usd", before_tax, plan.portfolio.items))
-    if plan.money is not None and plan.money.lines:
-        bills.append(("money.total_usd", cents, plan.money.lines))
-        if plan.money.portfolio is not None:
-            bills.append(("money.portfolio.total_usd", cents, plan.money.portfolio.lines))
-    for path, formula, lines in bills:
-        inputs = []
-        for line in lines:
-            usd = line.total_usd - line.tax_usd if formula == before_tax else line.total_usd
-            source = f"{line.source} {line.date}".strip()
-            inputs.append(Input(line.what, format_usd(usd), "", Source.VENDOR.value, source))
-        yield derived(path, formula, *inputs)
+    if plan.compliance is not None:
+        plan = with_compliance(plan, plan.compliance, book, context.catalog)
+    return replace(plan, actions=actions_of(plan))
