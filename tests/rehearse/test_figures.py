@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.contracts.results import ClassFigures, ClassPlan, serving
+from twofold.contracts.spec import Scenario
+from twofold.core import exact
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.rehearse.figures import after_fault, power_w
+from twofold.rehearse.figures import after_fault, class_figures, power_w
+from twofold.twin import Stream
 from twofold.twin.serving import simulate_fleet
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import Drain, Fault, RandomCrashes, Release
@@ -143,3 +148,95 @@ def test_the_share_that_a_release_got_is_known_once_it_is_decided(empty: FleetRe
     assert undecided is not None and told is not None
     assert undecided.affected_fraction is None
     assert told.affected_fraction == pytest.approx(0.1)
+
+
+PLANNED = ClassPlan(
+    name="chat",
+    rate_per_s=1.0,
+    peak_per_s=2.0,
+    input_tokens=100.0,
+    output_tokens=10.0,
+    percentiles={},
+    slos=tuple(
+        serving.SloOutcome(metric, limit_s, None, None)
+        for metric, limit_s in (("ttft_p50", 0.4), ("ttft_p95", 1.0), ("e2e_p99", 2.0))
+    ),
+    replica_count=1,
+    rate_per_replica_per_s=exact(1.0, "1/s"),
+    holds_until_per_s=exact(1.0, "1/s"),
+    knee_per_s=None,
+    usd_per_1k_output_tokens=None,
+    latency_budget=(),
+    success=serving.SuccessOutcome(0.99),
+)
+VERDICTS = {False: 0, None: 1, True: 2}
+
+
+def counted(answers_s: list[float], arrived: int) -> ClassFigures:
+    """A class of so many requests, of which these got an answer."""
+    stream = Stream()
+    stream.add(np.array(answers_s))
+    latency = stream.latency(arrived - len(answers_s))
+    return ClassFigures(
+        name="chat",
+        rate_per_s=1.0,
+        arrived_count=arrived,
+        finished_count=len(answers_s),
+        ttft_s=latency,
+        tpot_s=None,
+        e2e_s=latency,
+        outcomes={},
+        goodput_per_s=0.0,
+        goodput_fraction=0.0,
+        input_tokens=0,
+        output_tokens=0,
+    )
+
+
+def verdict(empty: FleetResult, answers_s: list[float], arrived: int, scenario: Scenario) -> int:
+    made = class_figures(PLANNED, counted(answers_s, arrived), scenario, empty, world())
+    assert made.success is not None
+    assert ("success" in made.missed) == (made.success.met is False)
+    return VERDICTS[False] if made.missed else VERDICTS[made.success.met]
+
+
+@given(
+    st.lists(st.floats(0.01, 3.0), min_size=1, max_size=400),
+    st.sets(st.integers(0, 399), max_size=40),
+    st.booleans(),
+)
+def test_refused_requests_never_make_a_verdict_better(
+    empty: FleetResult, answers_s: list[float], refused: set[int], faulty: bool
+) -> None:
+    """INV-36: whoever is turned away, the slowest among them, no goal is kept that was missed before."""
+    faults = {"faults": [{"kind": "replica-crash", "at": "1 min"}]} if faulty else {}
+    scenario = Scenario.model_validate(faults)
+    left = [each for number, each in enumerate(answers_s) if number not in refused]
+    before = verdict(empty, answers_s, len(answers_s), scenario)
+    assert verdict(empty, left, len(answers_s), scenario) <= before
+
+
+def success(answered: int, arrived: int, text: dict[str, object], empty: FleetResult) -> object:
+    scenario = Scenario.model_validate(text)
+    made = class_figures(PLANNED, counted([0.1] * answered, arrived), scenario, empty, world()).success
+    assert made is not None
+    return made.goal_fraction, made.met, made.year_failed_fraction
+
+
+def test_what_fails_is_charged_to_the_year_by_how_often_it_happens(empty: FleetResult) -> None:
+    crash = {"faults": [{"kind": "replica-crash", "at": "1 min"}]}
+    planned = replace(PLANNED, success=serving.SuccessOutcome(0.999))
+    rare, often = ({**crash, "once_every": each} for each in ("30 d", "2 h"))
+    for text, kept in ((rare, True), (often, False)):
+        scenario = Scenario.model_validate(text)
+        made = class_figures(planned, counted([0.1] * 990, 1000), scenario, empty, world()).success
+        assert made is not None and made.goal_fraction == 0.99 and made.met is kept
+        assert scenario.once_every_s is not None
+        assert made.year_failed_fraction == pytest.approx(10 / scenario.once_every_s)
+
+
+def test_a_scenario_says_what_may_fail_in_it(empty: FleetResult) -> None:
+    assert success(980, 1000, {}, empty) == (0.99, False, None)
+    assert success(980, 1000, {"success": "98 %"}, empty) == (0.98, True, None)
+    cold = {"fleet": {"start": "cold"}, "once_every": "365 d"}
+    assert success(1000, 1000, cold, empty) == (0.99, True, 0.0)

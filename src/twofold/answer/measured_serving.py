@@ -6,11 +6,11 @@ import numpy as np
 
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.offers import Offer, owned_offer, rented_offer
-from twofold.answer.serving_choice import ClassLoad, class_load
+from twofold.answer.serving_choice import ClassLoad, class_load, success_of
 from twofold.contracts import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import ClassPlan, Loser, Part, ServicePlan, serving
 from twofold.contracts.rows import read_service_rows
-from twofold.contracts.spec import Service, Traffic
+from twofold.contracts.spec import Service
 from twofold.core import (
     DAY_S,
     YEAR_H,
@@ -93,7 +93,7 @@ def _plan(
     classes = []
     for load, _, own in pools:
         with record.noting(f"classes.{load.name}"):
-            classes.append(_class(entry.classes[load.name].traffic, load, own, service, cost, count))
+            classes.append(_class(entry, load, own, service, cost, count))
     rate = sum(load.mean_rate_per_s for load, _, _ in pools)
     name = entry.model.label
     return ServicePlan(
@@ -145,14 +145,14 @@ def _replica(size: int, service: MeasuredService) -> serving.Replica:
 
 
 def _class(
-    traffic: Traffic,
+    entry: Service,
     load: ClassLoad,
     count: ReplicaCount,
     service: MeasuredService,
     cost: Estimate | None,
     replicas: int,
 ) -> ClassPlan:
-    rate = load.peak_per_s / max(count.needed, 1)
+    rate, traffic = load.peak_per_s / max(count.needed, 1), entry.classes[load.name].traffic
     whole = service.latency(rate)
     assert whole
     goals_s = load.traffic.slo.latencies_s
@@ -206,6 +206,7 @@ def _class(
         usd_per_1k_output_tokens=per_1k,
         latency_budget=_latency_budget(float(np.max(whole.mean_s)), service),
         replica_text=_replica(service.accelerators, service).text,
+        success=success_of(load, entry, figures),
     )
 
 

@@ -12,10 +12,11 @@ from twofold.answer.refusals import reason_text
 from twofold.answer.spreads import spread_of
 from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model
-from twofold.contracts.results import Loser
+from twofold.contracts import SuccessGoal
+from twofold.contracts.results import Loser, serving
 from twofold.contracts.rows import read_trace
 from twofold.contracts.spec import LatencyClass, Service, Supply
-from twofold.core import DAY_S, InfeasibleError, format_bytes, format_si
+from twofold.core import DAY_S, Estimate, InfeasibleError, format_bytes, format_si
 from twofold.inference import (
     Engine,
     Fleet,
@@ -235,6 +236,26 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
         rate, peak = mean, DAY_S / min(slo.finish_within_s, DAY_S)
     carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction)
     return ClassLoad(name, mean, mean * peak, carried)
+
+
+def success_of(
+    load: ClassLoad, entry: Service, percentiles: Mapping[str, Estimate]
+) -> serving.SuccessOutcome:
+    """What share of a class's requests gets a first token before the gateway gives up, at the peak.
+
+    Formula  1 − 0.01 · 5^((p99 − timeout) / (p99 − p95)), p95 and p99 of TTFT, else of E2E
+    Why      Steady traffic is turned away by time-outs alone; waits fall off as they do from p95 to p99.
+    Limits   None where neither is known. Faults are not in it: they are what scenarios are judged by.
+    """
+    goal = SuccessGoal(entry.classes[load.name].slo.success_fraction)
+    metric = next((each for each in ("ttft", "e2e") if f"{each}_p99" in percentiles), None)
+    if metric is None:
+        return serving.SuccessOutcome(goal.fraction)
+    p95_s, p99_s = (percentiles[f"{metric}_{which}"].value for which in ("p95", "p99"))
+    timeout_s = goal.BULK_TIMEOUT_S if load.is_batch else goal.TIMEOUT_S
+    late = (p99_s - timeout_s) / max(p99_s - p95_s, 1e-9 * p99_s)
+    failed = min(0.01 * 5.0 ** min(late, 10.0), 1.0)
+    return serving.SuccessOutcome(goal.fraction, 1.0 - failed, failed <= 1.0 - goal.fraction)
 
 
 def _offers(

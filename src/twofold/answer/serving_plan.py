@@ -10,7 +10,7 @@ from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
-from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, success_of
 from twofold.answer.serving_pools import (
     LEAST_CARRIED_FRACTION,
     DrawnPool,
@@ -221,6 +221,7 @@ def _class_figures(
         profile=traffic.profile,
         trace=str(traffic.trace) if traffic.trace else None,
         trace_scale_ratio=traffic.scale_ratio,
+        success=success_of(load, choice.entry, percentiles),
     )
 
 

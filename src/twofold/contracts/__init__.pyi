@@ -1,5 +1,6 @@
 from .goals import METRICS as METRICS
 from .goals import QUANTILES as QUANTILES
+from .goals import SuccessGoal as SuccessGoal
 from .goals import metric_text as metric_text
 from .goals import stated_goal as stated_goal
 from .names import Names as Names

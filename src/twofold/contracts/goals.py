@@ -1,11 +1,57 @@
 """What requests are promised and judged by: one list for specs, searches, the twin, plans and screens."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
 from types import MappingProxyType
+from typing import ClassVar
 
 # Latencies in seconds -> as screens call them.
 METRICS: Mapping[str, str] = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
 QUANTILES = ("p50", "p95", "p99")
+STEADY_FRACTION, DISTURBED_FRACTION = 0.999, 0.99
+DOUBT = 0.1  # that a verdict on few requests may be wrong with
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessGoal:
+    """The share of requests that are to get their whole answer. What is refused or timed out has failed.
+
+    `simulate`, `plan --rehearse` and plans judge by this alone, whatever turned a request away.
+    """
+
+    TIMEOUT_S: ClassVar[float] = 60.0  # after which the gateway gives up on a first token …
+    BULK_TIMEOUT_S: ClassVar[float] = 24 * 3600.0  # … nobody waits for that of work that has a day
+    fraction: float = STEADY_FRACTION
+
+    def disturbed(self, stated_fraction: float | None) -> "SuccessGoal":
+        """What holds while something goes wrong: as stated, else 99 %, or the goal where that is lower."""
+        return SuccessGoal(stated_fraction or min(self.fraction, DISTURBED_FRACTION))
+
+    @property
+    def least_count(self) -> float:
+        """Requests from which on no failure would be seen by luck in one run of ten: −ln 0.1 / (1 − goal)."""
+        return -log(DOUBT) / (1.0 - self.fraction)
+
+    def met(self, failed_count: int, asked_count: int) -> bool | None:
+        """Whether it is kept, by the middle of what was seen; None: too few requests to tell.
+
+        Formula  failed / asked ≤ 1 − goal; of fewer than `least_count` only what chance can hardly have
+                 brought says no: P(Poisson(asked · (1 − goal)) ≥ failed) ≤ 10 %
+        Why      one more failure among the same requests never makes it better (INV-36).
+
+        >>> goal = SuccessGoal(0.999)
+        >>> goal.met(3, 5000), goal.met(6, 5000), goal.met(0, 500), goal.met(4, 500)
+        (True, False, None, False)
+        """
+        if asked_count >= self.least_count:
+            return failed_count <= (1.0 - self.fraction) * asked_count * (1.0 + 1e-9)
+        mean = asked_count * (1.0 - self.fraction)
+        below, term = 0.0, exp(-mean)
+        for number in range(failed_count):
+            below += term
+            term *= mean / (number + 1)
+        return False if 1.0 - below <= DOUBT else None
 
 
 def stated_goal(goal: str) -> str:
@@ -21,8 +67,10 @@ def stated_goal(goal: str) -> str:
 def metric_text(goal: str) -> str:
     """A goal as people say it; the one of batches has no percentile.
 
-    >>> metric_text("ttft_p95"), metric_text("e2e_s_p95"), metric_text("finish_within")
-    ('TTFT p95', 'E2E p95', 'done')
+    >>> [metric_text(goal) for goal in ("ttft_p95", "e2e_s_p95", "finish_within", "success")]
+    ['TTFT p95', 'E2E p95', 'done', 'success']
     """
+    if goal == "success":
+        return goal
     name, _, percentile = goal.replace("_s_", "_").partition("_p")
     return f"{METRICS.get(name, name)} p{percentile}" if percentile else "done"

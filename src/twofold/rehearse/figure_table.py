@@ -12,7 +12,6 @@ from typing import Any, Literal
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassFigures, simulated
 
-UNANSWERED_FRACTION_MAX = 0.05  # what a promise at p95 leaves over
 Value = float | Mapping[str, float] | None
 
 

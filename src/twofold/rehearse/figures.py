@@ -5,15 +5,14 @@ from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 
-from twofold.contracts import metric_text
+from twofold.contracts import SuccessGoal, metric_text
 from twofold.contracts.results import ClassFigures, ClassPlan, ServicePlan, simulated
-from twofold.core import format_seconds
-from twofold.rehearse.figure_table import UNANSWERED_FRACTION_MAX
+from twofold.contracts.spec import Scenario
+from twofold.core import YEAR_S, format_seconds
 from twofold.rehearse.pools import PoolWorld
 from twofold.rehearse.tenants import DECIDED
 from twofold.twin.serving import fault_span_s, fault_types, fleet_types
 
-OVER_LIMIT = "refused: rate"  # what a tenant asked beyond its limit was never promised
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before
 RECOVERY_S = 10.0  # over which that is judged
@@ -22,15 +21,11 @@ RECOVERY_S = 10.0  # over which that is judged
 def class_figures(
     planned: ClassPlan,
     counted: ClassFigures,
-    service: str,
-    pool: str,
+    scenario: Scenario,
     result: fleet_types.FleetResult,
     world: fleet_types.FleetWorld,
 ) -> ClassFigures:
     """One class of a run, its goals judged by the middle of what was seen."""
-    arrived = counted.arrived_count
-    promised = arrived - counted.outcomes.get(OVER_LIMIT, 0)
-    answered = counted.finished_count >= (1 - UNANSWERED_FRACTION_MAX) * promised
     kept = []
     for slo in planned.slos:
         metric, _, which = slo.metric.rpartition("_")
@@ -38,13 +33,32 @@ def class_figures(
         if slo.metric == "finish_within":
             seen_s = _done_s(slo.limit_s, result, world)
         else:
-            seen_s = getattr(latency, which) if latency else None
-        met: bool | None = seen_s is not None and seen_s <= slo.limit_s and answered
-        if not arrived or (metric == "tpot" and latency is None and counted.finished_count):
+            seen_s = latency.asked[which] if latency else None
+        met: bool | None = seen_s is not None and seen_s <= slo.limit_s
+        if not counted.arrived_count or (metric == "tpot" and latency is None and counted.finished_count):
             met = None  # nobody asked, or answers came whole: no token follows another
         expected_s = slo.predicted.value if slo.predicted else None
         kept.append(simulated.SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
-    return replace(counted, service=service, pool=pool, slos=tuple(kept))
+    return replace(counted, slos=tuple(kept), success=success_kept(planned, counted, scenario))
+
+
+def success_kept(planned: ClassPlan, counted: ClassFigures, scenario: Scenario) -> simulated.SuccessKept:
+    """Whether enough requests got their whole answer, in this run and over the year of which it is a part.
+
+    Formula  of the year: failed / (mean rate · time between two such runs)
+    Why      A fault that fails 1 % of ten minutes twice a year hardly counts; the same every hour does.
+    """
+    of_plan = SuccessGoal(planned.success.goal_fraction)
+    goal = SuccessGoal(scenario.success_fraction or of_plan.fraction)
+    if scenario.is_disturbed:
+        goal = of_plan.disturbed(scenario.success_fraction)
+    asked, failed = counted.arrived_count, counted.arrived_count - counted.finished_count
+    met, allowed, of_year = goal.met(failed, asked), 1.0 - of_plan.fraction, None
+    if scenario.once_every_s is not None:
+        of_year = failed / (planned.rate_per_s * min(scenario.once_every_s, YEAR_S))
+        met = False if of_year > allowed else met
+    seen = 1.0 - failed / asked if asked else None
+    return simulated.SuccessKept(goal.fraction, seen, failed, of_year, allowed, met)
 
 
 def _done_s(window_s: float, result: fleet_types.FleetResult, world: fleet_types.FleetWorld) -> float | None:
@@ -102,19 +116,20 @@ def missed_goal(
              those that had not ended when the run was stopped, show in the goals alone.
     """
     for each in classes:
-        for slo in each.missed:
-            within = slo.metric == "finish_within"
-            name = f"slo {each.name} {slo.metric if within else slo.metric.rpartition('_')[0]}"
-            if slo.simulated_s is not None and slo.simulated_s > slo.limit_s:
+        for slo in each.slos:
+            if slo.met is False and slo.simulated_s is not None:
+                within = slo.metric == "finish_within"
+                name = f"slo {each.name} {slo.metric if within else slo.metric.rpartition('_')[0]}"
                 seen, limit = format_seconds(slo.simulated_s), format_seconds(slo.limit_s)
                 text = (
                     f"{metric_text(slo.metric)} of {each.name} was {seen} over the whole run, above {limit}"
                 )
                 return simulated.BrokeFirst(world.warm_up_s, name, slo.simulated_s, slo.limit_s, text)
-            open_count, arrived = each.arrived_count - each.finished_count, each.arrived_count
-            text = f"{open_count:,} of {arrived:,} requests of {each.name} had no whole answer"
-            most = UNANSWERED_FRACTION_MAX
-            return simulated.BrokeFirst(world.warm_up_s, name, open_count / arrived, most, text)
+        if each.missed and each.success is not None:
+            failed, most = each.success.failed_count, 1.0 - each.success.goal_fraction
+            text = f"{failed:,} of {each.arrived_count:,} requests of {each.name} had no whole answer"
+            name, part = f"slo {each.name} success", failed / max(each.arrived_count, 1)
+            return simulated.BrokeFirst(world.warm_up_s, name, part, most, text)
     return None
 
 

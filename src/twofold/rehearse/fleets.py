@@ -20,11 +20,11 @@ FINISHED_COUNTS = (2500, 10_000)
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
 TARGET_UTILISATION = 0.9  # as `replicas_for` counts
 WORKERS = Workers(2)
-# Nobody is turned away, and nothing but the fleet itself answers: what a closed form predicts.
+# As `simulate` at the peak, but nothing but the fleet itself answers: what a closed form predicts.
 PLAIN = {
     "name": "peak",
     "fleet": {"spares": "0"},
-    "policies": {"admission": "off", "canary": "off", "zones": "off", "outliers": "off"},
+    "policies": {"canary": "off", "zones": "off", "outliers": "off"},
 }
 Planned = Callable[[ServingChoice], ServicePlan]
 
@@ -162,7 +162,9 @@ def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
 
 
 def _decided(each: ClassFigures) -> bool:
-    """Whether every p95 is known to 10 %, or misses its goal however it is read."""
+    """Whether every p95 is known to 10 %, or misses its goal however it is read; and whole answers too."""
+    if each.arrived_count and each.success is not None and each.success.met is None:
+        return False
     return all(
         figure.resolved or (figure.low_s is not None and figure.low_s > slo.limit_s)
         for figure, slo in zip(_figures(each), each.slos, strict=True)
@@ -185,11 +187,15 @@ def _figures(each: ClassFigures) -> tuple[serving.RehearsedFigure, ...]:
 
 def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
     """The best trial's plan, with what the twin says of it and of the others."""
+    found = {each.name: each for each in best.classes}
     figures = {(each.name, figure.metric): figure for each in best.classes for figure in _figures(each)}
     classes = []
     for planned in best.plan.classes:
         slos = (replace(slo, rehearsed=figures.get((planned.name, slo.metric))) for slo in planned.slos)
-        classes.append(replace(planned, slos=tuple(slos)))
+        success, kept = planned.success, found[planned.name].success
+        if kept is not None:
+            success = replace(success, rehearsed_fraction=kept.simulated_fraction, rehearsed_met=kept.met)
+        classes.append(replace(planned, slos=tuple(slos), success=success))
     return replace(
         best.plan,
         classes=tuple(classes),
@@ -199,10 +205,7 @@ def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
                 accelerator_count=sum(count * size for count, size in trial.sizes),
                 chosen=trial is best,
                 holds=not trial.missed,
-                classes=tuple(
-                    serving.RehearsedClass(each.name, each.finished_count, _figures(each))
-                    for each in trial.classes
-                ),
+                classes=tuple(_rehearsed_class(each) for each in trial.classes),
             )
             for trial in (best, *(trial for trial in trials if trial is not best))
         ),
@@ -210,14 +213,18 @@ def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
     )
 
 
+def _rehearsed_class(each: ClassFigures) -> serving.RehearsedClass:
+    kept = each.success
+    seen = () if kept is None else (kept.simulated_fraction, kept.met)
+    return serving.RehearsedClass(each.name, each.finished_count, _figures(each), *seen)
+
+
 def _warnings(best: Trial, trials: Sequence[Trial]) -> tuple[str, ...]:
     """That the cheapest fleet did not hold and what is planned instead; and what is not known to 10 %."""
     warnings = []
     first = trials[0]
     if first.missed:
-        goals = ", ".join(
-            f"{each.name} {metric_text(slo.metric)}" for each in first.missed for slo in each.missed
-        )
+        goals = ", ".join(f"{each.name} {metric_text(goal)}" for each in first.missed for goal in each.missed)
         instead = "nothing that was tried does" if best is first else f"planned: {best.name}"
         warnings.append(f"rehearsed: {first.name} without spares misses {goals} at the peak; {instead}")
     vague = [
@@ -226,6 +233,13 @@ def _warnings(best: Trial, trials: Sequence[Trial]) -> tuple[str, ...]:
         for figure in _figures(each)
         if not figure.resolved
     ]
+    vague += [
+        f"success of {each.name}"
+        for each in best.classes
+        if each.arrived_count and each.success and each.success.met is None
+    ]
     if vague:
-        warnings.append(f"rehearsed: unresolved, the interval is wider than 10 %: {', '.join(vague)}")
+        warnings.append(
+            f"rehearsed: unresolved, an interval wider than 10 % or too few requests: {', '.join(vague)}"
+        )
     return tuple(warnings)

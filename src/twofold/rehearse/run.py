@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
+from twofold.contracts import SuccessGoal
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.contracts.spec import Scenario
 from twofold.policy.gate import settings as gates
@@ -39,7 +40,6 @@ HORIZON_S_MAX = 6 * 3600.0  # where no horizon is given
 USUAL_E2E_S = 10.0  # p95 of a whole answer, where the plan expects none
 INSTANT_S = 1e-6  # after the last request of a trace: it still arrives
 HALF = "a random half of its minutes"
-BULK_TIMEOUT_S = 24 * 3600.0  # nobody waits for the first token of work that has a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,7 @@ def _task(
         pools=rules,
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
+    timeout_s = SuccessGoal.BULK_TIMEOUT_S if all(map(is_bulk, classes)) else SuccessGoal.TIMEOUT_S
     world = fleet_types.FleetWorld(
         models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
@@ -145,7 +146,7 @@ def _task(
         faults=faults_of(scenario, pools, horizon_s),
         metrics_every_s=scenario.metrics.every_s,
         metrics_delay_s=scenario.metrics.delay_s,
-        first_token_timeout_s=BULK_TIMEOUT_S if all(map(is_bulk, classes)) else 60.0,
+        first_token_timeout_s=timeout_s,
         prefix_block_tokens=block_tokens,
         horizon_s=horizon_s,
         warm_up_s=warm_up_s,
@@ -239,6 +240,7 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> fleet_types.ClassMod
         ttft_s=limits.get("ttft"),
         tpot_s=limits.get("tpot"),
         e2e_s=limits.get("e2e"),
+        spared_fraction=1.0 - scenario.success_fraction if scenario.success_fraction else 0.0,
     )
 
 

@@ -1,10 +1,11 @@
 """Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isclose, sqrt
 from statistics import fmean, stdev
 
-from twofold.contracts import METRICS
+from twofold.contracts import METRICS, SuccessGoal
 from twofold.contracts.results import ClassFigures, simulated
 from twofold.contracts.spec import Scenario
 from twofold.rehearse.figure_table import flat_figures
@@ -21,7 +22,7 @@ def simulation_of(
 ) -> simulated.Simulation:
     """The figures of runs by belief factor; those with perfect beliefs are the ones in front."""
     results = runs[1.0]
-    classes = _classes(tasks, results)
+    classes = _classes(tasks, scenario, results)
     fleets = tuple(
         fleet_figures(task.service, task.pool, result, task.world, classes)
         for task, result in zip(tasks, results, strict=True)
@@ -41,7 +42,7 @@ def simulation_of(
         policies=policies_on(scenario.policies),
         classes=classes,
         fleets=fleets,
-        beliefs=tuple(_belief_run(factor, tasks, found) for factor, found in runs.items()) if tasks else (),
+        beliefs=tuple(_belief_run(*run, tasks, scenario) for run in runs.items()) if tasks else (),
         training=None,
         slos_met=_met(classes),
         broke_first=min(broken, key=lambda one: one.at_s).text if broken else None,
@@ -51,9 +52,13 @@ def simulation_of(
     )
 
 
-def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures, ...]:
+def _classes(tasks: Sequence[PoolTask], scenario: Scenario, results: Results) -> tuple[ClassFigures, ...]:
     return tuple(
-        class_figures(planned, counted, task.service.name, task.pool.pool.name, result, task.world)
+        replace(
+            class_figures(planned, counted, scenario, result, task.world),
+            service=task.service.name,
+            pool=task.pool.pool.name,
+        )
         for task, result in zip(tasks, results, strict=True)
         for planned, counted in zip(task.classes, result.classes, strict=True)
     )
@@ -62,6 +67,7 @@ def _classes(tasks: Sequence[PoolTask], results: Results) -> tuple[ClassFigures,
 def _met(classes: Sequence[ClassFigures]) -> bool:
     """Whether no goal is missed, and one at least was judged where there are any: no evidence is no proof."""
     verdicts = {slo.met for each in classes for slo in each.slos}
+    verdicts |= {each.success.met for each in classes if each.success}
     return False not in verdicts and verdicts != {None}
 
 
@@ -79,13 +85,22 @@ def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
             latency = getattr(each, f"{metric}_s")
             if f"{metric}_p95" in promised and latency is not None and not latency.resolved:
                 vague.append(f"{metric.upper()} of {each.name}")
+    for each in classes:
+        if each.arrived_count and each.success and each.success.met is None:
+            goal = SuccessGoal(each.success.goal_fraction)
+            notes.append(
+                f"success of {each.name} not resolved: {each.success.failed_count} of {each.arrived_count:,}"
+                f" failed; {100 * goal.fraction:.6g} % needs {goal.least_count:,.0f}, so a longer `horizon`"
+            )
     if vague:
         notes.append(f"not resolved to 10 %: p95 of {', '.join(vague)}; a longer `horizon` narrows it")
     return tuple(notes)
 
 
-def _belief_run(factor: float, tasks: Sequence[PoolTask], results: Results) -> simulated.BeliefRun:
-    classes = _classes(tasks, results)
+def _belief_run(
+    factor: float, results: Results, tasks: Sequence[PoolTask], scenario: Scenario
+) -> simulated.BeliefRun:
+    classes = _classes(tasks, scenario, results)
     arrived = sum(each.arrived_count for each in classes)
     within = sum(each.goodput_fraction * each.arrived_count for each in classes)
     p95_s: dict[str, dict[str, float | None]] = {metric: {} for metric in METRICS}

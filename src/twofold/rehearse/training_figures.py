@@ -7,9 +7,10 @@ from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange
 from twofold.core import format_seconds
 from twofold.rehearse.collectives import Ring, jittered_step, step_parts
-from twofold.rehearse.figure_table import STEP_PART_HEADINGS, UNANSWERED_FRACTION_MAX
+from twofold.rehearse.figure_table import STEP_PART_HEADINGS
 from twofold.twin.cluster import cluster_types
 
+SHORTFALL_FRACTION_MAX = 0.05  # of what serving asked of the pool, that was not there in time
 OnJob = Callable[[cluster_types.JobRecord], None]
 
 
@@ -88,8 +89,8 @@ def missed_goals(
     accelerator-hours than a promise at p95 leaves over."""
     found = [_of_run(record, run, result.duration_s) for record in own if run and record.job_id == run.name]
     needed_h, shortfall_h = result.serving_needed_h, result.serving_shortfall_h
-    if shortfall_h > UNANSWERED_FRACTION_MAX * needed_h:
-        had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - UNANSWERED_FRACTION_MAX)
+    if shortfall_h > SHORTFALL_FRACTION_MAX * needed_h:
+        had, least = 100 * (1 - shortfall_h / needed_h), 100 * (1 - SHORTFALL_FRACTION_MAX)
         found.append(
             f"serving had {had:.3g} % of the accelerator-h that it needed, {least:.0f} % is the least"
         )

@@ -1,7 +1,7 @@
 """What screens add to core's way of writing numbers: exactness, sums whose terms add up, shares of 100 %."""
 
 from collections.abc import Sequence
-from math import floor
+from math import floor, log10
 from types import MappingProxyType
 
 from twofold.catalog import load_catalog
@@ -54,6 +54,23 @@ def chance(met: bool, probability: float | None) -> str:
 def share(fraction: float) -> str:
     """A share that is not all is not shown as 100 %."""
     return f"{100 * fraction:.2f} %" if 0.995 <= fraction < 1 else percent(fraction)
+
+
+def success_goal(fraction: float) -> str:
+    """`success ≥ 99.9 %`: of the requests, whole answers."""
+    return f"success ≥ {100 * fraction:.8g} %"
+
+
+def answered(fraction: float) -> str:
+    """A share so near to all that what it lacks is what counts: 100 % only if it is all.
+
+    >>> answered(1.0), answered(0.99962), answered(0.9999999), answered(0.9712)
+    ('100 %', '99.962 %', '99.999990 %', '97.1 %')
+    """
+    failed = 100 * (1.0 - fraction)
+    if failed < 1e-9:
+        return "100 %"
+    return f"{100 * fraction:.{min(max(1, 1 - floor(log10(failed))), 9)}f} %"
 
 
 def watt_hours(energy: Estimate) -> str:

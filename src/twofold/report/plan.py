@@ -20,6 +20,7 @@ from twofold.report.training import note_lines, training_lines
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
 MORE_BELOW = "more below"
+MISSED = 3  # exit code
 MOST_ACTION_LINES = 6
 CUT_FIRST = ("then", "release", "risk", "rent", "use", "cost")
 
@@ -37,6 +38,12 @@ class ShownPlan(Plan, Shown):
     def lines(self) -> list[str]:
         """The one screen."""
         return plan_lines(self)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where a service was rehearsed and nothing that was tried holds: as `simulate` ends with then."""
+        chosen = [each for service in self.serving for each in service.rehearsals if each.chosen]
+        return 0 if all(each.holds for each in chosen) else MISSED
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:

@@ -6,7 +6,7 @@ from twofold.answer import SHARED_POOL
 from twofold.contracts import metric_text
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.core import format_seconds, format_si
-from twofold.report.figures import chance, percent, ranged
+from twofold.report.figures import answered, chance, percent, ranged, success_goal
 from twofold.report.lines import DOT, both_ends, field, table
 from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces
 
@@ -35,7 +35,7 @@ def _class_table(service: ServicePlan) -> list[str]:
     rows = [row for one in service.classes for row in _class_rows(one, bool(service.rehearsals))]
     if not service.rehearsals:
         return table(HEADINGS, rows, numbers=(1, 4))
-    twin = [_rehearsed(slo) for one in service.classes for slo in one.slos]
+    twin = [text for one in service.classes for text in (*map(_rehearsed, one.slos), _answered(one.success))]
     beside = [(*row[:4], seen, *row[4:]) for row, seen in zip(rows, twin, strict=True)]
     return table((*HEADINGS[:4], "rehearsed", *HEADINGS[4:]), beside, numbers=(1, 5))
 
@@ -51,6 +51,14 @@ def _rehearsed(slo: serving.SloOutcome) -> str:
         return f"{format_seconds(seen.value_s)}{vague} {mark}"
     half = (seen.high_s - seen.low_s) / 2 / seen.value_s
     return f"{format_seconds(seen.value_s)} ±{100 * half:.0f} % {mark}"
+
+
+def _answered(success: serving.SuccessOutcome) -> str:
+    """`99.96 % ✓`: what the twin says of whole answers."""
+    if success.rehearsed_fraction is None:
+        return "–"
+    mark = {True: "✓", False: "✗", None: "unresolved"}[success.rehearsed_met]
+    return f"{answered(success.rehearsed_fraction)} {mark}"
 
 
 def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
@@ -103,6 +111,10 @@ def _class_rows(latency_class: ClassPlan, rehearsed: bool) -> Iterator[tuple[str
         goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
         yield name, rate, goal, _predicted(slo, None if rehearsed else slo.holds_probability), *rest
         own = ("", ""), ("", "")
+    kept = latency_class.success
+    predicted = "not measured" if kept.predicted_fraction is None else answered(kept.predicted_fraction)
+    mark = "" if kept.met is None else f" {chance(kept.met, None)}"
+    yield "", "", success_goal(kept.goal_fraction), f"{predicted}{mark}", "", ""
 
 
 def _predicted(slo: serving.SloOutcome, holds: float | None) -> str:

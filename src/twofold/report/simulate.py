@@ -7,7 +7,7 @@ from twofold.contracts import metric_text
 from twofold.contracts.results import ClassFigures, simulated, sweeps
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.rehearse import OF_FLEETS, figure_of
-from twofold.report.figures import percent, share
+from twofold.report.figures import answered, percent, share, success_goal
 from twofold.report.lines import both_ends, field, heading, listed, stacked, table
 from twofold.report.simulate_cluster import training_lines
 from twofold.report.sweep import sweep_lines
@@ -73,6 +73,10 @@ def _class_rows(each: ClassFigures, simulation: simulated.Simulation) -> Iterato
     for slo in each.slos or (None,):
         yield name, asked, *_goal_cells(each, slo)
         name = asked = ""
+    kept = each.success
+    if kept is not None and kept.simulated_fraction is not None:
+        goal, seen = success_goal(kept.goal_fraction), answered(kept.simulated_fraction)
+        yield "", "", goal, "", "", seen, "", MARKS[kept.met]
     origin = simulation.traffic.get(each.name, "")
     if not origin.startswith("drawn"):
         yield "", "", f"from {origin}", "", "", "", "", ""
@@ -231,9 +235,13 @@ def _signed(figure: str, value: float) -> str:
     return f"{sign}{format_si(size, unit)}" if unit else f"{sign}{size:,.4g}"
 
 
-def _is_unanswered(one: ClassFigures) -> bool:
-    """Whether a goal is missed though all that was answered kept it."""
-    return any(slo.simulated_s is not None and slo.simulated_s <= slo.limit_s for slo in one.missed)
+def _year_pieces(classes: Sequence[ClassFigures]) -> Iterator[str]:
+    """What fails of a year's requests where it is known how often this happens."""
+    for one in classes:
+        kept = one.success
+        if kept is not None and kept.year_failed_fraction is not None:
+            failed, most = (100 * part for part in (kept.year_failed_fraction, kept.year_allowed_fraction))
+            yield f"{one.name}: {failed:.2g} % of a year's requests fail by this, {most:.2g} % may"
 
 
 def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
@@ -242,13 +250,11 @@ def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
     stuck += [training.waits_for] if training and training.waits_for else []
     lines = heading("BROKE FIRST", simulation.broke_first or "nothing: every limit held")
     if simulation.classes:
-        missed = [f"{one.name} {metric_text(slo.metric)}" for one in simulation.classes for slo in one.missed]
+        missed = [f"{one.name} {metric_text(goal)}" for one in simulation.classes for goal in one.missed]
         said = f"missed: {', '.join(missed)}" if missed else "not judged"
         verdict = "all met" if simulation.slos_met else said
-        few = [each.name for each in simulation.classes if _is_unanswered(each)]
-        why = [f"{name}: fewer were answered than a p95 promises" for name in few]
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
-        lines += heading("GOALS", f"{whose}{verdict}", *why)
+        lines += heading("GOALS", f"{whose}{verdict}", *_year_pieces(simulation.classes))
     if training and training.missed:
         lines += heading("GOALS", f"missed: {'; '.join(training.missed)}")
     lines += [*heading("WAITS FOR", *stuck), *heading("POLICIES", *simulation.policies)]

@@ -154,14 +154,21 @@ class Stream:
         whole.merge(self._open)
         return whole
 
-    def latency(self) -> simulated.LatencyFigures | None:
-        """Mean and percentiles with their intervals; None of nothing."""
+    def latency(self, unanswered_count: int = 0) -> simulated.LatencyFigures | None:
+        """Mean and percentiles with their intervals; None of nothing.
+
+        `asked`: percentiles of all that asked, those without an answer later than any that has one.
+        """
         whole = self.histogram()
         if not whole.count:
             return None
         p50, p90, p95, p99 = (self.quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
         half = half_width([batch.mean for batch in self._batches])
         mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
+        asked: dict[str, float | None] = {}
+        for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            answered = fraction * (whole.count + unanswered_count) / whole.count
+            asked[name] = whole.quantile(answered) if answered <= 1.0 else None
         half_width_fraction = (p95.high - p95.low) / 2.0 / p95.value if p95.value else inf
         return simulated.LatencyFigures(
             p50=p50.value,
@@ -172,6 +179,7 @@ class Stream:
             count=whole.count,
             interval=simulated.Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
             resolved=half_width_fraction <= RESOLVED_FRACTION,
+            asked=asked,
         )
 
     def _close(self) -> None:

@@ -21,7 +21,7 @@ def test_what_nobody_wrote_is_listed_with_units() -> None:
     assert defaults["training.pretrain.global_batch"] == "512 seq"
     assert defaults["training.pretrain.headroom.experiments"] == "15 %"
     assert defaults["serving.serve.availability"] == "99.9 %"
-    assert defaults["serving.serve.classes.chat.slo"] == "ttft_p95 0.5 s, tpot_p95 50 ms"
+    assert defaults["serving.serve.classes.chat.slo"] == "ttft_p95 0.5 s, tpot_p95 50 ms, success 99.9 %"
     assert defaults["serving.serve.classes.chat.traffic.input"] == "mean 1155 tok, p95 4083 tok"
     assert defaults["supply.shop.regions"] == "any"
     assert defaults["supply.shop.exclude"] == "community"

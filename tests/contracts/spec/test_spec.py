@@ -125,7 +125,10 @@ def test_machines_may_be_nodes() -> None:
 )
 def test_a_preset_states_its_metric(preset: str, metric: str, limit_s: float) -> None:
     targets = dict(class_of(f"preset: {preset}, traffic: {{rate: 1 /s}}").slo)
-    assert {key: value for key, value in targets.items() if value is not None} == {metric: limit_s}
+    assert {key: value for key, value in targets.items() if value is not None} == {
+        metric: limit_s,
+        "success_fraction": 0.999,
+    }
 
 
 def test_own_targets_add_to_a_preset_and_replace_it() -> None:
@@ -170,7 +173,15 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
             "`input` is read from the `trace`",
         ),
         ("serving: {classes: {chat: {traffic: {tokens_per_day: 1 Gtok, peak: 2x}}}}", "any time of day"),
-        ("serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {}}}}", "`slo` promises nothing"),
+        (
+            "serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {success: 99 %}}}}",
+            "`slo` promises no time",
+        ),
+        (
+            "serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {ttft_p95: 1 s, success: 101 %}}}}",
+            "success",
+        ),
+        ("serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {}}}}", "`slo` promises no time"),
         (
             "serving: {classes: {chat: {traffic: {rate: 1 /s}, slo: {ttft_p95: 0 ms}}}}",
             "no answer takes no time",

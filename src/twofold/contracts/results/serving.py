@@ -15,7 +15,7 @@ class RehearsedFigure:
     low_s: float | None  # of its 95 % confidence interval, s; null: too few requests for one
     high_s: float | None  # of the same, s
     resolved: bool  # whether the interval is within 10 % of the value
-    met: bool | None  # by the value, and at most 5 % were not answered; null: nothing arrived
+    met: bool | None  # by the value over all that asked, unanswered ones last; null: nothing arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class RehearsedClass:
     name: str  # of the class
     finished_count: int  # requests after the warm-up
     figures: tuple[RehearsedFigure, ...]  # each goal
+    success_fraction: float | None = None  # of the requests, with a whole answer; null: nothing arrived
+    success_met: bool | None = None  # by its share; null: too few requests to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,17 @@ class SloOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class SuccessOutcome:
+    """The share of a class's requests that is to get whole answers: what is refused or late has failed."""
+
+    goal_fraction: float = 0.999  # over steady traffic
+    predicted_fraction: float | None = None  # whose first token no time-out cuts off; null: rows cannot say
+    met: bool | None = None  # by what is predicted; null: not known
+    rehearsed_fraction: float | None = None  # on the twin; null: not rehearsed
+    rehearsed_met: bool | None = None  # on the twin; null: not rehearsed, or too few requests to tell
+
+
+@dataclass(frozen=True, slots=True)
 class ClassPlan:
     """One latency class. Percentiles are at the peak rate on the replicas given to it."""
 
@@ -74,6 +87,7 @@ class ClassPlan:
     profile: str = "flat"  # shape of the week: flat consumer business
     trace: str | None = None  # the file that its traffic was read from; null: none
     trace_scale_ratio: float = 1.0  # factor on the trace's rate
+    success: SuccessOutcome = SuccessOutcome()  # requests that are to get whole answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class LatencyFigures:
     count: int  # finished requests that it is over
     interval: Bounds  # of each
     resolved: bool  # whether the interval of p95 is within 10 % of it
+    asked: dict[str, float | None]  # p50 p95 p99 of all that asked, s; null: so many were not answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,21 @@ class SloKept:
 
     metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within …
     limit_s: float  # s
-    simulated_s: float | None  # s; null: nothing finished
+    simulated_s: float | None  # over all that asked, unanswered ones last, s; null: it is one of them
     planned_s: float | None  # what the plan says, s; null: nothing
-    met: bool | None  # within the limit, at most 5 % (rate limits aside) unanswered; null: nothing arrived
+    met: bool | None  # within the limit; null: nothing arrived
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessKept:
+    """What became of a class's requests: refused, timed out, failed, left and still open ones have failed."""
+
+    goal_fraction: float  # that are to get their whole answer: the scenario's, else the plan's
+    simulated_fraction: float | None  # that did; null: nothing arrived
+    failed_count: int  # that did not
+    year_failed_fraction: float | None  # of a year's requests, by how often this happens; null: not stated
+    year_allowed_fraction: float  # of a year's requests: what the plan's own goal leaves over
+    met: bool | None  # both; null: too few requests to tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +72,7 @@ class ClassFigures:
     tpot_s: LatencyFigures | None  # per further token; null: no answer has two
     e2e_s: LatencyFigures | None  # to the whole answer; null: nothing finished
     slos: tuple[SloKept, ...] = ()  # each goal
+    success: SuccessKept | None = None  # whole answers; null: not judged yet
     outcomes: dict[str, int]  # requests by how they ended
     goodput_per_s: float  # requests finished within every goal, /s
     goodput_fraction: float  # of those that arrived
@@ -66,9 +80,10 @@ class ClassFigures:
     output_tokens: int  # of finished requests
 
     @property
-    def missed(self) -> tuple[SloKept, ...]:
-        """The goals that were not kept."""
-        return tuple(slo for slo in self.slos if slo.met is False)
+    def missed(self) -> tuple[str, ...]:
+        """The goals that were not kept, by name: the one verdict of rehearsals and of plans."""
+        late = tuple(slo.metric for slo in self.slos if slo.met is False)
+        return late if self.success is None or self.success.met is not False else (*late, "success")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ VARIANTS = "variants"
 OVERRIDE = "--sweep"  # what errors call the place of a value that the command line gave
 BASE_VERSION = "base"  # what runs before anything is released
 NODE_FAULT = "node-failure"  # the one kind that befalls a training cluster
-OF_SERVING = ("warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics")
+OF_SERVING = (
+    "warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics",
+    "success_fraction", "once_every_s",
+)  # fmt: skip
 Error = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=0.9)]
 FOLDER = "scenarios"  # of the package
 
@@ -71,10 +74,23 @@ class Scenario(Part):
     beliefs: BeliefChange = Field(default=BeliefChange(), description="what the machines believe")
     metrics: Metrics = Field(default=Metrics(), description="how late they know")
     cluster: ClusterChange | None = Field(default=None, description="the training cluster")
+    success_fraction: fields.Availability | None = Field(
+        default=None,
+        description="of the requests that get their whole answer here; else as the plan's goal, and under "
+        "faults, bursts and cold starts at least 99 %",
+    )
+    once_every_s: fields.Span | None = Field(
+        default=None, description="how often this happens: what fails here is charged to the year's goal"
+    )
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something goes wrong that steady traffic knows nothing of."""
+        return bool(self.faults or self.traffic.bursts or self.fleet.start == "cold")
 
     def idle_fields(self) -> dict[str, str]:
         if self.cluster is None:
-            return {}
+            return {} if self.is_disturbed else {"once_every_s": "is of faults and bursts, and here are none"}
         return dict.fromkeys(OF_SERVING, "is of serving, and this scenario is of a training cluster")
 
     @model_validator(mode="after")

@@ -118,7 +118,10 @@ class Policies(Part):
     routing: Routing = Field(default="least-work", description="which replica gets a request")
     limits: Limits = Field(default=Limits(switch="off"), description="rate limits of tenants")
     queue: Queue = Field(default=Queue(), description="fair queues where no replica has room")
-    admission: Switched = Field(default=Switched(), description="refuses at once what would miss its promise")
+    admission: Switched = Field(
+        default=Switched(switch="off"),
+        description="refuses at once what would be late, which then has failed",
+    )
     degradation: Degradation = Field(
         default=Degradation(switch="off"), description="sheds bulk, then shortens answers, under overload"
     )

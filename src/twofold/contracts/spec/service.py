@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from twofold.contracts import SuccessGoal
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
@@ -96,12 +97,16 @@ class SloTargets(Part):
     e2e_p95_s: fields.Latency | None = Field(default=None, description="whole answer")
     e2e_p99_s: fields.Latency | None = Field(default=None, description="whole answer")
     finish_within_s: fields.Span | None = Field(default=None, description="a day's work is done by then")
+    success_fraction: fields.Availability = Field(
+        default=SuccessGoal().fraction,
+        description="of the requests, whole answers over steady traffic: what is refused has failed",
+    )
 
     def latencies_s(self) -> dict[str, float]:
         """The promised latencies by goal, `ttft_p95` and its like."""
-        promised = {name.removesuffix("_s"): value for name, value in self if value is not None}
-        promised.pop("finish_within", None)
-        return promised
+        held = {name: value for name, value in self if value is not None and name.endswith("_s")}
+        held.pop("finish_within_s", None)
+        return {name.removesuffix("_s"): value for name, value in held.items()}
 
 
 # The three classes that people name, with the metric that each is judged by.
@@ -144,8 +149,8 @@ class LatencyClass(Part):
 
     @model_validator(mode="after")
     def _promises(self) -> "LatencyClass":
-        if not any(value is not None for _, value in self.slo):
-            raise refusal("`slo` promises nothing", "write for example `ttft_p95: 500 ms`, or a preset")
+        if not self.slo.latencies_s() and self.slo.finish_within_s is None:
+            raise refusal("`slo` promises no time", "write for example `ttft_p95: 500 ms`, or a preset")
         return self
 
 

@@ -194,14 +194,16 @@ def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -
 def _class_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
     """Rates are those of the time in which requests come."""
     span_s = max(min(world.horizon_s, now_s) - world.warm_up_s, 1e-9)
+    spared = round(tally.model.spared_fraction * tally.arrived)
+    unanswered = max(0, tally.arrived - tally.finished - spared)
     return ClassFigures(
         name=tally.model.name,
         rate_per_s=tally.arrived / span_s,
         arrived_count=tally.arrived,
         finished_count=tally.finished,
-        ttft_s=tally.ttft.latency(),
-        tpot_s=tally.tpot.latency(),
-        e2e_s=tally.e2e.latency(),
+        ttft_s=tally.ttft.latency(unanswered),
+        tpot_s=tally.tpot.latency(unanswered),
+        e2e_s=tally.e2e.latency(unanswered),
         outcomes=_outcomes(tally),
         goodput_per_s=tally.within / span_s,
         goodput_fraction=tally.within / tally.arrived if tally.arrived else 0.0,
