@@ -5,6 +5,7 @@ from .calibrated import calibration_notes as calibration_notes
 from .calibrated import calibration_rows as calibration_rows
 from .context import Context as Context
 from .context import model_of as model_of
+from .context import region_of as region_of
 from .context import token_model as token_model
 from .cross import cross_cells as cross_cells
 from .derivation import Noted as Noted

@@ -10,7 +10,7 @@ from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.catalog import Catalog, Fit, Model, Price, Region, fit_of, read_model_config
 from twofold.contracts.results import Machine, PriceUsed
 from twofold.contracts.spec import ModelReference, Spec, TrainingRun
-from twofold.core import J_PER_KWH, Estimate, InputError, Source, ValueRefusedError, record
+from twofold.core import J_PER_KWH, Estimate, Source, ValueRefusedError, record
 from twofold.perf import Constants
 from twofold.training import TrainingJob
 
@@ -162,12 +162,7 @@ def facility_energy(accelerators_j: Estimate, price: Price | None, context: Cont
 
 def region_of(price: Price | PriceUsed | None, context: Context) -> Region | None:
     """The region of a price, None where the catalogue does not know the place."""
-    if price is None:
-        return None
-    try:
-        return context.catalog.region(f"{price.provider}:{price.region}")
-    except InputError:
-        return None
+    return context.catalog.place(price.provider, price.region) if price else None
 
 
 def carbon(energy_j: Estimate, price: Price | None, context: Context) -> Estimate | None:

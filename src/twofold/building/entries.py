@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.answer import Context, assumed_node
+from twofold.answer import Context, assumed_node, region_of
 from twofold.building.filling import NodeList, Use
 from twofold.building.node_power import NodePower, node_power
 from twofold.catalog import Catalog, Node, Region, figure
@@ -119,12 +119,7 @@ def _own_with(accelerator: str, context: Context) -> list[Owned]:
 def place_of(machine: Machine, context: Context) -> Region | None:
     """Where machines stand: one's own as the spec says, others as their price; None: the table has it not."""
     used = machine.price
-    if used is None:
-        return own_place(machine.accelerator, context)
-    try:
-        return context.catalog.region(f"{used.provider}:{used.region}")
-    except InputError:
-        return None
+    return region_of(used, context) if used else own_place(machine.accelerator, context)
 
 
 def training_token_bytes(catalog: Catalog) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold.catalog.geography import distance_rtt_s
-from twofold.catalog.names import canonical, checkpoint, did_you_mean, resolve
+from twofold.catalog.names import canonical, checkpoint, did_you_mean, fitting, resolve
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 from twofold.catalog.schema import DATA, DATE_PRECISION, REFERENCES, Column, schema
 from twofold.catalog.tables import FILE_LIMIT_BYTES, Source, Table, read_table
@@ -125,11 +125,19 @@ class Catalog:
 
     def region(self, name: str) -> Region:
         """A region as `provider:name`, or by its name alone where only one provider has it."""
-        regions = self._regions()
-        # Dashes count here: `us-east-1` and `us-east1` are two clouds' regions.
-        names = self._once("region names", lambda: {own.lower(): own for own in regions})
-        aliases = self._once("region aliases", self._region_aliases)
-        return regions[resolve(name, "region", names, aliases, "regions", form=str.lower)]
+        names, aliases = self._region_names()
+        return self._regions()[resolve(name, "region", names, aliases, "regions", form=str.lower)]
+
+    def place(self, provider: str, region: str) -> Region | None:
+        """Where a price holds; None where the table of regions does not have it, as of many a provider."""
+        # Nothing near is looked for, as for a message: that took 5 ms, dozens of times a plan.
+        found = fitting(f"{provider}:{region}", *self._region_names(), form=str.lower)
+        return self._regions()[found[0]] if len(found) == 1 else None
+
+    def _region_names(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+        """The regions by what they are called; dashes count: `us-east-1`, `us-east1` are two clouds'."""
+        names = self._once("region names", lambda: {own.lower(): own for own in self._regions()})
+        return names, self._once("region aliases", self._region_aliases)
 
     def regions(self) -> tuple[Region, ...]:
         return tuple(self._regions().values())

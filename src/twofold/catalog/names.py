@@ -85,7 +85,27 @@ def resolve(
     table: str,
     form: Callable[[str], str] = canonical,
 ) -> str:
-    """The catalogue's own name for `name`.
+    """The catalogue's own name for `name`. Raises UnknownNameError where none fits, or several do."""
+    fits = fitting(name, names, aliases, form)
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise UnknownNameError(
+            f"{kind} `{name}` fits {len(fits)} rows: {', '.join(fits)}",
+            hint=f"write one of them, such as `{fits[0]}`",
+        )
+    meant = {alias: fits[0] for alias, fits in aliases.items()} | dict(names)
+    hint = f"{_nearest(form(name), meant)} `twofold catalog {table}` lists them".strip()
+    raise UnknownNameError(f"unknown {kind} `{name}`", hint=hint)
+
+
+def fitting(
+    name: str,
+    names: Mapping[str, str],
+    aliases: Mapping[str, Sequence[str]],
+    form: Callable[[str], str] = canonical,
+) -> Sequence[str]:
+    """The catalogue's own names that `name` fits: one, or several where it says too little.
 
     `names` maps the `form` of every row's name to the name, `aliases` that of every alias to what it fits.
     A name is tried as it is, then without its organisation or maker, then without the ending of a
@@ -93,18 +113,13 @@ def resolve(
     """
     for spelling in _spellings(form(name)):
         if spelling in names:
-            return names[spelling]
+            return (names[spelling],)
         fits = aliases.get(spelling, ())
         if len(fits) == 1 and form(fits[0]) in names:
-            return names[form(fits[0])]
+            return (names[form(fits[0])],)
         if len(fits) > 1:
-            raise UnknownNameError(
-                f"{kind} `{name}` fits {len(fits)} rows: {', '.join(fits)}",
-                hint=f"write one of them, such as `{fits[0]}`",
-            )
-    meant = {alias: fits[0] for alias, fits in aliases.items()} | dict(names)
-    hint = f"{_nearest(form(name), meant)} `twofold catalog {table}` lists them".strip()
-    raise UnknownNameError(f"unknown {kind} `{name}`", hint=hint)
+            return fits
+    return ()
 
 
 def _spellings(name: str) -> list[str]:
