@@ -1,17 +1,13 @@
 """Levers: where machines are bought, within what the shop allows and what waits for them."""
 
-from math import sqrt
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.spec import parse_spec
 from twofold.money.levers import sourcing
-from twofold.money.run_levers import Pulled, checkpoint_overhead_fraction, lever, ranked
+from twofold.money.run_levers import Pulled, lever, ranked
 from twofold.perf import load_constants
 
 PART = "H100-SXM5-80GB"
@@ -68,11 +64,3 @@ def test_the_largest_saving_stands_first_whether_open_or_in_use() -> None:
     ]
     assert [each.name for each in ranked(levers)] == ["source", "batch", "cache"]
     assert levers[0].saves_fraction == 0.5
-
-
-@given(st.floats(1.0, 600.0), st.floats(1e5, 1e7), st.floats(0.1, 10.0))
-def test_no_cadence_beats_the_best(write_s: float, between_s: float, factor: float) -> None:
-    best = sqrt(2 * write_s * between_s)
-    least = checkpoint_overhead_fraction(best, write_s, between_s)
-    assert checkpoint_overhead_fraction(best * factor, write_s, between_s) >= least * (1 - 1e-12)
-    assert least == pytest.approx(2 * write_s / best)

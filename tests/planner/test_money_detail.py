@@ -80,6 +80,13 @@ def test_what_is_in_use_saves_something(detail: MoneyDetail) -> None:
             assert row.saves_usd_per_year >= 0, row
 
 
+def test_the_cadence_loses_what_the_run_says_that_it_loses(plan: Plan, detail: MoneyDetail) -> None:
+    (lever,) = (each for each in detail.levers if each.name == "checkpoint")
+    lost, usual = (float(each.split()[-1]) for each in lever.how.split(" %")[:2])
+    assert lost == pytest.approx(100 * (1 - plan.training[0].run.goodput_fraction.value), rel=0.06)
+    assert usual > lost
+
+
 def test_shapes_that_are_too_large_become_smaller(detail: MoneyDetail) -> None:
     shapes = {shape.name: shape for shape in detail.shapes}
     assert shapes["finetune"].freed_accelerator_count > 0

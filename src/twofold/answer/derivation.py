@@ -66,6 +66,10 @@ LABELS = {
     "accelerator_h": "accelerator-hours",
     "usd_per_accelerator_h": "price",
     "cost_usd": "cost",
+    "cost_usd_per_year": "a year",
+    "energy_j": "energy",
+    "energy_j_per_year": "energy",
+    "usd_per_1k_output_tokens": "per 1k",
     "first_year_usd": "first year",
     "items_usd": "bill",
     "bytes_per_year": "a year",
@@ -103,11 +107,12 @@ class Noted:
         wanted = [name for name in noted if self.figures.get(self.place(name)) is not None]
         for name in wanted:  # grows by what lies between
             note = self.book[name]
-            used = [each for each in note.inputs if each in self.known or one(self.value(each))]
+            led = [each for each in note.inputs if each in self.book and each not in self.known]
+            used = [each for each in note.inputs if each not in led or one(self.value(each))]
             inputs = [each for part in used for each in self.inputs(part)]
             formula = note.formula or " + ".join(each.label for each in inputs if each.path)
             yield Derivation(self.path(name), formula, tuple(inputs))
-            wanted += [each for each in used if each not in self.known and each not in wanted]
+            wanted += [each for each in led if each in used and each not in wanted]
 
     def place(self, name: str) -> str:
         """Where a noted number stands below the part."""

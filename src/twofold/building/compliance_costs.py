@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import hypot
 
 from twofold.building.compliance_records import clusters_of, keys_of, logs_of
 from twofold.building.compliance_system import (
@@ -16,7 +15,7 @@ from twofold.building.compliance_system import (
 from twofold.catalog import Catalog, CostItem, HardwarePrice, figure_of
 from twofold.contracts.results import UnitCost, cents, compliance, line_item, total_usd
 from twofold.contracts.spec import ComplianceSpec
-from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact, record
+from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact, half_common, record
 
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total
@@ -251,10 +250,9 @@ def _rent_lines(rent: Rent) -> Iterator[compliance.ComplianceItem]:
 def _sum(items: Sequence[compliance.ComplianceItem]) -> Estimate:
     """The lines' sum; half of each line's spread is common to all of them, half is its own."""
     middle = total_usd(item.line for item in items)
-    below = [item.line.total_usd - item.low_usd for item in items]
-    above = [item.high_usd - item.line.total_usd for item in items]
-    low, high = (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in (below, above))
-    return Estimate(middle, middle - low, middle + high, "USD", Source.ASSUMED)
+    below = half_common([item.line.total_usd - item.low_usd for item in items])
+    above = half_common([item.high_usd - item.line.total_usd for item in items])
+    return Estimate(middle, middle - below, middle + above, "USD", Source.ASSUMED)
 
 
 def _spread(item: compliance.ComplianceItem, years: float) -> compliance.ComplianceItem:

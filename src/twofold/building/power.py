@@ -169,8 +169,7 @@ def monthly_peak_w(entry: Entry, housed: Housed) -> float:
     if not isinstance(entry.part, TrainingPlan) or entry.guests:
         return peak_w
     spec = next(each for each in housed.context.spec.training if each.name == entry.name)
-    times = YEAR_S / spec.repeats_every_s if spec.repeats_every_s else 1.0
-    months = min(float(MONTHS), max(1.0, times) * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
+    months = min(float(MONTHS), spec.runs_per_year * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
     return (months * peak_w + (MONTHS - months) * rest_w(entry, housed).value) / MONTHS
 
 

@@ -37,6 +37,7 @@ from .errors import ValueRefusedError as ValueRefusedError
 from .estimate import Estimate as Estimate
 from .estimate import Source as Source
 from .estimate import exact as exact
+from .estimate import half_common as half_common
 from .extras import require_extra as require_extra
 from .quantity import DAY_S as DAY_S
 from .quantity import J_PER_KWH as J_PER_KWH

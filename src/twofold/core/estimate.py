@@ -1,8 +1,9 @@
 """A number that leaves a model: a middle, an 80 % range, a unit and where it comes from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import log
+from math import hypot, log
 from statistics import NormalDist
 
 LEAST_END_FRACTION = 1e-3  # of the middle: how low an end of a range is read as that of a ratio
@@ -50,6 +51,18 @@ class Estimate:
             return float(limit >= self.value)
         deciles = abs(log(end / self.value))
         return NormalDist().cdf(NormalDist().inv_cdf(0.9) * log(limit / self.value) / deciles)
+
+
+def half_common(spreads: Sequence[float]) -> float:
+    """How far a sum reaches beyond its middle where half of each part's spread is common to all of them.
+
+    Formula  Σ s/2 + √(Σ s²)/2
+    Why      Prices and efficiencies move parts together, what each rests on besides does not.
+
+    >>> half_common([3.0, 4.0])
+    6.0
+    """
+    return 0.5 * sum(spreads) + 0.5 * hypot(*spreads)
 
 
 def exact(value: float, unit: str, source: Source = Source.ASSUMED) -> Estimate:

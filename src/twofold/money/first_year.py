@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import hypot
 
 from twofold.answer import Context, Noted, assumed_leaf, figures_of, may_host, path_input, spec_leaf
 from twofold.building import OF_RENT
@@ -27,6 +26,7 @@ from twofold.core import (
     format_apart,
     format_enough,
     format_usd,
+    half_common,
     record,
 )
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
@@ -51,7 +51,8 @@ def rent_of_year(
     if not costs:
         return None
     middle = sum(cost.value for cost in costs)
-    low, high = _spread([(cost.value - cost.low, cost.high - cost.value) for cost in costs])
+    low = half_common([cost.value - cost.low for cost in costs])
+    high = half_common([cost.high - cost.value for cost in costs])
     return Estimate(middle, max(0.0, middle - low), middle + high, "USD", costs[0].source)
 
 
@@ -78,7 +79,7 @@ def first_year(plan: Plan, rent: Estimate | None, lines: Sequence[LineItem]) -> 
         middles = total_usd(item.line for item in asked)
         lows, highs = sum(item.low_usd for item in asked), sum(item.high_usd for item in asked)
         parts.append((middles - lows, highs - middles))
-    low, high = _spread(parts)
+    low, high = (half_common([part[end] for part in parts]) for end in (0, 1))
     return Estimate(
         total, max(0.0, total - low), total + high, "USD", rent.source if rent else Source.ASSUMED
     )
@@ -110,22 +111,7 @@ def _derivations(plan: Plan, book: record.Book, spec: Spec) -> Iterator[Derivati
     if plan.money and plan.money.portfolio:
         own = plan.money.portfolio.lines
         known["money.portfolio.lines"] = [_line(line, line.total_usd) for line in own]
-    for run in plan.training:
-        at = f"training.{run.name}"
-        known[f"{at}.run.energy_j"] = path_input("energy", run.run.energy_j, f"{at}.run.energy_j")
-        if run.cost_usd:
-            known[f"{at}.cost_usd"] = path_input("cost", run.cost_usd, f"{at}.cost_usd")
-    for service in plan.serving:
-        at, cost = f"serving.{service.name}", service.cost_usd_per_year
-        energy = path_input("energy", service.energy_j_per_year, f"{at}.energy_j_per_year")
-        known[f"{at}.energy_j_per_year"] = energy
-        if cost:
-            known[f"{at}.cost_usd_per_year"] = path_input("a year", cost, f"{at}.cost_usd_per_year")
-        for one in service.classes:
-            if one.usd_per_1k_output_tokens:
-                path = f"{at}.classes.{one.name}.usd_per_1k_output_tokens"
-                known[path] = path_input("per 1k", one.usd_per_1k_output_tokens, path)
-    held = replace(plan, training=(), serving=(), cross=(), derivations=(), building=None, compliance=None)
+    held = replace(plan, cross=(), derivations=(), building=None, compliance=None)
     return Noted("", book, figures_of(held), known).rows()
 
 
@@ -199,14 +185,6 @@ def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
     ways = [f"a budget of {format_enough(best, 'USD')}", *(how for *_, how in dearest_first)]
     lines.append(("would fit", " · ".join(ways)))
     raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
-
-
-def _spread(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """How far a sum reaches below and above its middle: prices and efficiencies move its parts together."""
-    low, high = (
-        (0.5 * sum(ends) + 0.5 * hypot(*ends) for ends in zip(*parts, strict=True)) if parts else (0, 0)
-    )
-    return low, high
 
 
 def with_money(plan: Plan, context: Context) -> Plan:

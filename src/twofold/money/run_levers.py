@@ -9,6 +9,7 @@ import numpy as np
 from twofold.answer import Context, TrainingChoice, trial_of_size
 from twofold.contracts.results import TrainingPlan, ledger
 from twofold.core import ValueRefusedError
+from twofold.training import Reliability, failing_time_ratio
 
 USUAL_INTERVAL_S = 4 * 3600.0  # between checkpoints, where nobody chose
 ONE_POINT = 0.01  # of MFU
@@ -24,13 +25,15 @@ def run_levers(
     yield from _layout(choice, run, yearly)
     count, checkpoints = run.run.interruptions.value, run.run.checkpoints
     if count > 0:  # the best interval between checkpoints against one every four hours
-        between_s, best_s = run.run.wall_s.value / count, checkpoints.interval_s.value
-        planned, usual = (
-            checkpoint_overhead_fraction(each, checkpoints.write_s, between_s)
-            for each in (best_s, USUAL_INTERVAL_S)
+        stops, best_s = Reliability(), checkpoints.interval_s.value
+        restart_s = stops.detection_s + stops.restart_s + choice.entry.checkpoint.write_within_s
+        best, usual = (
+            failing_time_ratio(run.run.wall_s.value / count, restart_s, interval_s, checkpoints.write_s)
+            for interval_s in (best_s, USUAL_INTERVAL_S)
         )
-        saved = yearly * max(0.0, usual - planned)
-        how = f"every {best_s / 60:.0f} min: {100 * planned:.2g} % of the run; every 4 h {100 * usual:.2g} %"
+        saved = yearly * max(0.0, usual / best - 1.0)
+        lost = [f"{100 * (1.0 - 1.0 / each):.2g} %" for each in (best, usual)]
+        how = f"every {best_s / 60:.0f} min: {lost[0]} of the run; every 4 h {lost[1]}"
         yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly + saved, how)
     # What waiting for data takes of a step, which a better input pipeline gives back.
     share = sum(part.share_fraction for part in run.step_parts if part.name == "data")
@@ -99,15 +102,3 @@ def lever(
 def ranked(levers: Iterable[ledger.LeverRow]) -> tuple[ledger.LeverRow, ...]:
     """The largest saving first; of equals by name."""
     return tuple(sorted(levers, key=lambda each: (-each.saves_usd_per_year, each.of, each.name)))
-
-
-def checkpoint_overhead_fraction(interval_s: float, write_s: float, between_failures_s: float) -> float:
-    """Part of a run that checkpoints and repeated work take.
-
-    Formula  δ/τ + τ/(2M)
-    Why      Each interval pays one write; a failure loses half an interval on average.
-    Units    seconds: τ between checkpoints, δ of a write, M between failures.
-    Source   Young 1974; Daly 2006, first order.
-    Limits   τ much shorter than M.
-    """
-    return write_s / interval_s + interval_s / (2.0 * between_failures_s)

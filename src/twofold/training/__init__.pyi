@@ -12,6 +12,7 @@ from .recompute import repeated_flops_per_token as repeated_flops_per_token
 from .run import Reliability as Reliability
 from .run import RunPlan as RunPlan
 from .run import RunWork as RunWork
+from .run import failing_time_ratio as failing_time_ratio
 from .run import run_plan as run_plan
 from .run import run_work as run_work
 from .search import Candidate as Candidate
