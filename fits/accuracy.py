@@ -17,14 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from fits.cases import cases_table, read_cases
-from fits.picks import Picked, picks
+from fits.picks import RULES, Picked, picks
 from fits.placebo import placebo_table
+from fits.unseen import by_source, held, over_rows, range_width
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
 from twofold.measure.goals import covered_groups, judge
 from twofold.measure.results import Column, Judged, Reached
 from twofold.measure.scores import Mask, Score, score
+from twofold.measure.truth import source_of
 from twofold.measure.validation import Part, read_data
+from twofold.perf.known import FEW_SOURCES
 
 TITLES: Mapping[Column, str] = {
     Column.SEEN: "source seen",
@@ -35,6 +38,7 @@ TITLES: Mapping[Column, str] = {
 HALVES = ("training", "inference", "kernels")
 NONE = "–"
 COUNTS = ("groups off", "constants above 1", "priors better")
+WORDS = ("broken", "lost")
 RATIOS = ("Spearman in sources", "Spearman in clusters", "width")
 # Errors that are shown weighed the other way too.
 OTHERWISE = {"mean error": "all rows", "median error": "mean of sources"}
@@ -70,7 +74,8 @@ def page(evidence: Evidence, root: Path, ledger: Path, plans: Sequence[str] = ()
     terms = [row for path in sorted(ledger.glob("*.csv")) for row in _table(path)]
     lines = [HEAD, *goals_table(judge(evidence)), *_unkept(evidence)]
     lines += remains_table(_table(ledger.parent / "remains.csv"))
-    lines += [*ranges_table(evidence), *refused_table(evidence), *picks_table(picks(evidence.parts)), *plans]
+    lines += [*widths_table(evidence), *ranges_table(evidence), *refused_table(evidence)]
+    lines += [*picks_table(picks(evidence.parts)), *plans]
     lines += peers_summary(peers)
     lines += claims_table(_table(ledger.parent / "peer_claims.csv"), judge(evidence))
     lines += answers_table(evidence)
@@ -107,14 +112,17 @@ def picks_table(rows: Sequence[Picked]) -> list[str]:
         "Of the measured configurations of one workload, the one that the prediction calls best within a",
         "limit on TPOT, by a fit that saw nothing of the source. *Broken*: it does not keep the limit;",
         "*lost*: the median of tokens/s per accelerator that the best of those that keep it gives more.",
-        "*Sure*: the upper end of the 80 % range has to keep the limit. Goals: broken ≤ 15 %; sure ≤ 10 %",
-        "broken and ≤ 12 % lost.",
+        "*Sure*: the upper end of the 80 % range has to keep the limit. *Weighed*: the most of tokens/s ×",
+        "(2P − 1), P the probability that the limit holds. Goals: broken ≤ 15 %; sure ≤ 10 % broken and",
+        "≤ 12 % lost.",
         "",
-        _line(["TPOT limit", "workloads", "broken", "lost", "sure: broken", "sure: lost"]),
-        _line(["--:"] * 6),
+        _line(
+            ["TPOT limit", "workloads", "broken", "lost", *(f"{r}: {w}" for r in RULES[1:] for w in WORDS)]
+        ),
+        _line(["--:"] * 8),
     ]
     for row in rows:
-        each = row.broken_fraction, row.lost_fraction, row.sure_broken_fraction, row.sure_lost_fraction
+        each = (of[rule] for rule in RULES for of in (row.broken_fraction, row.lost_fraction))
         lines.append(_line([f"{row.limit_ms} ms", f"{row.workload_count}", *map(_percent, each)]))
     return [*lines, ""]
 
@@ -199,6 +207,40 @@ def _unkept(evidence: Evidence) -> list[str]:
         for half in sorted(evidence.unkept)
     ]
     return [*lines, ""] if lines else []
+
+
+def widths_table(evidence: Evidence) -> list[str]:
+    """How many rows the 80 % ranges of each figure hold, and how wide they are, by what was known."""
+    columns = (Column.LEFT_OUT, Column.SEEN, Column.CALIBRATED)
+    lines = [
+        "## What ranges hold, and how wide they are",
+        "",
+        "80 % ranges of somebody new, of configurations of a source that the fit saw, and after ten rows:",
+        "rows held, the mean of sources with four rows or more, and the median of upper over lower end.",
+        f"Where fewer than {FEW_SOURCES} sources measured a figure under a load, `pred_group` names it among",
+        "`few_sources`, and its range is that of all loads.",
+        "",
+        _line(["figure", "sources", *(TITLES[column] for column in columns)]),
+        _line(["---", *["--:"] * (1 + len(columns))]),
+    ]
+    for part in evidence.parts.values():
+        if part.figure.half in ("training", "inference"):
+            cells = [_held_cell(part, column) for column in columns]
+            sources = {source_of(row) for row in part.rows}
+            lines.append(_line([part.figure.title, f"{len(sources)}", *cells]))
+    return [*lines, ""]
+
+
+def _held_cell(part: Part, column: Column) -> str:
+    if column not in part.answers:
+        return NONE
+    mask = part.answers[column].answered & np.isfinite(part.answers[column].low_80)
+    sources = [source_of(row) for row, wanted in zip(part.rows, mask, strict=True) if wanted]
+    if not sources:
+        return NONE
+    found = part.where(column, mask)
+    rows, each = (_percent(weigh(held)(found, sources)) for weigh in (over_rows, by_source))
+    return f"{rows}, sources {each}, × {range_width(found):.2f}"
 
 
 def ranges_table(evidence: Evidence) -> list[str]:

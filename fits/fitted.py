@@ -62,8 +62,7 @@ def format_known(seen: Iterable[Seen]) -> str:
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([field.name for field in fields(Seen)])
-    for row in sorted(seen, key=lambda row: (row.half, row.model, row.accelerator, row.software)):
-        writer.writerow(
-            [row.half, row.model, row.accelerator, row.software, " ".join(row.sources), " ".join(row.folds)]
-        )
+    for row in sorted(seen, key=lambda row: (row.half, row.figure, row.model, row.accelerator, row.software)):
+        told = row.half, row.figure, row.model, row.accelerator, row.software
+        writer.writerow([*told, " ".join(row.sources), " ".join(row.folds)])
     return out.getvalue()

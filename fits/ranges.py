@@ -2,7 +2,8 @@
 
 Every open row is predicted by constants that never saw its source, as the cluster of somebody new is. The
 row is near, made of known parts, or new to what that fit had seen; its error goes to that class. What is
-exchangeable is the source, not the row: a range holds the spread between sources beside that within one.
+exchangeable is the source, not the row. For steps and serving see `left_out`; memory, whose two ends differ,
+takes the spread between sources beside that within one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fits.fitted import Fitted
+from fits.left_out import left_out, ranges_of
 from twofold.catalog import Catalog, load_catalog
 from twofold.core import Estimate, Source, TwofoldError
 from twofold.measure.blind import (
@@ -50,19 +52,13 @@ POOL_SOURCES = 4  # how many sources a group's parent counts for, in the spread 
 FEW_ROWS = 5  # of a source: their spread is that of all sources
 DECILES_SD = 2.563  # standard deviations between the first and the last decile
 NARROWEST = 0.02  # in logarithms: releases of one software differ by as much
-# Shares of errors below and above a range. Memory is one-sided: too little ends a run.
-ENDS: Mapping[tuple[str, str], Ends] = {
-    ("", ""): (0.1, 0.9),
-    ("", "_95"): (0.025, 0.975),
-    ("memory", ""): (0.1, 0.95),
-    ("memory", "_95"): (0.025, 0.99),
-}
-# What describes a row, from the widest group to the narrowest. A class comes first in all.
-CHAINS: Mapping[str, tuple[str, ...]] = {
-    "step": ("arch", "software"),
-    "memory": ("software",),
-    "serving": ("load", "basis", "model", "engine"),
-}
+# Shares of errors of memory below and above a range. It is one-sided: too little ends a run.
+ENDS: Mapping[str, Ends] = {"": (0.1, 0.95), "_95": (0.025, 0.99)}
+MEMORY_CHAIN = ("software",)  # what describes a row, from the widest group to the narrowest, below its class
+# What tells rows that stray far from those that do not. Kinds of load, of model served, engines and software
+# did not on sources left out: docs/ledger/ranges.csv.
+CLASSES_OF: Mapping[str, tuple[str, ...]] = {"step": ("arch", "known"), "serving": ("basis", "known")}
+SHARES = (0.825, 0.95)  # held by ranges of 80 and 95 %: what 80 % is held to, 75–90 %, has its middle there
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +112,9 @@ def open_rows(truth: Path, half: Half) -> list[Row]:
 
 def seen_rows(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants) -> list[Seen]:
     """What these rows show together: model, accelerator and software, by whom, in which folds."""
-    found: dict[tuple[str, str, str], tuple[set[str], set[str]]] = {}
+    found: dict[tuple[str, str, str, str], tuple[set[str], set[str]]] = {}
     for row in rows:
-        key = _identity(half, row, catalog, constants)
-        if key:
+        for key in _identities(half, row, catalog, constants):
             sources, folds = found.setdefault(key, (set(), set()))
             sources.add(source_of(row))
             folds.add(fold_of(row).partition("=")[2])
@@ -129,17 +124,24 @@ def seen_rows(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Cons
     ]
 
 
-def _identity(half: Half, row: Row, catalog: Catalog, constants: Constants) -> tuple[str, str, str] | None:
+def _identities(
+    half: Half, row: Row, catalog: Catalog, constants: Constants
+) -> Iterator[tuple[str, str, str, str]]:
+    """(figure, model, accelerator, software) of every figure that a row measured."""
+    figures = dict.fromkeys(name.split("_")[0] for name, *_ in _figures(half, row))
     try:
         if half == "inference":
             case = read_case(row, catalog, constants)
             software = f"{case.engine} {engine_software(case.engine).era_of(case.version)}".strip()
-            return case.model.name, case.accelerator.name, software
+            for metric in figures:
+                yield f"{metric} {case.kind}", case.model.name, case.accelerator.name, software
+            return
         accelerator = catalog.benchmark_accelerator(text(row, "gpu"))
     except TwofoldError:
-        return None
+        return
     software = software_family(text(row, "framework"), text(row, "precision") or "bf16")
-    return seen_model(row, catalog), accelerator.name, software
+    for _, kind, _ in _figures(half, row):
+        yield kind, seen_model(row, catalog), accelerator.name, software
 
 
 def unseen_errors(
@@ -161,7 +163,10 @@ def unseen_errors(
                 predicted = predicted and predicted - counted
                 measured = max(measured - counted, LEAST_REST * measured)
             if predicted:
-                told = {**scope, "metric": name.split("_")[0]} if kind == "serving" else scope
+                figure = name.split("_")[0] if kind == "serving" else kind
+                near = figure in scope.get("near", "").split("+")
+                far = "parts" if scope["known"] == "near" else scope["known"]
+                told = {**scope, "metric": figure, "known": "near" if near else far}
                 log = float(np.log(measured / predicted))
                 log = float(np.clip(log, -FARTHEST_REST, FARTHEST_REST)) if kind == "memory" else log
                 gathered.setdefault(kind, []).append((log, told, *whose))
@@ -202,14 +207,28 @@ def _all_rows(errors: Mapping[str, Errors]) -> list[ConstantRow]:
     for kind, found in errors.items():
         if not found.log.size:
             continue
-        if kind == "serving":
-            metrics = np.array([each["metric"] for each in found.scope])
-            for metric in np.unique(metrics):
-                part = found.kept(metrics == metric)
-                rows += interval_rows("serving", part, CHAINS[kind], {"metric": str(metric)})
+        if kind == "memory":
+            rows += memory_rows(found)
+        elif kind == "step":
+            rows += left_out_rows("training_step", found, CLASSES_OF[kind], {})
         else:
-            rows += interval_rows(f"training_{kind}", found, CHAINS[kind], {})
+            metrics = np.array([each["metric"] for each in found.scope])
+            for metric in map(str, np.unique(metrics)):
+                part = found.kept(metrics == metric)
+                rows += left_out_rows("serving", part, CLASSES_OF[kind], {"metric": metric})
     return rows + spread_rows(rows)
+
+
+def left_out_rows(
+    name: str, errors: Errors, keys: Sequence[str], always: Mapping[str, str]
+) -> list[ConstantRow]:
+    """The ranges of one figure in every class of these keys, and of all rows."""
+    left = left_out(errors.log, errors.scope, errors.source, keys)
+    return [
+        _row(f"interval_{name}{share}_ratio", {**always, **classes}, ends, errors)
+        for classes, found in ranges_of(left, SHARES)
+        for share, ends in zip(("", "_95"), found, strict=True)
+    ]
 
 
 def spread_rows(rows: Sequence[ConstantRow]) -> list[ConstantRow]:
@@ -229,22 +248,18 @@ def spread_rows(rows: Sequence[ConstantRow]) -> list[ConstantRow]:
     return [replace(row, name=SPREAD, scope=scope, value=row.high, low=1.0) for scope, row in out.items()]
 
 
-def interval_rows(
-    name: str, errors: Errors, chain: Sequence[str], always: Mapping[str, str]
-) -> list[ConstantRow]:
-    """The ranges of one figure, in every group that has sources enough, from all rows to the narrowest.
+def memory_rows(errors: Errors, chain: Sequence[str] = MEMORY_CHAIN) -> list[ConstantRow]:
+    """The ranges of memory, in every group that has sources enough, from all rows to the narrowest.
 
     Why      What is less known is never narrower (INV-19): every group of a surer class has its row in the
              others, with the wider of both ends.
     Limits   A group of fewer than 30 rows or 2 sources takes its parent's.
     """
-    kind = name.partition("_")[2]
     rows: list[ConstantRow] = []
-    for share in ("", "_95"):
-        ends = ENDS.get((kind, share), ENDS["", share])
-        full = f"interval_{name}{share}_ratio"
+    for share, ends in ENDS.items():
+        full = f"interval_training_memory{share}_ratio"
         whole = spread_of(errors)
-        rows.append(_row(full, always, whole.ends(ends), errors))
+        rows.append(_row(full, {}, whole.ends(ends), errors))
         surer: dict[Path_, Ends] = {}
         for known in CLASSES:
             of_class = errors.kept(np.array([each["known"] == known for each in errors.scope], bool))
@@ -258,7 +273,7 @@ def interval_rows(
                 before = _nearest(surer, path)
                 both = [spread.ends(ends), *([before] if before else [])]
                 wide[path] = min(low for low, _ in both), max(high for _, high in both)
-                scope = {**always, "known": known, **dict(zip(chain, path, strict=False))}
+                scope = {"known": known, **dict(zip(chain, path, strict=False))}
                 rows.append(_row(full, scope, wide[path], found if found.log.size else errors))
             surer = wide
     return rows

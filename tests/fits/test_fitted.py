@@ -18,8 +18,8 @@ speed,family=hopper;format=fp8,3,2,4,ratio,f,9,kernels,
 speed,format=int8,4,2,8,ratio,a,0,none,
 """
 ROWS = (
-    Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
-    Seen("training", "mpt", "A100", "fsdp", ("c",), ("0",)),
+    Seen("training", "step", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
+    Seen("training", "step", "mpt", "A100", "fsdp", ("c",), ("0",)),
 )
 
 

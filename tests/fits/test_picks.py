@@ -15,15 +15,25 @@ def workload(*, bias: float, high: float = 1.2) -> list[Configuration]:
 
 def test_a_true_prediction_breaks_nothing_and_loses_nothing() -> None:
     row = picked([workload(bias=1.0)], 20)
-    assert (row.workload_count, row.broken_fraction, row.lost_fraction) == (1, 0.0, 0.0)
-    assert row.sure_broken_fraction == 0.0
-    assert row.sure_lost_fraction == pytest.approx(1 - 4 / 5)  # 16 ms × 1.2 keeps 20 ms, 20 ms × 1.2 does not
+    assert row.workload_count == 1 and set(row.broken_fraction.values()) == {0.0}
+    assert row.lost_fraction["usual"] == 0.0
+    assert row.lost_fraction["sure"] == pytest.approx(1 - 4 / 5)  # 16 ms × 1.2 keeps it, 20 ms does not
 
 
 def test_a_prediction_that_is_too_fast_breaks_the_limit_and_its_range_may_save_it() -> None:
     row = picked([workload(bias=0.85)], 21)  # 24 ms is predicted as 20.4, 20 ms as 17 and at most 20.4
-    assert row.broken_fraction == 1.0 and math.isnan(row.lost_fraction)
-    assert (row.sure_broken_fraction, row.sure_lost_fraction) == (0.0, 0.0)
+    assert row.broken_fraction["usual"] == 1.0 and math.isnan(row.lost_fraction["usual"])
+    assert (row.broken_fraction["sure"], row.lost_fraction["sure"]) == (0.0, 0.0)
+    assert (row.broken_fraction["weighed"], row.lost_fraction["weighed"]) == (0.0, 0.0)
+
+
+def test_the_weighed_rule_leaves_a_little_for_a_limit_that_is_likelier_kept() -> None:
+    close = Configuration(19.0, 110.0, 19.9, 25.0, 110.0)  # within 20 ms as likely as not
+    clear = Configuration(14.0, 100.0, 14.0, 17.0, 100.0)
+    assert close.worth("usual", 20) > clear.worth("usual", 20)
+    assert close.worth("weighed", 20) < clear.worth("weighed", 20)
+    assert close.worth("sure", 20) == 0.0
+    assert Configuration(14.0, 100.0, 21.0, 22.0, 100.0).worth("weighed", 20) == 0.0
 
 
 def test_a_limit_that_all_or_none_keep_is_no_choice() -> None:

@@ -1,5 +1,7 @@
 """What the fits have seen, what is left when something is hidden, and the spread of repeats."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,32 +11,48 @@ from twofold.perf import load_known, spread_factor
 from twofold.perf.known import ASSUMED_SPREAD_FRACTION, Seen, known_of, student_quantile
 
 ROWS = (
-    Seen("training", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
-    Seen("training", "mpt", "H100", "fsdp", ("b",), ("1",)),
-    Seen("training", "mpt", "A100", "fsdp", ("c",), ("0",)),
+    Seen("training", "step", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),
+    Seen("training", "step", "mpt", "H100", "fsdp", ("b",), ("1",)),
+    Seen("training", "step", "mpt", "A100", "fsdp", ("c",), ("0",)),
 )
 
 
 def test_seen_together_is_near_and_seen_apart_is_parts() -> None:
     known = known_of(ROWS)
-    assert known.of("training", "llama", "H100", "megatron") == "near"
-    assert known.of("training", "llama", "A100", "megatron") == "parts"
-    assert known.of("training", "llama", "B200", "megatron") == "new"
-    assert known.of("training", "llama", "H100", "jax") == "new"
-    assert known.of("inference", "llama", "H100", "megatron") == "new"
+    assert known.of("training", "step", "llama", "H100", "megatron") == "near"
+    assert known.of("training", "step", "llama", "A100", "megatron") == "parts"
+    assert known.of("training", "step", "llama", "B200", "megatron") == "new"
+    assert known.of("training", "step", "llama", "H100", "jax") == "new"
+    assert known.of("inference", "tpot open", "llama", "H100", "megatron") == "new"
+
+
+def test_near_counts_by_what_was_measured() -> None:
+    known = known_of(ROWS)
+    assert known.of("training", "memory", "llama", "H100", "megatron") == "parts"
+    names = "llama", "dense", "H100", "hopper", "megatron"
+    scopes = {each: known.training_scope(each, *names) for each in ("step", "memory")}
+    told = known.group_of("training", scopes)
+    assert (told["known"], told["near"], told["few_sources"]) == ("near", "step", "step+memory")
+
+
+def test_fewer_than_five_sources_are_few() -> None:
+    five = replace(ROWS[0], sources=("a", "b", "c", "d", "e"))
+    known = known_of([five])
+    assert known.plenty == {("training", "step")}
+    assert not known.without("source=e").plenty
 
 
 def test_a_hidden_source_takes_along_what_it_alone_had_seen() -> None:
     without = known_of(ROWS).without("source=b")
-    assert without.of("training", "llama", "H100", "megatron") == "near"
-    assert without.of("training", "mpt", "H100", "fsdp") == "parts"
-    assert known_of(ROWS).without("source=c").of("training", "mpt", "A100", "fsdp") == "new"
+    assert without.of("training", "step", "llama", "H100", "megatron") == "near"
+    assert without.of("training", "step", "mpt", "H100", "fsdp") == "parts"
+    assert known_of(ROWS).without("source=c").of("training", "step", "mpt", "A100", "fsdp") == "new"
 
 
 def test_a_hidden_fold_takes_along_what_lies_in_it_alone() -> None:
     without = known_of(ROWS).without("fold=0")
-    assert without.of("training", "llama", "H100", "megatron") == "near"
-    assert without.of("training", "mpt", "A100", "fsdp") == "new"
+    assert without.of("training", "step", "llama", "H100", "megatron") == "near"
+    assert without.of("training", "step", "mpt", "A100", "fsdp") == "new"
 
 
 def test_hiding_everything_leaves_nothing_known() -> None:

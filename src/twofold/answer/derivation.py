@@ -10,7 +10,7 @@ from twofold.answer.paths import is_estimate, leaves, unit_of
 from twofold.catalog import Accelerator, Model, Region
 from twofold.contracts.results import Derivation, Input, Part, PriceUsed
 from twofold.core import Estimate, Source, format_estimate, format_si, from_data, record, to_data
-from twofold.perf import SAME_KERNELS, ConstantRow, Constants, one, read_from
+from twofold.perf import SAME_KERNELS, ConstantRow, Constants, load_known, one, read_from
 
 Known = Mapping[str, Input | Sequence[Input]]
 
@@ -226,4 +226,7 @@ def spread_inputs(
     )
     if leaves.constants.has(SPREAD, **dict(own.scope)):
         return (*factors, own.constant(SPREAD, "spread on your rows left out"))
-    return (*factors, leaves.constant(interval, "spread on left-out sources"))
+    figure = f"{metric} {dict(leaves.scope)['load']}" if scope["half"] == "inference" else metric
+    enough = (scope["half"], figure) in load_known().plenty
+    said = "spread on left-out sources" + ("" if enough else ", few of this load")
+    return (*factors, leaves.constant(interval, said))

@@ -60,7 +60,7 @@ def serving_derivations(
         "accelerator": choice.offer.accelerator.name,
         "format": plan.replica.weights_format or "",
         "fabric": choice.offer.node.fabric,
-        **serving_scope(choice.model, "open", replica.cluster.device, replica.engine),
+        **serving_scope("tpot", "open", choice.model, replica.cluster.device, replica.engine),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     supply = supply_leaves(leaves, plan.machine.price, region_of(choice.offer.price, context))
@@ -158,12 +158,13 @@ def _of_class(choice: ServingChoice, served: ClassPlan, pool: PoolChoice, leaves
     for part in served.latency_budget:
         usual = assumed_leaf(part.name, format_si(part.value.value, "s"), "the same for every request")
         known[part.name] = usual
-    stack = service_scope(pool.replica.cluster.device, pool.replica.engine)
+    machine = pool.replica.cluster.device, pool.replica.engine
     for metric in METRICS:
         told = "tpot" if metric == "e2e" else metric  # a whole answer spreads as its tokens do
-        scoped = Leaves(leaves.constants, (*leaves.scope, ("metric", told)))
+        scope = dict(leaves.scope) | serving_scope(told, "open", model, *machine)
+        scoped = Leaves(leaves.constants, tuple(scope.items()))
         known[f"{metric}_spread"] = spread_inputs(
-            scoped, "interval_serving_ratio", stack, told, model_kind(model)
+            scoped, "interval_serving_ratio", service_scope(*machine), told, model_kind(model)
         )
     return known
 

@@ -54,7 +54,7 @@ def training_derivations(
         "accelerator": offer.accelerator.name,
         "format": job.precision,
         "fabric": offer.node.fabric,
-        **training_scope(job, offer.accelerator),
+        **training_scope("step", job, offer.accelerator),
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     cluster, stack, names = moved(chosen.cluster, chosen.stack)

@@ -69,15 +69,16 @@ def under_draws(
 
 def step_spread(constants: Constants, job: TrainingJob, accelerator: Accelerator) -> Spread | None:
     """How far steps that no fit saw lay from their predictions; where calibrated, the user's left out."""
-    own, scope = run_scope(accelerator.name, job), training_scope(job, accelerator)
+    own, scope = run_scope(accelerator.name, job), training_scope("step", job, accelerator)
     return spread_of_rows(constants, "step", own, own["kind"], "interval_training_step_ratio", scope)
 
 
-def training_scope(job: TrainingJob, accelerator: Accelerator) -> dict[str, str]:
-    """The scope of a run's ranges."""
+def training_scope(figure: str, job: TrainingJob, accelerator: Accelerator) -> dict[str, str]:
+    """The scope of a run's range of `step` or `memory`."""
     arch = "moe" if job.model.arch == "moe" else "dense"
     software = software_family(job.framework, job.precision)
-    return load_known().training_scope(job.model.name, arch, accelerator.name, accelerator.family, software)
+    names = job.model.name, arch, accelerator.name, accelerator.family, software
+    return load_known().training_scope(figure, *names)
 
 
 def serving_power_spread(constants: Constants, device: Device) -> Spread:
@@ -98,11 +99,11 @@ def serving_spread(
     Those of the user's own rows, where they measured this kind of model.
     """
     own, kind = service_scope(device, engine), model_kind(model)
-    scope = {**serving_scope(model, load, device, engine), "metric": metric}
+    scope = serving_scope(metric, load, model, device, engine)
     return spread_of_rows(constants, metric, own, kind, "interval_serving_ratio", scope)
 
 
-def serving_scope(model: Model, load: str, device: Device, engine: Engine) -> dict[str, str]:
-    """The scope of a service's ranges, but for the metric."""
+def serving_scope(metric: str, load: str, model: Model, device: Device, engine: Engine) -> dict[str, str]:
+    """The scope of a service's range of a metric."""
     names = model.name, model_kind(model), device.name, device.family, engine.name, engine.era
-    return load_known().serving_scope(*names, load)
+    return load_known().serving_scope(metric, load, *names)

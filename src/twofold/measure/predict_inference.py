@@ -263,16 +263,19 @@ def _columns(
         return refusal("inference", reason)
     basis, era = "assumed" if case.assumed else "stated", software.era_of(case.version)
     names = model.name, model_kind(model), part.name, part.family, case.engine, era
-    group = known.serving_scope(*names, case.kind) | {"basis": basis}
+    scopes = {
+        metric: known.serving_scope(metric, case.kind, *names) | {"basis": basis}
+        for metric in dict.fromkeys(name.split("_")[0] for name in predicted)
+    }
     columns = {
         "pred_basis": basis,
         "pred_error": "",
         "pred_assumptions": "; ".join((*case.assumed, *case.usual)),
-        "pred_group": format_scope(group),
+        "pred_group": format_scope(known.group_of("inference", scopes)),
     }
     for name, value in predicted.items():
         columns[f"pred_{name}"] = f"{value:.6g}"
-        scope = {"metric": name.split("_")[0], **group}
+        scope = scopes[name.split("_")[0]]
         for share in ("", "_95"):
             spread = constants.estimate(f"interval_serving{share}_ratio", **scope)
             low, high, bound = value * spread.low, value * spread.high, bounds[name]

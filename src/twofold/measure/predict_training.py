@@ -106,8 +106,9 @@ def predict_training(
         row, machine = rows[one.entry.row], one.entry.machine
         software = software_family(machine.framework, machine.precision)
         arch, model = "moe" if machine.moe else "dense", seen_model(row, catalog)
-        scope = known.training_scope(model, arch, machine.accelerator, machine.family, software)
-        columns[one.entry.row] = _columns(one, scope, constants)
+        names = model, arch, machine.accelerator, machine.family, software
+        scopes = {figure: known.training_scope(figure, *names) for figure in ("step", "memory")}
+        columns[one.entry.row] = _columns(one, scopes, known, constants)
     return [row | columns[place] for place, row in enumerate(rows)]
 
 
@@ -175,7 +176,9 @@ def settled_entries(
     return [settled[i] for i in chosen], refused
 
 
-def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Row:
+def _columns(
+    one: Settled, scopes: Mapping[str, Mapping[str, str]], known: Known, constants: Constants
+) -> Row:
     machine = one.entry.machine
     # How much faster or slower a device may be whose kernels nobody measured; of others the ranges of
     # left-out sources hold it already.
@@ -192,7 +195,7 @@ def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Ro
         out[f"pred_{name}"] = f"{middle:.6g}"
         rest = max(middle - counted, 0.0)  # only what is estimated can be off
         for share in ("", "_95"):
-            spread = constants.estimate(f"interval_training_{kind}{share}_ratio", **scope)
+            spread = constants.estimate(f"interval_training_{kind}{share}_ratio", **scopes[kind])
             low, high = np.log([spread.low, spread.high])
             if kind == "step":
                 low, high = -np.hypot(low, doubt[1]), np.hypot(high, doubt[0])
@@ -203,7 +206,7 @@ def _columns(one: Settled, scope: Mapping[str, str], constants: Constants) -> Ro
         "pred_states_gib": f"{one.states_gib:.6g}",
         "pred_basis": "assumed" if set(one.entry.assumptions) - STATED_ANYWAY else "stated",
         "pred_assumptions": ";".join(one.entry.assumptions),
-        "pred_group": format_scope(scope),
+        "pred_group": format_scope(known.group_of("training", scopes)),
     }
 
 

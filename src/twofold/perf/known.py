@@ -6,7 +6,7 @@ measurement may lie from those that were taken is the spread of repeated rows.
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -22,13 +22,15 @@ UPPER_DECILE = 0.9  # an 80 % range ends at the first and the last decile
 # What one row of each kind leaves unknown: the same application on equal GPUs of one cluster varies by 8 % on
 # average. Sinha et al. 2022, "Not All GPUs Are Created Equal", SC22.
 ASSUMED_SPREAD_FRACTION = 0.08
+FEW_SOURCES = 5  # fewer are no spread between sources: an 80 % range of four ends at the farthest of them
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One model on one accelerator under one software, and who measured it."""
+    """One figure of one model on one accelerator under one software, and who measured it."""
 
     half: str
+    figure: str  # step, memory; of serving a metric and its load, `tpot closed`
     model: str
     accelerator: str
     software: str  # the family of training software; a serving engine with its era
@@ -40,27 +42,28 @@ class Seen:
 class Known:
     """All that was seen."""
 
-    together: frozenset[tuple[str, str, str, str]]
+    together: frozenset[tuple[str, str, str, str, str]]
     accelerators: frozenset[tuple[str, str]]
     software: frozenset[tuple[str, str]]
+    plenty: frozenset[tuple[str, str]]  # halves and figures that sources enough measured
     seen: tuple[Seen, ...]
 
-    def of(self, half: Half, model: str, accelerator: str, software: str) -> KnownClass:
+    def of(self, half: Half, figure: str, model: str, accelerator: str, software: str) -> KnownClass:
         """`near` when these were seen together, `parts` when accelerator and software were, else `new`."""
-        if (half, model, accelerator, software) in self.together:
+        if (half, figure, model, accelerator, software) in self.together:
             return "near"
         both = (half, accelerator) in self.accelerators and (half, software) in self.software
         return "parts" if both else "new"
 
     def training_scope(
-        self, model: str, arch: str, accelerator: str, family: str, software: str
+        self, figure: str, model: str, arch: str, accelerator: str, family: str, software: str
     ) -> dict[str, str]:
-        """The scope in which the ranges of step and memory are read: what the fits saw of it, and what it is.
+        """The scope in which the range of `step` or `memory` is read: what the fits saw, and what it is.
 
         `arch` is `dense` or `moe`; names are the catalogue's, `software` is a family of it.
         """
         return {
-            "known": self.of("training", model, accelerator, software),
+            "known": self.of("training", figure, model, accelerator, software),
             "arch": arch,
             "software": software,
             "family": family,
@@ -68,16 +71,25 @@ class Known:
         }
 
     def serving_scope(
-        self, model: str, kind: str, accelerator: str, family: str, engine: str, era: str, load: str
+        self,
+        metric: str,
+        load: str,
+        model: str,
+        kind: str,
+        accelerator: str,
+        family: str,
+        engine: str,
+        era: str,
     ) -> dict[str, str]:
-        """The scope in which the ranges of serving are read, but for the metric: what the fits saw of it, and
-        what it is.
+        """The scope in which the range of a metric of serving is read: what the fits saw of it, what it is.
 
         `kind` is that of `model_kind`; `load` is static, closed, open, saturated or disaggregated; names are
         the catalogue's. Rows that leave something open say `basis=assumed`; here all is stated.
         """
+        software = f"{engine} {era}".strip()
         return {
-            "known": self.of("inference", model, accelerator, f"{engine} {era}".strip()),
+            "metric": metric,
+            "known": self.of("inference", f"{metric} {load}", model, accelerator, software),
             "model": kind,
             "load": load,
             "basis": "stated",
@@ -85,6 +97,17 @@ class Known:
             "family": family,
             "accelerator": accelerator,
         }
+
+    def group_of(self, half: Half, scopes: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """One scope for a row from those of its figures: which are near, and of which few sources speak."""
+        first = next(iter(scopes.values()))
+        classes = [scope["known"] for scope in scopes.values()]
+        near = "+".join(figure for figure, known in zip(scopes, classes, strict=True) if known == "near")
+        load = f" {first['load']}" if half == "inference" else ""
+        few = "+".join(figure for figure in scopes if (half, f"{figure}{load}") not in self.plenty)
+        shared = {key: value for key, value in first.items() if key != "metric"}
+        shared["known"] = next(known for known in ("near", "parts", "new") if known in classes)
+        return shared | ({"near": near} if near else {}) | ({"few_sources": few} if few else {})
 
     def without(self, hidden: str) -> "Known":
         """As before `hidden` was seen: `source=…`, `fold=…`, or `everything`."""
@@ -105,10 +128,14 @@ def _but(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 def known_of(seen: Iterable[Seen]) -> Known:
     """The table of `seen`."""
     rows = tuple(seen)
+    sources: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        sources.setdefault((row.half, row.figure), set()).update(row.sources)
     return Known(
-        frozenset((row.half, row.model, row.accelerator, row.software) for row in rows),
+        frozenset((row.half, row.figure, row.model, row.accelerator, row.software) for row in rows),
         frozenset((row.half, row.accelerator) for row in rows),
         frozenset((row.half, row.software) for row in rows),
+        frozenset(figure for figure, told in sources.items() if len(told) >= FEW_SOURCES),
         rows,
     )
 
@@ -129,6 +156,7 @@ def parse_known(text: str) -> Known:
     return known_of(
         Seen(
             row["half"],
+            row["figure"],
             row["model"],
             row["accelerator"],
             row["software"],
