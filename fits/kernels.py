@@ -7,6 +7,7 @@ scored with shipped constants.
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,21 +28,23 @@ from twofold.measure.kernel_tables import (
     column,
     comm_rows,
     device_of_rows,
+    eager_floor_s,
     families,
     gemm_rows,
     leaves,
-    measured,
     moe_rows,
     table,
 )
 from twofold.measure.truth import Row
-from twofold.perf import ConstantRow, Constants, gemm_s, load_constants
+from twofold.perf import ConstantRow, Constants, gemm_flops_per_byte, gemm_s, load_constants
+from twofold.perf.constants import format_scope
 from twofold.perf.formats import WEIGHT_ONLY
 
 FITTED_BY = "kernels"
 ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")
 ROW_ARRAYS = ("leaf", "kernel", "measured_s", "held_out", "group", "possible")
 EFFICIENCY = (0.03, 1.0)
+LAUNCHES_S = 20e-6  # a kernel that takes less is mostly its launch
 
 GEMM = (
     Prior("gemm_efficiency_fraction", 0.65, 0.3, *EFFICIENCY),
@@ -208,47 +211,68 @@ def fit(truth: Path, constants: Constants) -> Fitted:
 
 
 def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
-    """What a fallback costs: measured over predicted time of the kernel that it stands in for, by family.
+    """What a fallback costs, by family and phase: measured time over that of a 16-bit kernel of its shape.
 
-    Attention: generic kernels against those made for the part. Products: weight-only kernels against 16-bit
-    ones of the same shape, where time is more than launching.
+    A range holds 80 % of the shapes that were measured. Below 1 it is faster: narrow weights are read in less
+    time. A family of which none was measured is answered by all others.
     """
-    attention = [
-        attention_rows(attention_table(truth, phase, "bfloat16", "generic"), phase, "bfloat16", constants)
-        for phase in ("prefill", "decode")
-    ]
-    products = [weight_only_rows(table(truth, "gemm"), dtype, constants) for dtype in ("int8_wo", "int4_wo")]
+    groups: dict[tuple[str, str, str, str], list[tuple[str, float]]] = defaultdict(list)
+    for operation, bits, phase, leaf, ratio in (
+        *weight_only_ratios(truth, constants),
+        *narrow_cache_ratios(truth, constants),
+    ):
+        for family in ("", families()[leaf]):
+            groups[operation, bits, phase, family].append((leaf, ratio))
     rows = []
-    for operation, parts in (("attention", attention), ("gemm", products)):
-        ratio = np.concatenate([part.measured_s / part.predict({}) for part in parts])
-        leaf = np.concatenate([part.leaf for part in parts])
-        family = np.array([families()[one] for one in leaf])
-        for node in ["", *sorted(set(family))]:
-            here = ratio[family == node] if node else ratio
-            scope = f"family={node};operation={operation}" if node else f"operation={operation}"
-            low, middle, high = np.maximum(np.quantile(here, (0.1, 0.5, 0.9)), 1.0)
-            rows.append(
-                ConstantRow(
-                    middle,
-                    low,
-                    high,
-                    "ratio",
-                    name="fallback_slowdown_ratio",
-                    scope=scope,
-                    rows=here.size,
-                    fitted_by=FITTED_BY,
-                    note=f"{operation} fallbacks",
-                )
+    for (operation, bits, phase, family), found in groups.items():
+        scope = {"operation": operation, "bits": bits, "phase": phase} | (
+            {"family": family} if family else {}
+        )
+        low, middle, high = np.quantile([ratio for _, ratio in found], (0.1, 0.5, 0.9))
+        rows.append(
+            ConstantRow(
+                middle,
+                low,
+                high,
+                "ratio",
+                name="fallback_slowdown_ratio",
+                scope=format_scope(scope),
+                rows=len(found),
+                fitted_by=FITTED_BY,
+                note=" ".join(sorted({leaf for leaf, _ in found})),
             )
+        )
     return rows
 
 
-def weight_only_rows(table_rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
-    """Weight-only products that take longer than their launch, predicted as if the weights had 16 bits."""
-    rows = [row for row in table_rows if row["dtype"] == dtype and float(row["time_us"]) > 50.0]
-    m, n, k = (column(rows, name) for name in "mnk")
-    base = device_of_rows(leaves(rows), constants)
-    return measured(rows, "kernel", "dtype", lambda _: np.asarray(gemm_s(base, m, n, k, "bf16")))
+def weight_only_ratios(truth: Path, constants: Constants) -> Iterator[tuple[str, str, str, str, float]]:
+    """Products of 8-bit and 4-bit weights that are widened on the fly, over 16-bit ones of the same shape.
+
+    The 16-bit product is predicted, by constants fitted on measured ones of the same table. Decode is what
+    memory binds, prefill what compute binds. These kernels were timed with the host's launch, which is taken
+    off; where a 16-bit product takes little more than that, a shape says nothing.
+    """
+    for bits, dtype in (("8", "int8_wo"), ("4", "int4_wo")):
+        rows = _rows(truth, "gemm", dtype=dtype)
+        m, n, k = (column(rows, name) for name in "mnk")
+        leaf, base = leaves(rows), device_of_rows(leaves(rows), constants)
+        floor_s, alone_s = eager_floor_s(rows, m * n * k, 0.0), np.asarray(gemm_s(base, m, n, k, "bf16"))
+        ratio = (column(rows, "time_us") * 1e-6 - floor_s) / alone_s
+        computes = gemm_flops_per_byte(m, n, k, "bf16") >= base.ridge_flops_per_byte("bf16")
+        phase = np.where(computes, "prefill", "decode")
+        for one in np.flatnonzero((alone_s > LAUNCHES_S) & (alone_s > 2.0 * floor_s)):
+            yield "gemm", bits, str(phase[one]), str(leaf[one]), float(ratio[one])
+
+
+def narrow_cache_ratios(truth: Path, constants: Constants) -> Iterator[tuple[str, str, str, str, float]]:
+    """Attention over an 8-bit cache that is widened on the fly, over the same with a 16-bit cache."""
+    for phase in ("prefill", "decode"):
+        rows = _rows(truth, "attention", phase=phase, dtype="bfloat16", kv_dtype="fp8", gpu="l40s")
+        cached = attention_rows(rows, phase, "bfloat16", constants)
+        alone_s = cached.predict({})
+        for one in np.flatnonzero(alone_s > LAUNCHES_S):
+            ratio = cached.measured_s[one] / alone_s[one]
+            yield "attention", "8", phase, str(cached.leaf[one]), float(ratio)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

@@ -90,7 +90,7 @@ def test_fp8_products_are_native_from_ada_on_and_fall_back_before(
 ) -> None:
     assert support(make_device("H100-SXM5-80GB"), "vllm", "gemm", "fp8") == ("native", None)
     kind, slowdown = support(make_device("A100-SXM4-80GB"), "vllm", "gemm", "fp8")
-    assert kind == "fallback" and slowdown is not None and 1.0 <= slowdown < 10.0
+    assert kind == "fallback" and slowdown is not None and 0.8 <= slowdown < 2.0
 
 
 def test_what_an_engine_lacks_has_no_time(make_device: Callable[[str], Device]) -> None:
@@ -102,4 +102,18 @@ def test_every_engine_answers_for_attention_products_and_norms(h100: Device, con
     works = {(row.engine, row.operation) for row in rows}
     assert len({engine for engine, _ in works}) * 3 == len(works)
     assert {operation for _, operation in works} == {"attention", "gemm", "norm"}
-    assert all((row.slowdown is None or row.slowdown.value >= 1.0) and row.source for row in rows)
+    assert all(row.source for row in rows)
+
+
+def test_a_fallback_that_was_measured_on_no_part_of_a_family_says_on_which_others(
+    make_device: Callable[[str], Device], constants: Constants
+) -> None:
+    def fallen(name: str) -> set[str]:
+        rows = kernel_support(make_device(name), constants)
+        return {row.measured_on for row in rows if (row.format, row.support) == ("int4", "fallback")}
+
+    assert fallen("A100-SXM4-80GB") == fallen("MI300X") == {"A100-SXM4-80GB"}
+    eight = [row for row in kernel_support(make_device("T4"), constants) if row.format == "fp8"]
+    assert {row.measured_on for row in eight if row.operation == "gemm" and row.slowdown} == {
+        "A100-SXM4-80GB H100-SXM5-80GB"
+    }

@@ -12,7 +12,7 @@ from twofold.catalog import (
     legal_partitions,
     load_catalog,
 )
-from twofold.core import InfeasibleError, ValueRefusedError, format_bytes
+from twofold.core import Estimate, InfeasibleError, ValueRefusedError, format_bytes
 from twofold.perf import KernelSupport, device, kernel_support, load_constants
 from twofold.report import Shown, field, table
 
@@ -98,15 +98,27 @@ class Kernels(Shown):
 
     @property
     def lines(self) -> list[str]:
-        """A matrix: operations and formats downwards, engines across."""
+        """A matrix, operations and formats down, engines across; beneath it the cost of what falls back."""
         names = tuple(dict.fromkeys(kernel.engine for kernel in self.kernels))
-        cells = {(k.operation, k.format, k.engine): _cell(k) for k in self.kernels}
+        cells = {(k.operation, k.format, k.engine): k for k in self.kernels}
         works = list(dict.fromkeys((k.operation, k.format) for k in self.kernels))
-        rows = [(*work, *(cells[*work, name] for name in names)) for work in works]
+        supports = ((cells[*work, name].support.replace("missing", "–") for name in names) for work in works)
+        rows = [(*work, *supported) for work, supported in zip(works, supports, strict=True)]
+        costs: dict[tuple[str, ...], list[str]] = {}  # by operation and figures: formats that share kernels
+        for work in works:
+            falls = [cells[*work, name] for name in names if cells[*work, name].support == "fallback"]
+            for one in falls[:1]:
+                figures = _times(one.slowdown), _times(one.decode_slowdown)
+                measured = f"{one.measured_count} shapes on {one.measured_on.replace(' ', ', ')}"
+                costs.setdefault((one.operation, *figures, measured), []).append(one.format)
+        slower = [(cost[0], " ".join(formats), *cost[1:]) for cost, formats in costs.items()]
+        heads = ("falls back", "formats", "prompts", "decode", "measured")
         return [
             f"{self.accelerator}: kernels by engine",
             *table(("operation", "format", *names), rows),
-            *field("", "fallback: time over that of a native 16-bit kernel, f", "–: no kernel"),
+            *field("", "–: no kernel"),
+            *(["", *table(heads, slower)] if slower else []),
+            *(field("", "time over that of a native 16-bit kernel of the same shape, f") if slower else []),
         ]
 
 
@@ -117,9 +129,6 @@ def kernels(accelerator: str, folder: Path | None = None) -> Kernels:
     return Kernels(part.name, kernel_support(part, constants))
 
 
-def _cell(kernel: KernelSupport) -> str:
-    """`native`, `fallback ×1.7 [1.0–5.5]`, or a dash where there is no kernel."""
-    if kernel.slowdown is None:
-        return "–" if kernel.support == "missing" else kernel.support
-    slow = kernel.slowdown
-    return f"{kernel.support} ×{slow.value:.1f} [{slow.low:.1f}–{slow.high:.1f}]"
+def _times(slowdown: Estimate | None) -> str:
+    """`×0.49 [0.41–0.88]`."""
+    return f"×{slowdown.value:.2f} [{slowdown.low:.2f}–{slowdown.high:.2f}]" if slowdown else ""

@@ -35,6 +35,11 @@ class ConstantRow(Estimate):
             raise errors.ConstantsError(f"constant '{self.name}' ({self.scope}) lies outside its own range")
 
     @property
+    def plain(self) -> Estimate:
+        """The number with its range, unit and source alone."""
+        return Estimate(self.value, self.low, self.high, self.unit, self.source)
+
+    @property
     def pairs(self) -> Scope:
         """The scope as sorted key-value pairs."""
         return read_scope(self.scope)
@@ -96,18 +101,18 @@ class Constants:
 
     def get(self, name: str, **scope: str) -> float:
         """The value of `name` where `scope` holds, by its narrowest row."""
-        return self._row(name, scope).value
+        return self.row(name, **scope).value
 
     def estimate(self, name: str, **scope: str) -> Estimate:
         """As `get`, with range, unit and source."""
-        row = self._row(name, scope)
-        return Estimate(row.value, row.low, row.high, row.unit, row.source)
+        return self.row(name, **scope).plain
 
     def has(self, name: str, **scope: str) -> bool:
         """Whether any row of `name` fits `scope`."""
         return any(set(pairs) <= set(scope.items()) for pairs, _ in self.by_name.get(name, ()))
 
-    def _row(self, name: str, scope: Mapping[str, str]) -> ConstantRow:
+    def row(self, name: str, **scope: str) -> ConstantRow:
+        """As `get`, with all that the table says of it."""
         question = name, tuple(sorted(scope.items()))
         if question in self._asked:
             return self._asked[question]

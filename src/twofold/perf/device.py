@@ -199,15 +199,18 @@ class KernelSupport:
     operation: str  # gemm attention norm
     format: str
     support: Support
-    slowdown: Estimate | None  # of a fallback, over a native 16-bit kernel
+    slowdown: Estimate | None  # of a fallback on prompts, over a native 16-bit kernel of the same shape
+    decode_slowdown: Estimate | None  # the same for decode, where bytes bind: below 1 it is faster
+    measured_count: int  # shapes that both rest on
+    measured_on: str  # accelerators, apart by spaces
     source: str
 
 
 def kernel_support(device: Device, constants: Constants) -> tuple[KernelSupport, ...]:
     """Every operation and format of every engine on `device`.
 
-    A fallback's slowdown is measured: generic attention kernels over those made for the part, and weight-only
-    products over 16-bit ones of the same shape.
+    A fallback's slowdown is measured: products of weights that are widened on the fly, and attention over a
+    cache that is, on parts of the device's family or, where none was measured, of others.
     """
     text = (files("twofold.perf") / "kernel_support.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
@@ -229,8 +232,14 @@ def _judge(
         {"*", device.family} & set(row.get(f"{kind}_families", "").split()) for kind in ("native", "fallback")
     )
     support: Support = "native" if known and native else "fallback" if fallback else "missing"
-    slowdown = None
-    if support == "fallback":
-        slowdown = constants.estimate("fallback_slowdown_ratio", family=device.family, operation=operation)
     source = row.get("source", "not listed by the engine")
-    return KernelSupport(engine, operation, name, support, slowdown, source)
+    if support != "fallback":
+        return KernelSupport(engine, operation, name, support, None, None, 0, "", source)
+    bits = "8" if bytes_per_weight(name) >= 1.0 else "4"
+    where = {"family": device.family, "operation": operation, "bits": bits}
+    prompts, decode = (
+        constants.row("fallback_slowdown_ratio", **where, phase=phase) for phase in ("prefill", "decode")
+    )
+    slowdowns = prompts.plain, decode.plain
+    count = prompts.rows + decode.rows
+    return KernelSupport(engine, operation, name, support, *slowdowns, count, prompts.note, source)
