@@ -151,10 +151,13 @@ def test_three_classes_of_sizes_have_hardware_and_formats(compare: Compare) -> N
         rows = rungs(answer, at)
         chosen = next(iter(rows.values()))
         assert chosen["feasible_formats"] != "none"
-        assert chosen["weights_format"] in ("fp8", "bf16")
-        assert "gains" in chosen["bound_by"]
-    smallest, largest = (len(rungs(answer, at)) for at in (0, 2))
-    assert smallest == largest  # the same offers for all classes; those that cannot say why
+        assert chosen["weights_format"].removesuffix("*") in ("fp8", "bf16")
+        assert "+" in chosen["bound_by"] and "20 % more" in answer["ladders"][at]["notes"][0]
+    smallest, largest = (rungs(answer, at) for at in (0, 2))
+    small = answer["ladders"][2]["notes"][-1].removeprefix("no format fits one node of ").split(", ")
+    assert {*smallest} == {*largest, *small}  # the same parts for all classes; those that cannot say why
+    for rung in answer["ladders"][2]["rungs"]:
+        assert ("weights_format" in rung["values"]) == (rung["note"] == "")
 
 
 def test_formats_show_memory_speed_and_cost(compare: Compare) -> None:

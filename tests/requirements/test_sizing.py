@@ -44,20 +44,28 @@ def test_r_121_headroom_is_split_by_cause_and_sums_to_the_hours(data: Any, plans
             assert run["accelerator_h"]["value"] == pytest.approx(base * (1 + kept))
 
 
-def test_r_127_hardware_is_selected_for_three_classes_of_models(data: Any) -> None:
+def test_r_127_hardware_is_selected_for_three_classes_of_models(data: Any, ask: Ask) -> None:
     titles = [table["title"] for table in data["ladders"]]
     assert len(titles) == 3
     for title, table, size in zip(titles, data["ladders"], ("< 7 B", "7–70 B", "> 70 B"), strict=True):
         assert size in title
         rows = {rung["label"]: rung["values"] for rung in table["rungs"]}
         assert all(row["feasible_formats"] for row in rows.values())
-        hopper = rows.get("H200-SXM5-141GB", {}).get("feasible_formats", "")
-        assert "fp4" not in str(hopper).split()  # no matrix units for it
+        assert "fp4" not in rows["H200-SXM5-141GB"]["feasible_formats"].split()  # no matrix units for it
         chosen = [row for row in rows.values() if row.get("accelerator_count")]
         assert chosen and chosen == list(rows.values())[: len(chosen)]  # what works stands first
         costs = [row["usd_per_1k_tokens"]["value"] for row in chosen]
         assert costs == sorted(costs)
-        assert all(row["weights_format"] in ("bf16", "fp8", "int8", "int4", "fp4") for row in chosen)
+        assert all(row["weights_format"] in row["feasible_formats"].split() for row in chosen)
+    small, _, large = ({rung["label"]: rung["values"] for rung in one["rungs"]} for one in data["ladders"])
+    assert {"L40S", "L4", "A10", "A100-SXM4-80GB", "H100-SXM5-80GB"} <= small.keys()
+    assert small["A100-SXM4-80GB"]["weights_format"] == "fp8*"  # read as 8 bits, multiplied as 16
+    for part in ("H200-SXM5-141GB", "MI300X"):  # eight of either hold it in 16 bits
+        assert large[part]["feasible_formats"].split() == ["bf16", "fp8", "int8", "int4*", "fp4*"]
+    question = "llama-3.1-405b --on 8xH200 --input 1155 --output 211 --concurrency 8"
+    alone = ask(f"twofold estimate serve {question} --json")
+    assert alone.code == 0
+    assert "no format fits one node of T4" in " ".join(data["ladders"][2]["notes"])
 
 
 def test_r_128_every_plan_says_what_it_was_calibrated_on_and_what_share_of_the_peak_it_reaches(
