@@ -122,6 +122,31 @@ def test_r_055_the_plans_replicas_and_the_twins_agree_within_one(points: dict[st
     assert abs(planned - needed) <= 1
 
 
+@pytest.mark.parametrize("rate", ["2 /s", "8 /s"])
+def test_the_gap_between_the_plans_replicas_and_the_twins_is_explained(
+    rate: str, ask: Ask, tmp_path: Path
+) -> None:
+    spec = (
+        Path("tests/requirements/specs/chat.yaml").read_text("utf-8").replace("rate: 2 /s", f"rate: {rate}")
+    )
+    (tmp_path / "chat.yaml").write_text(spec, "utf-8")
+    command = f"twofold plan {tmp_path / 'chat.yaml'} --rehearse"
+    (service,) = ask(f"{command} --json").data["serving"]
+    (need,) = service["replica_needs"]
+    assert service["replica_count"] - service["spare_count"] >= need["holding_count"]
+    assert need["full_load_count"] <= need["closed_form_count"]
+    assert need["missing_count"] is None or need["missing_count"] < need["holding_count"]
+    screen = " ".join(ask(command).out.split())
+    asked, fewest = need["closed_form_count"], need["holding_count"]
+    if abs(asked - fewest) <= 1:
+        assert f"chat: closed form {asked}, twin within one of it" in screen
+        return
+    assert f"chat: closed form {asked}, twin {fewest}, {need['missing_count']} miss" in screen
+    assert need["predicted_s"] and need["simulated_s"]  # of the goal that is missed first
+    assert need["simulated_s"] < service["classes"][0]["slos"][0]["limit_s"]
+    assert f"at {fewest} TTFT p95 is " in screen and "by the closed form" in screen
+
+
 def test_r_056_a_replica_that_fell_silent_gets_nothing_after_its_detection(
     data: Any, screen: str, ask: Ask, tmp_path: Path
 ) -> None:

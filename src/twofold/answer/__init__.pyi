@@ -57,6 +57,7 @@ from .serving_choice import with_fleet as with_fleet
 from .serving_plan import SHARED_POOL as SHARED_POOL
 from .serving_plan import service_plan as service_plan
 from .serving_pools import fleet_need as fleet_need
+from .serving_pools import latency_with as latency_with
 from .serving_replica import READING as READING
 from .spreads import LONGEST_RATIO as LONGEST_RATIO
 from .spreads import p95_ratio_of as p95_ratio_of

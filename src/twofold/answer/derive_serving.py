@@ -122,8 +122,9 @@ def _priced(
     """A class's latencies and the two kinds of steps under everything that may move them."""
     cluster, engine, names = moved(pool.replica.cluster, pool.replica.engine)
     under = replace(pool.replica, cluster=cluster, engine=engine)
+    own = drawn_pool(pool, choice, context)
     with record.recording() as book:
-        served_by(drawn_pool(pool, choice, context), load, under)
+        served_by(own.share_per_s, own.loads, load, under)
     kept = {name: note for name, note in book.items() if name in CLASS_PLACES}
     # As the pool was sized: all of its classes as one stream, the prefill that its ranks carry together.
     traffic = merged_class([each.traffic for each in choice.loads if each.name in pool.classes])

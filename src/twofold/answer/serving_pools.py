@@ -1,6 +1,8 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +44,8 @@ class DrawnPool:
 
     def load(self, load: ClassLoad) -> DrawnLoad:
         """What a class gets of a replica at its share of the peak, with ranges."""
-        return self.replica.load(lambda replica: served_by(self, load, replica), load.traffic.lengths)
+        served = partial(served_by, self.share_per_s, self.loads, load)
+        return self.replica.load(served, load.traffic.lengths)
 
 
 def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> DrawnPool:
@@ -51,16 +54,26 @@ def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> Dra
     return DrawnPool(pool, loads, draw_replica(pool.replica, choice.model, context.constants, context.draws))
 
 
-def served_by(pool: DrawnPool, load: ClassLoad, replica: Replica) -> Served:
+def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad, replica: Replica) -> Served:
     """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
     own = load.traffic.on(replica)
     if load.is_batch:
         return loads.served(own, load.traffic.lengths, loads.Saturation())
-    if len(pool.loads) == 1:
-        arriving = loads.OpenLoop(pool.share_per_s, fleet_per_s=load.traffic.rate_per_s)
+    if len(sharing) == 1:
+        arriving = loads.OpenLoop(share_per_s, fleet_per_s=load.traffic.rate_per_s)
         return loads.served(own, load.traffic.lengths, arriving)
-    classes = [each.traffic for each in pool.loads]
-    return shared_load(replica, classes, load.traffic, pool.share_per_s)
+    return shared_load(replica, [each.traffic for each in sharing], load.traffic, share_per_s)
+
+
+def latency_with(choice: ServingChoice, pool: PoolChoice, count: int, name: str, goal: str) -> float | None:
+    """Seconds that the middle of the closed form expects of a goal such as `ttft_p95` of one of a pool's
+    classes, with another number of replicas; None where its queue never ends."""
+    sharing = [load for load in choice.loads if load.name in pool.classes]
+    load = next(each for each in sharing if each.name == name)
+    served = served_by(pool.peak_per_s / count, sharing, load, pool.replica)
+    metric, _, quantile = goal.partition("_")
+    seconds = one(getattr(getattr(served, metric), f"{quantile}_s"))
+    return seconds if np.isfinite(seconds) else None
 
 
 def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:

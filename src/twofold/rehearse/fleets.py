@@ -1,11 +1,12 @@
 """`plan --rehearse`: the best fleet and its runner-up on the twin, at the peak and without their spares."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 
-from twofold.answer import Context, ServingChoice, model_of, with_fleet
-from twofold.contracts import metric_text
+from twofold.answer import Context, ServingChoice, latency_with, model_of, with_fleet
+from twofold.contracts import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import ClassFigures, Rehearsal, ServicePlan, serving, simulated
 from twofold.contracts.spec import Scenario
 from twofold.inference import Fleet, ReplicaCount
@@ -19,6 +20,7 @@ from twofold.rehearse.workers import Tell, Workers, run_calls
 FINISHED_COUNTS = (2500, 10_000)
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
 TARGET_UTILISATION = 0.9  # as `replicas_for` counts
+LATENCIES = {f"{metric}_{quantile}" for metric in METRICS for quantile in QUANTILES}
 WORKERS = Workers(2)
 # As `simulate` at the peak, but nothing but the fleet itself answers: what a closed form predicts.
 PLAIN = {
@@ -36,6 +38,7 @@ class Trial:
     choice: ServingChoice
     plan: ServicePlan
     classes: tuple[ClassFigures, ...]
+    grown_from: "Trial | None" = None  # what the search asked for, which missed
 
     @property
     def missed(self) -> tuple[ClassFigures, ...]:
@@ -82,7 +85,10 @@ def rehearsed_service(
         key=lambda trial: (trial.choice.fleet.usd_per_h or 0.0, trial.choice.fleet.accelerators),
         default=trials[0],
     )
-    return best.choice, _with_rehearsals(best, trials)
+    plan = _with_rehearsals(best, trials)
+    if not best.missed:
+        plan = replace(plan, replica_needs=tuple(_replica_needs(best, context, tell)))
+    return best.choice, plan
 
 
 def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
@@ -91,7 +97,9 @@ def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) 
     tables = tables_of(first.choice, context)
     for ratio in GROWN_RATIOS:
         tell(f"rehearsing {first.choice.entry.name} with {100 * (ratio - 1):.0f} % more replicas")
-        grown = _grown(first.choice, missed, ratio, context)
+        needed = {pool.classes[0]: pool.count.needed for pool in first.choice.fleet.pools}
+        larger_counts = {name: max(needed[name] + 1, round(needed[name] * ratio)) for name in missed}
+        grown = _resized(first.choice, larger_counts, context)
         counts = {pool.classes[0]: pool.count for pool in grown.fleet.pools}
         larger = tuple(
             replace(pool, replica_count=counts[pool.name].total, spare_count=counts[pool.name].spare)
@@ -100,18 +108,81 @@ def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) 
         again = {each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed)}
         classes = tuple(again.get(each.name, each) for each in first.classes)
         if not any(each.missed for each in classes):
-            return [Trial(grown, planned(grown), classes)]
+            return [Trial(grown, planned(grown), classes, first)]
     return []
 
 
-def _grown(choice: ServingChoice, pools: set[str], ratio: float, context: Context) -> ServingChoice:
-    """The choice with so many times the replicas in the pools that are named by their first class."""
+def _replica_needs(best: Trial, context: Context, tell: Tell) -> Iterator[serving.ReplicaNeed]:
+    """Of each pool with limits on latencies how few replicas hold on the twin, and what explains the gap."""
+    first = best.grown_from or best
+    for pool, searched in zip(best.choice.fleet.pools, first.choice.fleet.pools, strict=True):
+        name = pool.classes[0]
+        if not any(slo.metric in LATENCIES for each in _of_pool(best, name) for slo in each.slos):
+            continue
+        tell(f"rehearsing {best.choice.entry.name} with fewer replicas for {name}")
+        seen = _seen_with_fewer(best, name, searched.count.needed, pool.count.needed, context)
+        holds = min(count for count, classes in seen.items() if not _missed(classes))
+        misses = max((count for count, classes in seen.items() if _missed(classes)), default=None)
+        class_name, metric = next(iter(_missed(seen[misses])), ("", "")) if misses else ("", "")
+        goals = {(each.name, slo.metric): slo.simulated_s for each in seen[holds] for slo in each.slos}
+        asked = metric in LATENCIES
+        yield serving.ReplicaNeed(
+            pool=name,
+            closed_form_count=searched.count.needed,
+            full_load_count=ceil(pool.peak_per_s / pool.limit_per_s - 1e-9),
+            holding_count=holds,
+            missing_count=misses,
+            class_name=class_name,
+            metric=metric,
+            predicted_s=latency_with(best.choice, pool, holds, class_name, metric) if asked else None,
+            simulated_s=goals.get((class_name, metric)),
+        )
+
+
+def _seen_with_fewer(
+    best: Trial, name: str, searched_count: int, planned_count: int, context: Context
+) -> dict[int, tuple[ClassFigures, ...]]:
+    """By replicas of a pool what the twin says, down to the fewest that hold.
+
+    Where two fewer than planned miss, the search agrees with the twin, and one fewer is not asked.
+    """
+    seen = {planned_count: _of_pool(best, name)}
+    tables, holds, misses, step = tables_of(best.choice, context), planned_count, 0, 2
+    if best.grown_from and searched_count < planned_count:
+        misses, seen[searched_count] = searched_count, _of_pool(best.grown_from, name)
+    while holds - misses > 1:
+        count = (holds + misses) // 2 if misses else max(holds - step, 1)
+        pools = (
+            replace(pool, replica_count=count, spare_count=0) if pool.name == name else pool
+            for pool in best.plan.pools
+        )
+        seen[count] = on_twin(replace(best.plan, pools=tuple(pools)), tables, {name})
+        if not _missed(seen[count]):
+            holds, step = count, 2 * step
+            continue
+        misses = count
+        if count == planned_count - 2:
+            break
+    return seen
+
+
+def _of_pool(trial: Trial, name: str) -> tuple[ClassFigures, ...]:
+    return tuple(each for each in trial.classes if each.pool == name)
+
+
+def _missed(classes: Sequence[ClassFigures]) -> list[tuple[str, str]]:
+    """Class and metric of each goal that is missed."""
+    return [(each.name, goal) for each in classes for goal in each.missed]
+
+
+def _resized(choice: ServingChoice, counts: Mapping[str, int], context: Context) -> ServingChoice:
+    """The choice with so many replicas, without spares, in the pools that are named by their first class."""
     grown = []
     for pool in choice.fleet.pools:
-        if pool.classes[0] not in pools:
+        if pool.classes[0] not in counts:
             grown.append(pool)
             continue
-        needed = max(pool.count.needed + 1, round(pool.count.needed * ratio))
+        needed = counts[pool.classes[0]]
         count = ReplicaCount.of(
             pool.peak_per_s,
             pool.peak_per_s / TARGET_UTILISATION / needed,

@@ -69,7 +69,24 @@ def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
         f"{one.name} {'holds' if one.holds else 'misses a goal'}{' (planned)' if one.chosen else ''}"
         for one in service.rehearsals
     ]
-    return field("rehearsed", "at the peak, spares away", *words)
+    needs = [line for need in service.replica_needs for line in field("", *_need_pieces(need))]
+    return [*field("rehearsed", "at the peak, spares away", *words), *needs]
+
+
+def _need_pieces(need: serving.ReplicaNeed) -> list[str]:
+    """`chat: closed form 20, twin 17, 16 miss TTFT p95`, and where they are further apart than one, why."""
+    asked, fewest, missing = need.closed_form_count, need.holding_count, need.missing_count
+    whose = "" if need.class_name == need.pool else f" of {need.class_name}"
+    lost = f", {missing} miss {metric_text(need.metric)}{whose}" if missing else ""
+    if need.agrees:
+        return [f"{need.pool}: closed form {asked}, twin within one of it{lost}"]
+    pieces = [f"{need.pool}: closed form {asked}, twin {fewest}{lost}"]
+    if asked > need.full_load_count:
+        pieces.append(f"{asked - need.full_load_count} for the tenth of the load that is kept free")
+    if need.predicted_s is not None and need.simulated_s is not None:
+        figures = f"{format_seconds(need.predicted_s)} by the closed form, {format_seconds(need.simulated_s)}"
+        pieces.append(f"at {fewest} {metric_text(need.metric)} is {figures} on the twin")
+    return pieces
 
 
 def _fleet(service: ServicePlan) -> str:

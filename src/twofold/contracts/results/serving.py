@@ -41,6 +41,26 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaNeed:
+    """How few replicas of a pool hold on the twin at the peak, beside what the closed form asks for."""
+
+    pool: str  # its first class
+    closed_form_count: int  # that the search asks for, without spares
+    full_load_count: int  # of these, what the goals alone take: a tenth of the load is kept free
+    holding_count: int  # the fewest that were seen to hold
+    missing_count: int | None  # the most below that were seen to miss; null: none was
+    class_name: str  # whose goal is missed there
+    metric: str  # of that goal
+    predicted_s: float | None  # its figure at `holding_count` by the closed form, s
+    simulated_s: float | None  # the same on the twin, s
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are within one replica."""
+        return abs(self.closed_form_count - self.holding_count) <= 1
+
+
+@dataclass(frozen=True, slots=True)
 class SloOutcome:
     """One goal of a class and what is predicted for it at peak: `met` is decided on `predicted.value`."""
 
@@ -163,4 +183,5 @@ class ServicePlan:
     network_bytes_per_token: float | None = None  # what an accelerator sends for one token through all layers
     all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
     rehearsals: tuple[Rehearsal, ...] = ()  # fleets tried on the twin, the chosen one first
+    replica_needs: tuple[ReplicaNeed, ...] = ()  # pools with limits on latencies: the fewest on the twin
     pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model
