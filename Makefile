@@ -102,6 +102,7 @@ golden: $(STAMP)
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth
 	$(BIN)/python -m fits.kernel_classes ../shared/truth
+	$(BIN)/python -m fits.products ../shared/truth
 
 accuracy: $(STAMP)
 	$(BIN)/python -m fits.accuracy ../shared/truth docs/accuracy.md

@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.perf.measured_products import products_path
 
 OPENING = """\
 # Third-party data
@@ -37,7 +38,9 @@ def _measured() -> dict[str, Counter[tuple[str, str]]]:
         text = (files("twofold") / "measure" / "sample" / f"{half}.csv").read_text(encoding="utf-8")
         rows = list(csv.DictReader(StringIO(text)))
         counted[f"measured {half} runs"] = Counter((row["licence"], row["source_ref"]) for row in rows)
-    return counted
+    with products_path().open(encoding="utf-8", newline="") as lines:
+        products = Counter((row["licence"], row["source"]) for row in csv.DictReader(lines))
+    return counted | {"measured products": products}
 
 
 def _section(name: str, counts: Counter[tuple[str, str]]) -> str:

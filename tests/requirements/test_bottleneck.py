@@ -49,6 +49,16 @@ def test_r_166_rooflines_bend_at_295_and_206_flop_per_byte(
             "compute" if point["flops_per_byte"] >= data["ridge_flops_per_byte"] else "memory bandwidth"
         )
     assert points["decode, batch 1"]["flops_per_byte"] == pytest.approx(1, rel=0.2)
+    measured = data["measured"]  # and what was timed on this part, under the roof on both sides of the ridge
+    sides = [point["flops_per_byte"] >= data["ridge_flops_per_byte"] for point in measured]
+    assert len(measured) >= 8 and {True, False} == set(sides) and sides == sorted(sides)
+    for point in measured:
+        roof = min(data["peak_flops_per_s"], point["flops_per_byte"] * data["memory_bytes_per_s"])
+        assert point["flops_per_s"] == pytest.approx(roof * point["roof_fraction"])
+        assert 0.3 < point["roof_fraction"] < 1 and point["source"]
+    plotted = [line for line in screen.splitlines() if "│" in line]
+    assert sum(line.count("•") for line in plotted) >= 8
+    assert all(f"•  {point['name']}" in screen for point in measured)
 
 
 def test_r_167_bandwidth_and_capacity_are_told_apart(data: Any, screen: str, command: str, ask: Ask) -> None:

@@ -18,6 +18,7 @@ from twofold.perf import (
     bytes_per_weight,
     collectives,
     gemm_flops_per_byte,
+    measured_products,
     one,
     peak_format,
 )
@@ -80,6 +81,17 @@ class RooflinePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """A product of matrices that was timed on this accelerator, and how near it came to the roof."""
+
+    name: str
+    flops_per_byte: float
+    flops_per_s: float
+    roof_fraction: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class RooflineEstimate:
     """Schema `twofold/estimate-roofline/1`."""
 
@@ -92,6 +104,7 @@ class RooflineEstimate:
     ridge_flops_per_byte: float  # above it compute binds
     ridges: dict[str, float]  # by number format
     points: tuple[RooflinePoint, ...]
+    measured: tuple[MeasuredPoint, ...]  # none where nobody measured this part in this format
 
 
 def estimate_collective(
@@ -249,6 +262,16 @@ def estimate_roofline(model: Model, machines: Given, weights_format: str = "bf16
         points=tuple(
             RooflinePoint(name, value, min(peak, value * bandwidth), bound[name])
             for name, value in intensities.items()
+        ),
+        measured=tuple(
+            MeasuredPoint(
+                f"{product.m:,} × {product.k:,} × {product.n:,}",
+                product.flops_per_byte,
+                product.flops_per_s,
+                product.flops_per_s / min(peak, product.flops_per_byte * bandwidth),
+                product.source,
+            )
+            for product in measured_products(device.name, runs_in)
         ),
     )
 

@@ -22,6 +22,7 @@ from .known import Half as Half
 from .known import Known as Known
 from .known import load_known as load_known
 from .known import spread_factor as spread_factor
+from .measured_products import measured_products as measured_products
 from .operators import elementwise_s as elementwise_s
 from .operators import gemm_flops_per_byte as gemm_flops_per_byte
 from .operators import gemm_s as gemm_s

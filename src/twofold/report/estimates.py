@@ -37,6 +37,7 @@ from twofold.report.training import (
 
 KIND = {"pretrain": "training", "finetune": "full fine-tune", "lora": "LoRA"}
 PLOT_ROWS = 12
+MEASURED = "•"
 AXIS_WIDTH = 12  # of the labels left of the plot
 
 
@@ -210,6 +211,16 @@ def roofline_lines(answer: RooflineEstimate) -> list[str]:
         (">of peak", lambda row: percent(row[1].flops_per_s / answer.peak_flops_per_s)),
         ("bound by", lambda row: row[1].bound),
     )
+    measured = listed(
+        [(MEASURED, point) for point in answer.measured],
+        ("", lambda row: row[0]),
+        ("measured product", lambda row: row[1].name),
+        (">FLOP/B", lambda row: f"{row[1].flops_per_byte:,.1f}"),
+        (">reached", lambda row: format_si(row[1].flops_per_s, "FLOP/s")),
+        (">of peak", lambda row: percent(row[1].flops_per_s / answer.peak_flops_per_s)),
+        (">of the roof", lambda row: percent(row[1].roof_fraction)),
+    )
+    sources = sorted({point.source for point in answer.measured})
     return [
         *both_ends(f"{answer.model} in {answer.weights_format}", device),
         *field("ridge", f"{answer.ridge_flops_per_byte:,.0f} FLOP/B: above it compute binds"),
@@ -218,13 +229,18 @@ def roofline_lines(answer: RooflineEstimate) -> list[str]:
         *plot(answer, WIDTH),
         "",
         *points,
+        "",
+        *(measured if sources else field("measured", "nothing of this part in this format")),
+        *(field("source", *sources) if sources else []),
     ]
 
 
 def plot(answer: RooflineEstimate, width: int) -> list[str]:
-    """The roof as `─` and `╱`, the points by their letters, the ridge marked below."""
+    """The roof as `─` and `╱`, what the model's work may reach at most by letters on it, measured products as
+    dots under it, the ridge marked below."""
     columns = width - AXIS_WIDTH - 4
     intensities = [point.flops_per_byte for point in answer.points]
+    intensities += [point.flops_per_byte for point in answer.measured]
     left, right = floor(log10(min(intensities))), log10(max(*intensities, answer.ridge_flops_per_byte)) + 0.2
     top = log10(answer.peak_flops_per_s)
     bottom = log10(10.0**left * answer.memory_bytes_per_s)
@@ -241,6 +257,8 @@ def plot(answer: RooflineEstimate, width: int) -> list[str]:
         rises = intensity < answer.ridge_flops_per_byte
         roof = min(answer.peak_flops_per_s, intensity * answer.memory_bytes_per_s)
         grid[row(roof)][at] = "╱" if rises else "─"
+    for seen in answer.measured:
+        grid[min(row(seen.flops_per_s), PLOT_ROWS - 1)][column(seen.flops_per_byte)] = MEASURED
     for letter, point in zip(LETTERS, answer.points, strict=False):
         # Points that would hide one another stand side by side.
         cells, first = grid[row(point.flops_per_s)], column(point.flops_per_byte)
