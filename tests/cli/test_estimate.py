@@ -239,6 +239,20 @@ def test_each_switch_moves_the_room_for_requests(ask: Ask) -> None:  # R-043
     assert shared["percentiles"]["ttft_p50"]["value"] < plain["percentiles"]["ttft_p50"]["value"]
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("--prefix '90 %'", "half the prompt shared"),
+        ("--offload '64 GiB'", "offloaded to the host"),
+        ("--kv bf16", "8-bit cache"),
+    ],
+)
+def test_no_switch_overrides_what_the_question_says(ask: Ask, said: str, kept: str) -> None:
+    rows = [row["name"] for row in ask(f"{SERVE_70B} {said} --switches")["switches"]]
+    others = {"8-bit cache", "half the prompt shared", "offloaded to the host"} - {kept}
+    assert rows[:2] == ["paged", "contiguous"] and set(rows[2:]) == others
+
+
 def test_formats_include_scales_and_flag_what_has_no_units(ask: Ask) -> None:
     rows = {row["weights_format"]: row for row in ask(f"{SERVE_70B} --formats")["formats"]}
     assert rows["bf16"]["weights_bytes"] > rows["fp8"]["weights_bytes"] > rows["int4"]["weights_bytes"]

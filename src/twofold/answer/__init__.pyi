@@ -59,8 +59,6 @@ from .serving_plan import service_plan as service_plan
 from .serving_pools import fleet_need as fleet_need
 from .serving_pools import latency_with as latency_with
 from .serving_replica import READING as READING
-from .spreads import LONGEST_RATIO as LONGEST_RATIO
-from .spreads import p95_ratio_of as p95_ratio_of
 from .stacks import cluster_on as cluster_on
 from .stacks import engine_on as engine_on
 from .stacks import stack_on as stack_on

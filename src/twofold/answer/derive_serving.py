@@ -19,6 +19,7 @@ from twofold.answer.derivation import (
 )
 from twofold.answer.moved import cited, moved
 from twofold.answer.ranges import serving_scope
+from twofold.answer.runners_up import accepted_drafts
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_pools import drawn_pool, served_by
 from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
@@ -76,7 +77,7 @@ def serving_derivations(
     with record.recording() as again:
         capacity(replace(replica, cluster=cluster, engine=engine))
     known = {name: leaves.moved(name, choice.offer) for name in names}
-    known |= _of_machine(choice, plan, leaves, at) | supply
+    known |= _of_machine(choice, plan, leaves, at) | supply | _of_choices(choice, leaves, at, context)
     held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}
     yield from Noted(at, held | cited(again, names), figures_of(plan), known, PLACES).rows()
 
@@ -218,4 +219,19 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),
         "decode_step_s": Input("decode step", format_si(one(pool.served.step_s), "s"), step, "f", ""),
         "lengths": _lengths(main, f"{at}.classes.{main.name}"),
+    }
+
+
+def _of_choices(choice: ServingChoice, leaves: Leaves, at: str, context: Context) -> Known:
+    """What ways to serve that nobody decided on rest on, beside what the plan does."""
+    accepted = accepted_drafts(choice.model, context)
+    share, row = f"{100 * accepted.value:.0f} % of drafted tokens", f"economics.csv {accepted.item}"
+    return {
+        "fabric": leaves.moved("nic_bytes_per_s", choice.offer),
+        "acceptance": Input("accepted", share, "", "a", row),
+        "prefixes": tuple(
+            spec_leaf("prefixes", "equal leading blocks", f"{at}.classes.{load.name}.traffic.trace")
+            for load in choice.loads
+            if load.prefix_hits
+        ),
     }

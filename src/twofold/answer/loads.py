@@ -14,11 +14,14 @@ from twofold.inference import (
     Lengths,
     Replica,
     Served,
+    Slo,
+    TrafficClass,
     answer_latency,
     iteration_s,
+    parted,
     regimes,
 )
-from twofold.perf import Floats
+from twofold.perf import Floats, one
 
 SUSTAINED_FRACTION = 0.95  # of saturation, up to which a measured rate is taken at its word
 
@@ -84,7 +87,20 @@ class Disaggregated:
     decode_worker_count: Floats
 
 
-Load = ClosedLoop | OpenLoop | SustainedRate | Saturation | StaticBatch | HeldBatch | MetBatch | Disaggregated
+@dataclass(frozen=True, slots=True)
+class OpenDisaggregated:
+    """Requests that arrive at random, prefilled by other workers; the replica is one that decodes."""
+
+    rate_per_s: float  # at all workers together
+    prefill: Replica
+    prefill_worker_count: float
+    decode_worker_count: float
+
+
+Load = (
+    ClosedLoop | OpenLoop | SustainedRate | Saturation | StaticBatch | HeldBatch | MetBatch
+    | Disaggregated | OpenDisaggregated
+)  # fmt: skip
 
 
 def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
@@ -107,6 +123,10 @@ def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
         case Disaggregated():
             workers = load.prefill_worker_count, load.decode_worker_count
             return regimes.disaggregated(load.prefill, replica, lengths, load.client_count, *workers)
+        case OpenDisaggregated():
+            own = TrafficClass("", lengths, load.rate_per_s, Slo(), one(replica.cache.shared_prefix_fraction))
+            workers = load.prefill_worker_count, load.decode_worker_count
+            return parted(load.prefill, replica, (own,), own, load.rate_per_s, *workers)
         case _:
             assert_never(load)
 
@@ -114,8 +134,9 @@ def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
 def bounds(replica: Replica, lengths: Lengths, load: Load, found: Served) -> dict[str, Floats]:
     """What the datasheet leaves possible of what was found: least `ttft`, `tpot`, `e2e`, most `output`."""
     match load:
-        case Disaggregated():
-            own = found.bounds(replica, lengths, load.client_count / load.decode_worker_count)
+        case Disaggregated() | OpenDisaggregated():
+            clients = load.client_count if isinstance(load, Disaggregated) else np.inf
+            own = found.bounds(replica, lengths, clients / load.decode_worker_count)
             first = found.bounds(load.prefill, lengths)["ttft"]
             later = own["e2e"] - own["ttft"]
             most = own["output"] * load.decode_worker_count

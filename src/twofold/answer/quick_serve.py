@@ -53,6 +53,7 @@ class ServingQuestion:
     chunk_tokens: float = 8192.0
     max_batch: float = MAX_BATCH
     cache: CacheOptions = field(default_factory=CacheOptions)
+    kv_stated: bool = False  # whether somebody asked for `kv_format`
     load_bytes_per_s: float | None = None  # into one replica at its start; None: as constants assume
 
     @property

@@ -20,7 +20,7 @@ from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text,
 from twofold.answer.uncertainty import Draws
 from twofold.core import Estimate, InfeasibleError
 from twofold.inference import Replica, capacity, communication_bytes_per_token, throughput_of
-from twofold.perf import Constants, one
+from twofold.perf import Constants, bytes_per_weight, one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
 
@@ -173,7 +173,10 @@ def layout_rows(question: ServingQuestion, constants: Constants, draws: Draws) -
 
 
 def switch_rows(chosen: Chosen, question: ServingQuestion) -> tuple[SwitchRow, ...]:
-    """Requests at once with each way of keeping the cache switched on alone (R-043), the plain one first."""
+    """Requests at once with each way of keeping the cache switched on alone (R-043), as asked first.
+
+    What the question itself says of the cache is never switched.
+    """
     replica, cache = chosen.replica, chosen.replica.cache
     contiguous = replace(cache, block_tokens=one(replica.shape.max_context_tokens))
     offloaded = replace(cache, offload_bytes=one(capacity(replica).usable_bytes))
@@ -184,7 +187,12 @@ def switch_rows(chosen: Chosen, question: ServingQuestion) -> tuple[SwitchRow, .
         "half the prompt shared": replace(replica, cache=replace(cache, shared_prefix_fraction=0.5)),
         "offloaded to the host": replace(replica, cache=offloaded),
     }
-    held = {name: one(question.held_by(way)) for name, way in ways.items()}
+    said = {
+        "8-bit cache": question.kv_stated or bytes_per_weight(question.kv_format) <= 1.0,
+        "half the prompt shared": one(cache.shared_prefix_fraction) > 0,
+        "offloaded to the host": one(cache.offload_bytes) > 0,
+    }
+    held = {name: one(question.held_by(way)) for name, way in ways.items() if not said.get(name)}
     base = max(held["paged"], 1e-9)
     return tuple(SwitchRow(name, count, count / base) for name, count in held.items())
 

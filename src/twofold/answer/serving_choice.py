@@ -9,7 +9,6 @@ from twofold.answer.calibrated import service_scope
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import reason_text
-from twofold.answer.spreads import spread_of
 from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model
 from twofold.contracts import SuccessGoal
@@ -28,6 +27,7 @@ from twofold.inference import (
     Slo,
     TrafficClass,
     search,
+    spread_of,
 )
 from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, one
 
@@ -42,6 +42,7 @@ class ClassLoad:
     mean_rate_per_s: float
     peak_per_s: float
     traffic: TrafficClass
+    prefix_hits: tuple[tuple[float, float], ...] = ()  # of its trace, by the tokens of the fleet's caches
 
     @property
     def is_batch(self) -> bool:
@@ -235,7 +236,10 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     if slo.finish_within_s is not None:
         rate, peak = mean, DAY_S / min(slo.finish_within_s, DAY_S)
     carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction)
-    return ClassLoad(name, mean, mean * peak, carried)
+    # What the user says of prefixes is not weighed against what the trace tells.
+    told = trace.prefix_hits if trace and "shared_prefix_fraction" not in traffic.model_fields_set else ()
+    scaled = tuple((tokens * traffic.scale_ratio, found) for tokens, found in told)
+    return ClassLoad(name, mean, mean * peak, carried, scaled)
 
 
 def success_of(

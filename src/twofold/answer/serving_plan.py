@@ -10,6 +10,7 @@ from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
+from twofold.answer.runners_up import weighed
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, success_of
 from twofold.answer.serving_pools import (
     LEAST_CARRIED_FRACTION,
@@ -70,8 +71,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = mean_power(pools, choice, context)
     cost = yearly_cost(pools, choice, context)
-    busiest = max(main.loads, key=lambda each: each.traffic.rate_per_s)
-    gains = bottleneck(replica, busiest.traffic)  # what 20 % more of each adds to the rate within the goals
+    gains = bottleneck(replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
     flips = _flips(main, choice, context)
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     ramp_s, spare = context.constants.get("traffic_ramp_s"), sum(pool.pool.count.spare for pool in pools)
@@ -122,6 +122,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
+        choices=weighed(pools, choice, cost, context),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
         **_of_decoding(main, gains, choice, context),
     )

@@ -1,7 +1,7 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,8 @@ class DrawnPool:
     pool: PoolChoice
     loads: tuple[ClassLoad, ...]
     replica: DrawnReplica
+    # Filled as they are asked for, by many figures: `_carried` of each class.
+    ratios: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def share_per_s(self) -> float:
@@ -78,7 +80,7 @@ def latency_with(choice: ServingChoice, pool: PoolChoice, count: int, name: str,
 
 def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:
     """Requests/s of one replica that still meet the goals of all that share it."""
-    ratios = _carried(pool.replica, load)
+    ratios = _carried(pool, load)
     share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
     middle = pool.pool.limit_per_s * share
     lengths = merged_class([each.traffic for each in pool.loads]).lengths
@@ -93,7 +95,7 @@ def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:
 def relative_need(pool: DrawnPool) -> NDArray[np.float64]:
     """Replicas needed under every draw over those needed in the middle, by the busiest class."""
     busiest = max(pool.loads, key=lambda each: each.traffic.rate_per_s)
-    need: NDArray[np.float64] = 1 / _carried(pool.replica, busiest)
+    need: NDArray[np.float64] = 1 / _carried(pool, busiest)
     return need
 
 
@@ -106,17 +108,19 @@ def fleet_need(choice: ServingChoice, context: Context) -> NDArray[np.float64]:
     return need
 
 
-def _carried(replica: DrawnReplica, load: ClassLoad) -> NDArray[np.float64]:
+def _carried(pool: DrawnPool, load: ClassLoad) -> NDArray[np.float64]:
     """Requests/s of one replica with this class alone, within its goals: the ratios of `carried_ratios`."""
+    if load.name in pool.ratios:
+        return pool.ratios[load.name]
     rates = []
-    for each in (replica.under_draws, replica.middle):
+    for each in (pool.replica.under_draws, pool.replica.middle):
         if load.is_batch:
             own = load.traffic.on(each)
             rate = loads.served(own, load.traffic.lengths, loads.Saturation()).requests_per_s
         else:
             rate = rate_limit(each, load.traffic).requests_per_s
         rates.append(np.ravel(np.asarray(rate, float)))
-    return carried_ratios(*rates)
+    return pool.ratios.setdefault(load.name, carried_ratios(*rates))
 
 
 def carried_ratios(under: NDArray[np.float64], middle: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -172,6 +172,7 @@ def estimate_serve(
             shared_prefix_fraction=_prefix_fraction(prefix) if prefix else 0.0,
             offload_bytes=parse_quantity(offload, Dimension.BYTES) if offload else 0.0,
         ),
+        kv_stated=bool(kv),
         load_bytes_per_s=(
             _amount(load_rate, Dimension.BANDWIDTH) if load_rate else read_rate_bytes_per_s(asked.catalog)
         ),

@@ -39,6 +39,7 @@ QUANTISED = (
     ("load_in_8bit", "int8"),
 )
 KV_SCHEMES = ("kv_cache_quant_algo", "kv_cache_scheme", "kv_cache_quant_config")
+FURTHER = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 SHARED_FFN = ("shared_expert_intermediate_size", "shared_intermediate_size")
 CONV_WIDTH = 4  # of the short convolutions in front of linear attention and state-space mixers
 
@@ -72,6 +73,7 @@ def read_model_config(path: Path) -> Model:
         max_context_tokens=fields.count(*CONTEXT, default=0),
         native_format=_native_format(fields),
         kv_format=_kv_format(fields),
+        mtp_layers=fields.count(*FURTHER, default=0),
         source=f"config of {fields.name}",
         licence="user",
         confidence="recomputed",

@@ -176,6 +176,7 @@ class Model(Sourced):
     linear_state: int = 0
     notes: str = ""
     kv_format: str = ""  # of the cache that the checkpoint brings scales for, beside narrow weights
+    mtp_layers: int = 0  # of a published head for further tokens, which may draft
 
     @property
     def served_format(self) -> str:

@@ -1,4 +1,7 @@
 from . import regimes as regimes
+from .choices import Apart as Apart
+from .choices import apart as apart
+from .choices import drafted as drafted
 from .curve import load_axis as load_axis
 from .fleet import BUDGET as BUDGET
 from .fleet import LatencyBudget as LatencyBudget
@@ -14,6 +17,7 @@ from .latency import Latency as Latency
 from .latency import Served as Served
 from .latency import answer_latency as answer_latency
 from .measured import MeasuredService as MeasuredService
+from .parted import parted as parted
 from .replica import Admission as Admission
 from .replica import CacheOptions as CacheOptions
 from .replica import Engine as Engine
@@ -27,6 +31,7 @@ from .search import Hardware as Hardware
 from .search import ModelVariant as ModelVariant
 from .search import PoolChoice as PoolChoice
 from .search import SearchResult as SearchResult
+from .search import limits as limits
 from .search import search as search
 from .search import splits as splits
 from .selection import chips_needed as chips_needed
@@ -39,6 +44,9 @@ from .slo import merged_class as merged_class
 from .slo import rate_limit as rate_limit
 from .slo import relieved as relieved
 from .slo import shared_load as shared_load
+from .spreads import LONGEST_RATIO as LONGEST_RATIO
+from .spreads import p95_ratio_of as p95_ratio_of
+from .spreads import spread_of as spread_of
 from .steady import Lengths as Lengths
 from .steady import attended_tokens as attended_tokens
 from .steady import batch_limit as batch_limit

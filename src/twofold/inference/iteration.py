@@ -27,6 +27,7 @@ from twofold.perf import (
     smooth_max,
 )
 
+LEAST_PREFILL = 1e-3  # tokens of a step
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
 EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-down shows
 
@@ -104,14 +105,17 @@ def iteration_s(
     Source   PHYSICS and SKETCHES, inference; kernels as fitted in `perf`, host times per engine and era.
     Limits   no tokens: the host's step. Compute-bound prefill and bandwidth-bound decode both emerge.
     """
+    # Less than a token is none: a prompt that other workers computed leaves nothing to prefill.
+    prefill_tokens = np.where(np.asarray(prefill_tokens) < LEAST_PREFILL, 0.0, prefill_tokens)
     tokens = _per_rank(replica, prefill_tokens, prefill_context_tokens, decode_sequences, context_tokens)
     engine = replica.engine
     uncaptured = np.maximum(np.asarray(np.asarray(prefill_tokens) > 0, float), engine.eager_fraction)
+    drafting = _drafting_s(replica, decode_sequences, context_tokens)
     replica = _as_captured(replica)
     # Gaps between eager launches grow with the prefill in a step and are gone from a captured decode step.
     eager = np.asarray(prefill_tokens) / (np.asarray(prefill_tokens) + EAGER_HALF_TOKENS)
     slower = engine.device_factor * (1.0 + (engine.prefill_factor - 1.0) * eager)
-    gemm = _gemms_s(replica, tokens) * slower
+    gemm = _gemms_s(replica, tokens) * slower + drafting
     attention = _attention_s(replica, tokens) * engine.attention_factor * slower
     moe = _experts_s(replica, tokens) * engine.moe_factor * slower
     communication = _communication_s(replica, tokens) * engine.communication_factor
@@ -128,6 +132,29 @@ def iteration_s(
     for name, part in zip(FORMULAS, parts, strict=True):
         record.note(name, part, *FORMULAS[name])
     return Iteration(*parts)
+
+
+def _drafting_s(replica: Replica, decode_sequences: Floats, context_tokens: Floats) -> Floats:
+    """What a head takes that proposes tokens, one after the other, for every decoding sequence.
+
+    Formula  γ · t(0, B) of a model that is the head alone: its layers as the model's, and the vocabulary
+    Why      Each draft reads the head's layers and the output table once; the scheduler runs once per step.
+    Source   DeepSeek-V3 report 2024, multi-token prediction; Li et al. 2024, EAGLE: one layer each.
+    Limits   its cache, as of one layer more, is left out. No layers: drafts cost no time of their own.
+    """
+    layers = np.asarray(replica.draft_layers, float)
+    if not np.any(layers > 0):
+        return 0.0
+    shape = replica.shape
+    experts = np.asarray(np.asarray(shape.experts) > 0, float)
+    head = replace(
+        shape, layers=layers, softmax_layers=layers, moe_layers=layers * experts,
+        dense_ffn_layers=layers * (1.0 - experts), sliding_layers=0.0, linear_layers=0.0, other_weights=0.0,
+    )  # fmt: skip
+    alone = replace(replica.engine, host_step_s=0.0, host_sequence_s=0.0)
+    way = replace(replica, shape=head, engine=alone, pp=1.0, draft_tokens=0.0, draft_layers=0.0)
+    once: Floats = iteration_s(way, 0.0, 0.0, decode_sequences, context_tokens).total_s
+    return np.where(np.asarray(decode_sequences) > 0, replica.draft_tokens * once, 0.0)
 
 
 def tokens_per_step(replica: Replica) -> Floats:

@@ -61,6 +61,7 @@ class CacheOptions:
 
     block_tokens: Floats = 16.0  # a contiguous cache is one block of the largest context
     shared_prefix_fraction: Floats = 0.0  # of the input: found in the cache, not computed or kept again
+    received_fraction: Floats = 0.0  # of the input: computed by other workers and moved here, kept
     offload_bytes: Floats = 0.0  # host memory that holds cold blocks, per accelerator
 
 
@@ -102,6 +103,7 @@ class Replica:
     adapter_weights: Floats = 0.0  # LoRA weights held resident, all adapters together
     draft_tokens: Floats = 0.0  # speculative decoding: tokens proposed per step
     draft_accept_fraction: Floats = 0.0
+    draft_layers: Floats = 0.0  # of a head that proposes them, each as one of the model's; 0: drafts are free
     admission: Admission = field(default_factory=Admission)
 
     @property
@@ -200,7 +202,9 @@ def weights_bytes_per_accelerator(replica: Replica) -> Floats:
     ends = parts.embedding_bytes / np.minimum(replica.pp, 2.0)
     slots = rank_experts(replica) * replica.ep / np.maximum(replica.shape.experts, 1.0)
     experts = slots * parts.experts_bytes / (expert_shards(replica) * replica.pp)
-    return (dense / replica.pp + ends) / replica.tp + experts
+    # A head that drafts stands on one stage, with the last one's vocabulary.
+    more = 1.0 + replica.draft_layers * replica.pp / replica.shape.layers
+    return (dense * more / replica.pp + ends) / replica.tp + experts * more
 
 
 def buffers_bytes(replica: Replica) -> Floats:

@@ -218,11 +218,11 @@ def _price_offer(
         for weights in offer.formats or (variant.published_format,):
             usual = engine_software(offer.engine.name).cache_format(weights, variant.brought_kv_format)
             driven = variant.shape, offer.cluster, offer.engine
-            replica = _laid_out(replica_of(*driven, weights, kv_format or usual), layouts)
+            replica = laid_out(replica_of(*driven, weights, kv_format or usual), layouts)
             fits = np.asarray(capacity(replica).kv_bytes) > 0
             counted["memory"] += int(np.sum(~fits))
             kept = {name: column[fits] for name, column in layouts.items()}
-            sweeps.append(_Sweep(variant, _laid_out(replica, kept), replica))
+            sweeps.append(_Sweep(variant, laid_out(replica, kept), replica))
     return sweeps
 
 
@@ -267,7 +267,7 @@ def _best_pool(
     for sweep in sweeps:
         if not np.size(sweep.replica.tp):
             continue
-        limit = _limits(sweep.replica, classes)
+        limit = limits(sweep.replica, classes)
         works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
         counted["priced"] += works.size
         for binding in limit.binding[~works]:
@@ -275,7 +275,7 @@ def _best_pool(
         counted["dearer"] += int(np.sum(works))
         missed += _misses(limit, works, classes)
         if np.any(works):
-            accelerators = _pool_accelerators(sweep.replica, limit, peak, works, sized)
+            accelerators = pool_accelerators(sweep.replica, limit, peak, works, sized)
             index = int(np.argmin(accelerators))
             found.append((float(accelerators[index]), sweep, index, limit))
     if not found:
@@ -285,7 +285,7 @@ def _best_pool(
     return _choice(sweep, index, limit, offer, classes, peak, sized)
 
 
-def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
+def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     if len(classes) > 1:
         return shared_rate_limit(load_axis(replica), classes)
     traffic = classes[0]
@@ -297,7 +297,7 @@ def _limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     return RateLimit(rate, batch, np.full(rate.shape, "throughput"), np.zeros_like(rate), rate, rate)
 
 
-def _pool_accelerators(
+def pool_accelerators(
     replica: Replica, limit: RateLimit, peak: float, works: NDArray[np.bool_], sized: Sized
 ) -> Array:
     """Accelerators of the whole pool per layout, spares included; infinite where the layout does not work."""
@@ -347,10 +347,10 @@ def _choice(
 
 def pick(replica: Replica, index: int) -> Replica:
     """One candidate of a sweep over layouts, as plain numbers."""
-    return _laid_out(replica, {name: getattr(replica, name)[index] for name in LAYOUT_FIELDS})
+    return laid_out(replica, {name: getattr(replica, name)[index] for name in LAYOUT_FIELDS})
 
 
-def _laid_out(replica: Replica, layouts: Mapping[str, Array]) -> Replica:
+def laid_out(replica: Replica, layouts: Mapping[str, Array]) -> Replica:
     tp, pp, ep, dp, chunk = (layouts[name] for name in LAYOUT_FIELDS)
     return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp, chunk_tokens=chunk)
 

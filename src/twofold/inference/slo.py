@@ -41,10 +41,12 @@ class TrafficClass:
     rate_per_s: float
     slo: Slo
     shared_prefix_fraction: float = 0.0
+    received_fraction: float = 0.0  # of the input, computed by workers for prompts
 
     def on(self, replica: Replica) -> Replica:
         """The replica as this class finds it: its shared prefix is in the cache."""
-        cache = replace(replica.cache, shared_prefix_fraction=self.shared_prefix_fraction)
+        found = {"shared_prefix_fraction": self.shared_prefix_fraction}
+        cache = replace(replica.cache, **found, received_fraction=self.received_fraction)
         return replace(replica, cache=cache)
 
 
@@ -209,7 +211,8 @@ def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
     tokens = [each.rate_per_s * float(np.mean(each.lengths.input_tokens)) for each in classes]
     cached = sum(each.shared_prefix_fraction * weight for each, weight in zip(classes, tokens, strict=True))
     rate = sum(each.rate_per_s for each in classes)
-    return TrafficClass("all", merged_lengths(classes), rate, Slo(), cached / sum(tokens))
+    received = classes[0].received_fraction  # workers for answers receive all prompts, others none
+    return TrafficClass("all", merged_lengths(classes), rate, Slo(), cached / sum(tokens), received)
 
 
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:

@@ -13,6 +13,7 @@ from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
 from twofold.perf import Floats
 
+NEXT_TO_NONE = 1e-9  # tokens: what divides by prompts stays finite
 LONGEST = 3.5  # standard deviations of a prompt's logarithm: one in four thousand
 
 
@@ -70,7 +71,8 @@ def cache_slots(replica: Replica, lengths: Lengths) -> Floats:
     """
     reserved = reserved_tokens(replica, lengths)
     held = max_sequences(replica, reserved, lengths.input_tokens)
-    spread = lengths.input_spread * own_input_tokens(replica, lengths) / reserved
+    kept = np.maximum(1.0, lengths.input_tokens * (1.0 - replica.cache.shared_prefix_fraction))
+    spread = lengths.input_spread * kept / reserved
     return np.maximum(1.0, held / (1.0 + np.square(spread)))
 
 
@@ -90,8 +92,13 @@ def sustained_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats)
 
 
 def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
-    """Prompt tokens that must be computed: the shared prefix is found in the cache."""
-    own: Floats = np.maximum(1.0, lengths.input_tokens * (1.0 - replica.cache.shared_prefix_fraction))
+    """Prompt tokens that must be computed: the shared prefix is found in the cache, a prompt that others
+    computed leaves next to none.
+    """
+    cache = replica.cache
+    least = np.where(np.asarray(cache.received_fraction) < 1.0, 1.0, NEXT_TO_NONE)
+    missing = 1.0 - cache.shared_prefix_fraction - cache.received_fraction
+    own: Floats = np.maximum(least, lengths.input_tokens * missing)
     return own
 
 
@@ -182,7 +189,8 @@ def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> 
 
 def launch_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Seconds of a step that decodes the batch and carries next to no prefill: all that no token hides."""
-    return iteration_s(replica, 1.0, 1.0, batch_sequences, lengths.mean_context_tokens).total_s
+    least = np.minimum(1.0, own_input_tokens(replica, lengths))
+    return iteration_s(replica, least, 1.0, batch_sequences, lengths.mean_context_tokens).total_s
 
 
 def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:

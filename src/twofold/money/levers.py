@@ -5,19 +5,16 @@ from dataclasses import replace
 from math import exp, log, sqrt
 from statistics import NormalDist
 
-import numpy as np
-
 from twofold.answer import ClassLoad, Context, ServingChoice, loads, main_pool, priced, search_fleet
 from twofold.catalog import HYPERSCALERS, Model
 from twofold.contracts.results import ServicePlan, ledger
 from twofold.contracts.spec import Service, TrainingRun
 from twofold.core import InfeasibleError
-from twofold.inference import ModelVariant, rate_limit
+from twofold.inference import ModelVariant
 from twofold.money.run_levers import Pulled, lever
 from twofold.perf import bytes_per_weight, one
 from twofold.portfolio import MAY_VANISH
 
-DRAFT_TOKENS = 3
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
 SMALLER = 0.6  # of the parameters: what a distilled model is at most
 
@@ -31,7 +28,7 @@ def service_levers(
     yield from _quantise(choice, service, context)
     yield _batch(choice, service)
     yield from _cache(choice, service, context)
-    yield from _speculate(choice, service, context)
+    yield from _speculate(service)
     yield from _distil(choice, service, context)
     yield from _follow(choice, service)
 
@@ -124,35 +121,12 @@ def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Ite
     yield from _replanned("cache", pulled, how, choice, service, context, loads=loads)
 
 
-def _speculate(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:
-    """Drafts of three tokens: the rate within the goals with and without, the draft's own time counted.
-
-    Formula  saving = 1 − Σ accelerators · (limit / limit with drafts · (1 + γ·c)) / Σ accelerators
-    Source   tokens per step as in `inference`; acceptance and the draft's share of economics.csv.
-    """
-    accept, cost = (
-        context.catalog.economic(each).value for each in ("draft tokens accepted", "draft of a token")
-    )
-    total = needed = 0.0
-    for pool in choice.fleet.pools:
-        loads = [load for load in choice.loads if load.name in pool.classes and not load.is_batch]
-        total += pool.accelerators
-        if not loads:
-            needed += pool.accelerators
-            continue
-        load = max(loads, key=lambda each: each.traffic.rate_per_s)
-        drafted = replace(pool.replica, draft_tokens=DRAFT_TOKENS, draft_accept_fraction=accept)
-        without, with_it = (
-            float(np.max(rate_limit(each, load.traffic).requests_per_s)) for each in (pool.replica, drafted)
-        )
-        if with_it <= 0:
-            return
-        needed += pool.accelerators * without / with_it * (1.0 + DRAFT_TOKENS * cost)
-    saving = _usd(service) * (1.0 - needed / total)
-    how = (
-        f"{DRAFT_TOKENS} drafted tokens, {100 * accept:.0f} % accepted: {needed / total:.2f} of the machines"
-    )
-    yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
+def _speculate(service: ServicePlan) -> Iterator[ledger.LeverRow]:
+    """Drafts, as the plan weighed them."""
+    for each in service.choices:
+        if each.name == "drafts" and each.saved_usd_per_year is not None:
+            saving, how = each.saved_usd_per_year.value, "; ".join(each.needs)
+            yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
 
 
 def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:

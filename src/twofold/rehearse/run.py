@@ -10,6 +10,7 @@ from pathlib import Path
 
 from twofold.contracts import SuccessGoal
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
+from twofold.contracts.rows import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec import Scenario
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
@@ -18,7 +19,6 @@ from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, m
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,
-    TRACE_BLOCK_TOKENS,
     TracedTraffic,
     Traffic,
     TrafficMix,

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.answer import LONGEST_RATIO, p95_ratio_of
 from twofold.contracts.results import ClassPlan
 from twofold.contracts.rows import PutRight, ordered_arrivals
 from twofold.contracts.spec import Scenario
 from twofold.core import DAY_S, ValueRefusedError, format_seconds
+from twofold.inference import LONGEST_RATIO, p95_ratio_of
 from twofold.twin.serving import Lengths, Profile, Sessions, Surge, TrafficModel, fleet_types, generate
 
-TRACE_BLOCK_TOKENS = 512  # that one id of a prefix stands for, in the traces that publish them …
-DRAWN_BLOCK_TOKENS = 64  # … and where all requests are drawn
+DRAWN_BLOCK_TOKENS = 64  # of one id of a prefix, where all requests are drawn
 MINUTE_S = 60.0
 INPUT_FRACTION = 0.75  # of the context, that a drawn prompt has at most; the rest is its answer's
 

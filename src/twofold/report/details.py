@@ -13,7 +13,7 @@ from twofold.report.money import more_money_lines
 from twofold.report.money_details import detail_money_lines
 from twofold.report.plan import plan_lines
 from twofold.report.portfolio import portfolio_tables
-from twofold.report.serving import pooling_pieces
+from twofold.report.serving import choice_table, pooling_pieces
 from twofold.report.training import cost_text
 
 
@@ -134,6 +134,7 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
         _carbon(service.carbon_gco2_per_year),
         ranged(service.output_tokens_per_j) if service.output_tokens_per_j else "",
     )
+    yield titled("CHOICES", f"{service.name}: open in the spec, on the same machines", choice_table(service))
     yield _losers(service.name, service.losers)
 
 

@@ -7,9 +7,16 @@ from twofold.contracts import metric_text
 from twofold.contracts.results import ClassPlan, ServicePlan, serving
 from twofold.core import format_seconds, format_si
 from twofold.report.figures import answered, chance, percent, ranged, success_goal
-from twofold.report.lines import DOT, both_ends, field, table
+from twofold.report.lines import DOT, both_ends, field, listed, table
 from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces
 
+SHOWN_SAVING = 0.01  # of the accelerators
+# What the names of choices mean.
+CHOICES = {
+    "disaggregation": "prompts on their own workers",
+    "drafts": "drafts",
+    "prefix_cache": "prefixes kept in caches",
+}
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 
 
@@ -26,8 +33,34 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
         *field("cost", *_cost_pieces(service)),
         *field("price", *price_pieces(service.machine.price)),
         *field("bound by", *bound_pieces(service.bounds), limit),
+        *_choice_lines(service),
         *_rehearsed_lines(service, rehearsed),
     ]
+
+
+def _choice_lines(service: ServicePlan) -> list[str]:
+    """What nobody decided on and would save machines, the largest saving first; `--details` has all."""
+    lines: list[str] = []
+    for each in service.choices:
+        if each.saved_fraction.value >= SHOWN_SAVING:
+            saved = ranged(each.saved_fraction, "fraction")
+            if each.saved_usd_per_year is not None:
+                saved = f"{cost_text(each.saved_usd_per_year, 'USD/y')}, {percent(each.saved_fraction.value)}"
+            said = f"{CHOICES[each.name]} would save {saved}: needs {'; '.join(each.needs)}"
+            lines += field("" if lines else "instead", said)
+    return lines
+
+
+def choice_table(service: ServicePlan) -> list[str]:
+    """Every way that was weighed, whether it saves or not."""
+    return listed(
+        service.choices,
+        ("way", lambda each: CHOICES[each.name]),
+        (">devices", lambda each: f"{each.accelerator_count:,}"),
+        ("saves", lambda each: ranged(each.saved_fraction, "fraction")),
+        ("a year", lambda each: cost_text(each.saved_usd_per_year)),
+        ("needs", lambda each: "; ".join(each.needs)),
+    )
 
 
 def _class_table(service: ServicePlan) -> list[str]:

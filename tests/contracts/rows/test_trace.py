@@ -4,6 +4,7 @@ import gzip
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -115,3 +116,29 @@ def test_azures_conversation_trace_has_its_published_lengths() -> None:
     assert (round(trace.input.mean_tokens), round(trace.output.mean_tokens)) == (1155, 211)
     assert math.isclose(trace.input.p95_tokens, 4083, rel_tol=0.006)
     assert math.isclose(trace.output.p95_tokens, 451, rel_tol=0.006)
+
+
+def test_caches_find_what_a_plain_cache_of_their_size_does(tmp_path: Path) -> None:
+    """Against lists of the blocks that were used last, one request after the other."""
+    random = np.random.default_rng(3)
+    prompts = [[1000 * int(each) + block for block in range(40)] for each in random.integers(0, 40, 600)]
+    rows = "".join(f"{at},{40 * 512},10,{' '.join(map(str, blocks))}\n" for at, blocks in enumerate(prompts))
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens,hash_ids\n" + rows, "utf-8")
+    hits = dict(read_trace(path).prefix_hits)
+    for tokens in (131_072.0, 524_288.0):
+        used: list[int] = []
+        found = 0
+        for blocks in prompts:
+            leading = next((at for at, each in enumerate(blocks) if each not in used), len(blocks))
+            found += min(leading * 512, 40 * 512 - 1)
+            used = [each for each in used if each not in blocks] + blocks[::-1]
+            used = used[-int(tokens // 512) :]
+        assert hits[tokens] == pytest.approx(found / (600 * 40 * 512))
+    assert list(hits.values()) == sorted(hits.values()) and hits[134_217_728.0] > 0.9
+
+
+def test_a_trace_without_prefixes_tells_none(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,10,10\n1,10,10\n", "utf-8")
+    assert read_trace(path).prefix_hits == ()

@@ -141,6 +141,17 @@ class Pool:
     virtual_overhead_fraction: float  # of time, on virtual machines
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A way to serve that the spec leaves open, priced on the planned machines. The plan does not take it."""
+
+    name: str  # disaggregation drafts prefix_cache
+    saved_fraction: Estimate  # of the service's accelerators; negative: it needs more
+    saved_usd_per_year: Estimate | None  # USD; null: no price
+    accelerator_count: int  # with it, spares included
+    needs: tuple[str, ...]  # what must hold for that
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlan:
     """One service: its replicas, what each class gets from them, what it costs, and why not otherwise."""
@@ -184,4 +195,5 @@ class ServicePlan:
     all_to_all_bytes_per_token: float | None = None  # of it, between expert ranks
     rehearsals: tuple[Rehearsal, ...] = ()  # fleets tried on the twin, the chosen one first
     replica_needs: tuple[ReplicaNeed, ...] = ()  # pools with limits on latencies: the fewest on the twin
+    choices: tuple[Choice, ...] = ()  # what nobody decided on, the largest saving first; none: measured rows
     pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model

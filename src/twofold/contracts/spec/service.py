@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Engine = str
 else:
     Engine = Literal[SPEC_ENGINES]
+Choice = Literal["disaggregation", "drafts", "prefix_cache"]
 Profile = Literal["flat", "consumer", "business"]
 Preset = Literal["conversational", "documents", "batch"]
 
@@ -200,6 +201,11 @@ class Service(Part):
         description="KV cache formats whose quality you accept; none: as the engine does",
     )
     engine: Engine = Field(default=DEFAULT_ENGINE, description="serving software")
+    weigh: Annotated[tuple[Choice, ...], Listed] = Field(
+        default=("disaggregation", "drafts", "prefix_cache"),
+        description="what you have not decided, so that the plan says what it would save: prompts on workers "
+        "of their own, drafts that the model checks, prefixes of a trace where `shared_prefix` is not said",
+    )
     classes: dict[fields.Name, LatencyClass] = Field(min_length=1, description="latency classes by name")
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"

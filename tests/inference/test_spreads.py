@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.answer.spreads import LONGEST_RATIO, NORMAL_P95, cut_spread, p95_ratio_of, spread_of
+from twofold.inference.spreads import LONGEST_RATIO, NORMAL_P95, cut_spread, p95_ratio_of, spread_of
 
 
 @given(st.floats(1.001, 3.8))
