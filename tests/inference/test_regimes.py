@@ -14,6 +14,7 @@ from twofold.inference.regimes import (
     at_batch,
     closed_loop,
     disaggregated,
+    finite_run,
     held_batch,
     max_throughput,
     near_limit_s,
@@ -280,6 +281,36 @@ def test_open_arrivals_of_spread_prompts_agree_with_the_twin(
     assert told.tpot.mean_s == pytest.approx(seen.tpot.mean_s, rel=0.06)
     assert told.tpot.p95_s == pytest.approx(seen.tpot.p95_s, rel=0.20)
     assert told.e2e.p95_s == pytest.approx(seen.e2e.p95_s, rel=0.20)
+
+
+def test_a_burst_within_the_batch_waits_for_prompts_alone(replica):
+    few, more = (finite_run(replica, CHAT, count) for count in (4.0, 64.0))
+    assert few.ttft.mean_s < more.ttft.mean_s
+    alone = closed_loop(replica, CHAT, 1.0)
+    assert few.tpot.mean_s < 2.0 * alone.tpot.mean_s
+
+
+def test_each_round_of_a_run_above_capacity_waits_for_all_rounds_before(replica):
+    limited = replace(replica, rank_batch=16.0)
+    one, two, nine = (finite_run(limited, Lengths(500.0, 100.0), 16.0 * rounds) for rounds in (1.0, 2.0, 9.0))
+    round_s = 2.0 * (two.ttft.mean_s - one.ttft.mean_s)
+    assert nine.ttft.mean_s - one.ttft.mean_s == pytest.approx(4.0 * round_s, rel=1e-6)
+    paced = finite_run(limited, Lengths(500.0, 100.0), 144.0, 8.0 * 16.0 / round_s)
+    assert one.ttft.mean_s < paced.ttft.mean_s < nine.ttft.mean_s
+
+
+def test_a_run_is_never_faster_than_its_arrivals_or_saturation(replica):
+    run = finite_run(replica, CHAT, 5_000.0, 3.0)
+    assert run.requests_per_s < 3.0
+    assert finite_run(replica, CHAT, 5_000.0).requests_per_s < max_throughput(replica, CHAT).requests_per_s
+
+
+def test_clients_that_stay_together_carry_their_prompts_in_one_step(replica):
+    lengths = Lengths(500.0, 200.0)
+    apart, together = (closed_loop(replica, lengths, 8.0, 0.0, share) for share in (0.0, 1.0))
+    assert together.prefill_step_s > apart.prefill_step_s
+    assert together.prefill_share_fraction < apart.prefill_share_fraction
+    assert together.ttft.mean_s > apart.ttft.mean_s
 
 
 def test_decode_without_prefill_is_steadier_than_mixed(replica_of):

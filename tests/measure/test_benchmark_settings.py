@@ -49,6 +49,16 @@ def test_every_rank_waits_for_a_prompt_of_its_own():
     assert (found.wait_steps, found.wait_tokens) == (60.0, pytest.approx(8 * 921.6))
 
 
+def test_a_script_of_one_checkpoint_holds_for_no_other():
+    served = {"model": "moe", "weights": "fp8", "framework_version": "0.19.0"}
+    found = scheduler_settings(
+        {**ROW, "model": "MiniMaxAI/MiniMax-M2.5", "framework_version": "0.19.0"},
+        *("vllm", "moe", "blackwell", "fp8", 921.6),
+    )
+    assert (found.chunk_tokens, found.cache_bytes) == (2048.0, 1.0)
+    assert told("vllm", **served) == SchedulerSettings()
+
+
 AGAIN = SchedulerSettings(prepared_prompts=45.0, stage_s=600.0, block_tokens=16.0)
 FEW = st.floats(1e-3, 1e3)
 

@@ -143,8 +143,10 @@ def test_the_gap_between_the_plans_replicas_and_the_twins_is_explained(
         return
     assert f"chat: closed form {asked}, twin {fewest}, {need['missing_count']} miss" in screen
     assert need["predicted_s"] and need["simulated_s"]  # of the goal that is missed first
-    assert need["simulated_s"] < service["classes"][0]["slos"][0]["limit_s"]
-    assert f"at {fewest} TTFT p95 is " in screen and "by the closed form" in screen
+    limits_s = {slo["metric"]: slo["limit_s"] for slo in service["classes"][0]["slos"]}
+    assert need["simulated_s"] < limits_s[need["metric"]]
+    metric, quantile = need["metric"].split("_")
+    assert f"at {fewest} {metric.upper()} {quantile} is " in screen and "by the closed form" in screen
 
 
 def test_r_056_a_replica_that_fell_silent_gets_nothing_after_its_detection(

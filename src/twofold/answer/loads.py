@@ -3,10 +3,11 @@
 The formulas are `inference.regimes`; which of them answers a load is decided here, for all who ask.
 """
 
-from dataclasses import dataclass, replace
-from typing import assert_never
+from dataclasses import dataclass, fields, replace
+from typing import Any, assert_never
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.inference import (
     Iteration,
@@ -32,6 +33,7 @@ class ClosedLoop:
 
     client_count: Floats
     burst_fraction: Floats = regimes.BURST_FRACTION  # of the requests, that come first and at once
+    together_fraction: Floats = 0.0  # of a chunk's worth of clients, whose prompts a step carries together
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,14 @@ class SustainedRate:
     rate_per_s: Floats
     limits_s: tuple[Floats, ...] = ()  # on p99 of TPOT, of which it meets one
     habits: regimes.LimitHabits | None = None  # of those who choose so
+    request_count: Floats = np.nan  # of a run that may be above capacity; NaN: the rate was sustained
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """So many requests at once, in front of a replica that is empty."""
+
+    request_count: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,7 @@ class OpenDisaggregated:
 
 
 Load = (
-    ClosedLoop | OpenLoop | SustainedRate | Saturation | StaticBatch | HeldBatch | MetBatch
+    ClosedLoop | OpenLoop | SustainedRate | Burst | Saturation | StaticBatch | HeldBatch | MetBatch
     | Disaggregated | OpenDisaggregated
 )  # fmt: skip
 
@@ -107,11 +117,15 @@ def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
     """What a replica delivers to requests of these lengths under a load; arrays over what the replica is."""
     match load:
         case ClosedLoop():
-            return regimes.closed_loop(replica, lengths, load.client_count, load.burst_fraction)
+            return regimes.closed_loop(
+                replica, lengths, load.client_count, load.burst_fraction, load.together_fraction
+            )
         case OpenLoop():
             return regimes.open_loop(replica, lengths, load.rate_per_s, fleet_per_s=load.fleet_per_s)
         case SustainedRate():
             return _sustained(replica, lengths, load)
+        case Burst():
+            return regimes.finite_run(replica, lengths, load.request_count)
         case Saturation():
             return regimes.max_throughput(replica, lengths)
         case StaticBatch():
@@ -153,12 +167,32 @@ def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Serve
     rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * most.requests_per_s)
     found = regimes.open_loop(replica, lengths, rate)
     if load.habits is None:
-        return found
+        return _overloaded(replica, lengths, load, most.requests_per_s, found)
     mean_s, limit_s = regimes.near_limit_s(replica, lengths, load.rate_per_s, load.limits_s, load.habits)
     # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
     later = (np.clip(each, mean_s, limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
     tpot = Latency(mean_s, mean_s, *later)
     return replace(found, tpot=tpot, e2e=answer_latency(lengths, found.ttft, tpot))
+
+
+def _overloaded(
+    replica: Replica, lengths: Lengths, load: SustainedRate, most_per_s: Floats, found: Served
+) -> Served:
+    """The run's own queue where its rate is above capacity and its requests were counted."""
+    above = np.asarray(load.rate_per_s > most_per_s) & np.isfinite(load.request_count)
+    if not np.any(above):
+        return found
+    run = regimes.finite_run(replica, lengths, load.request_count, load.rate_per_s)
+    either: Served = _either(above, run, found)
+    return either
+
+
+def _either(mask: NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """Of two answers the one where `mask` holds, number by number."""
+    if isinstance(one, float | np.ndarray):
+        return np.where(mask, one, other)
+    both = {f.name: _either(mask, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)}
+    return replace(one, **both)
 
 
 def decode_step(replica: Replica, sequences: Floats, context_tokens: Floats) -> Iteration:

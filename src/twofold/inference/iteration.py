@@ -277,7 +277,7 @@ def _attention_s(replica: Replica, tokens: _Tokens) -> Floats:
         seconds = seconds + shape.sliding_layers * _attention_layer_s(replica, tokens, shape.sliding_window)
     # A linear layer reads and writes its state once per sequence, and its inputs like any elementwise pass.
     state = 2.0 * shape.linear_state * HALF_BYTES / replica.tp * tokens.sequences
-    return seconds + shape.linear_layers * elementwise_s(replica.cluster.device, state, 0.0)
+    return seconds + shape.linear_layers * elementwise_s(replica.cluster.device, state, 6.0)
 
 
 def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Floats:

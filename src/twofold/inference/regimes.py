@@ -81,7 +81,11 @@ def static_batch(replica: Replica, lengths: Lengths, batch_sequences: Floats) ->
 
 
 def closed_loop(
-    replica: Replica, lengths: Lengths, concurrency: Floats, burst_fraction: Floats = BURST_FRACTION
+    replica: Replica,
+    lengths: Lengths,
+    concurrency: Floats,
+    burst_fraction: Floats = BURST_FRACTION,
+    together_fraction: Floats = 0.0,
 ) -> Served:
     """`concurrency` clients that each send their next request when the last one ends.
 
@@ -97,7 +101,7 @@ def closed_loop(
     admitted = np.minimum(concurrency, np.maximum(limit, 1.0))
     batch = sustained_batch(replica, lengths, admitted)
     for _ in range(3):  # a fourth round moves results by less than 1 %
-        steps = steady_steps(replica, lengths, np.maximum(batch, 1e-3))
+        steps = steady_steps(replica, lengths, np.maximum(batch, 1e-3), together_fraction=together_fraction)
         decode_s = lengths.output_tokens * steps.tpot_s
         rate = _sent_per_s(replica, lengths, steps, admitted)
         decoding = np.maximum(rate * decode_s, np.minimum(admitted, 1.0) * 0.5)
@@ -167,6 +171,47 @@ def open_loop(
     rate = load_axis(np.asarray(rate_per_s, float))
     met = met_at(curve, np.minimum(rate, curve.most_per_s))
     return _as_priced(wide, stream, served_at(curve, met, rate))
+
+
+def finite_run(
+    replica: Replica, lengths: Lengths, request_count: Floats, rate_per_s: Floats = np.inf
+) -> Served:
+    """A run of so many requests that arrive evenly, faster than a replica ends them; or all at once.
+
+    Formula  with M slots that each end a request in c, the k-th M of N requests (k from 0) wait
+             (k − ½·min(1, w))·max(0, c − M/λ) for a slot, the first ones not; then max(lone, burst − M/2λ)
+             for the prompt; the run takes N/λ + the last wait + TTFT + an answer met at its end
+    Why      Above capacity no steady state is reached: each round of slots leaves the same backlog to the
+             next. Answers that spread by w free their slots at random, half a round earlier at w = 1.
+             Throughput is that of the whole run, with its end, in which slots are empty.
+    Shapes   arguments broadcast.
+    Units    requests; requests/s, infinite where all come at once.
+    Source   the D/D/M queue.
+    Limits   equal answers and N ≤ M: no wait but that for the prompts before.
+    """
+    limit = np.maximum(batch_limit(replica, lengths), 1.0)
+    rounds = np.asarray(request_count, float) / limit
+    batch = sustained_batch(replica, lengths, np.minimum(request_count, limit))
+    steps = steady_steps(replica, lengths, batch)
+    rate = batch / (lengths.output_tokens * steps.tpot_s)
+    between = limit / np.asarray(rate_per_s, float)
+    wait = np.maximum(0.0, limit / rate - between)
+    whole, early = np.floor(rounds), 0.5 * np.minimum(lengths.output_spread, 1.0)
+    met = whole * (rounds - (whole + 1.0) / 2.0) / rounds - early * np.maximum(1.0 - 1.0 / rounds, 0.0)
+    burst, later = _burst_s(replica, lengths, steps, np.minimum(request_count, limit))
+    lone = mean_ttft_s(replica, lengths, steps, 0.0 * rate)
+    later = later * (between < 2.0 * burst)
+    first = np.maximum(lone, burst - between / 2.0)
+    late = [wait * np.maximum(np.floor(share * rounds) - early, 0.0) + first for share in (0.5, 0.95, 0.99)]
+    ttft = Latency(wait * met + first, late[0], late[1] + first, late[2] + first)
+    tpot = tpot_latency(replica, lengths, steps)
+    alone = steps.plain_s / tokens_per_step(replica) + later / np.maximum(lengths.output_tokens - 1.0, 1.0)
+    own = np.minimum(1.0, 1.0 / rounds)  # of requests, that find all slots free
+    mean = own * np.minimum(alone, tpot.mean_s) + (1.0 - own) * tpot.mean_s
+    tpot = replace(tpot, mean_s=mean, p50_s=mean)
+    last = wait * np.maximum(rounds - 1.0, 0.0) + first + lengths.met_output_tokens * mean
+    run_rate = request_count / (rounds * between + last)
+    return served(replica, lengths, steps, batch, run_rate, ttft, tpot, np.ones_like(rate))
 
 
 def at_batch(replica: Replica, lengths: Lengths, met_sequences: Floats) -> Served:

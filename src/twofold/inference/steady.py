@@ -117,11 +117,17 @@ def chunk_tokens(replica: Replica) -> Floats:
 
 
 def carried_tokens(
-    replica: Replica, own_tokens: Floats, per_step_tokens: Floats, batch_sequences: Floats
+    replica: Replica,
+    own_tokens: Floats,
+    per_step_tokens: Floats,
+    batch_sequences: Floats,
+    together_fraction: Floats = 0.0,
 ) -> Floats:
     """Prefill tokens of a step that carries any: a prompt, or all that a step must carry, up to the chunk."""
     # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
     abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
+    room = np.minimum(batch_sequences, chunk_tokens(replica) / own_tokens)
+    abreast = np.maximum(abreast, 1.0 + together_fraction * np.maximum(room - 1.0, 0.0))
     together = np.maximum(abreast, gathered_prompts(replica, own_tokens, per_step_tokens / own_tokens))
     return np.minimum(chunk_tokens(replica), np.maximum(own_tokens * together, per_step_tokens))
 
@@ -157,7 +163,11 @@ def prefill_per_step_tokens(replica: Replica, lengths: Lengths, batch_sequences:
 
 
 def steady_steps(
-    replica: Replica, lengths: Lengths, batch_sequences: Floats, full_s: Floats | None = None
+    replica: Replica,
+    lengths: Lengths,
+    batch_sequences: Floats,
+    full_s: Floats | None = None,
+    together_fraction: Floats = 0.0,
 ) -> Steps:
     """The steps of a replica that keeps `batch_sequences` decoding.
 
@@ -171,7 +181,7 @@ def steady_steps(
     """
     own, gained = own_input_tokens(replica, lengths), tokens_per_step(replica)
     per_step = prefill_per_step_tokens(replica, lengths, batch_sequences)
-    carried = carried_tokens(replica, own, per_step, batch_sequences)
+    carried = carried_tokens(replica, own, per_step, batch_sequences, together_fraction)
     share = np.minimum(1.0, per_step / carried)
     context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s

@@ -27,6 +27,7 @@ class SchedulerSettings:
     prepared_prompts: float = 0.0  # that clients send in turn, again and again
     stage_s: float = 0.0  # at one rate
     block_tokens: float = 0.0  # of the prefix cache: no part of one is found
+    cache_bytes: float = 0.0  # of one number of the KV cache
 
     def found_fraction(self, rate_per_s: float, input_tokens: float) -> float:
         """Of the input, what a prefix cache holds where the same prompts come again: 0 if they do not.
@@ -48,6 +49,7 @@ class _Rule:
     """One line of the table: a blank condition holds everywhere."""
 
     named: str  # in what a row says of its lengths
+    checkpoint: str  # in its model's name: the script of one model
     mode: str
     same: tuple[tuple[str, str], ...]  # engine, model, family, format, input, output, data_parallel, drafts
     tp_below: float
@@ -65,6 +67,7 @@ def _rules() -> tuple[_Rule, ...]:
     return tuple(
         _Rule(
             named=cells["named"],
+            checkpoint=cells["checkpoint"],
             mode=cells["mode"],
             same=tuple((name, cells[name]) for name in SAME if cells[name]),
             tp_below=float(cells["tp_below"] or "inf"),
@@ -106,6 +109,7 @@ def scheduler_settings(
 def _holds(rule: _Rule, row: Row, asked: dict[str, str]) -> bool:
     return (
         rule.named in text(row, "isl_dist")
+        and rule.checkpoint in text(row, "model")
         and text(row, "mode").lower() == rule.mode
         and all(asked[name] == value for name, value in rule.same)
         and (number(row, "tp") or 1.0) < rule.tp_below

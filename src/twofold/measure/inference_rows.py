@@ -4,10 +4,11 @@ Measured columns, `source`, `notes`, `id` and `tier` are never looked at. What i
 prefixes and lengths are constants `benchmark_…`; public data sets are `benchmark_data_sets.csv`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, expm1, log, log2, sqrt
+from math import ceil, expm1, log, log2, nan, sqrt
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -19,7 +20,9 @@ from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_sett
 from twofold.measure.truth import Row, number, read_each, read_rows, text
 from twofold.perf import CONTAINERS, Constants, bytes_per_weight, engine_software, model_kind
 
-Kind = Literal["static", "closed", "open", "saturated", "disaggregated"]
+Kind = Literal["static", "closed", "open", "burst", "saturated", "disaggregated"]
+IN_BLOCKS = re.compile(r"^Qwen/.*-FP8$")
+COUNTED = re.compile(r"\((\d+) requests\)")  # as in `ShareGPT lengths (300 requests)`
 
 # What public data sets hold, for rows that name the set but not its lengths, and what the rules of MLPerf
 # Inference ask by data set: the longest answers, and p99 TPOT in the server scenario and, where there is one,
@@ -59,6 +62,7 @@ class Case:
     answer_spread: float
     concurrency: float  # of the whole deployment; 0 where a rate or saturation sets it
     rate_per_s: float
+    request_count: float  # of the whole run; NaN where nobody says
     server_limit_s: float  # on p99 TPOT, where the rate is the highest that meets it; 0 for none
     interactive_limit_s: float
     max_batch: float
@@ -91,17 +95,12 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         if not text(row, column):
             raise InputError(f"a row needs '{column}'", hint=f"name a {column} of the catalogue")
     model, accelerator = catalog.model(text(row, "model")), catalog.benchmark_accelerator(text(row, "gpu"))
-    assumed: list[str] = []
-    usual: list[str] = []
-    if not text(row, "framework"):
-        assumed.append("engine")
+    assumed, usual = ([] if text(row, "framework") else ["engine"]), list[str]()
     named = text(row, "framework").lower() or "vllm"
     engine = CONTAINERS.get(named, named)
-    blocks = catalog.model(model.name).native_format.startswith("fp8")  # published so, in blocks
+    published = catalog.model(model.name).native_format
+    blocks = published.startswith("fp8") or bool(IN_BLOCKS.search(text(row, "model")))
     weights = _weights_format(row, model, blocks, accelerator, assumed)
-    brought = "fp8" if is_tuned(row) else model.kv_format  # submitters quantise as NVIDIA's tools do
-    stated = _format(text(row, "precision_kv"), blocks)
-    kv = stated or engine_software(engine).cache_format(weights, brought)
     tp, pp, ep, dp, accelerators = _layout(row, model, weights, accelerator, assumed)
     inputs, outputs = _lengths(row, assumed)
     kind, concurrency, rate = _load(row, assumed)
@@ -111,6 +110,9 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     )
     untold = kind == "disaggregated" and engine == "trtllm"
     scheduler = scheduler_settings(row, engine, model_kind(model), accelerator.family, weights, inputs)
+    brought = "fp8" if is_tuned(row) else model.kv_format  # submitters quantise as NVIDIA's tools do
+    stated = _format(text(row, "precision_kv"), blocks) or ("fp8" if scheduler.cache_bytes == 1.0 else "")
+    kv = stated or engine_software(engine).cache_format(weights, brought)
     # Of the input, what the prefix cache holds: prompts that come again, or a prefix that is shared.
     found_fraction = 0.0
     if text(row, "prefix_cache") == "1" and "shared_prefix" in text(row, "isl_dist"):
@@ -144,6 +146,7 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
         answer_spread=_answer_spread(row, outputs, spread),
         concurrency=concurrency or (batch if kind == "static" else 0.0),
         rate_per_s=rate,
+        request_count=_request_count(row),
         server_limit_s=server_limit_s,
         interactive_limit_s=interactive_limit_s,
         max_batch=batch,
@@ -244,6 +247,11 @@ def _layout(
     return tp, pp, min(ep, tp * dp), dp, accelerators
 
 
+def _request_count(row: Row) -> float:
+    counted = COUNTED.search(text(row, "isl_dist"))
+    return float(counted.group(1)) if counted else nan
+
+
 def _length_spread(row: Row, constants: Constants) -> float:
     """Deviation over mean. Uniform prompts of public harnesses are 80–100 % of the longest: 0.2/√12/0.9."""
     named = text(row, "isl_dist").lower()
@@ -292,6 +300,8 @@ def _load(row: Row, assumed: list[str]) -> tuple[Kind, float, float]:
         return ("static", given, 0.0) if given else ("saturated", 0.0, 0.0)
     if rate is not None and concurrency is None:
         return "open", 0.0, rate
+    if mode == "burst" and concurrency is not None:
+        return "burst", concurrency, 0.0
     if concurrency is None:
         assumed.append("load: all requests at once")
         return "saturated", 0.0, 0.0

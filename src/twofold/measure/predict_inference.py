@@ -42,6 +42,7 @@ from twofold.perf import (
 Array = NDArray[np.float64]
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack
 NIC_BYTES_PER_S = 50e9  # 400 Gb/s per accelerator: what published multi-node serving uses
+KEPT_UP_FRACTION = 0.99  # of a rate: less is overload
 USUAL_CHUNK_TOKENS = 8192.0  # what engines prefill in a step unless told
 
 
@@ -126,7 +127,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
     shape = ModelShape.stacked([ModelShape.of(case.model) for case in cases])
     system = _system(cluster, cases, constants)
     stated, queued = column("max_batch"), column("scheduler.queued_clients")
-    stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0), stated)
+    stated = np.where(queued > 0, np.maximum(column("concurrency") - queued, 1.0) / column("dp"), stated)
     chunk = column("scheduler.chunk_tokens")
     usual = engine_software(first.engine).usual_batch
     lengths = Lengths(
@@ -138,7 +139,7 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         pp=column("pp"),
         ep=column("ep"),
         dp=column("dp"),
-        rank_batch=np.where(stated > 0, stated / column("dp"), usual),
+        rank_batch=np.where(stated > 0, stated, usual),
         chunk_tokens=np.where(chunk > 0, chunk, USUAL_CHUNK_TOKENS),
         admission=Admission(
             column("scheduler.wait_steps"),
@@ -222,16 +223,20 @@ def _load(batch: Batch) -> loads.Load:
         case "closed":
             alike = batch.column("length_spread") + batch.column("answer_spread") == 0
             engine = batch.replica.engine
-            together = np.where(alike, engine.lockstep_fraction, engine.wave_fraction)
-            return loads.ClosedLoop(
-                np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0)), together
-            )
+            together = np.where(alike, engine.lockstep_fraction, 0.0)
+            whole = alike & engine_software(first.engine).prefills_first  # all clients stay together
+            burst = np.where(whole, together, engine.wave_fraction)
+            clients = np.maximum(concurrency / replicas, np.minimum(concurrency, 1.0))
+            return loads.ClosedLoop(clients, burst, together)
         case "open":
             rate_per_s = batch.column("rate_per_s") / replicas
             if not first.server_limit_s:
-                return loads.SustainedRate(rate_per_s)
+                count = batch.column("request_count") / replicas
+                return loads.SustainedRate(rate_per_s, request_count=count)
             limits_s = batch.column("server_limit_s"), batch.column("interactive_limit_s")
             return loads.SustainedRate(rate_per_s, limits_s, batch.habits)
+        case "burst":
+            return loads.Burst(np.maximum(concurrency / replicas, 1.0))
         case "saturated":
             return loads.Saturation()
         case "disaggregated":
@@ -254,6 +259,14 @@ def _disaggregated(batch: Batch) -> loads.Disaggregated:
     return loads.Disaggregated(batch.column("concurrency"), prefill, prefill_workers, decode_workers)
 
 
+def _overload(case: Case, predicted: dict[str, float]) -> list[str]:
+    """That requests come faster than they are served, where they do."""
+    served_per_s = predicted["output_tok_s"] / case.output_tokens
+    if case.kind != "open" or served_per_s > KEPT_UP_FRACTION * case.rate_per_s:
+        return []
+    return [f"overloaded: {case.rate_per_s:.3g} requests/s come, {served_per_s:.3g} are served"]
+
+
 def _columns(
     case: Case, predicted: dict[str, float], bounds: dict[str, float], constants: Constants, known: Known
 ) -> Row:
@@ -270,7 +283,7 @@ def _columns(
     columns = {
         "pred_basis": basis,
         "pred_error": "",
-        "pred_assumptions": "; ".join((*case.assumed, *case.usual)),
+        "pred_assumptions": "; ".join((*case.assumed, *case.usual, *_overload(case, predicted))),
         "pred_group": format_scope(known.group_of("inference", scopes)),
     }
     for name, value in predicted.items():

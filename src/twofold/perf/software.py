@@ -29,6 +29,7 @@ class EngineSoftware:
     packs_prompts: bool = False  # one attention call over all sequences, padded to no length
     block_tokens: int = 16  # of its cache
     watermark_fraction: float = 0.01  # of the cache that admission leaves free, for those that grow
+    prefills_first: bool = False  # no step carries prompts beside what decodes
     reserves_answer: bool = False  # room for the longest answer from the start: nothing is evicted
     narrow_cache: bool = False  # 8 bits beside `NARROW_FLOATS`, whatever the checkpoint brings
 
@@ -89,6 +90,7 @@ ENGINES: Mapping[str, EngineSoftware] = {
             usual_batch=2048.0,
             block_tokens=1,
             watermark_fraction=0.0,
+            prefills_first=True,
         ),
         EngineSoftware(
             "trtllm",
