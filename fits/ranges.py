@@ -31,7 +31,7 @@ from twofold.measure.blind import (
 )
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_training import seen_model
-from twofold.measure.truth import Row, measured_figures, number, read_tables, source_of, text
+from twofold.measure.truth import Row, framework_of, measured_figures, number, read_tables, source_of, text
 from twofold.perf import ConstantRow, Constants, Half, Known, engine_software, format_scope, read_scope
 from twofold.perf.known import Seen, known_of, student_quantile
 from twofold.training import software_family
@@ -139,7 +139,7 @@ def _identities(
         accelerator = catalog.benchmark_accelerator(text(row, "gpu"))
     except TwofoldError:
         return
-    software = software_family(text(row, "framework"), text(row, "precision") or "bf16")
+    software = software_family(framework_of(row), text(row, "precision") or "bf16")
     for _, kind, _ in _figures(half, row):
         yield kind, seen_model(row, catalog), accelerator.name, software
 

@@ -122,7 +122,7 @@ def test_a_plan_cites_no_constant_that_its_part_does_not_use(example_data: dict[
         allowed = f"constants.csv training_{counted.get(part, 'optimizer_fraction')}"
         assert all(reference.startswith(allowed) for reference in cited)
     sent = " ".join(item["reference"] for item in rows["training.pretrain.step_parts.EP.value"])
-    assert "gemm" not in sent and "host_" not in sent
+    assert "attention" not in sent and "host_" not in sent
 
 
 def replicas() -> Iterator[tuple[Replica, float]]:

@@ -15,8 +15,9 @@ from twofold.catalog.model_config import read_model_config
 
 CATALOG = load_catalog()
 SHAPE = """layers hidden heads kv_heads head_dim ffn_hidden ffn_matrices vocab tied_embeddings attention arch
-experts experts_topk moe_layers moe_ffn_hidden shared_ffn_hidden sliding_window sliding_layers mla_kv_rank
-softmax_attention_layers linear_kind linear_layers linear_heads linear_head_dim linear_state"""
+experts experts_topk expert_groups expert_groups_topk moe_layers moe_ffn_hidden shared_ffn_hidden
+sliding_window sliding_layers mla_kv_rank softmax_attention_layers
+linear_kind linear_layers linear_heads linear_head_dim linear_state"""
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -84,6 +85,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_routed_experts": 256,
         "n_shared_experts": 1,
         "num_experts_per_tok": 8,
+        "n_group": 8,
+        "topk_group": 4,
     }
     | {"first_k_dense_replace": 3, "moe_layer_freq": 1, "kv_lora_rank": 512, "q_lora_rank": 1536}
     | {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_attention_heads": 128}

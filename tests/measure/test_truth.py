@@ -7,7 +7,7 @@ import pytest
 from twofold.catalog import load_catalog
 from twofold.core import InputError
 from twofold.measure import FACETS
-from twofold.measure.truth import Facets, facets_of, fitted_sources, is_known, read_rows
+from twofold.measure.truth import Facets, facets_of, fitted_sources, framework_of, is_known, read_rows
 from twofold.perf import load_known
 
 
@@ -58,6 +58,15 @@ def test_names_are_those_of_the_catalogue_and_of_families_of_software() -> None:
     found = facets("training", gpu="H100-80GB", framework="NeMo 24.07", precision="fp8", arch="dense")
     assert (found.gpu, found.framework, found.precision) == ("H100-SXM5-80GB", "megatron", "8 bits")
     assert facets("training", gpu="no-such-gpu", framework="").gpu == "no-such-gpu"
+
+
+def test_megatron_without_a_release_is_of_the_years_of_its_accelerators() -> None:
+    for gpu, framework, called in (
+        ("A100-80GB", "Megatron-LM", "Megatron-LM 2023"),
+        ("H100-80GB", "Megatron-LM", "Megatron-LM"),
+        ("A100-80GB", "Megatron-LM 0.14", "Megatron-LM 0.14"),
+    ):
+        assert framework_of({"gpu": gpu, "framework": framework}) == called
 
 
 def test_the_kind_of_model_is_what_the_row_states_or_the_catalogue_knows() -> None:

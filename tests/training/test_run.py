@@ -49,9 +49,7 @@ def test_no_other_cadence_loses_less(between: float, stall: float) -> None:
 
 def test_llama_3s_failures_are_those_of_its_54_days(make_job, make_cluster) -> None:
     job, cluster = make_job("llama-3.1-405b", batch=2048), make_cluster(count=16384)
-    plan = run_plan(
-        run_work(job, 54 * 86400 / 5.0 * job.tokens_per_step), 5.0, cluster, checkpoint_stall_s=10
-    )
+    plan = run_plan(run_work(job, 54 * 86400 / 5.0 * job.tokens_per_step, stall_s=10), 5.0, cluster)
     assert plan.mean_time_between_failures_s / 3600 == pytest.approx(3.1, rel=0.02)
     assert plan.failures_count / plan.wall_s * 54 * 86400 == pytest.approx(419, rel=0.01)
     assert 0.87 < plan.goodput_fraction < 0.95  # the paper: above 90 % effective time
@@ -82,7 +80,9 @@ def test_100000_accelerators_still_get_ahead_and_twice_the_failures_cost_more_th
 ) -> None:
     """At 100,000 accelerators a failure comes every 30 minutes; goodput falls smoothly, never to a floor."""
     job, counts = make_job("llama-3.1-405b", batch=16_384), (25_000, 100_000, 250_000, 1_000_000, 10_000_000)
-    plans = [run_plan(run_work(job, 15.6e12), 5.0, make_cluster(count=count)) for count in counts]
+    plans = [
+        run_plan(run_work(job, 15.6e12, stall_s=60.0), 5.0, make_cluster(count=count)) for count in counts
+    ]
     assert plans[1].mean_time_between_failures_s / 60 == pytest.approx(30.4, abs=0.1)
     goodputs = [plan.goodput_fraction for plan in plans]
     assert goodputs == sorted(goodputs, reverse=True)
@@ -124,10 +124,29 @@ def test_rare_failures_leave_the_checkpoints_alone() -> None:
 
 
 def test_an_asynchronous_checkpoint_stops_for_its_snapshot_alone(make_job, make_cluster) -> None:
-    job, cluster = make_job(), make_cluster(count=1024)
-    blocking = run_plan(run_work(job, 7e11), 8.6, cluster)
-    hidden = run_plan(run_work(job, 7e11), 8.6, cluster, checkpoint_stall_s=2.0)
+    cluster = make_cluster(count=1024)
+    hidden, blocking = (
+        run_plan(run_work(make_job(framework=name), 7e11), 8.6, cluster)
+        for name in ("megatron-core", "Megatron-DeepSpeed")
+    )
+    assert hidden.checkpoint_pause_s < 3 < blocking.checkpoint_pause_s == blocking.checkpoint_write_s
     assert hidden.checkpoint_stall_s < blocking.checkpoint_stall_s and hidden.wall_s < blocking.wall_s
+
+
+def test_what_a_spec_says_of_the_pause_comes_before_the_framework(make_job, make_cluster) -> None:
+    cluster = make_cluster(count=1024)
+    stated, told, whole = (
+        run_plan(run_work(make_job(framework=name), 7e11, 60.0, stall_s), 8.6, cluster)
+        for name, stall_s in (("megatron-core", 60.0), ("Megatron-DeepSpeed", 5.0), ("nanotron", None))
+    )
+    assert stated.wall_s == whole.wall_s and told.checkpoint_pause_s == 5.0
+
+
+def test_what_is_done_beside_a_write_is_lost_with_it(make_job, make_cluster) -> None:
+    cluster, job = make_cluster(count=1024), make_job()
+    whole, beside = (run_plan(run_work(job, 7e11, 600.0, each), 8.6, cluster) for each in (600.0, 1.0))
+    assert beside.checkpoint_interval_s == whole.checkpoint_interval_s > whole.checkpoint_write_s
+    assert beside.lost_work_s == pytest.approx(whole.lost_work_s + 599.0 / 2, rel=0.01)
 
 
 def test_25000_a100s_reach_the_reported_mfu(make_job, make_cluster, stack) -> None:  # R-036

@@ -30,12 +30,11 @@ def noted(**changed: float) -> record.Book:
     stops = Reliability(told["failures"], detection_s=120.0, restart_s=told["stop"] - 120.0)
     with record.recording() as book:
         run_plan(
-            RunWork(int(told["run.steps_count"]), None, None),
+            RunWork(int(told["run.steps_count"]), None, None, told["write"]),
             told["step_s"],
             Cluster(machine, links, int(told["accelerators"])),
             {"retries": told["headroom"]},
             stops,
-            told["write"],
         )
     return book
 

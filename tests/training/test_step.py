@@ -173,7 +173,7 @@ def test_tensor_ranks_beyond_the_domain_pay_for_the_fabric(make_job, make_cluste
     job, cluster = make_job("llama-3.1-405b", batch=1024), make_cluster(count=1024)
     inside = layouts_of([(8, 1, 1, 16, 1, 8, 1, 1, 0, 1)])
     across = layouts_of([(16, 1, 1, 8, 1, 8, 1, 1, 0, 1)])
-    assert _step_s(job, cluster, stack, across) > 1.3 * _step_s(job, cluster, stack, inside)
+    assert _step_s(job, cluster, stack, across) > 1.25 * _step_s(job, cluster, stack, inside)
 
 
 def test_what_launches_costs_on_a_processor_hides_behind_nothing(make_job, make_cluster, stack) -> None:
@@ -192,3 +192,13 @@ def test_fp32_exchanges_twice_the_bytes_of_16_bits(make_job, make_cluster, stack
         float(step_time(job.workload, job.precision, DP, cluster, bare).dp_s[0]) for job in jobs
     )
     assert full_s == pytest.approx(2 * half_s, rel=0.1)
+
+
+def test_experts_traffic_hides_behind_no_more_than_another_micro_batch(make_job, make_cluster, stack) -> None:
+    """What a schedule hides is at most what it computes meanwhile; with one micro-batch there is nothing."""
+    cluster, hidden = make_cluster(count=64), replace(stack, ep_exposed_fraction=0.0)
+    layouts = layouts_of([(1, 1, 8, 1, 1, 64, 1, 1, 0, 0)])
+    for batch, hides in ((64, False), (640, True)):
+        job = make_job("qwen3-30b-a3b", batch=batch, sequence=4096)
+        bare, told = (step_time(job.workload, "bf16", layouts, cluster, each) for each in (stack, hidden))
+        assert (told.ep_s[0] < 0.5 * bare.ep_s[0]) == hides

@@ -26,7 +26,7 @@ from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
 from twofold.contracts.results import Derivation, Input, TrainingPlan
 from twofold.contracts.rows import StepRow
 from twofold.core import Source, format_count, format_memory, format_si, record
-from twofold.training import Reliability, memory, step_time
+from twofold.training import SNAPSHOT_S, Reliability, memory, step_time
 
 PLACES = {  # of what was noted, where a plan calls it otherwise
     "compute_s": "step_parts.compute.value",
@@ -36,6 +36,7 @@ PLACES = {  # of what was noted, where a plan calls it otherwise
     "run.steps_count": "run.steps",
     "run.checkpoint_interval_s": "run.checkpoints.interval_s",
     "run.checkpoint_stall_s": "run.checkpoint_s",
+    "run.checkpoint_pause_s": "run.checkpoints.pause_s",
     "run.failures_count": "run.interruptions",
     "run.total_accelerator_h": "run.accelerator_h",
     "meter_j": "run.energy_j",
@@ -98,12 +99,18 @@ def run_leaves(
 ) -> Known:
     """What the run around a step rests on, and what is compared with it."""
     run, usual, offer = plan.run, Reliability(), choice.chosen.offer
-    count, pause_s = plan.machine.accelerator_count, choice.entry.checkpoint.write_within_s
+    count, saving = plan.machine.accelerator_count, choice.entry.checkpoint
     stop_s = usual.detection_s + usual.restart_s
     known: dict[str, Input | Sequence[Input]] = {
         "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
         "accelerators": spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched"),
-        "write": spec_leaf("checkpoint pause", format_si(pause_s, "s"), f"{at}.checkpoint"),
+        "write": spec_leaf("checkpoint write", format_si(saving.write_within_s, "s"), f"{at}.checkpoint"),
+        "stall": spec_leaf("checkpoint pause", format_si(saving.stall_s or 0.0, "s"), f"{at}.checkpoint"),
+        "snapshot": assumed_leaf(
+            "snapshot",
+            f"{format_si(SNAPSHOT_S, 's')} and a copy to the host",
+            "0.5 s (ByteCheckpoint 2024) to 6 s (PyTorch 2024), and each accelerator's share over its PCIe",
+        ),
         "failures": assumed_leaf(
             "accelerator-hours per failure",
             format_si(usual.accelerator_h_between_failures, ""),

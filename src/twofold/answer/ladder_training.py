@@ -198,7 +198,8 @@ def tenancy_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
         if best is None:
             rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))
             continue
-        run = estimate_run(best, site.entry.token_count, site.entry.checkpoint.write_within_s, {})
+        saving = site.entry.checkpoint.write_within_s, site.entry.checkpoint.stall_s
+        run = estimate_run(best, site.entry.token_count, {}, *saving)
         values = _step_values(best) | {
             "overhead_fraction": share,
             "wall_s": run.wall_s,

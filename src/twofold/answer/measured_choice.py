@@ -102,7 +102,8 @@ def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
     sizes = [row.checkpoint_bytes for row in at_batch if row.checkpoint_bytes is not None]
     samples = [row.sample_bytes for row in at_batch if row.sample_bytes is not None]
     read_bytes = max(samples) * entry.global_batch_sequences if samples else None
-    work = RunWork(entry.step_count, max(sizes, default=None), read_bytes)
+    saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
+    work = RunWork(entry.step_count, max(sizes, default=None), read_bytes, *saving)
     if entry.on:
         return _on_given(entry, measured, work, context)
     offers, left_out = _offers(measured, context)

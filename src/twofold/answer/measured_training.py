@@ -35,7 +35,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
     machines = chosen.machines(context)
     # Over the draws of failures, power and price, and over what the rows leave open of the step.
     step = Drawn(chosen.step.value, _samples(chosen.step, context, 0))
-    within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
+    shares = entry.headroom.shares
     letter = SOURCES[chosen.step.basis]
     step_s, memory_bytes = _estimate(chosen.step, "s"), None
     record.note("step_s", step_s, chosen.step.basis, "rows", "step_spread")
@@ -44,7 +44,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         record.note("memory_bytes", memory_bytes, said, "memory_rows")
     record.note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
     limit_s = entry.time_limit_s
-    run = run_figures(choice.work, machines, step, context.draws, within_s, shares, limit_s, letter)
+    run = run_figures(choice.work, machines, step, context.draws, shares, limit_s, letter)
     own, *costs = (
         trial.cost * _samples(trial.step, context, stream) / trial.step.value
         for stream, trial in enumerate((chosen, *rivals(choice)))

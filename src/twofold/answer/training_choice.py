@@ -171,7 +171,8 @@ def trial_of_size(
         miss = found.nearest_miss
         why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
         return Trial(offer, node_count, cluster, None, None, why, stack, found)
-    work = run_work(job, entry.token_count)
+    saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
+    work = run_work(job, entry.token_count, *saving)
     told = run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
     return Trial(offer, node_count, cluster, *told, stack, found)
 

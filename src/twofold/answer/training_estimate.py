@@ -37,6 +37,7 @@ class TrainingQuestion:
     stated: Mapping[str, int] = field(default_factory=dict)
     tokens: float | None = None  # of the whole run
     write_within_s: float = 60.0
+    stall_s: float | None = None  # of a write training stops; None: as the framework does
     headroom: Mapping[str, float] = field(default_factory=dict)  # shares of the run, by cause
     ranked: int = 0  # layouts to list
 
@@ -103,7 +104,8 @@ def estimate_training(question: TrainingQuestion, constants: Constants) -> Train
     late = {"memory": len(site.priced.layouts) - fitting, "slower": fitting - 1}
     run = None
     if question.tokens is not None:
-        run = estimate_run(trained, question.tokens, question.write_within_s, question.headroom)
+        saving = question.write_within_s, question.stall_s
+        run = estimate_run(trained, question.tokens, question.headroom, *saving)
     job, step, communication = site.job, trained.step, trained.communication_exposed_fraction
     estimate = TrainingEstimate(
         **trained.figures(),

@@ -38,8 +38,8 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     best, machines = chosen.found.best, chosen.machines(context)
     assert best
     trained = trained_step(job, machines, chosen.stack, best, context.draws, context.constants)
-    within_s, shares = entry.checkpoint.write_within_s, entry.headroom.shares
-    run = estimate_run(trained, entry.token_count, within_s, shares, entry.time_limit_s)
+    saving, shares = (entry.checkpoint.write_within_s, entry.checkpoint.stall_s), entry.headroom.shares
+    run = estimate_run(trained, entry.token_count, shares, *saving, entry.time_limit_s)
     priced = choice.priced_layouts()
     flips = _flips(choice, priced, context)
     cluster = chosen.cluster
@@ -167,7 +167,9 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
     """The same run on bare metal and on virtual machines, with the overhead that the spec states (R-034)."""
     chosen, job, best = choice.chosen, choice.job, choice.chosen.found.best
     assert best and chosen.run
-    work, overhead = run_work(job, choice.entry.token_count), context.spec.supply.virtual_overhead_fraction
+    saving = choice.entry.checkpoint.write_within_s, choice.entry.checkpoint.stall_s
+    work = run_work(job, choice.entry.token_count, *saving)
+    overhead = context.spec.supply.virtual_overhead_fraction
     bare = bare_metal(chosen.machines(context), chosen.offer.overhead_fraction).cluster
     rows = []
     for name, share in (("bare metal", 0.0), ("virtual", overhead)):
@@ -199,7 +201,8 @@ def hours_ratios(choice: TrainingChoice, draws: Draws) -> NDArray[np.float64]:
     assert chosen.found.best
     layouts = chosen.found.best.layouts
     steps = np.ravel(step_samples(choice.job, layouts, chosen.cluster, chosen.stack, draws))
-    work, write_within_s = run_work(choice.job, entry.token_count), entry.checkpoint.write_within_s
+    saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
+    work = run_work(choice.job, entry.token_count, *saving)
     step, shares = Drawn(chosen.found.best.step_s, steps), entry.headroom.shares
-    middle, runs = runs_under(work, step, chosen.cluster, draws, write_within_s, shares)
+    middle, runs = runs_under(work, step, chosen.cluster, draws, shares)
     return np.array([run.total_accelerator_h / middle.total_accelerator_h for run in runs])

@@ -30,14 +30,15 @@ class RunEstimate(training.RunTotals):
 def estimate_run(
     trained: TrainedStep,
     tokens: float,
-    write_within_s: float,
     headroom: Mapping[str, float],
+    write_within_s: float,
+    stall_s: float | None,
     deadline_s: float | None = None,
 ) -> RunEstimate:
     """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
     job, step, draws = trained.job, trained.step, trained.draws
-    work = run_work(job, tokens)
-    figures = run_figures(work, trained.machines, step, draws, write_within_s, headroom, deadline_s)
+    work = run_work(job, tokens, write_within_s, stall_s)
+    figures = run_figures(work, trained.machines, step, draws, headroom, deadline_s)
     return replace(figures, tokens=tokens, flops=float(np.max(job.workload.model_flops_per_token)) * tokens)
 
 
@@ -46,7 +47,6 @@ def run_figures(
     machines: Given,
     step: Drawn,
     draws: Draws,
-    write_within_s: float,
     headroom: Mapping[str, float],
     deadline_s: float | None,
     source: Source = Source.FITTED,
@@ -57,7 +57,7 @@ def run_figures(
     Raises InfeasibleError where failures come faster than a restart and a checkpoint take.
     """
     whole = max(source, Source.FITTED, key=list(Source).index)
-    middle, runs = runs_under(work, step, machines.cluster, draws, write_within_s, headroom)
+    middle, runs = runs_under(work, step, machines.cluster, draws, headroom)
     if not middle.gets_ahead:
         raise never_ahead(middle, machines)
 
@@ -104,6 +104,7 @@ def run_figures(
             storage.checkpoint_write_bytes_per_s,
             storage.needed_bytes_per_s,
             storage.source,
+            middle.checkpoint_pause_s,
         ),
         data_bytes_per_s=storage.ingest_bytes_per_s,
         energy_j=energy.estimate("J", whole),
@@ -124,7 +125,6 @@ def runs_under(
     step: Drawn,
     cluster: Cluster,
     draws: Draws,
-    write_within_s: float,
     headroom: Mapping[str, float],
 ) -> tuple[RunPlan, list[RunPlan]]:
     """The run in its middle, and under every draw of its step and of failures."""
@@ -133,7 +133,7 @@ def runs_under(
     def run(step_s: float, failure_factor: float) -> RunPlan:
         between = usual.accelerator_h_between_failures / failure_factor
         reliability = replace(usual, accelerator_h_between_failures=between)
-        return run_plan(work, step_s, cluster, headroom, reliability, write_within_s)
+        return run_plan(work, step_s, cluster, headroom, reliability)
 
     middle = run(step.middle, 1.0)
     failing = np.broadcast_to(np.ravel(draws["failure_rate"]), step.samples.shape)

@@ -101,8 +101,7 @@ def run_on(
     budget_usd: float | None = None,
 ) -> tuple[RunPlan, float | None, str]:
     """The run around a step, its cost, and what it misses, deadline or budget; "" when it meets both."""
-    shares, write_within_s = entry.headroom.shares, entry.checkpoint.write_within_s
-    run = run_plan(work, step_s, cluster, shares, checkpoint_write_s=write_within_s)
+    run = run_plan(work, step_s, cluster, entry.headroom.shares)
     price, limit_s = offer.usd_per_accelerator_h, entry.time_limit_s
     cost_usd = None if price is None else run.total_accelerator_h * price
     misses = ""

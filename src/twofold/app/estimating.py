@@ -66,6 +66,7 @@ def estimate_train(
     tokens: str = "",
     layouts: int = 0,
     write_within: str = "60 s",
+    stall: str = "",
     headroom: str = "",
     framework: str = DEFAULT_FRAMEWORK,
 ) -> ShownData[TrainingEstimate]:
@@ -92,6 +93,7 @@ def estimate_train(
         stated=stated,
         tokens=_amount(tokens, Dimension.TOKENS, "Gtok") if tokens else None,
         write_within_s=_amount(write_within, Dimension.TIME),
+        stall_s=_amount(stall, Dimension.TIME) if stall else None,
         headroom={name: parse_quantity(text, Dimension.FRACTION) for name, text in pairs_in(headroom)},
         ranked=layouts,
     )

@@ -138,6 +138,8 @@ def _experts(fields: ConfigFields, family: ModelFamily) -> dict[str, Any]:
     experts, topk = fields.count(*EXPERTS), fields.count(*TOPK, "ffn_config.moe_top_k")
     if topk > experts:
         raise fields.wrong(TOPK, f"{topk} experts per token of {experts}")
+    groups, chosen = fields.count("n_group", default=0), fields.count("topk_group", default=0)
+    groups = groups if 0 < chosen < groups else 0
     width = fields.count(*EXPERT_FFN)
     shared = fields.count(*SHARED_FFN, default=0)
     if family.name.startswith("llama4"):
@@ -152,6 +154,8 @@ def _experts(fields: ConfigFields, family: ModelFamily) -> dict[str, Any]:
         "experts_topk": topk,
         "moe_ffn_hidden": width,
         "shared_ffn_hidden": shared,
+        "expert_groups": groups,
+        "expert_groups_topk": chosen if groups else 0,
         "moe_latent": fields.count("moe_latent_size", "routed_expert_hidden_size", default=0),
     }
 

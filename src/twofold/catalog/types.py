@@ -161,6 +161,8 @@ class Model(Sourced):
     moe_layers: int = 0
     moe_ffn_hidden: int = 0
     shared_ffn_hidden: int = 0
+    expert_groups: int = 0  # that a token chooses `expert_groups_topk` of, before its experts; 0: any expert
+    expert_groups_topk: int = 0
     mla_kv_rank: int = 0
     mla_q_rank: int = 0
     mla_qk_nope: int = 0

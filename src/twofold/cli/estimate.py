@@ -67,7 +67,8 @@ QUESTIONS = {
             option(
                 "--layouts", "List so many layouts, fastest first.", default=0, type=click.IntRange(0, 1000)
             ),
-            usual("--write-within", "60 s", "Longest pause for a checkpoint."),
+            usual("--write-within", "60 s", "Longest time to write a checkpoint."),
+            words("--stall", "Training stops for so much of it; by default what the framework does."),
             words("--headroom", "Hours kept for other causes, such as 'retries=5 %,validation=2 %'."),
             usual("--framework", "megatron-core", "Training software."),
             JSON,

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from twofold.catalog import Accelerator, Catalog, Model
 from twofold.core import InputError, UnknownNameError
-from twofold.measure.truth import Row, count, number, signed_number, text
+from twofold.measure.truth import Row, count, framework_of, number, signed_number, text
 from twofold.training import RECOMPUTE, Precision, Recompute, TrainingJob, Workload, software_family
 
 PRECISIONS = get_args(Precision)
@@ -64,7 +64,7 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     precision = text(row, "precision").lower() or "bf16"
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision '{precision}'", hint="one of " + ", ".join(PRECISIONS))
-    model, framework = row_model(row, catalog), text(row, "framework")
+    model, framework = row_model(row, catalog), framework_of(row)
     assumed = {name for name in ("framework", "precision") if not text(row, name)}
     if number(row, "heads") is None and _known_model(row, catalog) is None:
         assumed.add("heads")

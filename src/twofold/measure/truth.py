@@ -152,6 +152,18 @@ def text(row: Row, column: str) -> str:
     return (row.get(column) or "").strip()
 
 
+def framework_of(row: Row) -> str:
+    """What a training row's software is called, with a year where only that tells the stack.
+
+    Why      Since Megatron-Core (0.5, 2024) runs name its release. Megatron-LM without one, on accelerators
+             before Hopper, is that of the papers until 2023, whose scripts fused no attention by default.
+    Limits   a later run on such accelerators that names no release is taken for an old one.
+    """
+    named = text(row, "framework")
+    old = named.lower() == "megatron-lm" and text(row, "gpu").upper().startswith(("V100", "A100", "A800"))
+    return f"{named} {UNNAMED_YEAR}" if old else named
+
+
 def measured_figures(half: str, row: Row) -> list[tuple[str, float]]:
     """(predicted metric, measured value) of a row. A benchmark of ten requests per slot reports means."""
     figures: dict[str, float | None] = {}
@@ -168,6 +180,7 @@ def measured_figures(half: str, row: Row) -> list[tuple[str, float]]:
     return [(name, value) for name, value in figures.items() if value]
 
 
+UNNAMED_YEAR = 2023
 FACETS = ("source", "gpu", "framework", "arch", "phase")  # that scores can be grouped by
 NARROW = {"fp8", "fp4"}  # precisions of training below 16 bits
 
@@ -216,7 +229,7 @@ def facets_of(half: str, rows: Iterable[Row], catalog: Catalog) -> list[Facets]:
         elif model is not None:
             arch = model_kind(model)
             arch = "moe" if training and arch == "mla" and model.experts else arch
-        precision, framework = text(row, "precision").lower() or "bf16", text(row, "framework")
+        precision, framework = text(row, "precision").lower() or "bf16", framework_of(row)
         software = software_family(framework, precision) if training else framework.lower()
         bits = "8 bits" if precision in NARROW else "16 bits"
         found.append(

@@ -54,6 +54,8 @@ class ModelShape:
     ffn_matrices: Floats
     experts: Floats
     experts_topk: Floats
+    expert_groups: Floats  # of which one token's experts are in `expert_groups_topk`; 0: in any
+    expert_groups_topk: Floats
     moe_ffn_hidden: Floats
     expert_input: Floats  # what routed experts read and write: the hidden size, or a narrower latent
     shared_ffn_hidden: Floats

@@ -142,6 +142,7 @@ def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
             "checkpoint",
             f"{size_text(saved.size_bytes)} every {ranged(saved.interval_s)}",
             f"{format_si(saved.write_bytes_per_s, 'B/s')} to write it in {format_seconds(saved.write_s)}",
+            f"training stops {format_seconds(saved.pause_s or saved.write_s)}",
         ),
         *field(
             "storage",

@@ -139,6 +139,8 @@ def _failure_pieces(run: training.Run) -> list[str]:
     else:
         rate = format_si(saved.write_bytes_per_s, "B/s")
         pieces = [f"checkpoint of {format_bytes(saved.size_bytes)} {every}", f"{pause} at {rate}"]
+    if saved.pause_s is not None and saved.pause_s < saved.write_s:
+        pieces.append(f"training stops {format_seconds(saved.pause_s)} of it")
     failures = "none expected" if rare else ranged(run.interruptions, "interruptions")
     return [failures, f"goodput {ranged(run.goodput_fraction)}", *pieces]
 

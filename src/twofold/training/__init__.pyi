@@ -9,6 +9,7 @@ from .layouts import layouts_of as layouts_of
 from .memory import Memory as Memory
 from .memory import memory as memory
 from .recompute import repeated_flops_per_token as repeated_flops_per_token
+from .run import SNAPSHOT_S as SNAPSHOT_S
 from .run import Reliability as Reliability
 from .run import RunPlan as RunPlan
 from .run import RunWork as RunWork

@@ -9,9 +9,12 @@ from twofold.core import InputError, record
 from twofold.perf import Cluster
 from twofold.policy.cluster import checkpoint_interval_s
 from twofold.training.job import TrainingJob
+from twofold.training.stack import WRITES_BEHIND, software_family
 
 TOKEN_BYTES = 4.0  # a token id on disk with its share of index
 COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
+# What an asynchronous checkpoint stops a run for beside its copy: all ranks agree on it and hand it over.
+SNAPSHOT_S = 2.0  # 0.5 s (ByteCheckpoint 2024) to 6 s (PyTorch's distributed checkpoint, 2024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class RunPlan:
     mean_time_between_failures_s: float
     checkpoint_bytes: float | None  # None: not known
     checkpoint_write_s: float
+    checkpoint_pause_s: float  # of one: how long training stops for it
     checkpoint_interval_s: float
     restart_s: float  # per failure: to notice it, to start again, to read the checkpoint
     lost_work_s: float  # per failure, on average
@@ -75,18 +79,20 @@ class RunPlan:
 FORMULAS: Mapping[str, tuple[str, ...]] = {
     "compute_s": ("steps × step", "run.steps_count", "step_s"),
     "checkpoint_interval_s": (
-        "√(2 · pause · time between failures), Daly's terms added",
+        "√(2 · write · time between failures), Daly's terms added",
         *("write", "failures", "accelerators"),
     ),
     "checkpoint_stall_s": (
         "compute / interval × pause",
         "run.compute_s",
         "run.checkpoint_interval_s",
-        "write",
+        "run.checkpoint_pause_s",
     ),
     "failure_s": (
-        "failures × (detection + restart + reading the checkpoint back + about half an interval)",
-        *("failures", "accelerators", "stop", "write", "run.checkpoint_interval_s", "run.compute_s"),
+        "failures × (detection + restart + reading the checkpoint back + about half an interval, and what "
+        "was done beside a write)",
+        *("failures", "accelerators", "stop", "write", "run.checkpoint_pause_s"),
+        *("run.checkpoint_interval_s", "run.compute_s"),
     ),
     "wall_s": (
         "compute + checkpoints + failures",
@@ -108,15 +114,20 @@ class RunWork:
     steps_count: int
     checkpoint_bytes: float | None
     data_bytes_per_step: float | None
+    checkpoint_write_s: float = 60.0  # until it is whole
+    stated_stall_s: float | None = None  # of which training stops, where somebody says
+    writes_behind: bool = False  # else for a snapshot alone, as the framework does, or for all of it
 
 
-def run_work(job: TrainingJob, tokens: float) -> RunWork:
-    """Steps, checkpoint and data of a job whose model is known."""
+def run_work(job: TrainingJob, tokens: float, write_s: float = 60.0, stall_s: float | None = None) -> RunWork:
+    """Steps, checkpoint and data of a job whose model is known; its framework tells how it writes."""
     if not (tokens > 0 and np.isfinite(tokens)):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     steps = int(np.ceil(tokens / job.tokens_per_step))
     record.note("run.steps_count", steps, "tokens / tokens per step, rounded up", "tokens", "batch")
-    return RunWork(steps, job.workload.checkpoint_bytes, job.tokens_per_step * TOKEN_BYTES)
+    sizes = job.workload.checkpoint_bytes, job.tokens_per_step * TOKEN_BYTES
+    behind = software_family(job.framework, job.precision) in WRITES_BEHIND
+    return RunWork(steps, *sizes, write_s, stall_s, behind)
 
 
 def run_plan(
@@ -125,29 +136,29 @@ def run_plan(
     cluster: Cluster,
     headroom: Mapping[str, float] | None = None,
     reliability: Reliability = LLAMA_3,
-    checkpoint_write_s: float = 60.0,
-    checkpoint_stall_s: float | None = None,
 ) -> RunPlan:
     """Everything that a run's steps take beyond the step.
 
     `headroom` names shares of the base accelerator-hours kept for other causes (retries, validation, …).
-    Storage is sized to write a checkpoint in `checkpoint_write_s`; training stops for `checkpoint_stall_s` of
-    it (all by default; an asynchronous checkpoint stops for its snapshot alone).
+    Storage is sized to write a checkpoint in its time. Their cadence is that of whole writes, which take
+    storage and hosts beside training too; what is done while one is written is lost until it is whole.
     """
-    if not (step_s > 0 and np.isfinite(step_s) and checkpoint_write_s > 0):
+    write_s = work.checkpoint_write_s
+    if not (step_s > 0 and np.isfinite(step_s) and write_s > 0):
         raise InputError("a run needs a positive step time, token count and checkpoint write time")
     shares = dict(headroom or {})
     for name, share in shares.items():
         if not 0 <= share < np.inf:
             raise InputError(f"headroom '{name}' is {share}", hint="write a share of the run, such as 5 %")
-    stall_s = checkpoint_write_s if checkpoint_stall_s is None else checkpoint_stall_s
+    stall_s = _stall_s(work, cluster)
+    behind_s = write_s - stall_s
     compute_s = work.steps_count * step_s
     between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
-    interval_s = checkpoint_interval_s(between_s, stall_s)
+    interval_s = checkpoint_interval_s(between_s, write_s)
     # A checkpoint is read back about as fast as it was written.
-    restart_s = reliability.detection_s + reliability.restart_s + checkpoint_write_s
+    restart_s = reliability.detection_s + reliability.restart_s + write_s
     stalled_s = compute_s / interval_s * stall_s
-    wall_s = compute_s * failing_time_ratio(between_s, restart_s, interval_s, stall_s)
+    wall_s = compute_s * failing_time_ratio(between_s, restart_s + behind_s, interval_s, stall_s)
     failures = wall_s / between_s
     base_h = wall_s / 3600 * cluster.accelerator_count
     total_factor = 1 + sum(shares.values())
@@ -165,11 +176,12 @@ def run_plan(
         failures_count=failures,
         mean_time_between_failures_s=between_s,
         checkpoint_bytes=work.checkpoint_bytes,
-        checkpoint_write_s=checkpoint_write_s,
+        checkpoint_write_s=write_s,
+        checkpoint_pause_s=stall_s,
         checkpoint_interval_s=interval_s,
         restart_s=restart_s,
-        lost_work_s=lost_work_s(between_s, interval_s + stall_s),
-        storage=_storage(work, step_s, checkpoint_write_s, reliability),
+        lost_work_s=lost_work_s(between_s, interval_s + stall_s) + behind_s,
+        storage=_storage(work, step_s, reliability),
         energy_j=float(np.max(cluster.device.power_w(COMPUTE_UTILISATION_FRACTION) * wall_s))
         * cluster.accelerator_count,
     )
@@ -215,10 +227,31 @@ def lost_work_s(mean_time_between_failures_s: float, stretch_s: float) -> float:
         return float(between - stretch_s / np.expm1(stretch_s / between))
 
 
-def _storage(work: RunWork, step_s: float, write_s: float, reliability: Reliability) -> StoragePlan:
+def _stall_s(work: RunWork, cluster: Cluster) -> float:
+    """How long training stops for one checkpoint.
+
+    Formula  stated; else the whole write; behind training its snapshot, no longer than the write:
+             agreeing on it + bytes / accelerators / host link
+    Why      Each accelerator copies its share to its host, from where it is written while training goes on.
+    Units    seconds.
+    Source   Wan et al. 2024 (ByteCheckpoint); PyTorch and Megatron-Core on asynchronous checkpoints, 2024.
+    Limits   a share that the host's memory does not hold is not told apart.
+    """
+    write_s, host = work.checkpoint_write_s, float(np.max(cluster.network.host_bytes_per_s))
+    copied_s = (work.checkpoint_bytes or 0.0) / cluster.accelerator_count / host
+    stall_s, formula, *inputs = write_s, "the whole write", "write"
+    if work.stated_stall_s is not None:
+        stall_s, formula, *inputs = work.stated_stall_s, "as stated", "stall"
+    elif work.writes_behind:
+        formula = "agreeing on it + bytes / accelerators / host link, no longer than the write"
+        stall_s, inputs = SNAPSHOT_S + copied_s, ["snapshot", "accelerators", "write"]
+    return record.note("run.checkpoint_pause_s", min(stall_s, write_s), formula, *inputs)
+
+
+def _storage(work: RunWork, step_s: float, reliability: Reliability) -> StoragePlan:
     """Rates that the job needs; the largest names the source."""
     size, data = work.checkpoint_bytes, work.data_bytes_per_step
-    write = None if size is None else size / write_s
+    write = None if size is None else size / work.checkpoint_write_s
     # Half of a restart may go into reading.
     read = None if size is None else size / max(reliability.restart_s / 2, 1.0)
     ingest = None if data is None else data / step_s

@@ -23,6 +23,11 @@ SOFTWARE = {
     "jax": "maxtext paxml pax jax t5x levanter axlearn",
 }
 """Families of training software and the words in a framework's name that tell them."""
+WRITES_BEHIND = ("megatron", "fsdp", "jax")
+"""Families whose recipes write checkpoints while training goes on: Megatron-Core's asynchronous save, Orbax,
+PyTorch's distributed checkpoint. Others stop for the whole write, as do those never heard of."""
+# Fused attention came by default with Megatron-Core 0.5, in 2024.
+UNFUSED_YEARS = re.compile(r"\b(20[01]\d|202[0-3])\b")
 RECIPES = {"nemo": "nemo", "bridge": "bridge", "dualpipe": "dualpipe", "overlap": "overlap", "lm": "lm"}
 """Within a family, software whose recipes set what others leave as it is, and the words that tell it."""
 
@@ -59,6 +64,7 @@ class Stack:
     straggler_sigma: Floats  # spread of one rank's step over its mean
     data_stall_fraction: Floats
     gradient_bytes: Floats  # sent per parameter
+    dispatch_bytes: Floats  # of a value sent to its expert where training is in 8 bits
     bucket_bytes: Floats  # of gradients or weights that travel in one collective
     stage_cost_factor: Floats  # 1: pipeline stages are filled by cost, the head too; 0: by count of layers
     stage_copies_count: Floats  # of weights and gradients in a pipeline: one, or a second stage's beside it
@@ -88,10 +94,15 @@ class Stack:
 def software_family(framework: str, precision: str = "bf16") -> str:
     """The family whose constants fit a framework's name; `other` for one never heard of.
 
-    Megatron of the fp16 years (2021-2022) and Megatron-DeepSpeed did not fuse attention: their own family.
+    Megatron-DeepSpeed and Megatron until 2023, told by a year in its name or by fp16, did not fuse attention
+    by default, nor overlap what it sends: their own family.
+
+    >>> software_family("Megatron-LM 2022"), software_family("Megatron-LM 0.14")
+    ('megatron-legacy', 'megatron')
     """
     words = set(re.split(r"[^a-z]+", framework.lower())) | {framework.lower()}
-    if "megatron" in words and ("deepspeed" in words or (precision == "fp16" and "core" not in words)):
+    old = precision == "fp16" and "core" not in words
+    if "megatron" in words and ("deepspeed" in words or old or UNFUSED_YEARS.search(framework)):
         return "megatron-legacy"
     return next((family for family, known in SOFTWARE.items() if words & set(known.split())), "other")
 

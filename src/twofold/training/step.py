@@ -10,6 +10,7 @@ from twofold.perf import Cluster, Device, Floats, Network, collectives, elementw
 from twofold.training.communication import (
     context_parallel_s,
     data_parallel_s,
+    edge_bucket_s,
     expert_parallel_s,
     expert_replicas,
     handoff_s,
@@ -94,7 +95,11 @@ FORMULAS: Mapping[str, tuple[str, ...]] = {
     "recompute_s": ("forward work that the backward pass repeats", "layout", "compute_s"),
     "tp_s": ("all-reduces of each layer that compute does not hide", "layout"),
     "cp_s": ("keys and values gathered over context ranks, exposed", "layout"),
-    "ep_s": ("tokens sent to their experts and back, exposed", "layout"),
+    "ep_s": (
+        "tokens sent to their experts and back, less what hides behind arithmetic",
+        "layout",
+        "compute_s",
+    ),
     "pp_s": ("activations handed to the next stage", "layout"),
     "dp_s": ("gradients summed and weights spread, exposed", "layout", "compute_s", *WITHIN),
     "host_s": ("launches that kernels do not hide", "layout", "compute_s", *WITHIN),
@@ -142,17 +147,20 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
     layer = layer_compute(bare.kernels, stack)
     whole = layer.whole
     recompute_s = repeated_s(work, layouts, layer, stack)
+    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     # What hides a sum inside the fast domain is too short for one that leaves it.
     tp_s = np.where(traffic.tensor_near > 0, stack.tp_exposed_fraction, 1.0) * traffic.tensor_s
     cp_s = stack.cp_exposed_fraction * traffic.context_s
-    ep_s = stack.ep_exposed_fraction * traffic.expert_s
+    # Experts' traffic hides behind a micro-batch's arithmetic, where there is another to compute meanwhile.
+    behind_s = np.where(micro_batches > 1, whole.forward_s + whole.backward_s, 0.0)
+    hidden_share = 1 - stack.ep_exposed_fraction
+    ep_s = traffic.expert_s - hidden_share * np.minimum(traffic.expert_s, behind_s)
     busy_s = whole.forward_s + whole.backward_s + recompute_s + tp_s + cp_s + ep_s + bare.accumulate_s
     host_s = _host_layer_s(work, layouts, traffic, stack)
     # Launches hide behind a layer's kernels, unless both need the same cores.
     hidden_s = smooth_max(busy_s, host_s, HOST_NORM)
     launched_s = np.where(bare.on_processor > 0, busy_s + host_s, hidden_s)
 
-    micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     times = micro_batches * (work.layers / layouts.pp)  # of the average layer, per step and stage
     head = head_s(bare.kernels, stack)
     slowest_s, uneven_s = _stages(work, layouts, launched_s, head.forward_s + head.backward_s, stack)
@@ -172,7 +180,7 @@ def bare_step_time(work: Workload, layouts: Layouts, bare: "BareStep", stack: St
         "cp_s": times * cp_s,
         "ep_s": times * ep_s,
         "pp_s": micro_batches * hop_s,
-        "dp_s": _exposed_dp_s(layouts, traffic.replica_s, stack, window_s, micro_batches),
+        "dp_s": _exposed_dp_s(layouts, traffic, stack, window_s, micro_batches),
         "host_s": times * (launched_s - busy_s) + stack.host_step_s,
         "head_s": micro_batches * uneven_s,
         "bubble_s": stack.bubble_fraction * (layouts.pp - 1) / layouts.vpp * stage_s,
@@ -202,6 +210,7 @@ class Traffic:
     expert_s: Floats
     handoff_s: Floats
     replica_s: Floats  # data-parallel, per step
+    edge_s: Floats  # of it, the last bucket of gradients and the first of weights
     waiting_fraction: Floats  # of exposed traffic: what jitter adds
     tensor_near: Flag  # 1 where a tensor group stays in its domain
     tensor_spread: Flag  # 1 where it leaves domain and node
@@ -227,9 +236,10 @@ def step_traffic(work: Workload, layouts: Layouts, network: Network, stack: Stac
     return Traffic(
         tensor_s=tensor_parallel_s(work, layouts, network),
         context_s=context_parallel_s(work, layouts, network),
-        expert_s=expert_parallel_s(work, layouts, network),
+        expert_s=expert_parallel_s(work, layouts, network, stack.dispatch_bytes),
         handoff_s=handoff_s(work, layouts, network),
         replica_s=data_parallel_s(work, layouts, network, stack.gradient_bytes, stack.bucket_bytes),
+        edge_s=edge_bucket_s(work, layouts, network, stack.gradient_bytes, stack.bucket_bytes),
         waiting_fraction=collectives.straggler_factor(network.jitter_fraction, ranks) - 1,
         tensor_near=np.asarray(layouts.tp <= np.maximum(network.domain_size, 1), float),
         tensor_spread=np.asarray((layouts.tp > reach) & ~across, float),
@@ -282,21 +292,22 @@ def _stages(
 
 
 def _exposed_dp_s(
-    layouts: Layouts, traffic_s: Floats, stack: Stack, window_s: Floats, micro_batches: Floats
+    layouts: Layouts, traffic: Traffic, stack: Stack, window_s: Floats, micro_batches: Floats
 ) -> Floats:
     """Data-parallel traffic that nothing hides.
 
-    Formula  t − overlap·min(t, window); window: one micro-batch's backward, interleaved that of the last
-             min(m, p) in all chunks but one, or the whole step under ZeRO-3
+    Formula  t − overlap·min(t − edge, window); window: one micro-batch's backward, interleaved that of the
+             last min(m, p) in all chunks but one, or the whole step under ZeRO-3
     Why      Gradients are complete only in the last micro-batch of a chunk, and an interleaved stage finishes
              its chunks one after another; sharded weights are fetched ahead in all micro-batches.
     """
     sharded = layouts.zero_stage == 3
-    traffic_s = traffic_s * np.where(sharded, stack.sharded_dp_factor, 1.0)
+    slower = np.where(sharded, stack.sharded_dp_factor, 1.0)
+    traffic_s, edge_s = traffic.replica_s * slower, traffic.edge_s * slower
     in_turn = np.minimum(micro_batches, layouts.pp) * (layouts.vpp - 1) / layouts.vpp
     last = np.where(layouts.pp > 1, np.maximum(in_turn, 1.0), 1.0)
     hidden_s = np.where(sharded, window_s, BACKWARD_SHARE * last * window_s / micro_batches)
-    return traffic_s - stack.dp_overlap_fraction * np.minimum(traffic_s, hidden_s)
+    return traffic_s - stack.dp_overlap_fraction * np.minimum(np.maximum(traffic_s - edge_s, 0.0), hidden_s)
 
 
 def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stack) -> Floats:

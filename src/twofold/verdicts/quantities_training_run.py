@@ -146,7 +146,7 @@ def run(world: World, model: str, on: str, tokens: float, batch: int = 512, writ
     step = step_once(world, model, on, batch)
     found = machines(world, on)
     job = job_of(world, model, batch)
-    plan: RunPlan = run_plan(run_work(job, tokens), step.step_s, found.cluster, checkpoint_write_s=write_s)
+    plan: RunPlan = run_plan(run_work(job, tokens, write_s, write_s), step.step_s, found.cluster)
     price = price_usd_per_h(found)
     return Run(
         plan.wall_s,

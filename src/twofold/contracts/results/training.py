@@ -12,10 +12,11 @@ class Checkpoints:
 
     size_bytes: float | None  # of one checkpoint; null: not measured
     interval_s: Estimate  # between two, the cheapest
-    write_s: float  # one write's pause, s
+    write_s: float  # until one is whole, s
     write_bytes_per_s: float | None  # needed for it; null: size not known
     storage_bytes_per_s: float | None  # what the file system must sustain; null: not known
     storage_term: str | None  # checkpoint write, restart read, or data ingest: which one asks for it
+    pause_s: float | None = None  # that training stops for one, s; null: as long as it is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class RunTotals:
     steps: float  # optimiser steps
     flops: float | None  # model FLOPs of all steps; null: no model
     compute_s: Estimate  # steps × step time, s
-    checkpoint_s: Estimate  # pauses for writes, s
+    checkpoint_s: Estimate  # pauses for checkpoints, s
     failure_s: Estimate  # lost work and restarts, s
     wall_s: Estimate  # the three above, s
     headroom: tuple[Part, ...]  # fractions of the base, by cause

@@ -40,7 +40,18 @@ class Headroom(Part):
 class Checkpoint(Part):
     """How checkpoints are written."""
 
-    write_within_s: fields.Seconds = Field(default=60.0, description="longest pause for a write")
+    write_within_s: fields.Seconds = Field(default=60.0, description="longest time for a write")
+    stall_s: fields.Seconds | None = Field(
+        default=None,
+        description="of it training stops; by default a snapshot where `framework` writes asynchronously, "
+        "else all of it",
+    )
+
+    @model_validator(mode="after")
+    def _no_longer_than_a_write(self) -> "Checkpoint":
+        if self.stall_s is not None and self.stall_s > self.write_within_s:
+            raise refusal("`stall` is longer than `write_within`, of which it is a part")
+        return self
 
 
 class Window(Part):
