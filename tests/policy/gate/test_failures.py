@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # scipy ships no types
 
@@ -34,15 +34,16 @@ def test_old_good_evidence_delays_an_alarm_by_a_bounded_amount() -> None:
     assert blocks <= 3
 
 
-@settings(deadline=None, max_examples=20)
-@given(st.integers(0, 2**32 - 1))
-def test_a_fault_that_strikes_both_arms_says_nothing(seed: int) -> None:
-    draws = np.random.default_rng(seed)
-    test = FailureTest(0.01, ERRORS)
-    for block in range(30):
-        rate = 0.3 if block % 10 == 9 else 0.005
-        test.close_block(50, draws.binomial(50, rate), 500, draws.binomial(500, rate))
-    assert test.log_ratio() < alarm_at(ERRORS)
+def test_a_fault_that_strikes_both_arms_alarms_no_more_often_than_errors_are_allowed() -> None:
+    """One run in a hundred may alarm by chance; with any seed as an example some did, and 2332 was found."""
+    alarms, runs = 0, 1000
+    for seed in range(runs):
+        draws, test = np.random.default_rng(seed), FailureTest(0.01, ERRORS)
+        for block in range(30):
+            rate = 0.3 if block % 10 == 9 else 0.005
+            test.close_block(50, draws.binomial(50, rate), 500, draws.binomial(500, rate))
+        alarms += test.log_ratio() >= alarm_at(ERRORS)
+    assert alarms <= ERRORS.false_alarm_fraction * runs
 
 
 def test_what_never_fails_at_the_baseline_is_not_condemned_by_two_failures() -> None:
