@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from twofold.answer.paths import children, leaves, resolve
+from twofold.answer.paths import children, leaves, resolve, unit_of
 from twofold.core import InputError
 
 STEP = {"value": 8.6, "low": 7.9, "high": 9.5, "unit": "s", "source": "f"}
@@ -50,3 +50,18 @@ def test_a_wrong_path_says_what_there_is(path: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         resolve(PLAN, path)
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("machine.price.usd_per_accelerator_h", "USD/h"),
+        ("run.accelerator_h", "accelerator-h"),
+        ("classes.chat.usd_per_1k_tokens", "USD"),
+        ("portfolio.ranking.0.usd_per_h_per_tb_s", "USD/h"),
+        ("power.ramp_limit_w_per_s", "W/s"),
+        ("classes.chat.peak_per_s", "1/s"),
+    ],
+)
+def test_prices_are_money_whatever_they_are_paid_for(path: str, unit: str) -> None:
+    assert unit_of(path) == unit

@@ -13,8 +13,10 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(twofold, ["claims", *words], catch_exceptions=False)
 
 
-def test_json_is_a_list_with_the_promised_keys() -> None:
-    rows = json.loads(run("--only", "S0-22,S0-44", "--json").stdout)
+def test_json_is_an_object_of_rows_with_the_promised_keys() -> None:
+    data = json.loads(run("--only", "S0-22,S0-44", "--json").stdout)
+    assert data["schema"] == "twofold/claims/1"
+    rows = data["claims"]
     assert [row["id"] for row in rows] == ["S0-22", "S0-44"]
     for row in rows:
         assert {"id", "verdict", "value", "unit", "reason", "command"} <= row.keys()

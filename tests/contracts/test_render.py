@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from twofold.contracts import render_error
 from twofold.contracts.spec import parse_spec
-from twofold.core import InputErrors, Place
+from twofold.core import InputError, InputErrors, Place
 from twofold.core.errors import UnitError
 
 TEXT = """model: llama-3.1-70b
@@ -20,8 +20,8 @@ LOOK = """\
 twofold.yaml:5:30: error[E-key]: `scale_factor` is not a key of `traffic`
     5 |       traffic: {rate: 40 /s, scale_factor: 2x}
       |                              ^^^^^^^^^^^^
-hint: did you mean `scale`? keys: rate, peak, profile, input, output, trace, scale, shared_prefix, \
-tokens_per_day
+hint: did you mean `scale`? keys: rate, peak, profile, input, output, trace, scale, shared_prefix,
+      tokens_per_day
 
 twofold.yaml:6:23: error[E-unit]: `ttft_p95: 500` needs a unit
     6 |       slo: {ttft_p95: 500, tpot_p95: 40 ms}
@@ -71,3 +71,12 @@ def test_of_a_table_only_the_cell_is_underlined_and_at_its_first_column_the_row(
 
     assert [carets(row.index(cell) + 1) for cell in ('"big', "-3")] == ['"big, new"', "-3"]
     assert len(carets(1)) > len("acme")
+
+
+def test_messages_and_hints_break_at_spaces_and_leave_what_is_to_be_copied_whole() -> None:
+    command = "`twofold estimate serve llama-3.1-8b --on 1xH100-SXM --input 1000 --output 100`"
+    error = InputError("far " * 40 + "away", hint=f"keys: {'name, ' * 30}or write {command}")
+    lines = render_error(error).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any(command in line for line in lines)
+    assert " ".join(" ".join(lines).split()) == f"error[E-input]: {'far ' * 40}away hint: {error.hint}"

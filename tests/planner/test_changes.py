@@ -56,3 +56,10 @@ def test_digests_count_and_what_follows_from_the_rest_only_when_asked() -> None:
 def test_a_price_that_appears_has_no_relative_change() -> None:
     (change,) = diff(PLAN, changed(cost_usd=STEP | {"unit": "USD"}))
     assert change.old is None and change.relative_change_fraction is None
+
+
+def test_rounding_of_sums_in_another_order_is_no_change() -> None:
+    old = {"a_usd": 0.1 + 0.2, "step_s": {"value": 1.0, "low": 0.5, "high": 2.0, "unit": "s", "source": "f"}}
+    new = {**old, "a_usd": 0.3}
+    assert diff(old, new) == ()
+    assert [change.path for change in diff(old, {**old, "a_usd": 0.31})] == ["a_usd"]

@@ -44,3 +44,10 @@ def test_a_cell_without_price_or_time_has_no_penalty(examples: dict[str, Plan]) 
 def test_half_a_plan_says_why_there_is_nothing(examples: dict[str, Plan]) -> None:
     half = replace(examples["assistant"], cross=())
     assert "one half only" in compare_halves(half).warnings[0]
+
+
+def test_the_fleets_that_are_compared_have_the_accelerators_of_the_plan(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        for service, text in zip(plan.serving, compare_halves(plan).serving_fleets, strict=True):
+            counts = (part.split()[:3:2] for part in text.split(" + "))
+            assert sum(int(count) * int(size) for count, size in counts) == service.machine.accelerator_count

@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 class Claims(Shown):
     """Judged claims as data, and the lines that a terminal or a notebook shows of them."""
 
+    schema = "twofold/claims/1"
     data: "tuple[Judged, ...]"
     lines: tuple[str, ...]
 
     @property
-    def as_data(self) -> list[dict[str, Any]]:
+    def as_data(self) -> dict[str, Any]:
         """A row a claim."""
-        rows: list[dict[str, Any]] = to_data(self.data)
-        return rows
+        return {"claims": to_data(self.data)}
 
 
 @dataclass(frozen=True, slots=True)
 class Value(Shown):
     """What an expression comes to, in SI units: one figure, or the fields of a whole row."""
 
+    schema = "twofold/value/1"
     expression: str
     value: Any
 

@@ -26,7 +26,7 @@ from twofold.answer import (
 )
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
-from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
+from twofold.app.words import LARGEST, counts_in, model_in, not_more_than, pairs_in, sequences_in, sizes_in
 from twofold.catalog import Catalog, load_catalog
 from twofold.contracts.spec import Precision
 from twofold.core import Dimension, ValueRefusedError, parse_quantity
@@ -34,6 +34,8 @@ from twofold.inference import CacheOptions
 from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_called, engine_software
 from twofold.report import ShownData, estimate_lines
 from twofold.training import RECOMPUTE, TrainingJob
+
+THINNEST = 1000  # oversubscription of a fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def estimate_train(
     Raises InputError for words that cannot be read, InfeasibleError when no layout fits.
     """
     asked = _asked(on)
-    sequence_tokens = int(parse_quantity(sequence, Dimension.TOKENS))
+    sequence_tokens = int(not_more_than(LARGEST, parse_quantity(sequence, Dimension.TOKENS), sequence))
     stated = sizes_in(layout)
     stated |= {"recompute": int(RECOMPUTE[recompute])} if recompute else {}
     stated |= {"zero_stage": zero} if zero is not None else {}
@@ -240,8 +242,8 @@ class _Asked:
     @property
     def given(self) -> Given:
         machines = self.machines
-        if machines.oversubscription < 1:
-            what = f"an oversubscription of {machines.oversubscription:g} is below 1"
+        if not 1 <= machines.oversubscription <= THINNEST:
+            what = f"an oversubscription of {machines.oversubscription:g} is not within 1 and {THINNEST:,}"
             raise ValueRefusedError(what, hint="write 4 for 4:1")
         words: dict[str, Any] = {}
         if machines.nic:
@@ -272,7 +274,8 @@ def _factor(name: str, text: str) -> float:
 
 def _length(text: str) -> float:
     """Tokens of a request. A bare number is one: nothing else is counted here."""
-    return float(text) if text.isdigit() and int(text) else _amount(text, Dimension.TOKENS)
+    counted = text.isascii() and text.isdigit() and len(text) < 20 and int(text)
+    return not_more_than(LARGEST, float(text), text) if counted else _amount(text, Dimension.TOKENS)
 
 
 def _amount(text: str, dimension: Dimension, suggest: str = "") -> float:
@@ -280,7 +283,7 @@ def _amount(text: str, dimension: Dimension, suggest: str = "") -> float:
     value = parse_quantity(text, dimension, suggest)
     if value <= 0:
         raise ValueRefusedError(f"`{text}` is zero", hint="write more than zero")
-    return value
+    return not_more_than(LARGEST, value, text)
 
 
 def _utilisation(text: str) -> float:

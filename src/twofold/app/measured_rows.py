@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any, Literal, TextIO
 
 from twofold.app.sources import CALIBRATION_FILE, whole_file
 from twofold.catalog import load_catalog
+from twofold.contracts import fold
 from twofold.contracts.rows import calibrations
 from twofold.core import Place, TableError, UsageError, ValueRefusedError, errors, to_json
 from twofold.measure import (
+    COLUMNS,
     FACETS,
     NEEDED,
     PREDICT,
@@ -29,10 +32,11 @@ from twofold.measure import (
 )
 from twofold.measure import calibrate as fitted
 from twofold.perf import load_constants, load_known
-from twofold.report import Linted, Shown, Validated, calibration_lines
+from twofold.report import Linted, Shown, Validated, calibration_lines, field
 
 CHUNK_ROWS = 512
 PREFIX = "pred_"
+NEARLY = 0.8  # similarity of names from which one is taken for the other misspelt
 Half = Literal["training", "inference"]
 Row = dict[str, str]
 PROCESSES = 2  # of the command, for a folder of thousands of rows
@@ -50,22 +54,26 @@ class Predicted(Shown):
     stated_count: int
     assumed_count: int
     refused: Mapping[str, int]  # error code -> rows
+    unread: tuple[str, ...]  # columns that nothing reads
 
     @property
     def lines(self) -> list[str]:
         """The counts, and where the predictions are."""
         answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
         refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
-        return [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}"]
+        unread = field("not read", *self.unread, separator=", ") if self.unread else []
+        return [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}", *unread]
 
 
 def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lambda _: None) -> Predicted:
     """Predict every row of the CSV file `rows` into `out`, with `pred_…` columns appended.
 
-    Other columns pass through unchanged. A row that cannot be predicted says why in `pred_error`, the rest
-    goes on. `tell` hears how much of the file is read.
+    Other columns pass through unchanged; one that is nearly named as one that is missing is refused. A row
+    that cannot be predicted says why in `pred_error`, the rest goes on. `tell` hears how much of the file is
+    read.
     """
     counts: Counter[str] = Counter()
+    unread: tuple[str, ...] = ()
     with (
         rows.open("rb") as raw,
         TextIOWrapper(raw, "utf-8-sig", newline="") as source,
@@ -76,6 +84,7 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
         for given, answers in _answered(source, half, rows):
             if not columns:
                 columns = [name for name in answers[0] if name.startswith(PREFIX)]
+                unread = tuple(name for name in given[0] if name and name not in COLUMNS[half].every)
                 writer.writerow([*given[0], *columns])
             for row, answer in zip(given, answers, strict=True):
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
@@ -85,7 +94,7 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
         if not counts:
             raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
     count, stated, assumed = counts.total(), counts.pop("stated", 0), counts.pop("assumed", 0)
-    return Predicted(half, str(out), count, stated, assumed, dict(sorted(counts.items())))
+    return Predicted(half, str(out), count, stated, assumed, dict(sorted(counts.items())), unread)
 
 
 def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -129,7 +138,22 @@ def _header(names: list[str], half: Half, path: Path) -> list[str]:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise TableError(f"two columns are named `{twice[0]}`", place=place)
+    found = list(_misspelt(names, half, path))
+    if found:
+        raise found[0] if len(found) == 1 else errors.InputErrors(found)
     return names
+
+
+def _misspelt(names: list[str], half: Half, path: Path) -> Iterator[errors.InputError]:
+    """Columns that nothing reads, named almost as one that would say what was run and is not there."""
+    lacking = {fold(name): name for name in COLUMNS[half].configuration if name not in names}
+    for index, name in enumerate(names):
+        if not name or name in COLUMNS[half].every or name.startswith(PREFIX):
+            continue
+        if near := get_close_matches(fold(name), lacking, n=1, cutoff=NEARLY):
+            place = Place(str(path), 1, 1 + sum(len(each) + 1 for each in names[:index]))
+            hint = f"did you mean `{lacking[near[0]]}`? else give it a name that is further from it"
+            yield errors.UnknownKeyError(f"nothing reads a column `{name}`", place=place, hint=hint)
 
 
 def validate(

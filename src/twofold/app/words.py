@@ -11,6 +11,7 @@ from twofold.core import Dimension, UnknownNameError, ValueRefusedError, errors,
 SIZES = {name: name for name in ("tp", "cp", "ep", "pp", "vpp", "dp")}
 SIZES |= {"mb": "micro_batch", "micro_batch": "micro_batch", "sp": "sequence_parallel"}
 REPLICAS_MAX = 4096
+LARGEST = 1e15  # of tokens, sequences, requests/s and bytes of one question
 
 
 def model_in(text: str, catalog: Catalog) -> Model:
@@ -32,11 +33,19 @@ def sequences_in(text: str, sequence_tokens: int) -> int:
             sequences = parse_quantity(text, Dimension.TOKENS) / sequence_tokens
         except errors.QuantityError:
             raise error from None
+    not_more_than(LARGEST / sequence_tokens, sequences, text)
     if sequences < 1 or sequences != int(sequences):
         near = max(1, round(sequences))
         what = f"a batch of `{text}` is no whole number of sequences of {sequence_tokens:,} tokens"
         raise errors.BatchError(what, hint=f"write `{near} seq`, which is {near * sequence_tokens:,} tokens")
     return int(sequences)
+
+
+def not_more_than(most: float, value: float, text: str) -> float:
+    """The value, where a model can count so far."""
+    if value > most:
+        raise ValueRefusedError(f"`{text}` is more than any machine takes", hint=f"write {most:.0e} or less")
+    return value
 
 
 def pairs_in(text: str) -> list[tuple[str, str]]:

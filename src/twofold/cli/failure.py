@@ -36,11 +36,12 @@ def _as_data(error: TwofoldError) -> dict[str, Any]:
 
 
 def _infeasible_text(error: InfeasibleError) -> str:
+    from twofold.contracts import error_lines
     from twofold.report import field
 
     said = [line for label, text in error.lines for line in field(label, text)]
-    hint = [f"hint: {error.hint}"] if error.hint else []
-    return "\n".join([f"infeasible: {error.message}", *said, *hint])
+    hint = error_lines(f"hint: {error.hint}", "      ") if error.hint else []
+    return "\n".join([*error_lines(f"infeasible: {error.message}", "  "), *said, *hint])
 
 
 def _source_lines(error: TwofoldError) -> list[str]:

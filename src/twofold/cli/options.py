@@ -1,5 +1,6 @@
 """What a verb of the command line is, and the parameters that verbs share, each declared once."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,19 @@ class Verb:
     questions: Mapping[str, "Verb"] = field(default_factory=dict)  # verbs below this one
 
 
+class FilePath(click.Path):
+    """A path that a file can have: what no file system takes is refused like any other wrong word."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            possible = b"\0" not in os.fsencode(value) and bool(Path(value).resolve())
+        except (UnicodeEncodeError, RuntimeError):  # the latter: a link that leads to itself
+            possible = False
+        if not possible:
+            self.fail(f"{value!r} is no name of a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def text(value: str) -> tuple[str, ...]:
     """`a, b` as two names; nothing as none."""
     return tuple(name.strip() for name in value.split(",") if name.strip())
@@ -53,10 +67,10 @@ def words(name: str, said: str, *argument: str) -> Parameter:
     return option(name, said, *argument, default="")
 
 
-FILE = click.Path(path_type=Path)
+FILE = FilePath(path_type=Path)
 RANKS = click.IntRange(1, 4096)
 NAMES = text  # names with commas between them; `--help` shows the function's name
 SPEC = click.argument("spec", type=FILE)
 JSON = flag("--json", "Print data, with a versioned schema name.", "as_json")
-OUT = option("--out", "Write to this file instead.", "kept", type=FILE)
+OUT = option("--out", "Also write the data of --json to this file.", "kept", type=FILE)
 FORCE = flag("--force", "Replace the output file if it exists.")

@@ -14,6 +14,26 @@ import twofold as package
 from twofold.cli.options import Verb
 from twofold.cli.output import STDOUT, check_free, today, write_text
 from twofold.cli.verbs import EXIT_CODES, VERBS
+from twofold.core import UsageError
+
+
+class QuestionGroup(click.Group):
+    """A verb with questions of its own, such as `estimate`: without one it says what to write."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and "--help" not in args and not set(self.commands).intersection(args):
+            stray = next((word for word in args if not word.startswith("-")), "")
+            near = get_close_matches(stray, self.commands, n=1) or [next(iter(self.commands))]
+            what = f"`{stray}` is no question of" if stray else "a question is missing behind"
+            hint = f"write `{ctx.command_path} {near[0]} …`; questions: {', '.join(self.commands)}"
+            raise UsageError(f"{what} `{self.name}`", hint=hint)
+        if args and args[0].startswith("-") and "--help" not in args:
+            hint = f"write it behind: `{ctx.command_path} {self._asked(args)} … {args[0]}`"
+            raise UsageError(f"`{args[0]}` stands before the question", hint=hint)
+        return super().parse_args(ctx, args)
+
+    def _asked(self, args: list[str]) -> str:
+        return next(word for word in args if word in self.commands)
 
 
 class VerbGroup(click.Group):
@@ -55,7 +75,7 @@ def command_of(name: str, verb: Verb) -> click.Command:
     said: dict[str, Any] = {"help": cleandoc(verb.help), "epilog": verb.epilog() or None}
     if verb.questions:
         asked = {each: command_of(each, question) for each, question in verb.questions.items()}
-        return click.Group(name, asked, **said)
+        return QuestionGroup(name, asked, **said)
 
     def called(**parsed: Any) -> None:  # named by the table: only it knows them
         answer_verb(verb, parsed)

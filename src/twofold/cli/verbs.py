@@ -9,7 +9,20 @@ from pathlib import Path
 import click
 
 from twofold.cli.estimate import QUESTIONS
-from twofold.cli.options import FILE, FORCE, JSON, NAMES, OUT, SPEC, Verb, flag, option, usual, words
+from twofold.cli.options import (
+    FILE,
+    FORCE,
+    JSON,
+    NAMES,
+    OUT,
+    SPEC,
+    FilePath,
+    Verb,
+    flag,
+    option,
+    usual,
+    words,
+)
 from twofold.cli.progress import patient_bar, stage_bar, stage_lines
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
@@ -255,7 +268,7 @@ VERBS = {
                     option(
                         "--out",
                         "The folder of the spec; the working folder by default.",
-                        type=click.Path(path_type=Path, file_okay=False),
+                        type=FilePath(path_type=Path, file_okay=False),
                     ),
                     JSON,
                 ),

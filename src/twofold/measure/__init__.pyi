@@ -6,6 +6,7 @@ from .evidence import gather as gather
 from .gate import gate_of as gate_of
 from .goals import judge as judge
 from .lint import lint as lint
+from .lint_table import COLUMNS as COLUMNS
 from .truth import FACETS as FACETS
 from .truth import NEEDED as NEEDED
 from .truth import half_of as half_of

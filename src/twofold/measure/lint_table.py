@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from twofold.catalog import did_you_mean
 from twofold.measure.results import RowFinding, Severity
-from twofold.measure.truth import Row, number, read_rows, text
+from twofold.measure.truth import LARGEST, Row, number, read_rows, text
 from twofold.perf import Half
 
 Values = NDArray[np.float64]
@@ -27,7 +27,6 @@ RULES = Path(__file__).parent / "lint_rules.csv"
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 ABOUT = ("id", "source", "source_ref", "split", "tier", "notes")
 """Columns that say where a row comes from: they decide nothing and are not compared."""
-LARGEST_AMOUNT = 1e15  # of anything that a run is made of
 NO_VALUE = {"-", "--", "n/a", "na", "nan", "none", "null", "unknown", "?"}
 NUMBER_AT_START = re.compile(r"[<>~≈]?\s*(-?\d[\d_,  ]*(?:\.\d+)?(?:e[+-]?\d+)?)", re.IGNORECASE)
 
@@ -52,6 +51,11 @@ class Columns:
         """Every column that says what was run."""
         return (*self.counts, *self.amounts, *self.words)
 
+    @property
+    def every(self) -> tuple[str, ...]:
+        """Every column that something reads."""
+        return (*self.configuration, *self.measured, *ABOUT)
+
 
 TRAINING = Columns(
     counts=(
@@ -61,7 +65,7 @@ TRAINING = Columns(
     ),
     amounts=("params_total", "params_active"),
     words=(
-        *("model", "arch", "gpu", "interconnect", "framework", "precision", "recompute"),
+        *("model", "arch", "gpu", "interconnect", "framework", "precision", "recompute", "adapter"),
         *("overlap_notes", "flops_counting"),
     ),
     measured=("step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "peak_mem_gib"),
@@ -167,7 +171,7 @@ def read_table(half: Half, rows: Sequence[Row]) -> tuple[Table, list[RowFinding]
     A misspelt column is worse than a missing one, for nobody misses it.
     """
     table = Table(half, [dict(row) for row in rows], {})
-    known = (*COLUMNS[half].configuration, *COLUMNS[half].measured, *ABOUT)
+    known = COLUMNS[half].every
     findings = [
         RowFinding(
             1,
@@ -208,7 +212,7 @@ def _read_cell(columns: Columns, column: str, cell: str) -> float | tuple[Severi
         if re.fullmatch(r"-?\d+,(\d{1,2}|\d{4,})", cell):
             hint = f"write {cell.replace(',', '.')} or {bare}: a comma may mean either"
         return "impossible", f"{column} is '{cell}', which is no number", hint
-    if not math.isfinite(value) or (abs(value) > LARGEST_AMOUNT and column in columns.configuration):
+    if not math.isfinite(value) or (abs(value) > LARGEST and column in columns.configuration):
         return "impossible", f"{column} is {cell}", "write a finite number, or nothing"
     if value < 0 or (value == 0 and column not in columns.may_be_zero):
         return "impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured"

@@ -4,7 +4,6 @@ The words are those that scores are grouped by, and whether the fits know a row'
 a known world when sources other than its own had its accelerator and its framework."""
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from twofold.training import software_family
 Row = dict[str, str]
 T = TypeVar("T")
 
+LARGEST = 1e15  # of anything that a run is made of
 ADDED = "added"  # a folder in a folder of tables: measurements of later days
 KIN = ("mlperf-train", "mlperf", "aic-gap", "simumax")
 """Beginnings of names whose sources are one: who knows one release has as good as seen the next."""
@@ -133,12 +133,13 @@ def number(row: Row, column: str) -> float | None:
 
 
 def signed_number(row: Row, column: str) -> float | None:
-    """As `number`, zero and negatives included."""
+    """As `number`, zero and negatives included; nothing that is counted or timed is beyond `LARGEST`, or
+    a part of 1 as small."""
     try:
         value = float(row.get(column, "") or "nan")
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if value == 0.0 or 1.0 / LARGEST <= abs(value) <= LARGEST else None
 
 
 def count(row: Row, column: str, default: int) -> int:

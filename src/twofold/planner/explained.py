@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import isclose
 from textwrap import wrap
 from typing import Any
 
@@ -116,11 +117,20 @@ def diff(old: dict[str, Any], new: dict[str, Any], also: Iterable[str] = ()) -> 
     every = [*before, *(path for path in after if path not in before)]
     changes = []
     for path in every:
-        if path not in before or path not in after or before[path] != after[path]:
+        if path not in before or path not in after or not _same(before[path], after[path]):
             first, second = _middle(before.get(path)), _middle(after.get(path))
             relative = second / first - 1 if first and second is not None else None
             changes.append(Change(path, before.get(path), after.get(path), relative))
     return tuple(changes)
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two leaves are equal, numbers but for the rounding of sums in another order."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        return all(_same(old[key], new[key]) for key in old)
+    if isinstance(old, float) and isinstance(new, float):
+        return isclose(old, new, rel_tol=1e-12)
+    return bool(old == new)
 
 
 def _middle(value: Any) -> float | None:

@@ -1,11 +1,12 @@
 """The screen of `calibrate`: factors, errors before and after, and rows that were not used."""
 
-from math import exp
+from math import exp, log
 
 from twofold.contracts.rows import calibrations
 from twofold.report.lines import both_ends, heading, listed, stacked
 
 LINES_OF_REFUSALS = 20
+WIDEST_LOG = log(1e6)  # of a range that is shown by its ends
 FACTOR_WORDS = {
     "compute": "FLOP/s that kernels reach",
     "memory_bandwidth": "bytes/s of device memory",
@@ -68,4 +69,4 @@ def _percent(fraction: float) -> str:
 
 def _range(half_log: float) -> str:
     """The ends of a range around ×1."""
-    return f"×{exp(-half_log):.2f}–{exp(half_log):.2f}"
+    return f"×{exp(-half_log):.2f}–{exp(half_log):.2f}" if half_log < WIDEST_LOG else f"over ×{1e6:,.0f}"
