@@ -2,7 +2,7 @@
 
 Rows of a class (a kind of model, a basis, seen together) stray by a factor more or less than all do; that
 factor is shrunk to 1. Every source is then held against the spread of all others, the factors found without
-it. The range is as wide as held four fifths of these, each source weighing the same. What a source scores
+it. A range is as wide as held a share of these, each source weighing the same. What a source scores
 under a spread that knows nothing of it is what the next one will score, so that no mass is kept for that one
 beside: 1/(J + 1) on top held 88 % of simulated rows with ten sources, and 98 % with four.
 """

@@ -27,7 +27,7 @@ FEWEST = 8  # configurations of a workload: fewer are no choice
 TOLERANCE = 1.02  # two runs of one configuration differ by as much
 RULES = ("usual", "sure", "weighed")
 HEAD = f"{'TPOT limit':>10} {'workloads':>9} {'broken':>7} {'lost':>7} " + " ".join(
-    f"{how:>21} {'lost':>7}" for how in ("by upper end: broken", "by chance: broken")
+    f"{how:>21} {'lost':>7}" for how in ("by upper end: broken", "weighed: broken")
 )
 
 

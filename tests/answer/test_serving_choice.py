@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from twofold.answer.context import Context
-from twofold.answer.serving_choice import choose_serving, class_load, main_pool
+from twofold.answer.serving_choice import ClassLoad, choose_serving, class_load, main_pool, success_of
 from twofold.answer.serving_plan import SHARED_POOL, pool_text
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import Catalog
 from twofold.contracts.results import Plan
-from twofold.contracts.spec import LatencyClass, parse_spec
+from twofold.contracts.spec import LatencyClass, Service, parse_spec
+from twofold.core import exact
 from twofold.perf import Constants
 
 
@@ -39,6 +40,36 @@ def test_work_by_the_day_is_a_mean_rate_and_a_window() -> None:
     assert load.mean_rate_per_s == pytest.approx(10.0)
     assert load.peak_per_s == pytest.approx(40.0)  # a day's work in a quarter of it
     assert load.is_batch and load.traffic.rate_per_s == pytest.approx(10.0)
+
+
+def stated(slo: dict[str, str]) -> LatencyClass:
+    return LatencyClass.model_validate({"traffic": {"rate": "1 /s"}, "slo": slo})
+
+
+def told(name: str, pool: tuple[str, ...], **seconds: float) -> tuple[float | None, bool | None]:
+    """What a plan says of whole answers of one class of a pool with these percentiles of first tokens."""
+    classes = {
+        "chat": stated({"ttft_p95": "1 s", "success": "99 %"}),
+        "batch": stated({"finish_within": "6 h"}),
+    }
+    loads: dict[str, ClassLoad] = {each: class_load(each, spec) for each, spec in classes.items()}
+    figures = {f"ttft_{which}": exact(value, "s") for which, value in seconds.items()}
+    entry = Service.model_construct(classes=classes)
+    found = success_of(loads[name], [loads[each] for each in pool], entry, figures)
+    return found.predicted_fraction, found.met
+
+
+def test_steady_traffic_is_turned_away_where_first_tokens_come_after_the_time_out() -> None:
+    assert told("chat", ("chat",), p95=10.0, p99=60.0) == (pytest.approx(0.99), True)
+    assert told("chat", ("chat",), p95=60.0, p99=70.0) == (pytest.approx(0.95), False)
+    assert told("chat", ("chat",), p95=0.2, p99=0.4) == (1.0, True)
+    assert told("chat", ("chat",), p95=0.2, p99=0.2)[1] and not told("chat", ("chat",), p95=1e3, p99=1e3)[1]
+    assert told("chat", ("chat",)) == (None, None)
+
+
+def test_work_of_a_day_waits_for_its_first_token_unless_it_shares_a_pool() -> None:
+    assert told("batch", ("batch",), p95=600.0, p99=900.0) == (1.0, True)
+    assert not told("batch", ("chat", "batch"), p95=600.0, p99=900.0)[1]
 
 
 def test_a_trace_brings_its_own_rate_and_lengths(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def spec(tmp_path: Path) -> None:
 def test_goals_that_are_kept_exit_0_and_those_that_are_missed_exit_3(run) -> None:
     kept = run("twofold simulate spec.yaml --scenario short.yaml")
     assert (kept.code, kept.err) == (0, "")
-    assert "all met" in kept.out
+    assert "all met; not resolved: " in " ".join(kept.out.split())  # half a minute has too few requests
     Path("storm.yaml").write_text(SHORT + "faults: {kind: thermal-throttle, at: 0 s, slowdown: 500x}\n")
     missed = run("twofold simulate spec.yaml --scenario storm.yaml")
     assert missed.code == 3

@@ -11,7 +11,7 @@ from twofold.contracts.results import ClassFigures, ClassPlan, serving
 from twofold.contracts.spec import Scenario
 from twofold.core import exact
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.rehearse.figures import after_fault, class_figures, power_w
+from twofold.rehearse.figures import after_fault, class_figures, missed_goal, power_w
 from twofold.twin import Stream
 from twofold.twin.serving import simulate_fleet
 from twofold.twin.serving.engine_types import EngineSpent
@@ -240,3 +240,17 @@ def test_a_scenario_says_what_may_fail_in_it(empty: FleetResult) -> None:
     assert success(980, 1000, {"success": "98 %"}, empty) == (0.98, True, None)
     cold = {"fleet": {"start": "cold"}, "once_every": "365 d"}
     assert success(1000, 1000, cold, empty) == (0.99, True, 0.0)
+
+
+def test_a_percentile_that_was_not_answered_is_named_where_enough_were(empty: FleetResult) -> None:
+    planned = replace(PLANNED, success=serving.SuccessOutcome(0.9))
+    made = class_figures(planned, counted([0.1] * 920, 1000), Scenario.model_validate({}), empty, world())
+    assert made.success is not None and made.success.met and made.missed == ("ttft_p95", "e2e_p99")
+    broke = missed_goal([made], world())
+    assert broke is not None and broke.signal == "slo chat e2e_p99" and broke.value == pytest.approx(0.08)
+    assert broke.limit == 0.01 and "more than E2E p99 leaves over" in broke.text
+
+
+def test_no_more_than_all_of_a_year_fails(empty: FleetResult) -> None:
+    often = {"faults": [{"kind": "replica-crash", "at": "1 min"}], "once_every": "1 s"}
+    assert success(900, 1000, often, empty) == (0.99, False, 1.0)

@@ -206,7 +206,7 @@ def _class(
         usd_per_1k_output_tokens=per_1k,
         latency_budget=_latency_budget(float(np.max(whole.mean_s)), service),
         replica_text=_replica(service.accelerators, service).text,
-        success=success_of(load, entry, figures),
+        success=success_of(load, (load,), entry, figures),
     )
 
 

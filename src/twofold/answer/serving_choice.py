@@ -243,9 +243,11 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
 
 
 def success_of(
-    load: ClassLoad, entry: Service, percentiles: Mapping[str, Estimate]
+    load: ClassLoad, pool: Sequence[ClassLoad], entry: Service, percentiles: Mapping[str, Estimate]
 ) -> serving.SuccessOutcome:
     """What share of a class's requests gets a first token before the gateway gives up, at the peak.
+
+    A gateway has one time-out for a pool: that of work of a day where nobody waits for any of its classes.
 
     Formula  1 − 0.01 · 5^((p99 − timeout) / (p99 − p95)), p95 and p99 of TTFT, else of E2E
     Why      Steady traffic is turned away by time-outs alone; waits fall off as they do from p95 to p99.
@@ -256,7 +258,8 @@ def success_of(
     if metric is None:
         return serving.SuccessOutcome(goal.fraction)
     p95_s, p99_s = (percentiles[f"{metric}_{which}"].value for which in ("p95", "p99"))
-    timeout_s = goal.BULK_TIMEOUT_S if load.is_batch else goal.TIMEOUT_S
+    waited = any(not each.is_batch or each.traffic.slo.latencies_s for each in pool)
+    timeout_s = goal.TIMEOUT_S if waited else goal.BULK_TIMEOUT_S
     late = (p99_s - timeout_s) / max(p99_s - p95_s, 1e-9 * p99_s)
     failed = min(0.01 * 5.0 ** min(late, 10.0), 1.0)
     return serving.SuccessOutcome(goal.fraction, 1.0 - failed, failed <= 1.0 - goal.fraction)

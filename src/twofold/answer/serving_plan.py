@@ -222,7 +222,7 @@ def _class_figures(
         profile=traffic.profile,
         trace=str(traffic.trace) if traffic.trace else None,
         trace_scale_ratio=traffic.scale_ratio,
-        success=success_of(load, choice.entry, percentiles),
+        success=success_of(load, pool.loads, choice.entry, percentiles),
     )
 
 

@@ -15,6 +15,7 @@ from twofold.twin.serving import fault_span_s, fault_types, fleet_types
 
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before
+BEYOND_FRACTION = {"p50": 0.5, "p95": 0.05, "p99": 0.01}  # of requests, that a percentile says nothing of
 RECOVERY_S = 10.0  # over which that is judged
 
 
@@ -55,7 +56,7 @@ def success_kept(planned: ClassPlan, counted: ClassFigures, scenario: Scenario) 
     asked, failed = counted.arrived_count, counted.arrived_count - counted.finished_count
     met, allowed, of_year = goal.met(failed, asked), 1.0 - of_plan.fraction, None
     if scenario.once_every_s is not None:
-        of_year = failed / (planned.rate_per_s * min(scenario.once_every_s, YEAR_S))
+        of_year = min(failed / (planned.rate_per_s * min(scenario.once_every_s, YEAR_S)), 1.0)
         met = False if of_year > allowed else met
     seen = 1.0 - failed / asked if asked else None
     return simulated.SuccessKept(goal.fraction, seen, failed, of_year, allowed, met)
@@ -126,9 +127,11 @@ def missed_goal(
                 )
                 return simulated.BrokeFirst(world.warm_up_s, name, slo.simulated_s, slo.limit_s, text)
         if each.missed and each.success is not None:
-            failed, most = each.success.failed_count, 1.0 - each.success.goal_fraction
+            goal, failed = each.missed[-1], each.success.failed_count  # `success` where it is missed too
+            most = BEYOND_FRACTION.get(goal[-3:], 1.0 - each.success.goal_fraction)
             text = f"{failed:,} of {each.arrived_count:,} requests of {each.name} had no whole answer"
-            name, part = f"slo {each.name} success", failed / max(each.arrived_count, 1)
+            text += f", more than {metric_text(goal)} leaves over" if goal[-3:] in BEYOND_FRACTION else ""
+            name, part = f"slo {each.name} {goal}", failed / max(each.arrived_count, 1)
             return simulated.BrokeFirst(world.warm_up_s, name, part, most, text)
     return None
 

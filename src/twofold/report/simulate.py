@@ -241,7 +241,12 @@ def _year_pieces(classes: Sequence[ClassFigures]) -> Iterator[str]:
         kept = one.success
         if kept is not None and kept.year_failed_fraction is not None:
             failed, most = (100 * part for part in (kept.year_failed_fraction, kept.year_allowed_fraction))
-            yield f"{one.name}: {failed:.2g} % of a year's requests fail by this, {most:.2g} % may"
+            yield f"{one.name}: {_plain(failed)} % of a year's requests fail by this, {_plain(most)} % may"
+
+
+def _plain(number: float) -> str:
+    """Two digits without an exponent, however small: `100`, `0.0023`, `0.00000003`."""
+    return f"{float(f'{number:.2g}'):.12f}".rstrip("0").rstrip(".")
 
 
 def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
@@ -252,7 +257,10 @@ def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
     if simulation.classes:
         missed = [f"{one.name} {metric_text(goal)}" for one in simulation.classes for goal in one.missed]
         said = f"missed: {', '.join(missed)}" if missed else "not judged"
-        verdict = "all met" if simulation.slos_met else said
+        judged = [each for each in simulation.classes if each.success and each.arrived_count]
+        few = [f"{one.name} success" for one in judged if one.success and one.success.met is None]
+        met = f"all met; not resolved: {', '.join(few)}" if few else "all met"
+        verdict = met if simulation.slos_met else said
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
         lines += heading("GOALS", f"{whose}{verdict}", *_year_pieces(simulation.classes))
     if training and training.missed:
