@@ -225,7 +225,7 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
 def _of_choices(choice: ServingChoice, leaves: Leaves, at: str, context: Context) -> Known:
     """What ways to serve that nobody decided on rest on, beside what the plan does."""
     accepted = accepted_drafts(choice.model, context)
-    share, row = f"{100 * accepted.value:.0f} % of drafted tokens", f"economics.csv {accepted.item}"
+    share, row = f"each at {100 * accepted.value:.0f} %", f"economics.csv {accepted.item}"
     return {
         "fabric": leaves.moved("nic_bytes_per_s", choice.offer),
         "acceptance": Input("accepted", share, "", "a", row),

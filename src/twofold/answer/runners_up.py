@@ -109,7 +109,7 @@ def _drafted(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context
         return None
     came = choice.model.mtp_layers > 0
     head = "the head that came with the model" if came else "a head: none came with the model"
-    accepted = f"{100 * row.value:.0f} % of them accepted"
+    accepted = f"each accepted at {100 * row.value:.0f} %"
     return round(totals[1]), _saved(totals, choice), (*needs, accepted, head)
 
 
