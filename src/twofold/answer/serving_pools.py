@@ -95,8 +95,7 @@ def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:
 def relative_need(pool: DrawnPool) -> NDArray[np.float64]:
     """Replicas needed under every draw over those needed in the middle, by the busiest class."""
     busiest = max(pool.loads, key=lambda each: each.traffic.rate_per_s)
-    need: NDArray[np.float64] = 1 / _carried(pool, busiest)
-    return need
+    return 1 / _carried(pool, busiest)
 
 
 def fleet_need(choice: ServingChoice, context: Context) -> NDArray[np.float64]:
@@ -130,8 +129,7 @@ def carried_ratios(under: NDArray[np.float64], middle: NDArray[np.float64]) -> N
     """
     usual, own = float(np.median(under)), float(np.max(middle))
     whole = usual if usual > LEAST_CARRIED_FRACTION * own else own
-    ratios: NDArray[np.float64] = np.maximum(under / max(whole, 1e-30), LEAST_CARRIED_FRACTION)
-    return ratios
+    return np.maximum(under / max(whole, 1e-30), LEAST_CARRIED_FRACTION)
 
 
 def missing_fraction(carried: Drawn) -> float:

@@ -58,8 +58,7 @@ def normal_quantile(probability: Floats) -> Floats:
     Source   Tukey's lambda; Joiner & Rosenblatt 1971.
     """
     p = np.asarray(probability, float)
-    value: Floats = (p**0.135 - (1.0 - p) ** 0.135) / 0.1975
-    return value
+    return (p**0.135 - (1.0 - p) ** 0.135) / 0.1975
 
 
 def backlog_quantile(busy_fraction: Floats, spread: Floats, level: float) -> Floats:
@@ -114,8 +113,8 @@ def chunk_s(ends: Ends, full_s: Floats, spread: Floats, factor: Floats) -> Float
     usual = 1.0 + np.square(spread)
     longest = np.maximum(ends.longest_ratio - usual, 1e-9)
     share = np.minimum(np.maximum(factor - usual, 0.0) / longest, 1.0)
-    mixed: Floats = (1.0 - share) * full_s + share * np.maximum(ends.late_s, full_s)
-    return mixed
+    found: Floats = (1.0 - share) * full_s + share * np.maximum(ends.late_s, full_s)
+    return found
 
 
 def arrivals_ttft(
@@ -157,8 +156,8 @@ def arrivals_ttft(
         longer = np.maximum(long_s - own_s, 0.0)
         joins = _joining_s(queue, lengths.input_spread, steps.full_s, rate, level)
         parts = np.square(0.45 * plain) + np.square(waits) + np.square(longer) + np.square(joins)
-        whole: Floats = mean + np.sqrt(parts)
-        return whole
+        found: Floats = mean + np.sqrt(parts)
+        return found
 
     usually = backlog_quantile(queue.busy_fraction, lengths.input_spread, 0.5) * queue.service_s
     p50_s = queue.found_s + usually + 0.5 * queue.shared_s + _median(mine) + late
@@ -182,8 +181,7 @@ def _mean(values: Sequence[Floats]) -> Floats:
     """Over log-normal lengths, of values at `_factors`."""
     if len(values) == 1:
         return values[0]
-    total: Floats = sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
-    return total
+    return sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
 
 
 def _queue(

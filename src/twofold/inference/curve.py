@@ -188,8 +188,7 @@ def latencies_at(curve: LoadCurve, met_sequences: Floats, metrics: Collection[st
 def _replica_count(curve: LoadCurve, rate: Floats) -> Floats:
     """Replicas that carry the fleet's requests at so many each. It depends on the load alone (INV-2), and
     the fuller each is, the fewer are left to choose from."""
-    count: Floats = np.maximum(1.0, curve.fleet_per_s / np.maximum(rate, 1e-12))
-    return count
+    return np.maximum(1.0, curve.fleet_per_s / np.maximum(rate, 1e-12))
 
 
 def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
@@ -250,8 +249,7 @@ def rate_at(curve: LoadCurve, met_sequences: Floats) -> Array:
 
 
 def _rate_per_s(curve: LoadCurve, point: _Point, met_sequences: Floats) -> Array:
-    rate: Array = (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * point.tpot_s)
-    return rate
+    return (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * point.tpot_s)
 
 
 def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:
@@ -286,16 +284,14 @@ def _grid(largest_sequences: float) -> Array:
     large = SMALL_RATIO**SMALL_COUNT * LARGE_RATIO ** np.arange(count)
     grid = np.concatenate([small, large])
     needed = int(np.searchsorted(grid, end)) + 1
-    odd: Array = grid[: needed + 1 - needed % 2]
-    return odd
+    return grid[: needed + 1 - needed % 2]
 
 
 def _straight(met: Array, values: Array, at: Array) -> Array:
     """`values` at other batches that are the same for all candidates; the last one beyond the end."""
     above = np.clip(np.searchsorted(met, at), 1, met.size - 1)
     share = np.clip((at - met[above - 1]) / (met[above] - met[above - 1]), 0.0, 1.0)
-    between: Array = (1.0 - share) * values[..., above - 1] + share * values[..., above]
-    return between
+    return (1.0 - share) * values[..., above - 1] + share * values[..., above]
 
 
 def _most_per_s(replica: Replica, lengths: Lengths, met: Array, decode_s: Array) -> Floats:
@@ -330,10 +326,8 @@ def _place(met: Array, at: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def _between(values: Array, index: NDArray[np.intp], share: Array) -> Array:
-    mixed: Array = (1.0 - share) * _take(values, index) + share * _take(values, index + 1)
-    return mixed
+    return (1.0 - share) * _take(values, index) + share * _take(values, index + 1)
 
 
 def _take(values: Array, index: NDArray[np.intp]) -> Array:
-    taken: Array = np.take_along_axis(values, index, axis=-1)
-    return taken
+    return np.take_along_axis(values, index, axis=-1)

@@ -384,8 +384,8 @@ def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
     if np.any(np.asarray(replica.pp) > 1):
         hops = (replica.pp - 1.0) * collectives.point_to_point_s(network, payload / tp, tp * replica.dp)
         seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
-    total: Floats = seconds
-    return total
+    found: Floats = seconds
+    return found
 
 
 def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:

@@ -93,8 +93,7 @@ def flat_latency(seconds: Floats) -> Latency:
 def quantile_factor(spread: Floats, normal: Floats) -> Floats:
     """A log-normal's quantile over its mean, for a standard deviation of `spread` means."""
     sigma = np.sqrt(np.log1p(np.square(spread)))
-    factor: Floats = np.exp(normal * sigma - 0.5 * np.square(sigma))
-    return factor
+    return np.exp(normal * sigma - 0.5 * np.square(sigma))
 
 
 def first_token_s(replica: Replica, step_s: Floats) -> Floats:
@@ -167,8 +166,8 @@ def longer_step_s(steps: Steps, chunk: Floats, further_tokens: Floats) -> Floats
     room = np.maximum(np.asarray(chunk) - steps.carried_tokens, SMALLEST * 1e30)
     share = np.minimum(1.0, further_tokens / room)
     within = (1.0 - share) * steps.carrying_s + share * full
-    longer: Floats = within * np.maximum(1.0, (steps.carried_tokens + np.asarray(further_tokens)) / chunk)
-    return longer
+    found: Floats = within * np.maximum(1.0, (steps.carried_tokens + np.asarray(further_tokens)) / chunk)
+    return found
 
 
 def token_s(steps: Steps, chunk: Floats) -> Floats:
@@ -185,8 +184,7 @@ def slot_wait_s(limit: Floats, decode_s: Floats, utilisation: Floats, lengths: L
     busy = np.minimum(utilisation, 0.999)
     variability = (1.0 + np.square(lengths.output_spread)) / 2.0
     waiting = busy ** (np.sqrt(2.0 * (slots + 1.0)) - 1.0) / (1.0 - busy)
-    wait: Floats = waiting * decode_s / slots * variability
-    return wait
+    return waiting * decode_s / slots * variability
 
 
 def tpot_latency(replica: Replica, lengths: Lengths, steps: Steps) -> Latency:
@@ -225,8 +223,8 @@ def answer_latency(own: Lengths, ttft: Latency, tpot: Latency) -> Latency:
         longer = later * tpot.mean_s * (quantile_factor(own.output_spread, normal) - 1.0)
         late = np.where(finite, getattr(ttft, name), 0.0) - np.where(finite, ttft.mean_s, 0.0)
         slow = later * (getattr(tpot, name) - tpot.mean_s)
-        spread: Floats = mean + np.sqrt(np.square(longer) + np.square(late) + np.square(slow))
-        return spread
+        found: Floats = mean + np.sqrt(np.square(longer) + np.square(late) + np.square(slow))
+        return found
 
     middle = ttft.p50_s + later * tpot.mean_s * quantile_factor(own.output_spread, 0.0)
     return Latency(mean, middle, upper("p95_s", NORMAL_P95), upper("p99_s", NORMAL_P99))

@@ -97,8 +97,7 @@ def moved_s(prefill: Replica, decode: Replica, traffic: TrafficClass) -> Floats:
     tokens = np.asarray(traffic.lengths.input_tokens) * (1.0 - traffic.shared_prefix_fraction)
     lanes = np.minimum(prefill.accelerator_count, decode.accelerator_count)
     moved_bytes = decode.shape.kv_bytes(decode.kv_format, tokens)
-    seconds: Floats = moved_bytes / lanes / decode.cluster.network.nic_bytes_per_s
-    return seconds
+    return moved_bytes / lanes / decode.cluster.network.nic_bytes_per_s
 
 
 def moved_latency(
@@ -121,8 +120,7 @@ def moved_latency(
 
     def upper(normal: float, exponential: float) -> Floats:
         long_s = each * np.maximum(quantile_factor(own.lengths.input_spread, normal), 1.0)
-        late: Floats = HANDOFF_S + exponential * wait + long_s
-        return late
+        return HANDOFF_S + exponential * wait + long_s
 
     return Latency(mean, mean, upper(NORMAL_P95, 3.0), upper(NORMAL_P99, 4.6))
 

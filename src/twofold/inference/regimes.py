@@ -141,8 +141,7 @@ def _sent_per_s(replica: Replica, lengths: Lengths, steps: Steps, admitted: Floa
         middle = 0.5 * (low + high)
         taken = middle * (mean_ttft_s(replica, lengths, steps, middle) + decode_s)
         low, high = np.where(taken <= admitted, middle, low), np.where(taken <= admitted, high, middle)
-    rate: Floats = 0.5 * (low + high)
-    return rate
+    return 0.5 * (low + high)
 
 
 def open_loop(

@@ -129,8 +129,8 @@ def arrivals_tpot(mix: Mix, tpot_s: Floats, fuller_plain_s: Floats, fuller_carry
         plain = (1.0 - part) * mix.plain_s + part * fuller_plain
         carrying = (1.0 - part) * mix.carrying_s + part * fuller_carrying
         fuller = replace(mix, plain_s=plain, carrying_s=carrying, full_s=np.maximum(mix.full_s, carrying))
-        worst: Floats = np.max(token_s(fuller, tpot_s, normal * prefill), axis=0)
-        return worst
+        found: Floats = np.max(token_s(fuller, tpot_s, normal * prefill), axis=0)
+        return found
 
     # Equal ones may have lost their last bit on different ways.
     p95_s = np.maximum(tpot_s, upper(NORMAL_P95))

@@ -123,8 +123,7 @@ def _ratios(
             for name, target in targets.items():
                 metric, _, which = name.partition("_")
                 found.append(np.asarray(getattr(latencies[metric], f"{which}_s"), float) / target)
-    ratios: Array = np.stack(np.broadcast_arrays(*found))
-    return ratios
+    return np.stack(np.broadcast_arrays(*found))
 
 
 def _crossing(
@@ -185,8 +184,7 @@ def _knee(rate: Array, p95_s: Array) -> Array:
     more = np.diff(np.log(np.maximum(rate, 1e-12)), axis=-1)
     steep = growth > np.maximum(more, 0.0)
     first = np.where(np.any(steep, axis=-1), np.argmax(steep, axis=-1), rate.shape[-1] - 1)
-    knee: Array = np.take_along_axis(rate, first[..., None], axis=-1)[..., 0]
-    return knee
+    return np.take_along_axis(rate, first[..., None], axis=-1)[..., 0]
 
 
 def merged_lengths(classes: Sequence[TrafficClass]) -> Lengths:

@@ -32,8 +32,7 @@ class Lengths:
 
         Source   residual life, Feller 1966.
         """
-        met: Floats = np.asarray(self.output_tokens) * (1.0 + np.square(self.output_spread))
-        return met
+        return np.asarray(self.output_tokens) * (1.0 + np.square(self.output_spread))
 
     @property
     def mean_context_tokens(self) -> Floats:
@@ -98,8 +97,7 @@ def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
     cache = replica.cache
     least = np.where(np.asarray(cache.received_fraction) < 1.0, 1.0, NEXT_TO_NONE)
     missing = 1.0 - cache.shared_prefix_fraction - cache.received_fraction
-    own: Floats = np.maximum(least, lengths.input_tokens * missing)
-    return own
+    return np.maximum(least, lengths.input_tokens * missing)
 
 
 def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
@@ -158,8 +156,7 @@ def admission_steps(replica: Replica, own_tokens: Floats, prompts_per_step: Floa
 def prefill_per_step_tokens(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
     """Prompt tokens that must be prefilled per step, on average, to keep the batch full."""
     computed = batch_sequences * own_input_tokens(replica, lengths) * tokens_per_step(replica)
-    per_step: Floats = computed / np.maximum(lengths.output_tokens, 1.0)
-    return per_step
+    return computed / np.maximum(lengths.output_tokens, 1.0)
 
 
 def steady_steps(

@@ -69,8 +69,7 @@ def _tiled_pairs(tile_queries: Floats, tile_count: Floats, context_tokens: Float
     width = np.asarray(window) + tile_queries + KEY_BLOCK / 2.0
     reach = np.where(np.asarray(window) > 0, width / tile_queries, 0.0)
     context = np.asarray(context_tokens) / tile_queries
-    pairs: Floats = tile_queries * tile_queries * attended_pairs(tile_count, context, reach)
-    return pairs
+    return tile_queries * tile_queries * attended_pairs(tile_count, context, reach)
 
 
 def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats = 0) -> Floats:
@@ -96,8 +95,7 @@ def attended_pairs(query_tokens: Floats, context_tokens: Floats, window: Floats 
 
 def _visible_context(context_tokens: Floats, window: Floats) -> Floats:
     limit = np.where(np.asarray(window) > 0, window, np.inf)
-    visible_tokens: Floats = np.minimum(context_tokens, limit)
-    return visible_tokens
+    return np.minimum(context_tokens, limit)
 
 
 def attention_decode_s(

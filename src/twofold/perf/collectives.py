@@ -109,8 +109,7 @@ def _on_link_s(
     """
     rate = network.link_bytes_per_s * (1.0 - network.pair_loss_fraction / np.maximum(others, 1.0))
     half = network.link_half_bytes if half_bytes is None else half_bytes
-    total_s: Floats = (wire_bytes + np.sqrt(half * np.asarray(wire_bytes))) / rate
-    return total_s
+    return (wire_bytes + np.sqrt(half * np.asarray(wire_bytes))) / rate
 
 
 def _none_if_alone(seconds: Floats, ranks: Floats) -> Floats:
@@ -185,8 +184,7 @@ def straggler_factor(jitter_fraction: Floats, ranks: Floats) -> Floats:
     Source   Extreme-value theory of the normal distribution; PHYSICS, Collectives.
     Limits   one rank or no jitter: 1. An upper estimate below about ten ranks.
     """
-    value: Floats = 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
-    return value
+    return 1.0 + jitter_fraction * np.sqrt(2.0 * np.log(np.maximum(ranks, 1.0)))
 
 
 BY_NAME = {

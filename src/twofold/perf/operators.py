@@ -72,8 +72,7 @@ def experts_touched(tokens: Floats, experts: Floats, topk: Floats) -> Floats:
     8.0
     """
     share = np.minimum(np.asarray(topk) / experts, 1.0)
-    touched_count: Floats = experts * (1.0 - (1.0 - share) ** tokens)
-    return touched_count
+    return experts * (1.0 - (1.0 - share) ** tokens)
 
 
 def grouped_gemm_s(

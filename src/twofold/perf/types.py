@@ -40,8 +40,7 @@ def smooth_max(a: Floats, b: Floats, p: float = 4.0) -> Floats:
     ratio = np.minimum(a, b) / np.maximum(large, SMALLEST)
     # HOT: every operator ends here; `**` was up to 10 times slower where one cost is 0: bench/perf.py.
     norm = np.sqrt(np.sqrt(1.0 + np.square(np.square(ratio)))) if p == 4.0 else (1.0 + ratio**p) ** (1.0 / p)
-    value: Floats = large * norm
-    return value
+    return large * norm
 
 
 @dataclass(frozen=True, slots=True)
