@@ -223,12 +223,11 @@ def _formats_that_fit(model: Model, offers: Sequence[Offer], context: Context) -
     """Formats in which the weights fit the largest node of a part; those that are widened have a star."""
     largest = max(offers, key=lambda each: each.node.accelerator_count)
     device = cluster_of(largest, 1, context.constants, context.catalog, context.spec.supply).device
-    fitting = [
-        fmt
+    return [
+        starred(fmt, device)
         for fmt in WEIGHT_FORMATS
         if chips_needed(ModelShape.of(model), fmt, device.memory_bytes) <= largest.node.accelerator_count
     ]
-    return [starred(fmt, device) for fmt in fitting]
 
 
 def starred(fmt: str, device: Device) -> str:

@@ -147,18 +147,13 @@ def served(replica: Replica, lengths: Lengths, load: Load) -> Served:
 
 def bounds(replica: Replica, lengths: Lengths, load: Load, found: Served) -> dict[str, Floats]:
     """What the datasheet leaves possible of what was found: least `ttft`, `tpot`, `e2e`, most `output`."""
-    match load:
-        case Disaggregated() | OpenDisaggregated():
-            clients = load.client_count if isinstance(load, Disaggregated) else np.inf
-            own = found.bounds(replica, lengths, clients / load.decode_worker_count)
-            first = found.bounds(load.prefill, lengths)["ttft"]
-            later = own["e2e"] - own["ttft"]
-            most = own["output"] * load.decode_worker_count
-            return {"ttft": first, "tpot": own["tpot"], "e2e": first + later, "output": most}
-        case ClosedLoop():
-            return found.bounds(replica, lengths, load.client_count)
-        case _:
-            return found.bounds(replica, lengths)
+    clients = load.client_count if isinstance(load, ClosedLoop | Disaggregated) else np.inf
+    if not isinstance(load, Disaggregated | OpenDisaggregated):
+        return found.bounds(replica, lengths, clients)
+    own = found.bounds(replica, lengths, clients / load.decode_worker_count)
+    first = found.bounds(load.prefill, lengths)["ttft"]
+    later, most = own["e2e"] - own["ttft"], own["output"] * load.decode_worker_count
+    return {"ttft": first, "tpot": own["tpot"], "e2e": first + later, "output": most}
 
 
 def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Served:
@@ -167,24 +162,18 @@ def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Serve
     rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * most.requests_per_s)
     found = regimes.open_loop(replica, lengths, rate)
     if load.habits is None:
-        return _overloaded(replica, lengths, load, most.requests_per_s, found)
+        # The run's own queue where its rate is above capacity and its requests were counted.
+        above = np.asarray(load.rate_per_s > most.requests_per_s) & np.isfinite(load.request_count)
+        if not np.any(above):
+            return found
+        run = regimes.finite_run(replica, lengths, load.request_count, load.rate_per_s)
+        either: Served = _either(above, run, found)
+        return either
     mean_s, limit_s = regimes.near_limit_s(replica, lengths, load.rate_per_s, load.limits_s, load.habits)
     # The rate was valid: whatever our queues say, 99 of 100 answers kept to its limit.
     later = (np.clip(each, mean_s, limit_s) for each in (found.tpot.p95_s, found.tpot.p99_s))
     tpot = Latency(mean_s, mean_s, *later)
     return replace(found, tpot=tpot, e2e=answer_latency(lengths, found.ttft, tpot))
-
-
-def _overloaded(
-    replica: Replica, lengths: Lengths, load: SustainedRate, most_per_s: Floats, found: Served
-) -> Served:
-    """The run's own queue where its rate is above capacity and its requests were counted."""
-    above = np.asarray(load.rate_per_s > most_per_s) & np.isfinite(load.request_count)
-    if not np.any(above):
-        return found
-    run = regimes.finite_run(replica, lengths, load.request_count, load.rate_per_s)
-    either: Served = _either(above, run, found)
-    return either
 
 
 def _either(mask: NDArray[np.bool_], one: Any, other: Any) -> Any:

@@ -99,10 +99,10 @@ def _drafted(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context
     """Tokens that a small head proposes and the model checks, as many as carry most in each pool."""
     row = accepted_drafts(choice.model, context)
     layers = choice.model.mtp_layers or FOREIGN_LAYERS
-    totals, needs = np.zeros(3), []
+    totals, needs, sized = np.zeros(3), [], _sized(choice)
     for pool in pools:
         tokens, rates = drafted(pool.pool, _classes(pool), (row.low, row.value, row.high), layers)
-        totals += [_size(pool.pool.replica) * _counted(choice, pool, rate).total for rate in rates]
+        totals += [_size(pool.pool.replica) * sized(pool.pool.peak_per_s, rate).total for rate in rates]
         if tokens:
             needs.append(f"{tokens} drafted a step for {' and '.join(pool.pool.classes)}")
     if not needs or len({choice.fleet.accelerators, *totals}) == 1:
@@ -146,7 +146,7 @@ def _finding(pool: DrawnPool, choice: ServingChoice, part: float) -> tuple[Repli
             replace(each, shared_prefix_fraction=found.get(each.name, each.shared_prefix_fraction))
             for each in _classes(pool)
         )
-        count = _counted(choice, pool, float(limits(chosen.replica, asked).requests_per_s))
+        count = _sized(choice)(chosen.peak_per_s, float(limits(chosen.replica, asked).requests_per_s))
         needs = tuple(
             f"{100 * share:.0f} % of {name}'s input found in {format_count(room)} tokens of cache"
             for name, share in found.items()
@@ -177,11 +177,6 @@ def _all_batch(pool: DrawnPool) -> bool:
 def _sized(choice: ServingChoice) -> Callable[[float, float], ReplicaCount]:
     entry = choice.entry
     return partial(ReplicaCount.of, zones=entry.zones, availability_fraction=entry.availability_fraction)
-
-
-def _counted(choice: ServingChoice, pool: DrawnPool, rate_per_s: float) -> ReplicaCount:
-    """Replicas of a pool that carries so much each."""
-    return _sized(choice)(pool.pool.peak_per_s, rate_per_s)
 
 
 def _size(replica: Replica) -> int:

@@ -95,37 +95,28 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             break
     if fleet is None:
         raise _refusal(entry, result)
-    choice = _chosen(fleet, entry, loads, named, result, context)
-    at = [each.name for each in variants].index(choice.variant.name)
-    others = (*variants[:at], *variants[at + 1 :])
-    return replace(
-        choice,
-        left_out=left_out,
-        warnings=_warnings(fleet, choice.offer, own),
-        other_variants=tuple(_instead(each, entry, fleet, loads, named, context) for each in others),
-    )
+    offer, model, variant = _main(fleet, entry, loads, named, context)
+    warnings, others = _warnings(fleet, offer, own), list(variants)
+    others.remove(variant)
+    instead = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
+    told = left_out, warnings, instead, named
+    return ServingChoice(entry, loads, fleet, offer, variant, model, result, *told)
 
 
 def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
     """The same service on another of the fleets that its search found."""
-    other = _chosen(fleet, choice.entry, choice.loads, choice.offers, choice.result, context)
-    warnings, instead = _warnings(fleet, other.offer, ()), choice.other_variants
-    return replace(other, left_out=choice.left_out, warnings=warnings, other_variants=instead)
+    offer, model, variant = _main(fleet, choice.entry, choice.loads, choice.offers, context)
+    warnings = _warnings(fleet, offer, ())
+    return replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, warnings=warnings)
 
 
-def _chosen(
-    fleet: Fleet,
-    entry: Service,
-    loads: tuple[ClassLoad, ...],
-    offers: Mapping[str, Offer],
-    result: SearchResult,
-    context: Context,
-) -> ServingChoice:
-    """A fleet with the offer and the model of its main pool."""
-    offer, name = offers[fleet.pools[0].offer], main_pool(fleet, loads).variant
+def _main(
+    fleet: Fleet, entry: Service, loads: Sequence[ClassLoad], offers: Mapping[str, Offer], context: Context
+) -> tuple[Offer, Model, ModelVariant]:
+    """The offer of a fleet, and the model of its main pool."""
+    name = main_pool(fleet, loads).variant
     model, note = next(each for each in models_of(entry, context) if each[0].name == name)
-    variant = ModelVariant.of(model, note)
-    return ServingChoice(entry, loads, fleet, offer, variant, model, result, (), (), offers=offers)
+    return offers[fleet.pools[0].offer], model, ModelVariant.of(model, note)
 
 
 def main_pool(fleet: Fleet, loads: Sequence[ClassLoad]) -> PoolChoice:

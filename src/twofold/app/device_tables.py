@@ -66,9 +66,7 @@ def partitions(accelerator: str, request: str = "") -> Profiles:
     """
     catalog = load_catalog()
     name = catalog.accelerator(accelerator).name
-    placed: tuple[Placement, ...] | PartitionRefused = ()
-    if request:
-        placed = check_partition_request(catalog, name, _requested(request))
+    placed = check_partition_request(catalog, name, _requested(request)) if request else ()
     if isinstance(placed, PartitionRefused):
         raise InfeasibleError(f"`{request}` does not fit on one {name}", lines=(("reason", placed.reason),))
     return Profiles(name, catalog.partitions(name), legal_partitions(catalog, name), placed)

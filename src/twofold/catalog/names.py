@@ -9,7 +9,6 @@ from twofold.core import UnknownNameError
 # Words in front of and behind a name that do not tell parts or shapes apart.
 MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "instinct")
 VARIANTS = ("instruct", "chat", "it", "base", "hf")
-SHOWN_LIMIT = 8
 # How names of repositories end that hold a model's weights in another format, canonical, and that format.
 CHECKPOINTS = {
     "fp8dynamic": "fp8",

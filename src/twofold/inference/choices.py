@@ -118,8 +118,7 @@ def apart(
         return None
     found = []
     for share in SHARES:
-        goals = [_parted_goals(each.slo, share) for each in classes]
-        prompt_goals, answer_goals = tuple(each for each, _ in goals), tuple(each for _, each in goals)
+        prompt_goals, answer_goals = zip(*(_parted_goals(each.slo, share) for each in classes), strict=True)
         decode = _fewest(swept, answers, peak, sized, partial(_answers_per_s, classes, answer_goals))
         if decode is None:
             continue
@@ -212,12 +211,10 @@ def _at(latency: Latency, goal: str) -> Array:
 
 def _holds(way: Apart, peak_per_s: float) -> bool:
     """Whether every goal of every class holds when the whole is priced at its peak."""
-    told = way.prefill, way.decode, way.classes
     counts = way.prefill_count.needed, way.decode_count.needed
     for own in way.classes:
-        found = parted(*told, own, peak_per_s, *counts)
-        latencies = {"ttft": found.ttft, "tpot": found.tpot, "e2e": found.e2e}
+        found = parted(way.prefill, way.decode, way.classes, own, peak_per_s, *counts)
         for name, limit_s in own.slo.latencies_s.items():
-            if not one(_at(latencies[name.partition("_")[0]], name)) <= limit_s:
+            if not one(_at(getattr(found, name.partition("_")[0]), name)) <= limit_s:
                 return False
     return True

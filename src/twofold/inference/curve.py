@@ -289,9 +289,8 @@ def _grid(largest_sequences: float) -> Array:
 
 def _straight(met: Array, values: Array, at: Array) -> Array:
     """`values` at other batches that are the same for all candidates; the last one beyond the end."""
-    above = np.clip(np.searchsorted(met, at), 1, met.size - 1)
-    share = np.clip((at - met[above - 1]) / (met[above] - met[above - 1]), 0.0, 1.0)
-    return (1.0 - share) * values[..., above - 1] + share * values[..., above]
+    index, share = _place(met, at)
+    return (1.0 - share) * values[..., index] + share * values[..., index + 1]
 
 
 def _most_per_s(replica: Replica, lengths: Lengths, met: Array, decode_s: Array) -> Floats:

@@ -28,6 +28,7 @@ from twofold.perf import (
 )
 
 LEAST_PREFILL = 1e-3  # tokens of a step
+FLOORS = ("kernel_floor_s", "attention_floor_s", "decode_floor_s", "grouped_floor_s")  # of Device
 MOST_OF_BANDWIDTH = 0.92  # no kernel streams more of a memory's peak
 EAGER_HALF_TOKENS = 256.0  # prefill in a step at which half of the eager slow-down shows
 
@@ -252,10 +253,7 @@ def _as_captured(replica: Replica) -> Replica:
         grouped_memory_efficiency_fraction=gained(
             device.grouped_memory_efficiency_fraction, engine.expert_read_gain
         ),
-        kernel_floor_s=device.kernel_floor_s * engine.launch_factor,
-        attention_floor_s=device.attention_floor_s * engine.launch_factor,
-        decode_floor_s=device.decode_floor_s * engine.launch_factor,
-        grouped_floor_s=device.grouped_floor_s * engine.launch_factor,
+        **{name: getattr(device, name) * engine.launch_factor for name in FLOORS},
         grouped_pad_tokens=device.grouped_pad_tokens * engine.expert_pad_factor,
     )
     return replace(replica, cluster=replace(replica.cluster, device=device))

@@ -81,7 +81,10 @@ class MeasuredService:
         largest, slowest = self.batch_sizes[-1], self.service_s[-1]
         busy = rate * slowest / largest
         over = np.where(busy >= 1.0, np.inf, 0.0)
-        batch = _gathered(self, rate)
+        batch = np.ones_like(rate)  # that arrivals fill while one runs: a fixed point
+        for _ in range(POINTS):  # a contraction: λ·s'(b) < 1 below saturation
+            seconds = np.interp(batch, self.batch_sizes, self.service_s)
+            batch = 0.5 * batch + 0.5 * np.clip(rate * seconds, 1.0, largest)
         if metric == "tpot":
             at = [
                 np.interp(batch + z * np.sqrt(batch), self.batch_sizes, column)
@@ -143,12 +146,3 @@ def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> t
     if not all(by_size.values()):
         return None
     return tuple(float(np.median(values)) for values in by_size.values())
-
-
-def _gathered(service: MeasuredService, rate: Array) -> Array:
-    """The batch that arrivals fill while one runs: a fixed point."""
-    batch = np.ones_like(rate)
-    for _ in range(POINTS):  # a contraction: λ·s'(b) < 1 below saturation
-        seconds = np.interp(batch, service.batch_sizes, service.service_s)
-        batch = 0.5 * batch + 0.5 * np.clip(rate * seconds, 1.0, service.batch_sizes[-1])
-    return np.asarray(batch, float)

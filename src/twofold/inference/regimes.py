@@ -233,8 +233,7 @@ def max_throughput(replica: Replica, lengths: Lengths) -> Served:
     limit = np.maximum(batch_limit(replica, lengths), 1.0)
     batch = sustained_batch(replica, lengths, limit)
     steps = steady_steps(replica, lengths, batch)
-    decode_s = lengths.output_tokens * steps.tpot_s
-    rate = batch / decode_s
+    rate = batch / (lengths.output_tokens * steps.tpot_s)
     ttft = ttft_latency(replica, lengths, steps, rate)
     tpot = tpot_latency(replica, lengths, steps)
     return served(replica, lengths, steps, batch, rate, ttft, tpot, np.ones_like(rate))

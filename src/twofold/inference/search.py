@@ -282,7 +282,29 @@ def _best_pool(
         return _no_pool(sweeps, offer, missed)
     counted["dearer"] -= 1
     _, sweep, index, limit = min(found, key=lambda each: each[0])
-    return _choice(sweep, index, limit, offer, classes, peak, sized)
+    replica, rate = pick(sweep.replica, index), float(limit.requests_per_s[index])
+    count = sized(peak, rate)
+    traffic = classes[0] if len(classes) == 1 else merged_class(classes)
+    if traffic.slo.finish_within_s is None:
+        share = peak / max(count.needed, 1)
+        served = open_loop(traffic.on(replica), traffic.lengths, share, fleet_per_s=peak)
+    else:
+        served = max_throughput(traffic.on(replica), traffic.lengths)
+    price = offer.price_usd_per_accelerator_h
+    accelerators = count.total * float(np.max(replica.accelerator_count))
+    return PoolChoice(
+        classes=tuple(each.name for each in classes),
+        offer=offer.name,
+        variant=sweep.variant.name,
+        replica=replica,
+        count=count,
+        limit_per_s=rate,
+        knee_per_s=float(limit.knee_requests_per_s[index]),
+        binding=str(limit.binding[index]),
+        peak_per_s=peak,
+        usd_per_h=None if price is None else accelerators * price,
+        served=served,
+    )
 
 
 def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
@@ -307,42 +329,6 @@ def pool_accelerators(
     limits_per_s = peak / TARGET_UTILISATION / np.maximum(distinct, 1.0)
     totals = np.array([sized(peak, float(each)).total for each in limits_per_s], float)
     return np.where(works, totals[place] * replica.accelerator_count, np.inf)
-
-
-def _choice(
-    sweep: _Sweep,
-    index: int,
-    limit: RateLimit,
-    offer: Hardware,
-    classes: tuple[TrafficClass, ...],
-    peak: float,
-    sized: Sized,
-) -> PoolChoice:
-    replica = pick(sweep.replica, index)
-    rate = float(limit.requests_per_s[index])
-    count = sized(peak, rate)
-    traffic = classes[0] if len(classes) == 1 else merged_class(classes)
-    share = peak / max(count.needed, 1)
-    found = traffic.on(replica)
-    if traffic.slo.finish_within_s is None:
-        served = open_loop(found, traffic.lengths, share, fleet_per_s=peak)
-    else:
-        served = max_throughput(found, traffic.lengths)
-    price = offer.price_usd_per_accelerator_h
-    accelerators = count.total * float(np.max(replica.accelerator_count))
-    return PoolChoice(
-        classes=tuple(each.name for each in classes),
-        offer=offer.name,
-        variant=sweep.variant.name,
-        replica=replica,
-        count=count,
-        limit_per_s=rate,
-        knee_per_s=float(limit.knee_requests_per_s[index]),
-        binding=str(limit.binding[index]),
-        peak_per_s=peak,
-        usd_per_h=None if price is None else accelerators * price,
-        served=served,
-    )
 
 
 def pick(replica: Replica, index: int) -> Replica:

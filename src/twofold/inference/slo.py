@@ -233,16 +233,11 @@ def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
     """The same replica with `factor` times as much of one resource (bandwidth compute capacity link host)."""
     cluster, engine, network = replica.cluster, replica.engine, replica.cluster.network
     if resource == "link":
-        network = replace(
-            network,
-            link_bytes_per_s=network.link_bytes_per_s * factor,
-            link_latency_s=network.link_latency_s / factor,
-            launch_s=network.launch_s / factor,
-            engine_launch_s=network.engine_launch_s / factor,
-            nic_bytes_per_s=network.nic_bytes_per_s * factor,
-            host_bytes_per_s=network.host_bytes_per_s * factor,
-        )
-        cluster = replace(cluster, network=network)
+        rates = ("link_bytes_per_s", "nic_bytes_per_s", "host_bytes_per_s")
+        waits = ("link_latency_s", "launch_s", "engine_launch_s")
+        faster = {name: getattr(network, name) * factor for name in rates}
+        faster |= {name: getattr(network, name) / factor for name in waits}
+        cluster = replace(cluster, network=replace(network, **faster))
     elif resource == "host":
         engine = engine.scaled({"host": factor})
     else:

@@ -114,15 +114,9 @@ class Known:
         key, _, name = hidden.partition("=")
         if key == "everything":
             return known_of(())
-        if key == "source":
-            by_others = (replace(row, sources=_but(row.sources, name)) for row in self.seen)
-            return known_of(row for row in by_others if row.sources)
-        elsewhere = (replace(row, folds=_but(row.folds, name)) for row in self.seen)
-        return known_of(row for row in elsewhere if row.folds)
-
-
-def _but(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    return tuple(each for each in names if each != name)
+        column = "sources" if key == "source" else "folds"
+        left = ((row, tuple(each for each in getattr(row, column) if each != name)) for row in self.seen)
+        return known_of(replace(row, **{column: others}) for row, others in left if others)
 
 
 def known_of(seen: Iterable[Seen]) -> Known:

@@ -25,12 +25,10 @@ class MeasuredProduct:
 
 def measured_products(accelerator: str, fmt: str) -> tuple[MeasuredProduct, ...]:
     """Those of one part in one number format, by intensity; none where nobody measured it."""
-    with products_path().open(encoding="utf-8", newline="") as lines:
-        rows = [
-            row for row in csv.DictReader(lines) if (row["accelerator"], row["format"]) == (accelerator, fmt)
-        ]
     found = []
-    for row in rows:
+    for row in csv.DictReader(products_path().read_text(encoding="utf-8").splitlines()):
+        if (row["accelerator"], row["format"]) != (accelerator, fmt):
+            continue
         m, n, k = (int(row[name]) for name in "mnk")
         rate = 2.0 * m * n * k / (float(row["time_us"]) * 1e-6)
         found.append(MeasuredProduct(m, n, k, one(gemm_flops_per_byte(m, n, k, fmt)), rate, row["source"]))
