@@ -3,10 +3,10 @@
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from twofold.catalog import Accelerator, Fabric
 from twofold.core import Estimate
@@ -16,26 +16,6 @@ from twofold.perf.types import Device, Floats, Network
 
 CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "mxfp4": "nvfp4"})  # share their constants
-PLAIN_CONSTANTS = (  # fields of Device that are read as they stand
-    "attention_floor_s",
-    "attention_memory_efficiency_fraction",
-    "attention_softmax_flops",
-    "attention_tile_s",
-    "decode_efficiency_fraction",
-    "decode_floor_s",
-    "decode_fp8_efficiency_fraction",
-    "decode_tile_s",
-    "gemm_half_k",
-    "gemm_ramp_half_k",
-    "gemm_ramp_ratio",
-    "grouped_floor_s",
-    "grouped_pad_tokens",
-    "kernel_floor_s",
-    "memory_efficiency_fraction",
-    "serving_power_fraction",
-)
-# A table without them leaves defaults.
-LATER_CONSTANTS = ("attention_wide_ratio", "decode_compute_fraction", "gemm_tile_fraction")
 LINK_CONSTANTS = (  # fields of Network that are read as they stand
     "link_latency_s",
     "link_half_bytes",
@@ -73,13 +53,10 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
             {f: constants.get(name, format=SAME_KERNELS.get(f, f), **scope) * factor for f in kernel_formats}
         )
 
-    def plain(name: str) -> float:
-        return constants.get(name, **scope)
+    def held_back(name: str) -> float:
+        return constants.get(name, **scope) * sustained
 
-    later = {name: plain(name) for name in LATER_CONSTANTS if constants.has(name, **scope)}
-    if accelerator.family == "cpu":  # no tensor cores whose tiles decode must fill: it reads the cache
-        later["decode_compute_fraction"] = math.inf
-    return Device(
+    given = dict[str, Any](
         name=accelerator.name,
         family=accelerator.family,
         memory_bytes=accelerator.memory_bytes,
@@ -91,15 +68,22 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
         grouped_efficiency_fraction=by_format("grouped_efficiency_fraction", sustained),
         grouped_memory_efficiency_fraction=by_format("grouped_memory_efficiency_fraction"),
         gemm_floor_ratio=by_format("gemm_floor_ratio"),
-        attention_efficiency_fraction=plain("attention_efficiency_fraction") * sustained,
-        attention_fp8_efficiency_fraction=plain("attention_fp8_efficiency_fraction") * sustained,
-        mla_efficiency_fraction=plain("mla_efficiency_fraction") * sustained,
-        **{name: plain(name) for name in PLAIN_CONSTANTS},
-        **later,
+        attention_efficiency_fraction=held_back("attention_efficiency_fraction"),
+        attention_fp8_efficiency_fraction=held_back("attention_fp8_efficiency_fraction"),
+        mla_efficiency_fraction=held_back("mla_efficiency_fraction"),
         sm_count=accelerator.sm_count or 100,
         tdp_w=accelerator.tdp_w,
         idle_w=accelerator.idle_w or constants.get("idle_power_fraction", **scope) * accelerator.tdp_w,
     )
+    if accelerator.family == "cpu":  # no tensor cores whose tiles decode must fill: it reads the cache
+        given["decode_compute_fraction"] = math.inf
+    # Other fields are constants as they stand. A table without the later ones leaves their defaults.
+    read = {
+        f.name: constants.get(f.name, **scope)
+        for f in fields(Device)
+        if f.name not in given and (f.default is MISSING or constants.has(f.name, **scope))
+    }
+    return Device(**given, **read)
 
 
 def _stand_in_flops_per_s(peaks: Mapping[str, Floats]) -> Floats:

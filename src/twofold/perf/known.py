@@ -14,7 +14,7 @@ from io import StringIO
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import NormalDist, fmean
-from typing import Literal
+from typing import Any, Literal
 
 Half = Literal["training", "inference"]
 KnownClass = Literal["near", "parts", "new"]
@@ -115,8 +115,11 @@ class Known:
         if key == "everything":
             return known_of(())
         column = "sources" if key == "source" else "folds"
-        left = ((row, tuple(each for each in getattr(row, column) if each != name)) for row in self.seen)
-        return known_of(replace(row, **{column: others}) for row, others in left if others)
+        left: list[dict[str, Any]] = [
+            {column: tuple(each for each in getattr(row, column) if each != name)} for row in self.seen
+        ]
+        pairs = zip(self.seen, left, strict=True)
+        return known_of(replace(row, **each) for row, each in pairs if each[column])
 
 
 def known_of(seen: Iterable[Seen]) -> Known:
