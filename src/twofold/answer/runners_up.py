@@ -6,7 +6,6 @@ Every one is priced as the plan is, by the same loads, goals and spares; none is
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -184,22 +183,20 @@ def _size(replica: Replica) -> int:
 
 
 # By name: how it is weighed, how what it saves follows, and from what.
-WAYS: Mapping[str, tuple[Way, str, *tuple[str, ...]]] = MappingProxyType(
-    {
-        "disaggregation": (
-            _apart,
-            "1 − accelerators of workers for prompts and for answers, within the same goals / those planned",
-            *("count", "layout", "carried", "lengths", "fabric"),
-        ),
-        "drafts": (
-            _drafted,
-            "1 − accelerators of the same replicas with drafts / those planned",
-            *("count", "layout", "carried", "acceptance"),
-        ),
-        "prefix_cache": (
-            _cached,
-            "1 − accelerators of the same replicas where prefixes are found / those planned",
-            *("count", "layout", "carried", "prefixes"),
-        ),
-    }
-)
+WAYS: Mapping[str, tuple[Way, str, *tuple[str, ...]]] = {
+    "disaggregation": (
+        _apart,
+        "1 − accelerators of workers for prompts and for answers, within the same goals / those planned",
+        *("count", "layout", "carried", "lengths", "fabric"),
+    ),
+    "drafts": (
+        _drafted,
+        "1 − accelerators of the same replicas with drafts / those planned",
+        *("count", "layout", "carried", "acceptance"),
+    ),
+    "prefix_cache": (
+        _cached,
+        "1 − accelerators of the same replicas where prefixes are found / those planned",
+        *("count", "layout", "carried", "prefixes"),
+    ),
+}

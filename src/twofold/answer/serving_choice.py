@@ -98,9 +98,9 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
     offer, model, variant = _main(fleet, entry, loads, named, context)
     warnings, others = _warnings(fleet, offer, own), list(variants)
     others.remove(variant)
-    instead = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
-    told = left_out, warnings, instead, named
-    return ServingChoice(entry, loads, fleet, offer, variant, model, result, *told)
+    beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
+    chosen = fleet, offer, variant, model, result
+    return ServingChoice(entry, loads, *chosen, left_out, warnings, beside, named)
 
 
 def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:

@@ -123,10 +123,7 @@ def fitting(
 
 def _spellings(name: str) -> list[str]:
     """From the name itself to ever shorter forms of it."""
-    spellings = [name]
-    if "/" in name:
-        spellings.append(name.rsplit("/", 1)[1])
-    bare = name
+    spellings, bare = [name, name.rsplit("/", 1)[-1]], name
     for maker in MAKERS:
         bare = bare.removeprefix(maker)
         spellings.append(bare)

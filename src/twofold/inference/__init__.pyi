@@ -23,6 +23,8 @@ from .replica import CacheOptions as CacheOptions
 from .replica import Engine as Engine
 from .replica import Replica as Replica
 from .replica import capacity as capacity
+from .replica import chips_needed as chips_needed
+from .replica import communication_bytes_per_token as communication_bytes_per_token
 from .replica import engine as engine
 from .replica import max_sequences as max_sequences
 from .replica import replica_of as replica_of
@@ -34,8 +36,6 @@ from .search import SearchResult as SearchResult
 from .search import limits as limits
 from .search import search as search
 from .search import splits as splits
-from .selection import chips_needed as chips_needed
-from .selection import communication_bytes_per_token as communication_bytes_per_token
 from .slo import RESOURCES as RESOURCES
 from .slo import Slo as Slo
 from .slo import TrafficClass as TrafficClass

@@ -183,17 +183,12 @@ def _per_rank(
     return _Tokens(prompt, own * drafted, own, routed, prefill_context, context)
 
 
-def dense_compute(replica: Replica) -> tuple[str, str]:
-    """(format the maths runs in, format of the weights) of matrices outside the experts."""
-    weights = replica.shape.dense_format(replica.weights_format)
-    activation = replica.activation_format if weights == replica.weights_format else "bf16"
-    return replica.cluster.device.compute_format(weights, activation).format, weights
-
-
 def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     """Projections, dense and shared FFNs of all layers, other matrices, and the head over sampled rows."""
     shape, tp = replica.shape, replica.tp
-    fmt, weights = dense_compute(replica)
+    weights = shape.dense_format(replica.weights_format)
+    activation = replica.activation_format if weights == replica.weights_format else "bf16"
+    fmt = replica.cluster.device.compute_format(weights, activation).format  # that the maths runs in
     m = tokens.total_tokens
 
     def product(n: Floats, k: Floats) -> Floats:

@@ -69,20 +69,6 @@ FORMULAS = {  # of the latencies of `Served`, in the mean
 }
 UPPER = {"p50": "the median"}
 STEPS = ("decode_step_s", "prefill_step_s", "lengths", "rate")
-NOTED = tuple(  # metric, field of `Latency`, and what is noted: name, how it follows, and from what
-    (
-        metric,
-        f"{q}_s",
-        (f"{metric}_{q}", f"{formula}; {UPPER.get(q, f'the mean + deviations to {q}')}", *used),
-    )
-    for metric, formula in FORMULAS.items()
-    for q in QUANTILES
-    for used in [
-        (f"ttft_{q}", f"tpot_{q}", "lengths", "e2e_spread")
-        if metric == "e2e"
-        else (*STEPS, f"{metric}_spread")
-    ]
-)
 
 
 def flat_latency(seconds: Floats) -> Latency:
@@ -245,8 +231,12 @@ def served(
     held = max_sequences(replica, lengths.mean_context_tokens, lengths.input_tokens)
     e2e = answer_latency(own or lengths, ttft, tpot)
     latencies = {"ttft": ttft, "tpot": tpot, "e2e": e2e}
-    for metric, field, (name, *said) in NOTED:
-        record.note(name, getattr(latencies[metric], field), *said)
+    for metric, formula in FORMULAS.items():
+        for q in QUANTILES:
+            whole = f"ttft_{q}", f"tpot_{q}", "lengths", "e2e_spread"
+            used = whole if metric == "e2e" else (*STEPS, f"{metric}_spread")
+            said = f"{formula}; {UPPER.get(q, f'the mean + deviations to {q}')}"
+            record.note(f"{metric}_{q}", getattr(latencies[metric], f"{q}_s"), said, *used)
     return Served(
         ttft=ttft,
         tpot=tpot,

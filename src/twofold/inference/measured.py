@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twofold.contracts import QUANTILES
 from twofold.contracts.rows import ServiceRow
@@ -18,7 +17,6 @@ from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
 from twofold.perf import Floats, spread_factor
 
 POINTS = 200
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

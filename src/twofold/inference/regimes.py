@@ -294,7 +294,6 @@ def disaggregated(
     concurrency: Floats,
     prefill_workers: Floats = 1.0,
     decode_workers: Floats = 1.0,
-    burst_fraction: Floats = BURST_FRACTION,
 ) -> Served:
     """Prefill workers hand finished caches to decode workers; clients in a closed loop share both.
 
@@ -330,7 +329,7 @@ def disaggregated(
         in_decode = 0.5 * in_decode + 0.5 * wanted
     starved = np.maximum(0.0, concurrency / rate - decode_s - first_s)  # what is not decoding waits in front
     burst_s = concurrency / 2.0 / most
-    mean_s = first_s + (1.0 - burst_fraction) * starved + burst_fraction * np.maximum(burst_s, starved)
+    mean_s = first_s + (1.0 - BURST_FRACTION) * starved + BURST_FRACTION * np.maximum(burst_s, starved)
     usual_s = first_s + starved
     ttft = Latency(mean_s, usual_s, usual_s + 3.0 * queue_s, usual_s + 4.6 * queue_s)
     tpot_s = step_s / gained

@@ -291,7 +291,6 @@ def _best_pool(
     else:
         served = max_throughput(traffic.on(replica), traffic.lengths)
     price = offer.price_usd_per_accelerator_h
-    accelerators = count.total * float(np.max(replica.accelerator_count))
     return PoolChoice(
         classes=tuple(each.name for each in classes),
         offer=offer.name,
@@ -302,7 +301,7 @@ def _best_pool(
         knee_per_s=float(limit.knee_requests_per_s[index]),
         binding=str(limit.binding[index]),
         peak_per_s=peak,
-        usd_per_h=None if price is None else accelerators * price,
+        usd_per_h=None if price is None else count.total * float(np.max(replica.accelerator_count)) * price,
         served=served,
     )
 

@@ -6,7 +6,6 @@ two of its batches. Array fields of the replica end in an axis of length 1.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,8 +186,11 @@ def _knee(rate: Array, p95_s: Array) -> Array:
     return np.take_along_axis(rate, first[..., None], axis=-1)[..., 0]
 
 
-def merged_lengths(classes: Sequence[TrafficClass]) -> Lengths:
-    """The lengths of a mixture: means by rate, spreads that keep the mixture's variance."""
+def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
+    """All classes as one stream without promises; the shared prefix is weighted by input tokens.
+
+    Lengths are those of the mixture: means by rate, spreads that keep the mixture's variance.
+    """
     shares = np.array([each.rate_per_s for each in classes], float)
     shares /= shares.sum()
 
@@ -201,16 +203,12 @@ def merged_lengths(classes: Sequence[TrafficClass]) -> Lengths:
 
     inputs, input_spread = mix("input_tokens", "input_spread")
     outputs, output_spread = mix("output_tokens", "output_spread")
-    return Lengths(inputs, outputs, input_spread, output_spread)
-
-
-def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
-    """All classes as one stream without promises; the shared prefix is weighted by input tokens."""
+    lengths = Lengths(inputs, outputs, input_spread, output_spread)
     tokens = [each.rate_per_s * float(np.mean(each.lengths.input_tokens)) for each in classes]
     cached = sum(each.shared_prefix_fraction * weight for each, weight in zip(classes, tokens, strict=True))
     rate = sum(each.rate_per_s for each in classes)
     received = classes[0].received_fraction  # workers for answers receive all prompts, others none
-    return TrafficClass("all", merged_lengths(classes), rate, Slo(), cached / sum(tokens), received)
+    return TrafficClass("all", lengths, rate, Slo(), cached / sum(tokens), received)
 
 
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:
@@ -246,15 +244,13 @@ def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:
 
 
 # As `relieved` calls a resource -> as plans do.
-RESOURCES = MappingProxyType(
-    {
-        "bandwidth": "memory bandwidth",
-        "compute": "compute",
-        "capacity": "memory capacity",
-        "link": "link",
-        "host": "host",
-    }
-)
+RESOURCES: Mapping[str, str] = {
+    "bandwidth": "memory bandwidth",
+    "compute": "compute",
+    "capacity": "memory capacity",
+    "link": "link",
+    "host": "host",
+}
 
 
 def bottleneck(replica: Replica, traffic: TrafficClass) -> dict[str, float]:

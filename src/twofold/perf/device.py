@@ -78,7 +78,7 @@ def device(accelerator: Accelerator, constants: Constants) -> Device:
     if accelerator.family == "cpu":  # no tensor cores whose tiles decode must fill: it reads the cache
         given["decode_compute_fraction"] = math.inf
     # Other fields are constants as they stand. A table without the later ones leaves their defaults.
-    read = {
+    read: dict[str, Any] = {
         f.name: constants.get(f.name, **scope)
         for f in fields(Device)
         if f.name not in given and (f.default is MISSING or constants.has(f.name, **scope))
