@@ -13,14 +13,13 @@ from twofold.building.delivery import (
     capped,
     carbon_by_hour,
     cleanest_hours,
-    conversion_efficiency,
     provision,
     rack_feed,
     redundancy,
     step_load,
     year_of,
 )
-from twofold.catalog import load_catalog
+from twofold.catalog import figure, load_catalog
 from twofold.contracts.results.premises import Feed
 
 CATALOG = load_catalog()
@@ -96,8 +95,9 @@ def test_higher_tiers_are_down_less_and_cost_more() -> None:
 
 
 def test_conversion_loses_a_few_percent() -> None:
-    found = conversion_efficiency(CATALOG)
-    assert 0.9 < found.low <= found.value <= found.high < 1.0
+    names = ("UPS double conversion", "distribution and transformers")
+    ups, wires = (figure(CATALOG, "efficiency", name) for name in names)
+    assert 0.9 < ups.low * wires.low <= ups.value * wires.value <= ups.high * wires.high < 1.0
 
 
 def a_year(mean_w: float = 1e6, **more: object) -> Year:

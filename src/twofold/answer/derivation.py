@@ -8,7 +8,7 @@ from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
 from twofold.answer.offers import Offer
 from twofold.answer.paths import is_estimate, leaves, unit_of
 from twofold.catalog import Accelerator, Model, Region
-from twofold.contracts.results import Derivation, Input, Part, PriceUsed
+from twofold.contracts.results import Derivation, Input, PriceUsed
 from twofold.core import Estimate, Source, format_estimate, format_si, from_data, record, to_data
 from twofold.perf import SAME_KERNELS, ConstantRow, Constants, load_known, one, read_from
 
@@ -47,7 +47,13 @@ class Leaves:
         found = []
         for each in read_from(name, part):
             if each == "nic":
-                found.append(_nic_leaf(offer))
+                known, node = offer.node.confidence != "assumed", offer.node.name
+                where = f"nodes.csv {node} nic" if known else f"assumed for {node}"
+                rate, source = (
+                    format_si(offer.nic_bytes_per_s, "B/s"),
+                    Source.VENDOR if known else Source.ASSUMED,
+                )
+                found.append(Input("NIC per accelerator", rate, "", source.value, where))
             elif hasattr(part, each):
                 found.append(cell_leaf(part, each))
             else:
@@ -173,13 +179,6 @@ def cell_leaf(accelerator: Accelerator, field: str) -> Input:
     return Input(label, format_si(getattr(accelerator, field), unit), "", Source.VENDOR.value, reference)
 
 
-def _nic_leaf(offer: Offer) -> Input:
-    known, node = offer.node.confidence != "assumed", offer.node.name
-    where = f"nodes.csv {node} nic" if known else f"assumed for {node}"
-    source = Source.VENDOR if known else Source.ASSUMED
-    return Input("NIC per accelerator", format_si(offer.nic_bytes_per_s, "B/s"), "", source.value, where)
-
-
 def model_leaf(model: Model, field: str, value: float, label: str = "") -> Input:
     """A cell of a model's row or of its config.json."""
     text = format_si(value, "")
@@ -208,11 +207,6 @@ def supply_leaves(leaves: Leaves, price: PriceUsed | None, region: Region | None
 def assumed_leaf(label: str, text: str, why: str) -> Input:
     """A figure of the model itself that no table holds."""
     return Input(label, text, "", Source.ASSUMED.value, why)
-
-
-def part_inputs(parts: Sequence[Part], path: str) -> tuple[Input, ...]:
-    """The parts of a total as its inputs."""
-    return tuple(path_input(part.name, part.value, f"{path}.{part.name}.value") for part in parts)
 
 
 def spread_inputs(

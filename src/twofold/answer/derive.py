@@ -1,6 +1,6 @@
 """Where every number of a plan comes from: one derivation per estimate, each ending in leaves."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from twofold.answer.context import Context
 from twofold.answer.cross import PLANNED
@@ -39,17 +39,13 @@ def derivations(
             found += serving_derivations(choices[service.name], service, book, context)
         else:
             found += measured_serving_derivations(service, book, context)
-    return (*found, *_cells(cross, books["cross"]))
-
-
-def _cells(cells: Sequence[CrossCell], book: record.Book) -> Iterator[Derivation]:
-    """A cell on its own fleet is the plan's figure; on the other fleet the search was run there."""
+    # A cell on its own fleet is the plan's figure; on the other fleet the search was run there.
     known = {}
-    for cell in cells:
+    for cell in cross:
         searched = f"the same search on the {cell.fleet} fleet"
         known[f"{cell.half}.{cell.name}.{cell.fleet}.search"] = assumed_leaf("search", cell.text, searched)
-    for name, kept in book.items():
+    for name, kept in books["cross"].items():
         if kept.formula == PLANNED and isinstance(kept.value, Estimate):
             (planned,) = kept.inputs
             known[planned] = path_input(name.rpartition(".")[2], kept.value, planned)
-    return Noted("cross", book, figures_of(cells), known).rows()
+    return (*found, *Noted("cross", books["cross"], figures_of(cross), known).rows())

@@ -66,7 +66,8 @@ def serving_derivations(
     leaves = Leaves(context.constants, tuple(scope.items()))
     supply = supply_leaves(leaves, plan.machine.price, region_of(choice.offer.price, context))
     for load, served in zip(choice.loads, plan.classes, strict=True):
-        own, pool = f"{at}.classes.{load.name}", _pool_of(choice, load)
+        own = f"{at}.classes.{load.name}"
+        pool = next(each for each in choice.fleet.pools if load.name in each.classes)
         again, names = _priced(choice, pool, load, context)
         known: Known = {name: leaves.moved(name, choice.offer) for name in names}
         known |= _of_class(choice, served, pool, leaves, own) | supply
@@ -111,10 +112,6 @@ def measured_serving_derivations(
 
 def _count(plan: ServicePlan) -> Input:
     return assumed_leaf("accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica")
-
-
-def _pool_of(choice: ServingChoice, load: ClassLoad) -> PoolChoice:
-    return next(pool for pool in choice.fleet.pools if load.name in pool.classes)
 
 
 def _priced(

@@ -13,7 +13,7 @@ from twofold.answer.derivation import (
     assumed_leaf,
     figures_of,
     model_leaf,
-    part_inputs,
+    path_input,
     spec_leaf,
     spread_inputs,
     supply_leaves,
@@ -102,7 +102,9 @@ def run_leaves(
     count, saving = plan.machine.accelerator_count, choice.entry.checkpoint
     stop_s = usual.detection_s + usual.restart_s
     known: dict[str, Input | Sequence[Input]] = {
-        "headroom": part_inputs(run.headroom, f"{at}.run.headroom"),
+        "headroom": [
+            path_input(part.name, part.value, f"{at}.run.headroom.{part.name}.value") for part in run.headroom
+        ],
         "accelerators": spec_leaf("accelerators", f"{count:,}", f"{at}.on, or searched"),
         "write": spec_leaf("checkpoint write", format_si(saving.write_within_s, "s"), f"{at}.checkpoint"),
         "stall": spec_leaf("checkpoint pause", format_si(saving.stall_s or 0.0, "s"), f"{at}.checkpoint"),

@@ -9,9 +9,8 @@ from statistics import median
 from twofold.core import InputError
 from twofold.perf import spread_factor
 
-MEASURED_REACH = (
-    2.0  # times the largest count measured, or a part of the smallest: beyond that nothing is said
-)
+# Times the largest count measured, or a part of the smallest: beyond that nothing is said.
+MEASURED_REACH = 2.0
 
 
 class Basis(StrEnum):
@@ -83,7 +82,9 @@ def figure_at(counts: Sequence[int], values: Sequence[float], accelerator_count:
         return None
     below = max((count for count in counts if count < accelerator_count), default=None)
     above = min((count for count in counts if count > accelerator_count), default=None)
-    ends = [_allowed(near, pairs[near], accelerator_count) for near in (below, above) if near is not None]
+    # What a measured neighbour leaves possible: no gain, or a perfect one.
+    near = [each for each in (below, above) if each is not None]
+    ends = [sorted((pairs[each], pairs[each] * each / accelerator_count)) for each in near]
     low, high = max(end[0] for end in ends), min(end[1] for end in ends)
     if below is not None and above is not None:
         value = _straight(below, pairs[below], above, pairs[above], accelerator_count)
@@ -93,11 +94,6 @@ def figure_at(counts: Sequence[int], values: Sequence[float], accelerator_count:
         first, second = (counts[0], counts[1]) if below is None else (counts[-2], counts[-1])
         middle = _straight(first, pairs[first], second, pairs[second], accelerator_count)
     return Bounded(min(max(middle, low), high), low, high, Basis.BEYOND)
-
-
-def _allowed(near: int, value: float, count: int) -> tuple[float, float]:
-    """What a measured neighbour leaves possible at another count: no gain, or a perfect one."""
-    return min(value, value * near / count), max(value, value * near / count)
 
 
 def _straight(first: int, first_value: float, second: int, second_value: float, count: int) -> float:

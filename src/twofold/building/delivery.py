@@ -8,7 +8,7 @@ from typing import Literal
 
 from twofold.catalog import Catalog, figure
 from twofold.contracts.results import premises
-from twofold.core import YEAR_H, Estimate
+from twofold.core import YEAR_H
 
 BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
 LARGEST_STRIP_A = 63  # of one plug; larger feeds are bus bars
@@ -151,14 +151,6 @@ def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:
     scheme, tier_row = _TIERS[tier]
     up = figure(catalog, "availability", tier_row).value
     return Redundancy(scheme, up, figure(catalog, "redundancy_cost", scheme).value)
-
-
-def conversion_efficiency(catalog: Catalog) -> Estimate:
-    """From the meter to the rack: UPS and distribution, already part of any PUE."""
-    ups = figure(catalog, "efficiency", "UPS double conversion")
-    wires = figure(catalog, "efficiency", "distribution and transformers")
-    middle, low, high = ups.value * wires.value, ups.low * wires.low, ups.high * wires.high
-    return Estimate(middle, low, high, "fraction", ups.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _thin(
     if fabric is None:
         return None
     lost = ["a leaf"] * fabric.survives_a_leaf
-    lost += ["a spine"] * (fabric.survives_a_spine and fabric.spine_count > 0)
+    lost += ["a spine"] * (fabric.survives_a_spine and len(fabric.parts.counts.switches) > 1)
     return fabric_bill(
         catalog,
         fabric.parts,

@@ -1,7 +1,9 @@
 """What one server draws: from its accelerators, host, network cards, switches, fans and power supplies."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from twofold.catalog import Accelerator, Catalog, NetworkPart, Node, figure
@@ -14,15 +16,8 @@ PER_ACCELERATOR_BYTES_PER_S = 12.5e9  # from 100 Gb/s each on, every accelerator
 ACCELERATORS_PER_BOARD = 8
 WITH_ITS_HOST = ("Superchip", "APU socket")  # the TDP counts the processor
 RACK_SCALE_UNITS = 40
+HOST_AT_WORK = ("node_part", "host under load (of its maximum)")
 RACK_SCALE_COUNT = 32  # accelerators of one node from which switches are trays of their own
-
-
-@dataclass(frozen=True, slots=True)
-class PowerPart:
-    """One consumer in a server, at its maximum."""
-
-    name: str
-    power_w: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +25,7 @@ class NodePower:
     """A server's power by part; the parts with fans and supply losses add up to `nameplate_w`."""
 
     node: str
-    parts: tuple[PowerPart, ...]  # accelerators first, then the host; fans and losses last
+    parts: Mapping[str, float]  # at their maximum: accelerators first, then the host; fans and losses last
     accelerators_w: float  # at their TDP, without the supplies' loss
     accelerators_idle_w: float
     host_w: float  # the other parts without fans
@@ -59,7 +54,7 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
     device = catalog.accelerator(node.accelerator)
     accelerators_w = node.accelerator_count * device.tdp_w
     host = _host_parts(catalog, node, device)
-    host_w = sum(part.power_w for part in host)
+    host_w = sum(host.values())
     liquid = is_liquid_cooled(catalog, node)
     is_card = device.form_factor.startswith("PCIe") or device.family == "cpu"
     kind = "liquid" if liquid else "air, PCIe cards" if is_card else "air, linked accelerators"
@@ -67,12 +62,8 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
     fans_w = (accelerators_w + host_w) * share / (1 - share)
     efficiency = figure(catalog, "efficiency", "server PSU titanium at half load").value
     inside_w = accelerators_w + host_w + fans_w
-    parts = (
-        PowerPart("accelerators", accelerators_w),
-        *host,
-        PowerPart("fans", fans_w),
-        PowerPart("supply losses", inside_w / efficiency - inside_w),
-    )
+    losses_w = inside_w / efficiency - inside_w
+    parts = {"accelerators": accelerators_w, **host, "fans": fans_w, "supply losses": losses_w}
     rest = figure(catalog, "power_fraction", "GPU, idle no context (of TDP)").value
     idle_w = node.accelerator_count * (device.idle_w if device.idle_w is not None else rest * device.tdp_w)
     return NodePower(
@@ -111,7 +102,7 @@ def training_w(catalog: Catalog, power: NodePower) -> Estimate:
 def training_peak_w(catalog: Catalog, power: NodePower) -> float:
     """The highest draw while training: accelerators at the top of what fleets measured, host under load."""
     share = figure(catalog, "power_fraction", "GPU, LLM training steady (of TDP)").high
-    return draw_w(power, share, _host_share(catalog).value)
+    return draw_w(power, share, figure(catalog, *HOST_AT_WORK).value)
 
 
 def serving_w(catalog: Catalog, power: NodePower, busy_fraction: float = 1.0) -> Estimate:
@@ -170,27 +161,25 @@ def network_cards(node: Node) -> tuple[int, float]:
     return count, total / count
 
 
-def _host_parts(catalog: Catalog, node: Node, device: Accelerator) -> tuple[PowerPart, ...]:
+def _host_parts(catalog: Catalog, node: Node, device: Accelerator) -> dict[str, float]:
     def part_w(item: str) -> float:
         return figure(catalog, "node_part", item).value
 
-    sockets = 0 if device.family == "cpu" or device.form_factor in WITH_ITS_HOST else _sockets(node)
+    # `2x Xeon …` has two processors, a name alone one, an unknown host two.
+    said = re.match(r"(\d+)x ", node.cpu)
+    sockets = int(said[1]) if said else (1 if node.cpu and node.accelerator_count < 4 else 2)
+    if device.family == "cpu" or device.form_factor in WITH_ITS_HOST:
+        sockets = 0
     boards = max(1.0, node.accelerator_count / ACCELERATORS_PER_BOARD) if sockets else 0.5
     half = 0.5 if sockets and node.accelerator_count < ACCELERATORS_PER_BOARD else 1.0
-    return (
-        PowerPart("processors", sockets * part_w("host processor (socket)")),
-        PowerPart("memory", (node.ram_bytes or 0.0) / GB * part_w("host memory")),
-        PowerPart("drives", (node.nvme_bytes or 0.0) / TB * part_w("local NVMe")),
-        PowerPart("network cards", _cards_w(catalog, node)),
-        PowerPart("accelerator switches", _switches_w(catalog, node, device)),
-        PowerPart("board", boards * half * part_w("board, management and bridges")),
-    )
-
-
-def _sockets(node: Node) -> int:
-    """Processors of the host: `2x Xeon …` has two, a name alone one, an unknown host two."""
-    said = re.match(r"(\d+)x ", node.cpu)
-    return int(said[1]) if said else (1 if node.cpu and node.accelerator_count < 4 else 2)
+    return {
+        "processors": sockets * part_w("host processor (socket)"),
+        "memory": (node.ram_bytes or 0.0) / GB * part_w("host memory"),
+        "drives": (node.nvme_bytes or 0.0) / TB * part_w("local NVMe"),
+        "network cards": _cards_w(catalog, node),
+        "accelerator switches": _switches_w(catalog, node, device),
+        "board": boards * half * part_w("board, management and bridges"),
+    }
 
 
 def _cards_w(catalog: Catalog, node: Node) -> float:
@@ -220,15 +209,9 @@ def _switches_w(catalog: Catalog, node: Node, device: Accelerator) -> float:
     return (part.power_w_max or 0.0) * (node.accelerator_count / ACCELERATORS_PER_BOARD if is_rack else 1)
 
 
-def _host_share(catalog: Catalog) -> Estimate:
-    return figure(catalog, "node_part", "host under load (of its maximum)")
-
-
 def _drawn(catalog: Catalog, power: NodePower, shares: Estimate) -> Estimate:
-    low, middle, high = (
-        draw_w(power, share, host)
-        for share, host in zip(_three(shares), _three(_host_share(catalog)), strict=True)
-    )
+    hosts = figure(catalog, *HOST_AT_WORK)
+    low, middle, high = map(partial(draw_w, power), _three(shares), _three(hosts))
     return Estimate(middle, low, high, "W", shares.source)
 
 

@@ -124,7 +124,7 @@ def node_draws(found: Sequence[Entry], context: Context) -> tuple[premises.NodeD
             entry.power.nameplate_w,
             in_use_w(entry, context),
             resting_w(context.catalog, entry.power).value,
-            {part.name: part.power_w for part in entry.power.parts},
+            dict(entry.power.parts),
         )
         for name, entry in reversed(by_node.items())
     )

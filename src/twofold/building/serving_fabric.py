@@ -23,14 +23,6 @@ class ServingFabric:
     survives_a_leaf: bool
     survives_a_spine: bool
 
-    @property
-    def leaf_count(self) -> int:
-        return self.parts.counts.switches[0]
-
-    @property
-    def spine_count(self) -> int:
-        return sum(self.parts.counts.switches[1:])
-
 
 def serving_flow(
     requests_per_s: float,

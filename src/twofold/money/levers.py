@@ -28,7 +28,10 @@ def service_levers(
     yield from _quantise(choice, service, context)
     yield _batch(choice, service)
     yield from _cache(choice, service, context)
-    yield from _speculate(service)
+    for each in service.choices:
+        if each.name == "drafts" and each.saved_usd_per_year is not None:  # as the plan weighed them
+            saving, how = each.saved_usd_per_year.value, "; ".join(each.needs)
+            yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
     yield from _distil(choice, service, context)
     yield from _follow(choice, service)
 
@@ -119,14 +122,6 @@ def _cache(choice: ServingChoice, service: ServicePlan, context: Context) -> Ite
     pulled = Pulled.IN_USE if shared else Pulled.OPEN
     how = f"prefix cache holds {100 * (shared or OTHER_PREFIX):.0f} % of the input"
     yield from _replanned("cache", pulled, how, choice, service, context, loads=loads)
-
-
-def _speculate(service: ServicePlan) -> Iterator[ledger.LeverRow]:
-    """Drafts, as the plan weighed them."""
-    for each in service.choices:
-        if each.name == "drafts" and each.saved_usd_per_year is not None:
-            saving, how = each.saved_usd_per_year.value, "; ".join(each.needs)
-            yield lever("speculate", service.name, Pulled.OPEN, saving, _usd(service), how)
 
 
 def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> Iterator[ledger.LeverRow]:

@@ -22,17 +22,26 @@ def run_levers(
     if run.cost_usd is None:
         return
     yearly = run.cost_usd.value * times
-    yield from _layout(choice, run, yearly)
+    chosen, priced = choice.chosen, choice.priced_layouts()
+    assert chosen.found.best
+    fits = priced.high_bytes <= np.max(chosen.cluster.device.memory_bytes)
+    if fits.any():  # the chosen layout against the middle one of those that fit the same machines
+        usual = float(np.median(priced.step_s[fits])) / chosen.found.best.step_s
+        how = (
+            f"{run.layout.text if run.layout else ''}: {usual:.2f} times as fast as the middle one that fits"
+        )
+        without = yearly * max(1.0, usual)
+        yield lever("layout", run.name, Pulled.IN_USE, without - yearly, without, how)
     count, checkpoints = run.run.interruptions.value, run.run.checkpoints
     if count > 0:  # the best interval between checkpoints against one every four hours
         stops, best_s = Reliability(), checkpoints.interval_s.value
         restart_s = stops.detection_s + stops.restart_s + choice.entry.checkpoint.write_within_s
-        best, usual = (
+        best, every_4_h = (
             failing_time_ratio(run.run.wall_s.value / count, restart_s, interval_s, checkpoints.write_s)
             for interval_s in (best_s, USUAL_INTERVAL_S)
         )
-        saved = yearly * max(0.0, usual / best - 1.0)
-        lost = [f"{100 * (1.0 - 1.0 / each):.2g} %" for each in (best, usual)]
+        saved = yearly * max(0.0, every_4_h / best - 1.0)
+        lost = [f"{100 * (1.0 - 1.0 / each):.2g} %" for each in (best, every_4_h)]
         how = f"every {best_s / 60:.0f} min: {lost[0]} of the run; every 4 h {lost[1]}"
         yield lever("checkpoint", run.name, Pulled.IN_USE, saved, yearly + saved, how)
     # What waiting for data takes of a step, which a better input pipeline gives back.
@@ -45,20 +54,6 @@ def run_levers(
         how = f"one point of MFU above {100 * reached:.0f} %"
         yield lever("utilise", run.name, Pulled.OPEN, saved, yearly, how)
     yield from _precision(choice, run, yearly, context)
-
-
-def _layout(choice: TrainingChoice, run: TrainingPlan, yearly_usd: float) -> Iterator[ledger.LeverRow]:
-    """The chosen layout against the middle one of those that fit the same machines."""
-    chosen = choice.chosen
-    assert chosen.found.best
-    priced = choice.priced_layouts()
-    fits = priced.high_bytes <= np.max(chosen.cluster.device.memory_bytes)
-    if not fits.any():
-        return
-    usual = float(np.median(priced.step_s[fits])) / chosen.found.best.step_s
-    how = f"{run.layout.text if run.layout else ''}: {usual:.2f} times as fast as the middle one that fits"
-    without = yearly_usd * max(1.0, usual)
-    yield lever("layout", run.name, Pulled.IN_USE, without - yearly_usd, without, how)
 
 
 def _precision(

@@ -35,7 +35,10 @@ def service_money(
     for one in service.classes:
         with record.noting(f"classes.{one.name}"):
             classes.append(class_money(service, one))
-    hour = downtime(context)
+    hour, tariff = downtime(context), electricity([place_of(service.machine, context)], context)
+    # Energy of machines of one's own as billed, at rest too; else what is in the rent.
+    own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
+    drawn_usd = sum(line.quantity * line.unit_usd for line in own)
     # Spares are weighed of the largest pool that somebody waits for: work of a day has no outage of an hour.
     batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
     waited = [each for each in service.pools if not set(each.classes) <= batch]
@@ -44,24 +47,15 @@ def service_money(
         name=service.name,
         classes=tuple(each for each in classes if each),
         output_tokens_per_s_per_w=tokens_per_w(service),
-        energy_usd_per_year=_energy_usd(service, bill, context),
+        energy_usd_per_year=drawn_usd if own else energy_usd(service.energy_j_per_year.value, tariff.usd),
         api=_api(service, plan, bill, context),
-        downtime_usd_per_h=hour.usd_per_h,
+        downtime_usd_per_h=hour.usd,
         downtime_source=hour.source,
-        spares=_spares(service, pool, hour.usd_per_h, context),
-        nines=nines(hour.usd_per_h),
+        spares=_spares(service, pool, hour.usd, context),
+        nines=nines(hour.usd),
         # Where others of the service have spares of their own.
         spares_of=" and ".join(pool.classes) if pool and len(service.pools) > 1 else "",
     )
-
-
-def _energy_usd(service: ServicePlan, bill: Sequence[LineItem], context: Context) -> float:
-    """A year's energy: of machines of one's own as billed, at rest too; else what is in the rent."""
-    own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
-    if own:
-        return sum(line.quantity * line.unit_usd for line in own)
-    tariff = electricity([place_of(service.machine, context)], context)
-    return energy_usd(service.energy_j_per_year.value, tariff.usd)
 
 
 def _api(

@@ -1,7 +1,6 @@
 """The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from twofold.answer import Context
 from twofold.building import electricity, is_owned, place_of
@@ -13,21 +12,13 @@ from twofold.money.bought import OwningTerms
 W_PER_MW = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Downtime:
-    """What an hour down costs, and who says so."""
-
-    usd_per_h: float
-    source: str
-
-
-def downtime(context: Context) -> Downtime:
+def downtime(context: Context) -> UnitCost:
     """The spec's cost of an hour down, else the catalogue's, marked as assumed."""
     stated = context.spec.supply.economics.downtime_usd_per_h
     if stated is not None:
-        return Downtime(stated, "spec supply.economics.downtime_cost")
+        return UnitCost(stated, "spec supply.economics.downtime_cost")
     row = context.catalog.economic("hour of outage")
-    return Downtime(row.value, f"assumed: economics.csv {row.item}, {row.low:g} to {row.high:g} $/h")
+    return UnitCost(row.value, f"assumed: economics.csv {row.item}, {row.low:g} to {row.high:g} $/h")
 
 
 def cited(figure: EconomicFigure) -> str:

@@ -52,10 +52,6 @@ class Rehearse(Enum):
     BEST_TWO = "best-two"  # the best fleet and its runner-up
 
 
-def _silent(_: str) -> None:
-    """Nobody listens."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """What a plan depends on besides spec, catalogue and constants."""
@@ -67,7 +63,7 @@ class PlanOptions:
     calibration_digest: str = ""
     notes: tuple[str, ...] = ()  # what to know about that
     rehearse: Rehearse = Rehearse.NO
-    tell: Callable[[str], None] = _silent  # hears what a rehearsal is about
+    tell: Callable[[str], None] = lambda _: None  # hears what a rehearsal is about
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """From a claim to a verdict: each case of each predicate is computed, none is stored."""
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.verdicts.language import FUNCTIONS, calls_in, evaluate, judge_expression, names_in, parse
-from twofold.verdicts.quantities import QUANTITIES, ask, command_of
+from twofold.verdicts.language import evaluate, judge_expression, names_in, parse
+from twofold.verdicts.quantities import ask, command_of
 from twofold.verdicts.table import Claim, Predicate, cases_of
 from twofold.verdicts.units import Value, in_unit, shown
 from twofold.verdicts.world import MissingFigure, World
@@ -216,15 +216,3 @@ def _claimed(claim: Claim) -> str:
     if claim.low is not None:
         return f", against at least {low}"
     return f", against at most {high}" if claim.high is not None else ""
-
-
-def unknown_quantities(claims: Iterable[Claim]) -> list[str]:
-    """Names that predicates call and no table holds: our own mistakes, for a test."""
-    known = QUANTITIES.keys() | FUNCTIONS.keys()
-    return [
-        f"{claim.id}: {node.func.id}"  # type: ignore[attr-defined]  # parse lets only names be called
-        for claim in claims
-        for predicate in claim.predicates
-        for node in calls_in(predicate.tree)
-        if node.func.id not in known  # type: ignore[attr-defined]
-    ]
