@@ -99,16 +99,6 @@ def _output_tokens_per_s(fleets: Fleets) -> float:
     return sum(fleet.output_tokens for fleet in fleets) / duration_s
 
 
-def _sends_ratio(fleets: Fleets) -> float:
-    """Sends to replicas over requests that arrived: tries that the gate refused count none."""
-    sends = sum(fleet.effects.get("Send", 0) for fleet in fleets)
-    return sends / max(1, sum(fleet.arrived_count for fleet in fleets))
-
-
-def _missent(fleets: Fleets) -> float:
-    return float(sum(fleet.after_fault.missent_count for fleet in fleets if fleet.after_fault))
-
-
 OF_FLEETS = (
     Figure(
         "output_tokens_per_s", _output_tokens_per_s, heading="output tok/s", compared="differs", sweep_rank=1
@@ -142,13 +132,21 @@ OF_FLEETS = (
         text="prefix hits {}",
     ),
     Figure("retries", _sum("retry_count"), compared="always"),
-    Figure("sends_ratio", _sends_ratio),
+    Figure(  # sends to replicas over requests that arrived: tries that the gate refused count none
+        "sends_ratio",
+        lambda fleets: (
+            sum(each.effects.get("Send", 0) for each in fleets)
+            / max(1, sum(each.arrived_count for each in fleets))
+        ),
+    ),
     Figure("starts", _sum("started_count")),
     Figure("start_s", _most("start_s_mean"), compared="differs"),
     Figure("accelerator_h", lambda fleets: sum(fleet.accelerator_h for fleet in fleets) or 1.0),
     Figure("energy_j", _sum("energy_j")),
     Figure("power_ramp_w_per_s", _most("power_ramp_w_per_s")),
-    Figure("missent", _missent),
+    Figure(
+        "missent", lambda fleets: sum(each.after_fault.missent_count for each in fleets if each.after_fault)
+    ),
     Figure("token_gap_p99_s", _most("token_gap_p99_s")),
     Figure("token_gap_max_s", _most("token_gap_max_s")),
     Figure("cost_usd", _sum("cost_usd"), heading="cost", compared="always", sweep_rank=5),

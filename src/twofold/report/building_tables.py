@@ -11,6 +11,9 @@ from twofold.report.lines import heading, listed, table
 
 def building_tables(building: premises.Building) -> list[list[str]]:
     """One table for each question about the building; those without rows are left out."""
+    year = building.year
+    hours = [f"{hour} h {grams / 1e3:,.0f}" for hour, grams in enumerate(year.carbon_by_hour_gco2)]
+    cleanest = ", ".join(map(str, year.cleanest_hours))
     made = [
         more_building_lines(building),
         _limits(building),
@@ -21,7 +24,7 @@ def building_tables(building: premises.Building) -> list[list[str]]:
         _storage(building),
         _power(building.power),
         _caps(building),
-        _hours(building.year),
+        heading("CARBON", f"kg of a mean day: {hours[0]}", *hours[1:], f"cleanest {cleanest} h"),
         [
             *heading("SITES", f"data set {format_si(building.dataset_bytes, 'B')}"),
             *(f"  {site_text(number, each)}"[:100] for number, each in enumerate(building.sites, 1)),
@@ -170,12 +173,6 @@ def _caps(building: premises.Building) -> list[str]:
         (">energy for the same work", lambda cap: percent(cap.energy_per_work_fraction)),
     )
     return ["CAPPING", *lines]
-
-
-def _hours(year: premises.BuildingYear) -> list[str]:
-    hours = [f"{hour} h {grams / 1e3:,.0f}" for hour, grams in enumerate(year.carbon_by_hour_gco2)]
-    cleanest = ", ".join(map(str, year.cleanest_hours))
-    return heading("CARBON", f"kg of a mean day: {hours[0]}", *hours[1:], f"cleanest {cleanest} h")
 
 
 def _users(building: premises.Building) -> list[str]:

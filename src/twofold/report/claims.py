@@ -17,9 +17,12 @@ def claims_lines(judged: Sequence[Judged], with_cases: bool) -> list[str]:
     """Every claim with its verdict and reason, and the counts."""
     lines: list[str] = []
     for each in judged:
-        lines += claim_lines(each)
+        lines += _wrapped(f"{each.id:<6} {each.verdict:<12} {each.claim}", "", INDENT + " " * 13)
+        lines += [*_wrapped(each.reason, INDENT, INDENT), *command_lines(each.command)]
         lines += case_lines(each) if with_cases else []
-    return [*lines, "", *topic_lines(judged), summary_line(judged)]
+    counts = [f"{sum(each.verdict == verdict for each in judged)} {verdict}" for verdict in ORDER]
+    summary = f"{len(judged)} {'claim' if len(judged) == 1 else 'claims'}: {' · '.join(counts)}"
+    return [*lines, "", *topic_lines(judged), summary]
 
 
 def topic_lines(judged: Sequence[Judged]) -> list[str]:
@@ -32,13 +35,6 @@ def topic_lines(judged: Sequence[Judged]) -> list[str]:
         found = [each.verdict for each in judged if each.topic == topic]
         rows.append((topic, *(str(found.count(verdict) or "–") for verdict in ORDER)))
     return [*table(("topic", *map(str, ORDER)), rows, numbers=(1, 2, 3, 4)), ""]
-
-
-def claim_lines(each: Judged) -> list[str]:
-    """`S0-22  conditional   …`, the reason below it and the command that shows a figure of it."""
-    head = _wrapped(f"{each.id:<6} {each.verdict:<12} {each.claim}", "", INDENT + " " * 13)
-    reason = _wrapped(each.reason, INDENT, INDENT)
-    return [*head, *reason, *command_lines(each.command)]
 
 
 def command_lines(command: str) -> list[str]:
@@ -72,10 +68,3 @@ def case_lines(each: Judged) -> list[str]:
         rows = [["", "holds" if case.holds else "fails", case.text, case.when] for case in cases]
         lines += [line.rstrip() for line in table(["     ", "", "value", "case"], rows)]
     return lines
-
-
-def summary_line(judged: Sequence[Judged]) -> str:
-    """`214 claims: 60 hold · 90 conditional · …`."""
-    counts = [f"{sum(each.verdict == verdict for each in judged)} {verdict}" for verdict in ORDER]
-    noun = "claim" if len(judged) == 1 else "claims"
-    return f"{len(judged)} {noun}: " + " · ".join(counts)

@@ -115,7 +115,13 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
 
 def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     yield titled("MEMORY", f"{service.name}, of one device", _parts(service.memory_parts))
-    yield titled("LATENCY", f"{service.name}, at the peak", _latency(service.classes))
+    rows = []
+    for one in service.classes:
+        for metric, name in METRICS.items():
+            found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in QUANTILES]
+            if any(found):
+                rows.append((one.name, name, *map(ranged, found)))
+    yield titled("LATENCY", f"{service.name}, at the peak", table(("class", "", *QUANTILES), rows))
     for one in service.classes:
         yield titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
     pooling = ": ".join([service.name, *pooling_pieces(service)])
@@ -146,17 +152,6 @@ def _parts(parts: Sequence[Part]) -> list[str]:
         for part, share in zip(parts, texts, strict=True)
     ]
     return table(("part", "", "share"), rows, numbers=(2,))
-
-
-def _latency(classes: Sequence[ClassPlan]) -> list[str]:
-    """TTFT, TPOT and end to end of every class, at three percentiles."""
-    rows = []
-    for one in classes:
-        for metric, name in METRICS.items():
-            found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in QUANTILES]
-            if any(found):
-                rows.append((one.name, name, *map(ranged, found)))
-    return table(("class", "", *QUANTILES), rows)
 
 
 def _pools(classes: Sequence[ClassPlan]) -> list[str]:

@@ -126,17 +126,16 @@ def _text(path: str, leaf: Any) -> str:
     unit = paths.unit_of(path)
     if isinstance(leaf, dict) and leaf.keys() == _ESTIMATE:
         estimate = from_data(Estimate, leaf)
-        return ranged(replace(estimate, unit=_shown_unit(path, estimate.unit) if unit is None else unit))
+        # Ratios and counts are plain numbers; memory counts in GiB.
+        shown = {"1": "", "ratio": "", "B": "memory B" if ".memory_" in path else "B"}
+        return ranged(
+            replace(estimate, unit=shown.get(estimate.unit, estimate.unit) if unit is None else unit)
+        )
     if leaf is None:
         return "–"
     if isinstance(leaf, float):
         return f"{leaf:.6g}" if unit is None else format_si(leaf, unit)
     return leaf[:_DIGEST_LETTERS] if path.startswith("digests.") else str(leaf)
-
-
-def _shown_unit(path: str, unit: str) -> str:
-    """Ratios and counts are plain numbers; memory counts in GiB."""
-    return {"1": "", "ratio": "", "B": "memory B" if ".memory_" in path else "B"}.get(unit, unit)
 
 
 def _percent(fraction: float | None) -> str:

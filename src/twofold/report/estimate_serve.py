@@ -19,6 +19,23 @@ def serve_lines(answer: ServingEstimate) -> list[str]:
     """The answer in at most 100 columns."""
     model = model_text(answer.model, answer.parameters)
     tokens = f"{answer.input_tokens:,.0f} tok in, {answer.output_tokens:,.0f} tok out"
+    scales = f", {format_bytes(answer.scales_bytes)} of it scales" if answer.scales_bytes else ""
+    parts = memory_texts(answer.memory_parts)  # of one device, adding up to all it has
+    each, clients = answer.kv_bytes_per_sequence, answer.client_count
+    layouts = listed(
+        answer.layouts,
+        (">TP", lambda row: f"{row.tp}"),
+        (">PP", lambda row: f"{row.pp}"),
+        (">EP", lambda row: f"{row.ep}"),
+        (">DP", lambda row: f"{row.dp}"),
+        (">requests", lambda row: format_count(row.max_sequences) if row.fits else "does not fit"),
+        ("TTFT p95", lambda row: ranged(row.ttft_s)),
+        ("TPOT p50", lambda row: ranged(row.tpot_s)),
+        ("output", lambda row: ranged(row.output_tokens_per_s)),
+        (">sent/token", lambda row: format_bytes(row.communication_bytes_per_token)),
+    )
+    rows = [(row.name, format_count(row.max_sequences), f"×{row.ratio:.2f}") for row in answer.switches]
+    switches = table(("cache", "requests", ""), rows, numbers=(1, 2))
     blocks = [
         [
             *both_ends(f"{model}{DOT}serving", machine_text(answer.machine)),
@@ -29,41 +46,27 @@ def serve_lines(answer: ServingEstimate) -> list[str]:
                 answer.replica.engine or "",
             ),
             *field("load", answer.load, tokens),
-            *_memory(answer),
-            *_cache(answer),
+            *field("memory", f"{format_memory(answer.memory_capacity_bytes)} per device", *parts),
+            *field("", f"weights of the whole model {format_bytes(answer.weights_bytes)}{scales}"),
+            *field(
+                "KV cache",
+                f"{answer.kv_bytes_per_token:,.0f} B per token",
+                f"{format_bytes(each)} per request",
+                f"{format_bytes(clients * each)} for all {clients:,}" if clients else "",
+                f"room for {ranged(answer.max_sequences, 'requests')} at once",
+                f"{percent(answer.kv_fraction)} full at this load",
+                f"a full replica is limited by {answer.batch_limit}",
+            ),
         ],
         _latency(answer),
         _rates(answer),
         _formats(answer),
-        _layouts(answer),
-        _switches(answer),
+        titled("LAYOUTS", "fastest answer first", layouts),
+        titled("KV CACHE", "requests at once with each way of keeping it, switched on by itself", switches),
         _replicas(answer),
         note_lines(answer.warnings),
     ]
     return stacked(blocks)
-
-
-def _memory(answer: ServingEstimate) -> list[str]:
-    """One device by part, adding up to all it has; then the weights of the whole model."""
-    parts = memory_texts(answer.memory_parts)
-    scales = f", {format_bytes(answer.scales_bytes)} of it scales" if answer.scales_bytes else ""
-    return [
-        *field("memory", f"{format_memory(answer.memory_capacity_bytes)} per device", *parts),
-        *field("", f"weights of the whole model {format_bytes(answer.weights_bytes)}{scales}"),
-    ]
-
-
-def _cache(answer: ServingEstimate) -> list[str]:
-    each, clients = answer.kv_bytes_per_sequence, answer.client_count
-    return field(
-        "KV cache",
-        f"{answer.kv_bytes_per_token:,.0f} B per token",
-        f"{format_bytes(each)} per request",
-        f"{format_bytes(clients * each)} for all {clients:,}" if clients else "",
-        f"room for {ranged(answer.max_sequences, 'requests')} at once",
-        f"{percent(answer.kv_fraction)} full at this load",
-        f"a full replica is limited by {answer.batch_limit}",
-    )
 
 
 def _latency(answer: ServingEstimate) -> list[str]:
@@ -122,28 +125,6 @@ def _formats(answer: ServingEstimate) -> list[str]:
     notes = [f"{row.weights_format}: {row.note}" for row in answer.formats if row.note]
     lines += [line for note in notes for line in field("", note)]
     return titled("FORMATS", "each in its fastest layout at this load", lines)
-
-
-def _layouts(answer: ServingEstimate) -> list[str]:
-    lines = listed(
-        answer.layouts,
-        (">TP", lambda row: f"{row.tp}"),
-        (">PP", lambda row: f"{row.pp}"),
-        (">EP", lambda row: f"{row.ep}"),
-        (">DP", lambda row: f"{row.dp}"),
-        (">requests", lambda row: format_count(row.max_sequences) if row.fits else "does not fit"),
-        ("TTFT p95", lambda row: ranged(row.ttft_s)),
-        ("TPOT p50", lambda row: ranged(row.tpot_s)),
-        ("output", lambda row: ranged(row.output_tokens_per_s)),
-        (">sent/token", lambda row: format_bytes(row.communication_bytes_per_token)),
-    )
-    return titled("LAYOUTS", "fastest answer first", lines)
-
-
-def _switches(answer: ServingEstimate) -> list[str]:
-    rows = [(row.name, format_count(row.max_sequences), f"×{row.ratio:.2f}") for row in answer.switches]
-    lines = table(("cache", "requests", ""), rows, numbers=(1, 2))
-    return titled("KV CACHE", "requests at once with each way of keeping it, switched on by itself", lines)
 
 
 def _replicas(answer: ServingEstimate) -> list[str]:

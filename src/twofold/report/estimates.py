@@ -61,6 +61,14 @@ def estimate_lines(
 def train_lines(answer: TrainingEstimate) -> list[str]:
     """The answer in at most 100 columns."""
     machines = f"{machine_text(answer.machine)}{DOT}{answer.machine.fabric}"
+    layouts = listed(
+        list(enumerate(answer.layouts, 1)),
+        (">", lambda row: f"{row[0]}"),
+        ("layout, fastest first", lambda row: row[1].text),
+        ("step", lambda row: ranged(row[1].step_s)),
+        (">memory", lambda row: format_memory(row[1].memory_bytes.value)),
+        (">exposed", lambda row: percent(row[1].communication_exposed_fraction)),
+    )
     blocks = [
         [
             *both_ends(f"{model_text(answer.model, answer.parameters)}{DOT}{KIND[answer.kind]}", machines),
@@ -71,7 +79,7 @@ def train_lines(answer: TrainingEstimate) -> list[str]:
             *field("bound by", *bound_pieces(answer.bounds)),
             *field("tried", f"{answer.valid_layouts:,} valid layouts", *_rejected(answer)),
         ],
-        _layouts(answer),
+        layouts if answer.layouts else [],
         _run(answer.run, answer) if answer.run else [],
         note_lines(answer.warnings),
     ]
@@ -113,29 +121,21 @@ def _rejected(answer: TrainingEstimate) -> list[str]:
     return [*kept, f"{broken:,} combinations do not divide"] if broken else kept
 
 
-def _layouts(answer: TrainingEstimate) -> list[str]:
-    if not answer.layouts:
-        return []
-    return listed(
-        list(enumerate(answer.layouts, 1)),
-        (">", lambda row: f"{row[0]}"),
-        ("layout, fastest first", lambda row: row[1].text),
-        ("step", lambda row: ranged(row[1].step_s)),
-        (">memory", lambda row: format_memory(row[1].memory_bytes.value)),
-        (">exposed", lambda row: percent(row[1].communication_exposed_fraction)),
-    )
-
-
 def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
     saved = run.checkpoints
     # A model stands behind an estimate: all of its sizes are known.
     assert run.tokens and run.flops and run.data_bytes_per_s is not None
     assert saved.size_bytes is not None and saved.write_bytes_per_s is not None
     assert saved.storage_bytes_per_s is not None
+    # Of the run, and of each cause that hours are kept for: they add up.
+    spent_h = replace(run.accelerator_h, unit=hours_unit(answer.machine.accelerator))
+    hours = f"{ranged(spent_h)}{DOT}no headroom asked"
+    if run.headroom:
+        hours = summed([(part.name, part.value.value) for part in run.headroom], spent_h)
     return [
         *both_ends(f"RUN       {format_si(run.tokens, 'tok')}, {run.steps:,} steps", cost_text(run.cost_usd)),
         *field("time", wall_text(run), f"goodput {ranged(run.goodput_fraction)}"),
-        *field("devices", _hours(run, hours_unit(answer.machine.accelerator))),
+        *field("devices", hours),
         *field("work", f"{run.flops:.3g} FLOP of the model"),
         *field("failures", f"{ranged(run.interruptions, 'interruptions')}"),
         *field(
@@ -152,14 +152,6 @@ def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
         *field("price", *price_pieces(answer.machine.price)),
         *field("energy", f"accelerators draw {watt_hours(run.energy_j)}"),
     ]
-
-
-def _hours(run: RunEstimate, unit: str) -> str:
-    """Accelerator-hours of the run, and of each cause that hours are kept for: they add up."""
-    if not run.headroom:
-        return f"{ranged(run.accelerator_h, unit)}{DOT}no headroom asked"
-    parts = [(part.name, part.value.value) for part in run.headroom]
-    return summed(parts, replace(run.accelerator_h, unit=unit))
 
 
 def collective_lines(answer: CollectiveEstimate) -> list[str]:

@@ -1,7 +1,5 @@
 """The page of the loop as text: planned beside measured, then what the doctor saw."""
 
-from collections.abc import Iterable
-
 from twofold.contracts.results import loop
 from twofold.core import format_si
 from twofold.report.figures import ranged
@@ -12,9 +10,28 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
     """The whole page, at most 100 columns wide."""
     lines = [*both_ends(f"{page.name} · planned, then real", page.machine), ""]
     for half in ("training", "serving"):
-        lines += [half.upper(), *_half(row for row in page.rows if row.half == half), ""]
+        known = [row for row in page.rows if row.planned is not None or row.measured is not None]
+        rows = listed(
+            [row for row in known if row.half == half],
+            ("", lambda row: row.name),
+            ("planned, 80 % range", _planned),
+            (
+                "measured",
+                lambda each: "–" if each.measured is None else f"{format_si(each.measured, each.unit)} m",
+            ),
+            ("", _verdict),
+        )
+        lines += [half.upper(), *rows, ""]
     for run in page.training:
-        lines += heading("RECOVERED", *(_recovered(run.recovery) if run.recovery else ()))
+        if recovery := run.recovery:
+            same = "the same losses, bit for bit" if recovery.equal_losses else "OTHER LOSSES"
+            lines += heading(
+                "RECOVERED",
+                f"rank {recovery.killed_rank} killed after step {recovery.killed_after_step}",
+                f"resumed from step {recovery.resumed_from_step}",
+                f"{recovery.repeated_steps} steps repeated: {same}",
+                f"next step after {format_si(recovery.kill_to_step_s, 's')}",
+            )
     for service in page.serving:
         sent, finished, refused, failed = (
             sum(getattr(load, name) for load in service.loads)
@@ -33,16 +50,6 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
     return lines
 
 
-def _half(rows: Iterable[loop.Row]) -> list[str]:
-    return listed(
-        [row for row in rows if row.planned is not None or row.measured is not None],
-        ("", lambda row: row.name),
-        ("planned, 80 % range", _planned),
-        ("measured", lambda row: "–" if row.measured is None else f"{format_si(row.measured, row.unit)} m"),
-        ("", _verdict),
-    )
-
-
 def _planned(row: loop.Row) -> str:
     planned = row.planned
     if planned and planned.low == planned.high:
@@ -56,13 +63,3 @@ def _verdict(row: loop.Row) -> str:
         return ""
     ratio = row.measured / row.planned.value
     return f"×{ratio:.2f} outside" if row.inside is False else f"×{ratio:.2f}"
-
-
-def _recovered(recovery: loop.Recovery) -> list[str]:
-    same = "the same losses, bit for bit" if recovery.equal_losses else "OTHER LOSSES"
-    return [
-        f"rank {recovery.killed_rank} killed after step {recovery.killed_after_step}",
-        f"resumed from step {recovery.resumed_from_step}",
-        f"{recovery.repeated_steps} steps repeated: {same}",
-        f"next step after {format_si(recovery.kill_to_step_s, 's')}",
-    ]

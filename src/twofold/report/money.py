@@ -51,7 +51,12 @@ def more_money_lines(money: ledger.Money) -> list[str]:
         lines += field("own", *_own(money.owning)[1:])
     for service in money.services:
         lines += field("nines", *_outages(service)[-1:]) if service.spares else []
-    lines += field("ratios", *map(_ratio, money.ratios))
+    ratios = []
+    for row in money.ratios:
+        what = row.name if row.name != "lifetime" else "serving over training in all years"
+        claim = f"{row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict}"
+        ratios.append(f"{what} {number_text(row.ratio)}× ({claim})")
+    lines += field("ratios", *ratios)
     return ["MORE MONEY", *lines] if lines else []
 
 
@@ -136,12 +141,6 @@ def _down(step: ledger.SpareStep) -> str:
 def share_text(fraction: float) -> str:
     """Availability with all its nines: `99.99 %`."""
     return f"{100 * fraction:.6g} %"
-
-
-def _ratio(row: ledger.RatioRow) -> str:
-    what = row.name if row.name != "lifetime" else "serving over training in all years"
-    claim = f"{row.claimed_low:g}–{row.claimed_high:g} claimed: {row.verdict}"
-    return f"{what} {number_text(row.ratio)}× ({claim})"
 
 
 def number_text(value: float) -> str:

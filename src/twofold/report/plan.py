@@ -48,7 +48,10 @@ class ShownPlan(Plan, Shown):
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
     """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
-    bill = plan.money.portfolio if plan.money else None
+    bill, runs = plan.money.portfolio if plan.money else None, plan.training
+    path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
+    explain = f"twofold explain plan.json {path}"
+    follow = heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
     blocks = [
         header_lines(plan),
         action_lines(plan, spec),
@@ -59,7 +62,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         money_lines(plan.money) if plan.money else [],
         building_block(plan.building) if plan.building else [],
         compliance_lines(plan.compliance) if plan.compliance else [],
-        [*why_not_lines(plan), *plan_notes(plan), *number_lines(plan), *next_lines(plan, spec)],
+        [*why_not_lines(plan), *plan_notes(plan), *number_lines(plan), *follow],
     ]
     return stacked(blocks)
 
@@ -167,14 +170,6 @@ def number_lines(plan: Plan) -> list[str]:
     rows = dict.fromkeys(half.model for half in halves_of(plan) if half.parameters is None)
     measured = plan.calibration or (f"rows of {', '.join(rows)}" if rows else "none measured here")
     return heading("NUMBERS", f"80 % ranges; {letters}", measured, *peaks)
-
-
-def next_lines(plan: Plan, spec: str) -> list[str]:
-    """What to ask next, as commands."""
-    runs = plan.training
-    path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
-    explain = f"twofold explain plan.json {path}"
-    return heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
 
 
 def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:

@@ -56,12 +56,29 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     lines = [f"LEASES       what they answer, and what else there is{DOT}{kept}"]
     leases = [_lease_row(lease, portfolio.weeks) for lease in portfolio.leases]
     lines += table(("at most", "from", "when", "used", "rent", "for"), leases, numbers=(3, 4))
-    lines += _options(portfolio.options)
+    lines += listed(
+        portfolio.options,
+        ("option", lambda each: each.name),
+        ("what", lambda each: each.what),
+        (">USD", lambda each: format_usd(each.usd)),
+        ("SLO", lambda each: each.slo),
+        ("deadline", lambda each: each.deadline),
+        (
+            ">saved",
+            lambda each: "–" if each is portfolio.options[0] else f"{100 * each.saving_fraction:+.0f} %",
+        ),
+        (">turns at", lambda each: "–" if each.break_even_ratio is None else f"{each.break_even_ratio:.2g}x"),
+    )
     lines += field("calendar", *_calendar(portfolio.calendar))
     lines += field("rules", *map(_rule, portfolio.restrictions))
     lines += field("if it is", *map(_year, portfolio.scenarios))
     lines += field("answers", *[_served(row) for row in shown])
-    lines += field("bandwidth", *_ranking(portfolio))
+    ranking = (
+        f"{row.offer} {row.usd_per_h_per_tb_s:.2f} $/h per TB/s"
+        + ("" if row.usd_per_million is None else f", {row.usd_per_million:.2g} $/Mtok with egress")
+        for row in portfolio.ranking[:SHOWN_RANKS]
+    )
+    lines += field("bandwidth", *ranking)
     lines += field("reserved", *_splits(portfolio))
     materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
     lines += field("to buy", *materials)
@@ -128,24 +145,6 @@ def _when(lease: Lease, weeks: int) -> str:
     return "all weeks" if lease.weeks == weeks else some
 
 
-def _options(options: tuple[holdings.FleetOption, ...]) -> list[str]:
-    """One table of cost, promises, deadlines and the load at which the choice turns."""
-
-    def turns(option: holdings.FleetOption) -> str:
-        return "–" if option.break_even_ratio is None else f"{option.break_even_ratio:.2g}x"
-
-    return listed(
-        options,
-        ("option", lambda option: option.name),
-        ("what", lambda option: option.what),
-        (">USD", lambda option: format_usd(option.usd)),
-        ("SLO", lambda option: option.slo),
-        ("deadline", lambda option: option.deadline),
-        (">saved", lambda each: "–" if each is options[0] else f"{100 * each.saving_fraction:+.0f} %"),
-        (">turns at", turns),
-    )
-
-
 def _released(portfolio: Portfolio) -> list[str]:
     """Windows against the same machines all year."""
     rows = [
@@ -177,14 +176,6 @@ def _served(row: holdings.ServedShare) -> str:
     way = "" if row.rtt_s is None else f" of them {format_seconds(row.rtt_s)} on the way"
     cost = f"{row.usd_per_million:,.3g} $ per M requests"
     return f"{row.demand} {percent(row.share_fraction)} on {row.offer}{late}{way}, {cost}"
-
-
-def _ranking(portfolio: Portfolio) -> list[str]:
-    return [
-        f"{row.offer} {row.usd_per_h_per_tb_s:.2f} $/h per TB/s"
-        + ("" if row.usd_per_million is None else f", {row.usd_per_million:.2g} $/Mtok with egress")
-        for row in portfolio.ranking[:SHOWN_RANKS]
-    ]
 
 
 def _splits(portfolio: Portfolio) -> list[str]:

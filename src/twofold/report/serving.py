@@ -24,12 +24,20 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
     limit = f"batch limited by {service.batch_limit}" if service.batch_limit else ""
+    start_s, held = service.cold_start_s, service.kv_utilisation_fraction
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", *_replica_pieces(service)),
         *_class_table(service),
         *memory_lines(service),
-        *field("fleet", *_fleet_pieces(service)),
+        *field(
+            "fleet",
+            f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
+            f"cold start {ranged(start_s)}, warm pool {service.warm_pool_count}" if start_s else "",
+            "" if held is None else f"KV cache {percent(held)} full at peak",
+            *pooling_pieces(service),
+            f"regions {', '.join(service.regions)}" if service.regions else "",
+        ),
         *field("cost", *_cost_pieces(service)),
         *field("price", *price_pieces(service.machine.price)),
         *field("bound by", *bound_pieces(service.bounds), limit),
@@ -172,17 +180,6 @@ def _predicted(slo: serving.SloOutcome, holds: float | None) -> str:
     if slo.predicted is None or slo.met is None:
         return "not measured"
     return f"{ranged(slo.predicted)} {chance(slo.met, holds)}"
-
-
-def _fleet_pieces(service: ServicePlan) -> list[str]:
-    start_s, held = service.cold_start_s, service.kv_utilisation_fraction
-    return [
-        f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
-        f"cold start {ranged(start_s)}, warm pool {service.warm_pool_count}" if start_s else "",
-        "" if held is None else f"KV cache {percent(held)} full at peak",
-        *pooling_pieces(service),
-        f"regions {', '.join(service.regions)}" if service.regions else "",
-    ]
 
 
 def pooling_pieces(service: ServicePlan) -> list[str]:

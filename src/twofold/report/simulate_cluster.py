@@ -1,6 +1,6 @@
 """The training part of a rehearsal's screen: jobs, hours, queues, failures, and what the plan's run got."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from twofold.contracts.results import simulated
 from twofold.core import format_seconds, format_si
@@ -55,7 +55,15 @@ def training_lines(training: simulated.TrainingFigures) -> list[str]:
         )
     lines += field("two fleets", *(_split_pieces(training.split) if training.split else ()))
     if any(team.quota_fraction is not None for team in training.teams):
-        lines += ["", *_team_lines(training.teams)]
+        teams = listed(
+            training.teams,
+            ("TEAM", lambda team: team.name or "–"),
+            (">accelerator-h", lambda team: f"{team.accelerator_h:,.0f}"),
+            (">promised", lambda team: "–" if team.quota_fraction is None else percent(team.quota_fraction)),
+            (">had", lambda team: "–" if team.share_fraction is None else percent(team.share_fraction)),
+            (">queue p95", lambda team: format_seconds(team.queue_s_p95)),
+        )
+        lines += ["", *teams]
         deviation = training.share_deviation_fraction
         lines += field(
             "", "" if deviation is None else f"while all waited, within {percent(deviation)} of quota"
@@ -116,14 +124,3 @@ def _split_pieces(split: simulated.SplitFigures) -> Iterator[str]:
     training, serving = split.training_slowdown_factor, split.serving_slowdown_factor
     if max(training, serving) > NOTABLE_FACTOR:
         yield f"side by side training steps take {training:.3g} times, answers {serving:.3g} times as long"
-
-
-def _team_lines(teams: Sequence[simulated.TeamFigures]) -> list[str]:
-    return listed(
-        teams,
-        ("TEAM", lambda team: team.name or "–"),
-        (">accelerator-h", lambda team: f"{team.accelerator_h:,.0f}"),
-        (">promised", lambda team: "–" if team.quota_fraction is None else percent(team.quota_fraction)),
-        (">had", lambda team: "–" if team.share_fraction is None else percent(team.share_fraction)),
-        (">queue p95", lambda team: format_seconds(team.queue_s_p95)),
-    )

@@ -52,7 +52,11 @@ def _columns(key: str, points: Sequence[sweeps.SweepPoint]) -> list[str]:
     of_class = [name for name in _ranked(known) if name.startswith(f"{first}.")]
     asked = [name for name in asked_for.split() if name in known]
     others = [f"{first}.unanswered_fraction", *(name for name in _ranked(known) if "." not in name)]
-    whole = [name for name in others if name in known and name not in asked and _differs(name, points)]
+    whole = []
+    for name in (name for name in others if name in known and name not in asked):
+        values = [point.figures[name].mean for point in points if name in point.figures]
+        if max(values) - min(values) > 0.005 * max(abs(max(values)), 1e-12):
+            whole.append(name)
     return [*of_class[:CLASS_COLUMNS_MAX], *asked, *whole][:COLUMNS_MAX]
 
 
@@ -60,11 +64,6 @@ def _ranked(names: Sequence[str]) -> list[str]:
     """Those that any sweep shows, in their order."""
     ranks = {name: row.sweep_rank for name in names if (row := figure_of(name)) and row.sweep_rank}
     return sorted(ranks, key=ranks.__getitem__)
-
-
-def _differs(name: str, points: Sequence[sweeps.SweepPoint]) -> bool:
-    values = [point.figures[name].mean for point in points if name in point.figures]
-    return max(values) - min(values) > 0.005 * max(abs(max(values)), 1e-12)
 
 
 def _short(name: str) -> str:
