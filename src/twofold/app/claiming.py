@@ -69,9 +69,7 @@ def claims_or_value(
         return claims(only, topic, verdict or "", catalog=catalog, cases=cases, tell=tell)
     if only or topic or verdict:
         raise UsageError("`--compute` judges no claims", hint="leave out `--only`, `--topic` and `--verdict`")
-    from twofold.verdicts import compute  # brings every model
-
-    return Value(expression, _finite(to_data(compute(expression, _world(catalog)))))
+    return Value(expression, _finite(to_data(claim_value(expression, catalog))))
 
 
 def claims(
@@ -97,6 +95,13 @@ def claims(
     judged = judge_all(chosen, _world(catalog), tell)
     judged = [each for each in judged if not verdict or each.verdict == verdict]
     return Claims(tuple(judged), tuple(claims_lines(judged, cases)))
+
+
+def claim_value(expression: str, catalog: Path | None = None) -> Any:
+    """The value of an expression in the language of claims, in SI units."""
+    from twofold.verdicts import compute  # brings every model
+
+    return compute(expression, _world(catalog))
 
 
 def _shown(value: Any, unit: str) -> str:

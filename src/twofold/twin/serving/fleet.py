@@ -84,12 +84,12 @@ class FleetRun:
             Kind.SCRAPE: self._scrape,
             Kind.EVENTS: self._events,
             Kind.FAULT_BEGINS: self._fault_begins,
-            Kind.FAULT_ENDS: lambda which, at_s: self._struck(faults.end(fleet, *which, at_s), at_s),
+            Kind.FAULT_ENDS: self._fault_ends,
             Kind.CRASH: self._crash,
             Kind.RESTART: fleet.restart,
             Kind.LOST: fleet.lost,
             Kind.READ: fleet.read,
-            Kind.READY: lambda which, at_s: self._events(fleet.ready(*which, at_s), at_s),
+            Kind.READY: self._ready,
         }
 
     def run(self, arrivals: Iterator[Arrival]) -> FleetResult:
@@ -210,6 +210,9 @@ class FleetRun:
         self.metrics.notes.append((now_s, note))
         self._struck(faults.begin(self.fleet, number, fault, self.world, self.heap, now_s), now_s)
 
+    def _fault_ends(self, subject: tuple[int, Any], now_s: float) -> None:
+        self._struck(faults.end(self.fleet, *subject, now_s), now_s)
+
     def _struck(self, struck: faults.Struck, now_s: float) -> None:
         for attempt, cause in struck.failed:
             if attempt.live:
@@ -226,3 +229,6 @@ class FleetRun:
         if replica.lives == life and replica.life in (Life.READY, Life.DRAINING):
             failed = self.fleet.crash(replica, fault.cause, fault.back_after_s, now_s)
             self._struck(faults.Struck(failed), now_s)
+
+    def _ready(self, subject: tuple[Replica, int], now_s: float) -> None:
+        self._events(self.fleet.ready(*subject, now_s), now_s)
