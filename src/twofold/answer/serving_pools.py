@@ -27,6 +27,7 @@ from twofold.perf import one
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
+HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +136,6 @@ def carried_ratios(under: NDArray[np.float64], middle: NDArray[np.float64]) -> N
 def missing_fraction(carried: Drawn) -> float:
     """In what part of the draws a replica carries no more than the least that is counted."""
     return float(np.mean(carried.samples <= LEAST_CARRIED_FRACTION * carried.middle * (1 + 1e-9)))
-
-
-HOUR_S = 3600.0
 
 
 def usd_per_1k(load: ClassLoad, pool: DrawnPool, choice: ServingChoice, context: Context) -> Estimate | None:

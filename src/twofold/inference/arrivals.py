@@ -160,7 +160,7 @@ def arrivals_ttft(
         return found
 
     usually = backlog_quantile(queue.busy_fraction, lengths.input_spread, 0.5) * queue.service_s
-    p50_s = queue.found_s + usually + 0.5 * queue.shared_s + _median(mine) + late
+    p50_s = queue.found_s + usually + 0.5 * queue.shared_s + mine[len(mine) // 2] + late
     return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
 
 
@@ -171,10 +171,6 @@ def _at_places(replica: Replica, ends: Ends, steps: Steps, prompt: Prompt) -> li
 def _factors(spread: Floats) -> list[Floats]:
     """Lengths at `PLACES`, over their mean; one where all are equal."""
     return [quantile_factor(spread, place) for place in PLACES] if np.any(spread) else [1.0]
-
-
-def _median(values: Sequence[Floats]) -> Floats:
-    return values[len(values) // 2]
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
@@ -208,7 +204,7 @@ def _queue(
     backlog = busy / (1.0 - busy) * service * second / 2.0
     found = np.minimum(1.0, rate * _mean(lone) / replica.dp)
     under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
-    median = _median(lone)
+    median = lone[len(lone) // 2]
     usual = np.minimum(1.0, rate * median / replica.dp)
     later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)
     again = (1.0 - split) * busy / (1.0 - busy) * np.minimum(ends.launch_s, steps.carrying_s)

@@ -164,8 +164,7 @@ def _fewest(
     """The layout whose workers, spares included, take the fewest accelerators, and their count."""
     if not np.any(fits):
         return None
-    places = np.flatnonzero(fits)
-    kept = laid_out(swept, {name: getattr(swept, name)[places] for name in LAYOUT_FIELDS})
+    kept = laid_out(swept, {name: getattr(swept, name)[fits] for name in LAYOUT_FIELDS})
     rates = np.ravel(carried(load_axis(kept)))
     counts = [sized(peak_per_s, float(rate)) if rate > 0 else None for rate in rates]
     sizes = np.broadcast_to(kept.accelerator_count, rates.shape)

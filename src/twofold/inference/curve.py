@@ -164,7 +164,7 @@ def served_at(curve: LoadCurve, met_sequences: Floats, rate_per_s: Floats | None
     Above the sustained rate first tokens never come; what decodes then is a full replica.
     """
     point = _read(curve, met_sequences)
-    rate = _rate_per_s(curve, point, met_sequences) if rate_per_s is None else np.asarray(rate_per_s, float)
+    rate = rate_at(curve, met_sequences, point) if rate_per_s is None else np.asarray(rate_per_s, float)
     utilisation = _utilisation(curve, rate)
     ttft, tpot = _ttft(curve, point, rate, utilisation), _tpot(curve, point, rate)
     batch = np.minimum(met_sequences, np.maximum(curve.limit_sequences, 1.0))
@@ -174,7 +174,7 @@ def served_at(curve: LoadCurve, met_sequences: Floats, rate_per_s: Floats | None
 def latencies_at(curve: LoadCurve, met_sequences: Floats, metrics: Collection[str]) -> dict[str, Latency]:
     """The latencies of `served_at` that are named, and what they need: for a search that asks many times."""
     point = _read(curve, met_sequences)
-    rate, found = _rate_per_s(curve, point, met_sequences), {}
+    rate, found = rate_at(curve, met_sequences, point), {}
     whole = "e2e" in metrics
     if whole or "ttft" in metrics:
         found["ttft"] = _ttft(curve, point, rate, _utilisation(curve, rate))
@@ -243,13 +243,10 @@ def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats
     return plain, np.maximum(carrying, plain)
 
 
-def rate_at(curve: LoadCurve, met_sequences: Floats) -> Array:
+def rate_at(curve: LoadCurve, met_sequences: Floats, point: _Point | None = None) -> Array:
     """Requests/s at which an arrival meets that many: λ = (B−1)/(output·TPOT)."""
-    return _rate_per_s(curve, _read(curve, met_sequences), met_sequences)
-
-
-def _rate_per_s(curve: LoadCurve, point: _Point, met_sequences: Floats) -> Array:
-    return (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * point.tpot_s)
+    tpot_s = (point or _read(curve, met_sequences)).tpot_s
+    return (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * tpot_s)
 
 
 def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:

@@ -238,16 +238,14 @@ def _as_captured(replica: Replica) -> Replica:
     def gained(fractions: Mapping[str, Floats], gain: Floats) -> Mapping[str, Floats]:
         return {fmt: np.minimum(MOST_OF_BANDWIDTH, each * gain) for fmt, each in fractions.items()}
 
+    dense = gained(device.gemm_memory_efficiency_fraction, engine.weight_read_gain)
+    experts = gained(device.grouped_memory_efficiency_fraction, engine.expert_read_gain)
     computed = device.gemm_efficiency_fraction
     device = replace(
         device,
         gemm_efficiency_fraction={fmt: each / engine.arithmetic_factor for fmt, each in computed.items()},
-        gemm_memory_efficiency_fraction=gained(
-            device.gemm_memory_efficiency_fraction, engine.weight_read_gain
-        ),
-        grouped_memory_efficiency_fraction=gained(
-            device.grouped_memory_efficiency_fraction, engine.expert_read_gain
-        ),
+        gemm_memory_efficiency_fraction=dense,
+        grouped_memory_efficiency_fraction=experts,
         **{name: getattr(device, name) * engine.launch_factor for name in FLOORS},
         grouped_pad_tokens=device.grouped_pad_tokens * engine.expert_pad_factor,
     )

@@ -115,10 +115,7 @@ class MeasuredService:
         found = self.latency(rate_per_s, metric)
         if found is None and metric == "ttft":
             found = self.latency(rate_per_s)
-        if found is None:
-            return None
-        value: Floats = getattr(found, f"{which}_s")
-        return value
+        return None if found is None else getattr(found, f"{which}_s")
 
     def rate_limit(self, goals_s: Mapping[str, float]) -> float:
         """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.

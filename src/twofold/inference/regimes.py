@@ -310,7 +310,6 @@ def disaggregated(
     one_s = iteration_s(prefill, own, attended, 0.0, 0.0).total_s
     full_s = iteration_s(prefill, own * prompts, attended, 0.0, 0.0).total_s
     most = prefill_workers * prompts / full_s
-    context = lengths.mean_context_tokens
     gained = tokens_per_step(decode)
     cap = batch_limit(decode, lengths) * decode_workers
     moved_bytes = decode.shape.kv_bytes(decode.kv_format, lengths.input_tokens)
@@ -318,7 +317,7 @@ def disaggregated(
     in_decode = np.minimum(concurrency, np.maximum(cap, 1.0))
     for _ in range(12):
         batch = np.maximum(in_decode / decode_workers, np.minimum(1.0, in_decode))
-        step_s = iteration_s(decode, 0.0, 0.0, batch, context).total_s
+        step_s = iteration_s(decode, 0.0, 0.0, batch, lengths.mean_context_tokens).total_s
         decode_s = lengths.output_tokens * step_s / gained
         rate = np.minimum(in_decode / decode_s, most)
         busy = np.minimum(rate / most, 0.98)

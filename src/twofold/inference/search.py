@@ -142,10 +142,8 @@ def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Arr
         spread = {1, tp} if experts else {1}
         rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
     if experts:
-        for dp in (w for w in WIDTHS if 1 < w <= accelerators_max):
-            rows += [(1, 1, dp, dp, chunk) for chunk in CHUNKS]
-    table = np.array(rows, float).T
-    return dict(zip(LAYOUT_FIELDS, table, strict=True))
+        rows += [(1, 1, dp, dp, chunk) for dp in WIDTHS if 1 < dp <= accelerators_max for chunk in CHUNKS]
+    return dict(zip(LAYOUT_FIELDS, np.array(rows, float).T, strict=True))
 
 
 def splits(
@@ -275,15 +273,21 @@ def _best_pool(
         counted["dearer"] += int(np.sum(works))
         missed += _misses(limit, works, classes)
         if np.any(works):
-            accelerators = pool_accelerators(sweep.replica, limit, peak, works, sized)
+            # Accelerators of the whole pool, spares included; infinite where a layout does not work.
+            rate = np.where(works, limit.requests_per_s, 1.0)
+            needed = np.ceil(peak / (rate * TARGET_UTILISATION) - 1e-9)
+            distinct, place = np.unique(needed, return_inverse=True)
+            each_per_s = peak / TARGET_UTILISATION / np.maximum(distinct, 1.0)
+            totals = np.array([sized(peak, float(each)).total for each in each_per_s], float)
+            accelerators = np.where(works, totals[place] * sweep.replica.accelerator_count, np.inf)
             index = int(np.argmin(accelerators))
             found.append((float(accelerators[index]), sweep, index, limit))
     if not found:
         return _no_pool(sweeps, offer, missed)
     counted["dearer"] -= 1
     _, sweep, index, limit = min(found, key=lambda each: each[0])
-    replica, rate = pick(sweep.replica, index), float(limit.requests_per_s[index])
-    count = sized(peak, rate)
+    replica, limit_per_s = pick(sweep.replica, index), float(limit.requests_per_s[index])
+    count = sized(peak, limit_per_s)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     if traffic.slo.finish_within_s is None:
         share = peak / max(count.needed, 1)
@@ -297,7 +301,7 @@ def _best_pool(
         variant=sweep.variant.name,
         replica=replica,
         count=count,
-        limit_per_s=rate,
+        limit_per_s=limit_per_s,
         knee_per_s=float(limit.knee_requests_per_s[index]),
         binding=str(limit.binding[index]),
         peak_per_s=peak,
@@ -316,18 +320,6 @@ def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     rate = np.asarray(most.requests_per_s, float)
     batch = np.broadcast_to(np.asarray(most.batch_sequences, float), rate.shape)
     return RateLimit(rate, batch, np.full(rate.shape, "throughput"), np.zeros_like(rate), rate, rate)
-
-
-def pool_accelerators(
-    replica: Replica, limit: RateLimit, peak: float, works: NDArray[np.bool_], sized: Sized
-) -> Array:
-    """Accelerators of the whole pool per layout, spares included; infinite where the layout does not work."""
-    rate = np.where(works, limit.requests_per_s, 1.0)
-    needed = np.ceil(peak / (rate * TARGET_UTILISATION) - 1e-9)
-    distinct, place = np.unique(needed, return_inverse=True)
-    limits_per_s = peak / TARGET_UTILISATION / np.maximum(distinct, 1.0)
-    totals = np.array([sized(peak, float(each)).total for each in limits_per_s], float)
-    return np.where(works, totals[place] * replica.accelerator_count, np.inf)
 
 
 def pick(replica: Replica, index: int) -> Replica:

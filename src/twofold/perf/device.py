@@ -16,14 +16,6 @@ from twofold.perf.types import Device, Floats, Network
 
 CATALOG_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 SAME_KERNELS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "mxfp4": "nvfp4"})  # share their constants
-LINK_CONSTANTS = (  # fields of Network that are read as they stand
-    "link_latency_s",
-    "link_half_bytes",
-    "engine_launch_s",
-    "engine_half_bytes",
-    "all_to_all_efficiency_fraction",
-    "pair_loss_fraction",
-)
 MADE_OF: Mapping[str, tuple[str, ...]] = {  # other fields of Network, and what they are read from
     "link_bytes_per_s": ("scaleup_bytes_per_s", "link_efficiency_fraction"),
     "nic_bytes_per_s": ("nic", "fabric_efficiency_fraction"),
@@ -140,7 +132,7 @@ def network(
     # A rack-scale domain spans nodes; any other is cut to the accelerators that the node has.
     domain_size = count if count >= RACK_SCALE_COUNT else min(count, node_size)
     link = accelerator.scaleup_bytes_per_s * constants.get("link_efficiency_fraction", **scope)
-    return Network(
+    given = dict[str, Any](
         node_size=node_size,
         domain_size=domain_size if linked else 1,
         link_bytes_per_s=link if linked else host_bytes_per_s,
@@ -151,8 +143,9 @@ def network(
         host_bytes_per_s=host_bytes_per_s,
         host_latency_s=constants.get("host_link_latency_s", **scope),
         launch_s=constants.get("collective_launch_s", **scope),
-        **{name: constants.get(name, **scope) for name in LINK_CONSTANTS},
     )
+    read = {f.name: constants.get(f.name, **scope) for f in fields(Network) if f.name not in given}
+    return Network(**given, **dict[str, Any](read))
 
 
 def read_from(name: str, accelerator: Accelerator) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Number formats: what a weight costs to hold, and what the tensor cores run it as."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -7,22 +8,20 @@ from twofold.core import UnknownNameError
 
 # Bytes per weight, scales included: fp8_block one fp32 scale per 128×128 block; int4 one fp16 scale and zero
 # point per 128; nvfp4 one fp8 scale per 16; mxfp4 and mxfp8 one 8-bit exponent per 32.
-FORMAT_BYTES = MappingProxyType(
-    {
-        "fp32": 4.0,
-        "tf32": 4.0,
-        "bf16": 2.0,
-        "fp16": 2.0,
-        "fp8": 1.0,
-        "fp8_block": 1.0 + 4.0 / (128 * 128),
-        "mxfp8": 1.0 + 1.0 / 32,
-        "int8": 1.0,
-        "int4": 0.5 + 4.0 / 128,
-        "nvfp4": 0.5 + 1.0 / 16,
-        "fp4": 0.5 + 1.0 / 16,
-        "mxfp4": 0.5 + 1.0 / 32,
-    }
-)
+FORMAT_BYTES: Mapping[str, float] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0 + 4.0 / (128 * 128),
+    "mxfp8": 1.0 + 1.0 / 32,
+    "int8": 1.0,
+    "int4": 0.5 + 4.0 / 128,
+    "nvfp4": 0.5 + 1.0 / 16,
+    "fp4": 0.5 + 1.0 / 16,
+    "mxfp4": 0.5 + 1.0 / 32,
+}
 """Bytes of one number in each format, its share of scales included."""
 
 WEIGHT_ONLY = "weight_only"
