@@ -168,13 +168,11 @@ def format_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]
 
 def tenancy_of_service(site: ServingSite, context: Context) -> tuple[Ladder, ...]:
     """The same replica on bare metal and behind a hypervisor with the spec's overhead."""
-    overhead = context.spec.supply.virtual_overhead_fraction
-    replica = site.replica
-    taken = site.choice.offer.overhead_fraction
-    bare = replica.cluster.virtualised(1 / (1 + taken) - 1)
+    overhead, taken = context.spec.supply.virtual_overhead_fraction, site.choice.offer.overhead_fraction
+    bare = site.replica.cluster.virtualised(1 / (1 + taken) - 1)
     rungs = []
     for label, share in (("bare metal", 0.0), ("virtual", overhead)):
-        tenant = replace(replica, cluster=bare.virtualised(share))
+        tenant = replace(site.replica, cluster=bare.virtualised(share))
         figures = figures_of(tenant, site.question, context.constants, context.draws)
         values: dict[str, Value] = {
             "overhead_fraction": share,

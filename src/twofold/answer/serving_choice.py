@@ -156,11 +156,10 @@ def search_fleet(
     """The inference room's search over offers by name."""
     hardware = []
     for name, offer in offers.items():
-        tables = context.constants, context.catalog, context.spec.supply
-        cluster, driven = serving_stack(offer, entry.engine, *tables)
+        stack = serving_stack(offer, entry.engine, context.constants, context.catalog, context.spec.supply)
         price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
         least = size if offer.fixed_count else 1
-        hardware.append(Hardware(name, cluster, driven, price, entry.quantisation, size, least))
+        hardware.append(Hardware(name, *stack, price, entry.quantisation, size, least))
     return search(
         variants,
         [load.traffic for load in loads],

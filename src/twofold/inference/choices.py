@@ -127,8 +127,8 @@ def apart(
         if prefill is None:
             continue
         moved = moved_latency(prefill[0], decode[0], classes, mixed, peak / decode[1].needed)
-        replicas, counts = (prefill[0], decode[0]), (prefill[1], decode[1])
-        way = Apart(classes, prompt_goals, answer_goals, *replicas, *counts, one(moved.mean_s))
+        workers = prefill[0], decode[0], prefill[1], decode[1]
+        way = Apart(classes, prompt_goals, answer_goals, *workers, one(moved.mean_s))
         if _holds(way, peak):
             found.append(way)
             if not any(name.startswith("e2e") for each in classes for name in each.slo.latencies_s):
