@@ -9,10 +9,19 @@ from twofold.report.money import HOUR_S, dollars, more_money_lines, number_text,
 
 def detail_money_lines(money: ledger.Money) -> list[str]:
     """What `--money` prints below the screen: every line, both cash flows, spares, levers, how sure."""
+    classes = [(service.name, one) for service in money.services for one in service.classes]
+    # What a query and a thousand tokens cost, with the promise that they are sold with (R-131).
+    promises = listed(
+        classes,
+        ("UNIT COST", lambda row: f"{row[0]}.{row[1].name}"),
+        ("1k queries", lambda row: thousand_queries(row[1])),
+        ("1k tokens in and out", lambda row: ranged(row[1].usd_per_1k_tokens)),
+        ("with the promise", lambda row: row[1].slo),
+    )
     blocks = [
         more_money_lines(money),
         _bill(money),
-        _promises(money),
+        promises if classes else [],
         *_curves(money),
         *_owning_tables(money),
         *_spare_tables(money),
@@ -37,19 +46,6 @@ def _bill(money: ledger.Money) -> list[str]:
 def _amount(line: LineItem) -> tuple[str, str]:
     """How much of what, and the price of one."""
     return f"{number_text(line.quantity)} {line.unit}", number_text(line.unit_usd)
-
-
-def _promises(money: ledger.Money) -> list[str]:
-    """What a query and a thousand tokens cost, with the promise that they are sold with (R-131)."""
-    classes = [(service.name, one) for service in money.services for one in service.classes]
-    lines = listed(
-        classes,
-        ("UNIT COST", lambda row: f"{row[0]}.{row[1].name}"),
-        ("1k queries", lambda row: thousand_queries(row[1])),
-        ("1k tokens in and out", lambda row: ranged(row[1].usd_per_1k_tokens)),
-        ("with the promise", lambda row: row[1].slo),
-    )
-    return lines if classes else []
 
 
 def _days(days: float | None) -> str:

@@ -33,11 +33,20 @@ def _rehearsal_lines(simulation: simulated.Simulation) -> list[str]:
     head = both_ends(
         f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"
     )
+    tenants = listed(
+        simulation.tenants,
+        ("TENANTS", lambda each: each.name or "others"),
+        (">requests", lambda each: f"{each.arrived_count:,}"),
+        (">finished", lambda each: share(each.finished_count / max(1, each.arrived_count))),
+        (">TTFT p95", lambda each: "–" if each.ttft_p95_s is None else format_seconds(each.ttft_p95_s)),
+        (">E2E p95", lambda each: "–" if each.e2e_p95_s is None else format_seconds(each.e2e_p95_s)),
+        (">of its fair share", lambda t: "–" if t.fair_fraction is None else share(t.fair_fraction)),
+    )
     return stacked(
         [
             [*head, *field("", simulation.about)],
             *(_fleet_lines(fleet, simulation) for fleet in simulation.fleets),
-            _tenant_lines(simulation.tenants) if simulation.tenants else [],
+            tenants if simulation.tenants else [],
             training_lines(training) if training else [],
             _belief_lines(simulation) if len(simulation.beliefs) > 1 else [],
             _comparison_lines(simulation.comparison) if simulation.comparison else [],
@@ -160,21 +169,6 @@ def _fault_pieces(after: simulated.AfterFault) -> Iterator[str]:
         yield f"p95 meanwhile: {', '.join(told)}"
     recovered = after.recovered_s
     yield f"recovered after {format_seconds(recovered)}" if recovered is not None else "not recovered"
-
-
-def _tenant_lines(tenants: Sequence[simulated.TenantFigures]) -> list[str]:
-    def seconds(value_s: float | None) -> str:
-        return "–" if value_s is None else format_seconds(value_s)
-
-    return listed(
-        tenants,
-        ("TENANTS", lambda tenant: tenant.name or "others"),
-        (">requests", lambda tenant: f"{tenant.arrived_count:,}"),
-        (">finished", lambda tenant: share(tenant.finished_count / max(1, tenant.arrived_count))),
-        (">TTFT p95", lambda tenant: seconds(tenant.ttft_p95_s)),
-        (">E2E p95", lambda tenant: seconds(tenant.e2e_p95_s)),
-        (">of its fair share", lambda t: "–" if t.fair_fraction is None else share(t.fair_fraction)),
-    )
 
 
 def _belief_lines(simulation: simulated.Simulation) -> list[str]:
