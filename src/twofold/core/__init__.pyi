@@ -40,9 +40,9 @@ from .estimate import exact as exact
 from .estimate import half_common as half_common
 from .extras import require_extra as require_extra
 from .quantity import DAY_S as DAY_S
-from .quantity import Dimension as Dimension
 from .quantity import J_PER_KWH as J_PER_KWH
 from .quantity import YEAR_H as YEAR_H
 from .quantity import YEAR_S as YEAR_S
+from .quantity import Dimension as Dimension
 from .quantity import natural_quantity as natural_quantity
 from .quantity import parse_quantity as parse_quantity

@@ -12,8 +12,8 @@ from .fleet import throughput_of as throughput_of
 from .fleet import warm_pool as warm_pool
 from .iteration import Iteration as Iteration
 from .iteration import iteration_s as iteration_s
-from .latency import Latency as Latency
 from .latency import NORMAL_P99 as NORMAL_P99
+from .latency import Latency as Latency
 from .latency import Served as Served
 from .latency import answer_latency as answer_latency
 from .measured import MeasuredService as MeasuredService

@@ -8,8 +8,8 @@ from .constants import Constants as Constants
 from .constants import format_scope as format_scope
 from .constants import load_constants as load_constants
 from .constants import read_scope as read_scope
-from .device import KernelSupport as KernelSupport
 from .device import SAME_KERNELS as SAME_KERNELS
+from .device import KernelSupport as KernelSupport
 from .device import device as device
 from .device import kernel_support as kernel_support
 from .device import network as network

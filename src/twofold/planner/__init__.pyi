@@ -1,5 +1,5 @@
-from .build import PlanOptions as PlanOptions
 from .build import Planned as Planned
+from .build import PlanOptions as PlanOptions
 from .build import Rehearse as Rehearse
 from .build import build_plan as build_plan
 from .compare import Comparison as Comparison

@@ -43,16 +43,7 @@ def engine_of(
     replica: Replica, steps: StepTable, change: EngineChange
 ) -> Callable[[], fleet_types.ServingEngine]:
     """What makes one cold replica's engine, as the scenario sets it; it can be sent to another process."""
-    settings, said = engine_settings(replica, steps), change.model_fields_set
-    # Of the workers that decode, where prompts have their own.
-    mode = PrefillMode.EXCLUSIVE if change.prefill == "exclusive" else PrefillMode.MIXED
-    settings = replace(
-        settings,
-        static_wait_s=change.wait_s if change.batching == "static" else None,
-        prefill_mode=mode if "prefill" in said else settings.prefill_mode,
-        reservation=Reservation(change.reserve) if "reserve" in said else settings.reservation,
-        prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
-    )
+    settings = changed_engine(engine_settings(replica, steps), change)
     if settings.reservation is Reservation.CONTEXT:  # a piece is no longer than the cache
         blocks = int(one(capacity(replica).kv_tokens) / settings.block_tokens)
         piece_tokens = min(settings.context_tokens, blocks * settings.block_tokens)
@@ -84,4 +75,18 @@ def separate_engine(
         [Engine(steps, quiet) for _ in range(counts[1])],
         token_s,
         first_token_s=settings.first_token_s,
+    )
+
+
+def changed_engine(settings: EngineSettings, change: EngineChange) -> EngineSettings:
+    """The engine as a scenario sets its scheduler and cache; the rest stays as its software's."""
+    said = change.model_fields_set
+    # Of the workers that decode, where prompts have their own.
+    mode = PrefillMode.EXCLUSIVE if change.prefill == "exclusive" else PrefillMode.MIXED
+    return replace(
+        settings,
+        static_wait_s=change.wait_s if change.batching == "static" else None,
+        prefill_mode=mode if "prefill" in said else settings.prefill_mode,
+        reservation=Reservation(change.reserve) if "reserve" in said else settings.reservation,
+        prefix_cache_tokens=settings.prefix_cache_tokens if change.prefix_cache == "on" else 0,
     )

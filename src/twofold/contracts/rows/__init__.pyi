@@ -4,8 +4,8 @@ from .measured_rows import ServiceRow as ServiceRow
 from .measured_rows import StepRow as StepRow
 from .measured_rows import read_service_rows as read_service_rows
 from .measured_rows import read_step_rows as read_step_rows
-from .trace import PutRight as PutRight
 from .trace import TRACE_BLOCK_TOKENS as TRACE_BLOCK_TOKENS
+from .trace import PutRight as PutRight
 from .trace import ordered_arrivals as ordered_arrivals
 from .trace import read_log as read_log
 from .trace import read_trace as read_trace
