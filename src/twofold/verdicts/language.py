@@ -142,8 +142,12 @@ class _Walk:
                 return self._named(node.id)
             case ast.List() | ast.Tuple():
                 return tuple(self.value(each) for each in node.elts)
-            case ast.Call():
-                return self._called(node)
+            case ast.Call(func=ast.Name(id=name)):
+                arguments = [self.value(each) for each in node.args]
+                named = {each.arg: self.value(each.value) for each in node.keywords if each.arg}
+                if name in FUNCTIONS:
+                    return None if None in arguments else FUNCTIONS[name](*arguments)
+                return self.call(name, arguments, named)
             case ast.Attribute():
                 return _attribute(self.value(node.value), node.attr)
             case ast.UnaryOp():
@@ -168,14 +172,6 @@ class _Walk:
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "names: " + ", ".join(known)
         raise UnknownNameError(f"`{name}` is neither a variable nor a unit", hint=hint)
-
-    def _called(self, node: ast.Call) -> Any:
-        assert isinstance(node.func, ast.Name)
-        arguments = [self.value(each) for each in node.args]
-        named = {each.arg: self.value(each.value) for each in node.keywords if each.arg}
-        if node.func.id in FUNCTIONS:
-            return None if None in arguments else FUNCTIONS[node.func.id](*arguments)
-        return self.call(node.func.id, arguments, named)
 
     def _calculated(self, node: ast.BinOp) -> Any:
         left, right, function = self.value(node.left), self.value(node.right), SIMPLE[type(node.op)]

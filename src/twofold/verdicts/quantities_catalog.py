@@ -1,7 +1,5 @@
 """Quantities of the tables: devices, nodes, networks, storage, prices, distances, figures of buildings."""
 
-# ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -148,14 +146,10 @@ def _row(table: str) -> CommandOf:
     return command
 
 
-def _cuts(arguments: Mapping[str, Any], asked: str) -> str:
-    return f"twofold catalog partitions {arguments['name']}"
-
-
 COMMANDS: Mapping[str, CommandOf] = {
     "catalog": _row("accelerators"),
     "node": _row("nodes"),
     "fabric": _row("fabrics"),
     "storage": _row("storage"),
-    "partitions": _cuts,
+    "partitions": lambda arguments, _: f"twofold catalog partitions {arguments['name']}",
 }
