@@ -19,6 +19,7 @@ def run_of(catalog: Catalog, constants: Constants) -> Ask:
         price_usd_per_h: float | None = None,
         tokens: float = 1e12,
         write_within_s: float = 60.0,
+        stall_s: float | None = None,
         headroom: Mapping[str, float] | None = None,
         on: str = "16x8xH100-SXM",
         batch: int = 512,
@@ -26,9 +27,8 @@ def run_of(catalog: Catalog, constants: Constants) -> Ask:
         job = TrainingJob(catalog.model("llama-3.1-8b"), "pretrain", 8192, batch)
         variation = Variation(price_usd_per_h=price_usd_per_h)
         machines = given(on, catalog, constants, variation)
-        question = TrainingQuestion(
-            job, machines, tokens=tokens, write_within_s=write_within_s, headroom=headroom or {}
-        )
+        saving = {"write_within_s": write_within_s, "stall_s": stall_s}
+        question = TrainingQuestion(job, machines, tokens=tokens, headroom=headroom or {}, **saving)
         run = estimate_training(question, constants).run
         assert run
         return run
@@ -60,7 +60,7 @@ def test_headroom_is_bought_on_top(run_of: Ask) -> None:  # R-121
 
 
 def test_faster_writes_take_more_bandwidth_and_less_time(run_of: Ask) -> None:
-    slow, fast = run_of(write_within_s=60.0), run_of(write_within_s=10.0)
+    slow, fast = (run_of(write_within_s=each, stall_s=each) for each in (60.0, 10.0))
     assert fast.checkpoints.write_bytes_per_s == pytest.approx(6 * slow.checkpoints.write_bytes_per_s)
     assert fast.checkpoint_s.value < slow.checkpoint_s.value
     assert fast.checkpoints.interval_s.value < slow.checkpoints.interval_s.value

@@ -36,8 +36,10 @@ def run_levers(
     if count > 0:  # the best interval between checkpoints against one every four hours
         stops, best_s = Reliability(), checkpoints.interval_s.value
         restart_s = stops.detection_s + stops.restart_s + choice.entry.checkpoint.write_within_s
+        pause_s = checkpoints.write_s if checkpoints.pause_s is None else checkpoints.pause_s
+        restart_s += checkpoints.write_s - pause_s  # what was done beside a write is lost with it
         best, every_4_h = (
-            failing_time_ratio(run.run.wall_s.value / count, restart_s, interval_s, checkpoints.write_s)
+            failing_time_ratio(run.run.wall_s.value / count, restart_s, interval_s, pause_s)
             for interval_s in (best_s, USUAL_INTERVAL_S)
         )
         saved = yearly * max(0.0, every_4_h / best - 1.0)

@@ -13,6 +13,7 @@ from twofold.training.stack import WRITES_BEHIND, software_family
 
 TOKEN_BYTES = 4.0  # a token id on disk with its share of index
 COMPUTE_UTILISATION_FRACTION = 0.9  # of the dynamic power range that a training step draws
+WRITING_FRACTION = 0.05  # of the time that may go into writes beside training: storage and hosts serve others
 # What an asynchronous checkpoint stops a run for beside its copy: all ranks agree on it and hand it over.
 SNAPSHOT_S = 2.0  # 0.5 s (ByteCheckpoint 2024) to 6 s (PyTorch's distributed checkpoint, 2024)
 
@@ -79,8 +80,9 @@ class RunPlan:
 FORMULAS: Mapping[str, tuple[str, ...]] = {
     "compute_s": ("steps × step", "run.steps_count", "step_s"),
     "checkpoint_interval_s": (
-        "√(2 · write · time between failures), Daly's terms added",
-        *("write", "failures", "accelerators"),
+        "√(2 · pause · time between failures), Daly's terms added, and beside training 20 writes, "
+        "summed as squares; no longer than for a pause of a whole write",
+        *("run.checkpoint_pause_s", "write", "failures", "accelerators"),
     ),
     "checkpoint_stall_s": (
         "compute / interval × pause",
@@ -140,8 +142,8 @@ def run_plan(
     """Everything that a run's steps take beyond the step.
 
     `headroom` names shares of the base accelerator-hours kept for other causes (retries, validation, …).
-    Storage is sized to write a checkpoint in its time. Their cadence is that of whole writes, which take
-    storage and hosts beside training too; what is done while one is written is lost until it is whole.
+    Storage is sized to write a checkpoint in its time. Writes beside training take storage and hosts for a
+    small share of it; what is done while one is written is lost with it until it is whole.
     """
     write_s = work.checkpoint_write_s
     if not (step_s > 0 and np.isfinite(step_s) and write_s > 0):
@@ -154,7 +156,9 @@ def run_plan(
     behind_s = write_s - stall_s
     compute_s = work.steps_count * step_s
     between_s = reliability.accelerator_h_between_failures * 3600 / cluster.accelerator_count
-    interval_s = checkpoint_interval_s(between_s, write_s)
+    # Writes beside training take a small share of its time, unless failures ask for whole writes more often.
+    sparse_s = float(np.hypot(checkpoint_interval_s(between_s, stall_s), write_s / WRITING_FRACTION))
+    interval_s = min(sparse_s, checkpoint_interval_s(between_s, write_s))
     # A checkpoint is read back about as fast as it was written.
     restart_s = reliability.detection_s + reliability.restart_s + write_s
     stalled_s = compute_s / interval_s * stall_s
