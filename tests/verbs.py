@@ -34,7 +34,7 @@ LINES = [
     "diff OUT/plan.json OUT/plan.json",
     "catalog models",
     "claims --only S0-22",
-    "simulate tests/requirements/specs/chat.yaml --scenario zone-loss",
+    "simulate tests/requirements/specs/chat.yaml",
     "up examples/laptop",
     "down examples/laptop",
     "measure device --out OUT",

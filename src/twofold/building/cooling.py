@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.catalog import Catalog, figure
-from twofold.core import Estimate
+from twofold.core import Estimate, UnknownNameError
 
 CoolingKind = Literal["air", "contained_air", "rear_door", "direct_to_chip", "immersion", "liquid_800_v"]
 Climate = Literal["cold", "temperate", "hot"]
@@ -42,7 +42,7 @@ LIQUID: tuple[CoolingKind, ...] = ("direct_to_chip", "immersion", "liquid_800_v"
 
 def cooling_limit_w(catalog: Catalog, kind: CoolingKind) -> Estimate:
     """Heat that one rack may give off, in W."""
-    return figure(catalog, "rack_kw", KINDS[kind].rack_kw)
+    return figure(catalog, "rack_kw", _rows(kind).rack_kw)
 
 
 def climate_of(latitude_deg: float) -> Climate:
@@ -54,18 +54,25 @@ def climate_of(latitude_deg: float) -> Climate:
 def pue(catalog: Catalog, kind: CoolingKind, climate: Climate = "temperate") -> float:
     """Facility power over IT power: the low end of what such sites report where it is cold, the high end
     where it is hot. The ranges are of the table `facility: pue`."""
-    return _by_climate(figure(catalog, "pue", KINDS[kind].pue), climate)
+    return _by_climate(figure(catalog, "pue", _rows(kind).pue), climate)
 
 
 def wue_l_per_kwh(catalog: Catalog, kind: CoolingKind, climate: Climate = "temperate") -> float:
     """Litres of site water per kWh of IT energy, by the ends of `facility: water` as `pue` does."""
-    return _by_climate(figure(catalog, "water", KINDS[kind].water), climate)
+    return _by_climate(figure(catalog, "water", _rows(kind).water), climate)
 
 
 def capex_usd_per_w(catalog: Catalog, kind: CoolingKind) -> Estimate:
     """What a building of that kind costs per watt of IT."""
-    return figure(catalog, "capex_facility", KINDS[kind].capex)
+    return figure(catalog, "capex_facility", _rows(kind).capex)
 
 
 def _by_climate(estimate: Estimate, climate: Climate) -> float:
     return {"cold": estimate.low, "temperate": estimate.value, "hot": estimate.high}[climate]
+
+
+def _rows(kind: str) -> _Rows:
+    for known, rows in KINDS.items():
+        if known == kind:
+            return rows
+    raise UnknownNameError(f"`{kind}` is not a way to cool", hint="kinds: " + ", ".join(KINDS))
