@@ -3,6 +3,7 @@
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,6 +60,16 @@ def test_children_of_children_are_found_and_stopped_too(tmp_path: Path) -> None:
     finally:
         stop_all(tmp_path)
     assert running(tmp_path) == []
+
+
+def test_a_program_whose_environment_is_not_there_yet_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between `execve` and the loader's work the kernel shows an empty environment."""
+    looks = [{}, {"TWOFOLD_STATE": str(tmp_path.resolve()), "TWOFOLD_ROLE": "replica-0"}]
+    starting = SimpleNamespace(pid=0, status=lambda: "running", environ=lambda: looks.pop(0))
+    monkeypatch.setattr("psutil.process_iter", lambda: iter([starting]))
+    assert [child.role for child in running(tmp_path)] == ["replica-0"]
 
 
 def test_a_process_that_ignores_being_asked_is_ended(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "
 GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
+STARTING_LOOKS, STARTING_LOOK_S = 4, 0.005  # at a process without an environment; kernel threads have none
 
 
 class PortError(InputError):
@@ -99,22 +100,37 @@ def last_lines(log: Path) -> str:
 
 def running(state: Path, role: str = "", *, exact: bool = False) -> list[Child]:
     """Every live process of this state whose role starts with `role`, or is `exact`ly it; children too."""
-    import psutil
-
     wanted, found = str(state.resolve()), []
-    for process in psutil.process_iter():
-        try:
-            marks = process.environ()
-            if marks.get(STATE) != wanted or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-        except (psutil.Error, OSError):  # another user's, or gone meanwhile
-            continue
+    for process_id, marks in _environments():
         own, port = marks.get(ROLE, ""), marks.get(PORT, "")
         asked = own == role if exact else own.startswith(role)
-        if asked and process.pid != os.getpid():
+        if asked and marks.get(STATE) == wanted and process_id != os.getpid():
             digest = marks.get(DIGEST, "")
-            found.append(Child(process.pid, own, digest, int(port) if port.isdigit() else None))
+            found.append(Child(process_id, own, digest, int(port) if port.isdigit() else None))
     return found
+
+
+def _environments() -> Iterator[tuple[int, dict[str, str]]]:
+    """Process number and environment of every live process that we may read.
+
+    A program that is just being started has an empty environment for an instant: it is looked at again.
+    """
+    import psutil
+
+    unread = list(psutil.process_iter())
+    for _ in range(STARTING_LOOKS):
+        looked, unread = unread, []
+        for process in looked:
+            with suppress(psutil.Error, OSError):  # another user's, or gone meanwhile
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if marks := process.environ():
+                    yield process.pid, marks
+                else:
+                    unread.append(process)
+        if not unread:
+            return
+        time.sleep(STARTING_LOOK_S)
 
 
 def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool = False) -> None:
