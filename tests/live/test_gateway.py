@@ -265,10 +265,7 @@ def test_with_keys_only_the_health_page_is_open(tmp_path: Path) -> None:
 
 def test_a_full_fleet_refuses_with_429_and_a_dead_one_with_503(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
-        async with (
-            stub_engines(1) as [engine],
-            gateway(configured(tmp_path, [engine], limit=1)) as served,
-        ):
+        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine], limit=1)) as served:
             engine.gap_s = 0.2
             first = asyncio.create_task(served.ask(STREAM))
             await until(lambda: engine.requests)
@@ -291,10 +288,7 @@ def test_a_request_counts_for_the_tenant_whose_key_it_carries(tmp_path: Path, st
     keys = (GatewayKey("blue", hashlib.sha256(b"k-blue").hexdigest()),)
 
     async def scenario() -> None:
-        async with (
-            stub_engines(1) as [engine],
-            gateway(configured(tmp_path, [engine], keys=keys)) as served,
-        ):
+        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine], keys=keys)) as served:
             told = []
             for key in ("Bearer k-blue", "Bearer k-red", "k-blue"):
                 headers = {"authorization": key, "x-tenant": "red"}

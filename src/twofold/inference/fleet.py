@@ -29,12 +29,7 @@ class ReplicaCount:
 
     @classmethod
     def of(
-        cls,
-        peak_per_s: float,
-        limit_per_s: float,
-        *,
-        zones: int = 1,
-        availability_fraction: float = 0.999,
+        cls, peak_per_s: float, limit_per_s: float, *, zones: int = 1, availability_fraction: float = 0.999
     ) -> Self:
         """Replicas for a peak rate, with spares so that the promise holds through failures.
 

@@ -26,13 +26,7 @@ from twofold.answer import (
 )
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
-from twofold.contracts.results import (
-    Digests,
-    Plan,
-    ServicePlan,
-    TrainingPlan,
-    total_usd,
-)
+from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan, total_usd
 from twofold.contracts.spec import Spec, defaults_used
 from twofold.core import record
 from twofold.money import check_budget, rent_of_year, with_money

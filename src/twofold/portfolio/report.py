@@ -91,11 +91,7 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         scenarios=scenarios,
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
-        notes=(
-            *taxed,
-            *wider_notes(found, context.spec, context.catalog),
-            *_notes(solved, found, scenarios),
-        ),
+        notes=(*taxed, *wider_notes(found, context.spec, context.catalog), *_notes(solved, found, scenarios)),
         rounds=solved.rounds,
         rehearsed=solved.rehearsed,
         trained=trained_shares(solved),

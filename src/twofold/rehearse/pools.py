@@ -15,14 +15,7 @@ from twofold.contracts.results import Machine, ServicePlan, serving
 from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service, Supply
 from twofold.core import InputError, ValueRefusedError
-from twofold.inference import (
-    MeasuredService,
-    Replica,
-    ServiceTable,
-    capacity,
-    cold_start_s,
-    replica_of,
-)
+from twofold.inference import MeasuredService, Replica, ServiceTable, capacity, cold_start_s, replica_of
 from twofold.perf import Constants, Device, ModelShape, device, one
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of

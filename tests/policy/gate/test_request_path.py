@@ -402,8 +402,7 @@ QUEUED = GateSettings(queue=QueueSettings(kept_fraction=0.0), classes=(ClassSett
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["come", "come", "end", "leave"])),
-        max_size=60,
+        st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["come", "come", "end", "leave"])), max_size=60
     )
 )
 @example([*[("n", "come")] * 3, *[("m", "come")] * 2, ("m", "end"), ("n", "leave"), ("n", "leave")])
