@@ -1,7 +1,8 @@
 """The closed form of serving beside the twin: ratios of latencies at random arrivals.
 
 By replica, spread of prompts and load, alone and among others behind a gate that routes by least work. Names
-of cases or families choose among them: `python -m bench.closed_form slow "8b, H100"`.
+of cases or families choose among them: `python -m bench.closed_form slow "8b, H100"`; `sizes` prints replicas
+planned beside the fewest that hold (`bench/fleet_sizes.py`).
 """
 
 import argparse
@@ -14,6 +15,7 @@ from statistics import NormalDist, median
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import fleet_sizes
 from twofold.catalog import load_catalog
 from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
 from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
@@ -33,6 +35,7 @@ LIMIT_RATIO = 4  # of a mean answer, that clients ask for at most: as a rehearsa
 LOADS = (0.2, 0.4, 0.6, 0.85)  # of what carries prompts that are all alike
 SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0)
 FLEETS, FLEET_SPREAD = (2, 6), 1.5
+SIZES = "sizes"
 FIGURES = (
     "ttft mean", "ttft p50", "ttft p95", "ttft p99", "tpot mean", "tpot p95", "tpot p99",
     "e2e p95", "e2e p99",
@@ -195,13 +198,17 @@ def cells() -> list[tuple[Case, float, float, int]]:
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Print closed form over twin for every cell of the cases named, then median errors by family."""
-    known = sorted({name for case in CASES for name in (case.name, case.family)})
+    known = sorted({SIZES, *(name for case in CASES for name in (case.name, case.family))})
     parser = argparse.ArgumentParser(prog="python -m bench.closed_form")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of these, all without: {known}")
     wanted = parser.parse_args(arguments).names
     unknown = sorted(set(wanted) - set(known))
     if unknown:
         parser.error(f"no case or family {unknown}: there are {known}")
+    if not wanted or SIZES in wanted:
+        fleet_sizes.main()
+    if wanted == [SIZES]:
+        return
     print(
         f"{'closed form / twin':18}{'n':>3}{'spread':>7}{'load':>6}"
         + "".join(f"{each:>10}" for each in FIGURES)
