@@ -72,6 +72,33 @@ def test_a_goal_that_few_requests_missed_is_what_broke_first(planned: ShownPlan,
     assert found.broke_first.startswith("TTFT p95 of chat was ") and found.broke_first.endswith("above 2 s")
 
 
+@pytest.mark.parametrize("fault", ["", "faults: {kind: replica-crash, at: 20 s}\n"])
+def test_who_refuses_more_keeps_no_goal_that_was_missed(planned: ShownPlan, fault: str) -> None:
+    """INV-36: four times the peak, everybody let in or what would be late refused, wherever success is said.
+
+    With `success: 60 %` in a scenario, admission made every missed latency a kept one: what it refused was
+    promised no time.
+    """
+    rank, text = {False: 0, None: 1, True: 2}, f"traffic: {{scale: 4x}}\n{fault}"
+    loose = plan(SPEC.replace("{ttft_p95: 2 s", "{success: 60 %, ttft_p95: 2 s"))
+    for source, stated in ((planned, ""), (planned, "99 %"), (planned, "60 %"), (loose, ""), (loose, "60 %")):
+        success = f"success: {stated}\n" if stated else ""
+        everybody, strict = (
+            simulate(
+                source,
+                SimulateOptions(
+                    scenario(f"{text}{success}policies: {{admission: {switch}, queue: {switch}}}\n"),
+                    only="chat",
+                ),
+            ).data.classes[0]
+            for switch in ("off", "on")
+        )
+        assert everybody.success and strict.success
+        assert everybody.missed and strict.missed
+        for open_one, strict_one in zip(everybody.slos, strict.slos, strict=True):
+            assert rank[strict_one.met] <= rank[open_one.met], (stated, strict_one)
+
+
 def test_a_trace_of_no_class_and_one_of_the_first_class_are_two(planned: ShownPlan, tmp_path: Path) -> None:
     """The one was dropped without a word."""
     with pytest.raises(ValueRefusedError, match=r"two traces for class chat: `a\.csv`.* `b\.csv`"):

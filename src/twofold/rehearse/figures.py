@@ -36,8 +36,11 @@ def class_figures(
         else:
             seen_s = latency.asked[which] if latency else None
         met: bool | None = seen_s is not None and seen_s <= slo.limit_s
-        if not counted.arrived_count or (metric == "tpot" and latency is None and counted.finished_count):
-            met = None  # nobody asked, or answers came whole: no token follows another
+        if metric == "tpot" and latency is None:  # answers came whole: no token follows another
+            late = counted.arrived_count - counted.finished_count
+            met = False if late > BEYOND_FRACTION[which] * counted.arrived_count + 1e-9 else None
+        if not counted.arrived_count:
+            met = None
         expected_s = slo.predicted.value if slo.predicted else None
         kept.append(simulated.SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
     return replace(counted, slos=tuple(kept), success=success_kept(planned, counted, scenario))

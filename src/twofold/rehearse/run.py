@@ -141,7 +141,7 @@ def _task(
         replicas=tuple(group for pool in pools for group in pool.groups),
         gate=gate_settings(scenario, GateScope(pools, classes, start_s, routes)),
         beliefs=first.beliefs,
-        classes=tuple(_class_model(each, scenario) for each in classes),
+        classes=tuple(class_model(each, scenario) for each in classes),
         storage=fleet_types.Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
         faults=faults_of(scenario, pools, horizon_s),
         metrics_every_s=scenario.metrics.every_s,
@@ -223,7 +223,7 @@ def _span_s(
     return warm_up_s + min(measured_s, HORIZON_S_MAX), warm_up_s
 
 
-def _class_model(planned: ClassPlan, scenario: Scenario) -> fleet_types.ClassModel:
+def class_model(planned: ClassPlan, scenario: Scenario) -> fleet_types.ClassModel:
     limits, clients = limits_of(planned), scenario.clients
     client = fleet_types.ClientModel(
         retry=fleet_types.Retry(clients.retry),
@@ -240,7 +240,6 @@ def _class_model(planned: ClassPlan, scenario: Scenario) -> fleet_types.ClassMod
         ttft_s=limits.get("ttft"),
         tpot_s=limits.get("tpot"),
         e2e_s=limits.get("e2e"),
-        spared_fraction=1.0 - scenario.success_fraction if scenario.success_fraction else 0.0,
     )
 
 

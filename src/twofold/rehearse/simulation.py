@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import isclose, sqrt
 from statistics import fmean, stdev
 
-from twofold.contracts import METRICS, SuccessGoal
+from twofold.contracts import METRICS, SuccessGoal, metric_text
 from twofold.contracts.results import ClassFigures, simulated
 from twofold.contracts.spec import Scenario
 from twofold.rehearse.figure_table import flat_figures
@@ -91,6 +91,12 @@ def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
             notes.append(
                 f"success of {each.name} not resolved: {each.success.failed_count} of {each.arrived_count:,}"
                 f" failed; {100 * goal.fraction:.6g} % needs {goal.least_count:,.0f}, so a longer `horizon`"
+            )
+        lost = [metric_text(slo.metric) for slo in each.slos if slo.met is False and slo.simulated_s is None]
+        if lost:
+            part = 100 * (1.0 - each.finished_count / each.arrived_count)
+            notes.append(
+                f"{part:.3g} % of {each.name} got no whole answer: too many for {' and '.join(lost)}"
             )
     if vague:
         notes.append(f"not resolved to 10 %: p95 of {', '.join(vague)}; a longer `horizon` narrows it")

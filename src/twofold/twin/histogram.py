@@ -154,10 +154,11 @@ class Stream:
         whole.merge(self._open)
         return whole
 
-    def latency(self, unanswered_count: int = 0) -> simulated.LatencyFigures | None:
+    def latency(self, unanswered_count: int = 0, instant_count: int = 0) -> simulated.LatencyFigures | None:
         """Mean and percentiles with their intervals; None of nothing.
 
-        `asked`: percentiles of all that asked, those without an answer later than any that has one.
+        `asked`: percentiles of all that asked, those without an answer later than any that has one, and
+        answers that waited for nothing (a single token has no time per further one) before all others.
         """
         whole = self.histogram()
         if not whole.count:
@@ -166,9 +167,11 @@ class Stream:
         half = half_width([batch.mean for batch in self._batches])
         mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
         asked: dict[str, float | None] = {}
+        all_count = whole.count + unanswered_count + instant_count
         for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            answered = fraction * (whole.count + unanswered_count) / whole.count
-            asked[name] = whole.quantile(answered) if answered <= 1.0 else None
+            place = fraction * all_count - instant_count  # among those that waited for something
+            answered = whole.quantile(place / whole.count) if place > 0.0 else 0.0
+            asked[name] = answered if place <= whole.count + 1e-9 else None
         half_width_fraction = (p95.high - p95.low) / 2.0 / p95.value if p95.value else inf
         return simulated.LatencyFigures(
             p50=p50.value,

@@ -109,7 +109,6 @@ class ClassModel:
     tpot_s: float | None = None
     e2e_s: float | None = None
     attained_fraction: float = 0.95  # of its answers that are to be within each limit
-    spared_fraction: float = 0.0  # of its requests that are promised nothing, neither an answer nor its time
 
 
 # --- replicas ---

@@ -72,7 +72,7 @@ def fleet_result(
             queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
             waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
         ),
-        classes=tuple(_class_figures(tally, world, now_s) for tally in metrics.classes),
+        classes=tuple(counted_figures(tally, world, now_s) for tally in metrics.classes),
         timeline=metrics.timeline.rows(now_s),
         replica_h=spent.granted_s / 3600.0,
         first_effects_s={made.__name__: at_s for made, at_s in since.first_s.items()},
@@ -186,18 +186,17 @@ def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -
     return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
 
 
-def _class_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
+def counted_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
     """Rates are those of the time in which requests come."""
     span_s = max(min(world.horizon_s, now_s) - world.warm_up_s, 1e-9)
-    spared = round(tally.model.spared_fraction * tally.arrived)
-    unanswered = max(0, tally.arrived - tally.finished - spared)
+    unanswered, tokens = tally.arrived - tally.finished, tally.tpot.histogram().count
     return ClassFigures(
         name=tally.model.name,
         rate_per_s=tally.arrived / span_s,
         arrived_count=tally.arrived,
         finished_count=tally.finished,
         ttft_s=tally.ttft.latency(unanswered),
-        tpot_s=tally.tpot.latency(unanswered),
+        tpot_s=tally.tpot.latency(unanswered, tally.finished - tokens),
         e2e_s=tally.e2e.latency(unanswered),
         outcomes=_outcomes(tally),
         goodput_per_s=tally.within / span_s,
