@@ -86,6 +86,30 @@ INFEASIBLE = {
 }
 
 
+CHAT = "rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok"
+GOALS = "{ttft_p95: 1 s, tpot_p95: 50 ms}"
+TOO_MUCH = {  # what no world has: (what of the good spec becomes what), exit code, what is said
+    "rate": ((("rate: 2 /s", "rate: 1e12 /s"),), 2, "out of range"),
+    "ratio": ((("peak: 2x", "peak: 1e300x"),), 2, "out of range"),
+    "season": (
+        (("name: small", "name: small\nsupply: {seasons: [{months: [dec], factor: 1e300x}]}"),),
+        2,
+        "out of range",
+    ),
+    "latency": ((("ttft_p95: 1 s", "ttft_p95: 1e300 s"),), 2, "out of range"),
+    "day": ((("name: small", "name: small\nsupply: {start: 9999-12-31}"),), 2, "out of range"),
+    "answer": ((("output: 100 tok", "output: 10 Mtok"),), 2, "exceed the context of llama-3.1-8b, 131,072"),
+    "prompt": ((("input: 500 tok", "input: 200 ktok"),), 2, "exceed the context of llama-3.1-8b, 131,072"),
+    "fleet": ((("rate: 2 /s", "rate: 1e9 /s"),), 3, "no site or market has more than 1,000,000"),
+    "moment": (
+        (("on: 1xH100-SXM\n  classes", "classes"), (GOALS, "{finish_within: 1 us}")),
+        3,
+        "accelerators",
+    ),
+    "training": ((("tokens: 1 Gtok", "tokens: 1e6 Gtok"), ("  deadline: 10 d\n", "")), 0, ""),
+}
+
+
 def assert_readable(text: str) -> None:
     """No traceback, no control character, and no endless line but lists in hints."""
     assert "Traceback" not in text
@@ -111,6 +135,76 @@ def test_a_plan_that_nothing_meets_says_what_binds(name, run, golden) -> None:
     assert done.err.startswith("infeasible: ")
     assert_readable(done.err)
     golden(f"plan-{name}", done.transcript)
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_plan_for_more_than_there_is_answers_or_is_refused(name, run) -> None:  # INV-8
+    changes, code, said = TOO_MUCH[name]
+    Path("spec.yaml").write_bytes(changed(*changes))
+    done = run("twofold plan spec.yaml")
+    assert done.code == code and said in done.err
+    assert_readable(done.err)
+
+
+def test_a_rate_at_its_bound_is_planned_by_a_fleet_that_there_is(run) -> None:
+    """Ten million requests a second: nothing of it takes longer because there are more machines."""
+    training = SPEC[SPEC.index("training:") : SPEC.index("serving:")]
+    Path("spec.yaml").write_bytes(changed((training, ""), ("2 /s", "1e7 /s"), ("  on: 1xH100-SXM\n", "")))
+    assert run("twofold plan spec.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "spec", "said"),
+    [
+        (
+            "catalog/prices.csv",
+            "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,usd_per_accelerator_h,date\n"
+            "us,x,L4,8,all,on_demand,100,0.01,2026-11-01\n",
+            SPEC,
+            "its share of `usd_per_h` 12.5",
+        ),
+        (
+            "quotes.csv",
+            f"provider,instance\n{'n' * 200_000}\n",
+            f"{SPEC}supply: {{quotes: quotes.csv}}\n",
+            "a line of 200,000 characters is no quote",
+        ),
+        (
+            "service.csv",
+            "batch_size,service_s,ttft_s\n1,0.01,5\n",
+            "serving: {model: {measured: service.csv}, on: 1xL40S, "
+            "classes: {s: {traffic: {rate: 100 /s}, slo: {e2e_p95: 50 ms}}}}",
+            "the first output after 5 s, all after 0.01 s",
+        ),
+        (
+            "trace.csv",
+            "arrival_s,ts,input_tokens,output_tokens\n0,1,2,3\n",
+            SPEC.replace(CHAT, "trace: trace.csv"),
+            "`arrival_s` and `ts` have one meaning",
+        ),
+        (
+            "trace.csv",
+            "arrival_s,arrival_s,input_tokens,output_tokens\n0,1,2,3\n",
+            SPEC.replace(CHAT, "trace: trace.csv"),
+            "column `arrival_s` stands twice",
+        ),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused_with_its_line(file, content, spec, said, run) -> None:
+    Path(file).parent.mkdir(exist_ok=True)
+    Path(file).write_text(content)
+    Path("spec.yaml").write_text(spec)
+    done = run("twofold plan spec.yaml")
+    assert done.code == 2 and said in " ".join(done.err.split())
+    assert re.match(rf"{re.escape(file)}:\d+:1: error", done.err.removeprefix(f"{Path.cwd()}/"))
+    assert_readable(done.err)
+
+
+def test_traffic_without_spread_is_refused(run) -> None:
+    Path("spec.yaml").write_text(SPEC)
+    Path("scenario.yaml").write_text("name: s\nhorizon: 8 s\ntraffic: {arrivals: gamma, burstiness: 0x}\n")
+    done = run("twofold simulate spec.yaml --scenario scenario.yaml")
+    assert done.code == 2 and "`burstiness: 0x` is zero" in done.err
 
 
 def test_an_infeasible_plan_is_data_with_json(run) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from twofold.answer import loads
 from twofold.answer.question import Given, check_units
-from twofold.answer.refusals import machines_text
+from twofold.answer.refusals import machines_text, need_context
 from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model, Storage
 from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
@@ -105,12 +105,7 @@ def check_question(question: ServingQuestion) -> None:
         raise ValueRefusedError(
             "a load is `--concurrency` or `--rate`, one of them", hint="write for example `--concurrency 64`"
         )
-    longest = question.model.max_context_tokens
-    if longest and question.context_tokens > longest:
-        raise ValueRefusedError(
-            f"{question.context_tokens:,.0f} tokens exceed the context of {question.model.name}, {longest:,}",
-            hint="shorten `--input` or `--output`",
-        )
+    need_context([question.model], question.context_tokens, flag="--")
     check_units(question.machines.cluster.device, question.weights_format)
     bytes_per_weight(question.kv_format)
 

@@ -1,14 +1,16 @@
 """Being told no: what a training job needs, what was tried, what would fit; codes of a search in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
 
 from twofold.answer.question import Given
 from twofold.answer.training_step import TrainingSite
+from twofold.catalog import Model
 from twofold.contracts import metric_text
-from twofold.core import InfeasibleError, format_memory, format_seconds
+from twofold.core import InfeasibleError, ValueRefusedError, format_memory, format_seconds
 from twofold.training import RunPlan, TrainingJob, search
 
 
@@ -77,6 +79,15 @@ def never_ahead(run: RunPlan, machines: Given) -> InfeasibleError:
         ("would fit", " · ".join(fixes)),
     )
     return InfeasibleError(f"{machines_text(machines)} never get ahead of their failures", lines=lines)
+
+
+def need_context(models: Sequence[Model], tokens: float, whose: str = "", flag: str = "") -> None:
+    """Raise ValueRefusedError where a request is longer than every model's context; 0 is not known."""
+    longest = max(models, key=lambda model: model.max_context_tokens or inf)
+    if 0 < longest.max_context_tokens < tokens:
+        held = f"the context of {longest.name}, {longest.max_context_tokens:,}"
+        hint = f"shorten `{flag}input` or `{flag}output`"
+        raise ValueRefusedError(f"{whose}{tokens:,.0f} tokens exceed {held}", hint=hint)
 
 
 REASONS = MappingProxyType({"memory": "exceed memory", "slower": "slower", "dearer": "dearer"})

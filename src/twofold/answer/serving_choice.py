@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.calibrated import service_scope
 from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
-from twofold.answer.refusals import reason_text
+from twofold.answer.refusals import need_context, reason_text
 from twofold.answer.stacks import engine_on
 from twofold.catalog import Catalog, Model
 from twofold.contracts import SuccessGoal
@@ -31,6 +31,7 @@ from twofold.inference import (
 )
 from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, one
 
+MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 
 
@@ -74,9 +75,16 @@ class ServingChoice:
 
 
 def choose_serving(entry: Service, context: Context) -> ServingChoice:
-    """Search machines, layouts and formats for one service. Raises InfeasibleError where nothing will do."""
-    variants = [ModelVariant.of(*each) for each in models_of(entry, context)]
+    """Search machines, layouts and formats for one service.
+
+    Raises InfeasibleError where nothing will do, ValueRefusedError where no model takes a request whole.
+    """
+    models = models_of(entry, context)
+    variants = [ModelVariant.of(*each) for each in models]
     loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    for load in loads:
+        tokens = float(np.max(load.traffic.lengths.input_tokens + load.traffic.lengths.output_tokens))
+        need_context([model for model, _ in models], tokens, f"class `{load.name}`: ")
     offers, left_out = _offers(entry, variants, context)
     if not offers:
         raise InfeasibleError(
@@ -95,6 +103,8 @@ def choose_serving(entry: Service, context: Context) -> ServingChoice:
             break
     if fleet is None:
         raise _refusal(entry, result)
+    if fleet.accelerators > MOST_ACCELERATORS:
+        raise _too_many(entry, fleet, loads)
     offer, model, variant = _main(fleet, entry, loads, named, context)
     warnings, others = _warnings(fleet, offer, own), list(variants)
     others.remove(variant)
@@ -312,6 +322,19 @@ def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ..
         used = [f"{' and '.join(pool.classes)} on {pool.variant}" for pool in fleet.pools]
         warnings.append(f"classes run different models: {', '.join(used)}")
     return tuple(warnings)
+
+
+def _too_many(entry: Service, fleet: Fleet, loads: Sequence[ClassLoad]) -> InfeasibleError:
+    """The objectives hold, on more machines than there are."""
+    part = MOST_ACCELERATORS / fleet.accelerators
+    rates = [f"{part * load.traffic.rate_per_s:.3g} requests/s of {load.name} at peak" for load in loads]
+    return InfeasibleError(
+        f"`{entry.name}` would need {fleet.accelerators:,} accelerators",
+        lines=(
+            ("binds", f"no site or market has more than {MOST_ACCELERATORS:,}"),
+            ("would fit", " and ".join(rates)),
+        ),
+    )
 
 
 def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:

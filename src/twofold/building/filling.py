@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from heapq import heapify, heappop, heappush, heapreplace
 from math import ceil
+from operator import add, gt
 from typing import Literal
 
 import numpy as np
@@ -232,11 +234,10 @@ def _footprint(catalog: Catalog, wanted: NodeList, limits: RackLimits) -> _Footp
 
 def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64]:
     """Servers by rack and kind: each in turn into the coolest rack with room, a new rack where none has."""
-    need = np.array(
-        [[each.planned_w, each.rack_units, each.ports, each.weight_kg] for each in (k.load for k in kinds)]
-    ).reshape(-1, 4)
+    loads = [kind.load for kind in kinds]
+    needs = [(each.planned_w, each.rack_units, each.ports, each.weight_kg) for each in loads]
     most_w = min(limits.cooling_w, limits.power_w)
-    room = np.array([most_w, limits.rack_units, limits.ports, limits.weight_kg]) * (1 + 1e-9)
+    room = [part * (1 + 1e-9) for part in (most_w, limits.rack_units, limits.ports, limits.weight_kg)]
     own = [is_rack_scale(kind.wanted.node) for kind in kinds]
     shared = sum(
         kind.wanted.count / kind.fill.nodes_per_rack
@@ -245,21 +246,27 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     )
     # As many rows as could ever be needed; those past the fullest packing open one by one.
     most = sum(kind.wanted.count for kind in kinds)
-    counts, used = np.zeros((most, len(kinds)), np.int64), np.zeros((most, 4))
+    counts, used = np.zeros((most, len(kinds)), np.int64), [(0.0, 0.0, 0.0, 0.0)] * most
     opened, closed = ceil(shared - 1e-9), 0
     for number, kind in enumerate(kinds):
         if own[number]:
             closed += kind.wanted.count
             counts[most - closed : most - closed + kind.wanted.count, number] = 1
             continue
+        # A rack that has no room for one more of a kind has none for the next either: it leaves the heap.
+        coolest = [(used[index][0], index) for index in range(opened)]
+        heapify(coolest)
         for _ in range(kind.wanted.count):
-            fits = np.all(used[:opened] + need[number] <= room, axis=1)
-            if fits.any():
-                index = int(np.argmin(np.where(fits, used[:opened, 0], np.inf)))
-            else:
-                index, opened = opened, opened + 1
+            while coolest and any(map(gt, map(add, used[coolest[0][1]], needs[number]), room)):
+                heappop(coolest)
+            if not coolest:
+                heappush(coolest, (0.0, opened))
+                opened += 1
+            index = coolest[0][1]
             counts[index, number] += 1
-            used[index] += need[number]
+            power, units, ports, weight = map(add, used[index], needs[number])
+            used[index] = power, units, ports, weight
+            heapreplace(coolest, (power, index))
     return counts
 
 

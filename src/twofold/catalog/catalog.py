@@ -30,6 +30,7 @@ from twofold.catalog.types import (
 )
 from twofold.core import CatalogError, Place, UnknownNameError
 
+PRICE_TOLERANCE_RATIO = 0.02  # between the price of a machine and that of its accelerators together
 T = TypeVar("T")
 
 
@@ -68,7 +69,11 @@ class Catalog:
                     values["memory_bytes"] = visible or values["memory_nominal_bytes"]
                 elif kind is Price:
                     share = values["usd_per_h"] / values["accelerator_count"]
-                    values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
+                    told = values["usd_per_accelerator_h"] = values["usd_per_accelerator_h"] or share
+                    if abs(told / share - 1.0) > PRICE_TOLERANCE_RATIO:
+                        what = f"`usd_per_accelerator_h` is {told:g}, its share of `usd_per_h` {share:g}"
+                        hint = "mend one of them, or leave `usd_per_accelerator_h` empty"
+                        raise CatalogError(what, place=table.places[index], hint=hint)
                     values["date_precision"] = values["date_precision"] or DATE_PRECISION[len(values["date"])]
                 found[str(row["name"] if is_named else index)] = kind(**values)
             return found

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, lgamma, log, log1p
+from math import exp, log, log1p
+
+import numpy as np
 
 from twofold.contracts.results import ledger
 from twofold.core import J_PER_KWH, YEAR_H
@@ -147,8 +149,8 @@ def enough_fraction(needed: int, total: int, up_fraction: float) -> float:
     Formula  Σ_{f=0}^{total−needed} C(total, f)·(1−a)^f·a^(total−f)
     Why      Machines fail independently; each is up for a share `a` of the time.
     Source   N+k sizing by the binomial distribution.
-    Limits   fewer machines than needed: 0. Terms are summed as exponentials of logarithms, so that a
-             thousand machines do not underflow.
+    Limits   fewer machines than needed: 0. Terms are summed as exponentials of logarithms, each from the
+             one before it, so that a million machines neither underflow nor take long.
 
     >>> round(enough_fraction(1, 2, 0.9), 4)
     0.99
@@ -158,11 +160,9 @@ def enough_fraction(needed: int, total: int, up_fraction: float) -> float:
     if up_fraction >= 1.0:
         return 1.0
     down, up = log1p(-up_fraction), log(up_fraction)
-    terms = (
-        exp(lgamma(total + 1) - lgamma(f + 1) - lgamma(total - f + 1) + f * down + (total - f) * up)
-        for f in range(total - needed + 1)
-    )
-    return min(1.0, sum(terms))
+    failed = np.arange(1, total - needed + 1)
+    steps = np.log((total - failed + 1) / failed) + (down - up)
+    return min(1.0, exp(total * up) + float(np.exp(total * up + np.cumsum(steps)).sum()))
 
 
 def available_fraction(needed: int, total: int, failing: Failing) -> float:
@@ -209,8 +209,15 @@ def cheapest_redundancy(
     """
     zone = -(-needed // max(1, failing.zones - 1)) if failing.zones > 1 else 0
     spares = range(zone + int(0.02 * needed) + WORTH_LOOKING)
-    steps = redundancy_steps(needed, usd_per_replica_year, outage_usd_per_h, failing, spares)
-    return min(steps, key=lambda step: (step.total_usd_per_year, step.spare_count))
+    best: ledger.SpareStep | None = None
+    for spare in spares:
+        if best and (needed + spare) * usd_per_replica_year > best.total_usd_per_year:
+            break  # dearer by its machines alone, and so is every further one
+        (step,) = redundancy_steps(needed, usd_per_replica_year, outage_usd_per_h, failing, [spare])
+        if best is None or step.total_usd_per_year < best.total_usd_per_year:
+            best = step
+    assert best is not None
+    return best
 
 
 def nines(outage_usd_per_h: float, most: int = 5) -> tuple[ledger.NineStep, ...]:

@@ -73,9 +73,9 @@ class Builder:
 
     def built(self) -> Programme:
         """The programme of everything added so far; entries of one place add up."""
-        cost, lower, upper, whole = (np.concatenate(part) for part in zip(*self._columns, strict=True))
-        low, high = (np.concatenate(part) for part in zip(*self._bounds, strict=True))
-        row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        cost, lower, upper, whole = _joined(self._columns, 4)
+        low, high = _joined(self._bounds, 2)
+        row, column, value = _joined(self._entries, 3)
         order = np.lexsort((column, row))
         row, column, value = row[order], column[order], value[order]
         first = np.ones(len(row), bool)
@@ -86,6 +86,11 @@ class Builder:
         counts = np.bincount(row, minlength=self.row_count)
         row_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return Programme(cost, lower, upper, whole, low, high, row_starts, column, value)
+
+
+def _joined(parts: Sequence[tuple[Any, ...]], width: int) -> list[Any]:
+    """Arrays of each place of the parts, end to end; empty ones where nothing was added."""
+    return [np.concatenate([part[place] for part in parts] or [np.zeros(0, int)]) for place in range(width)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,6 +19,7 @@ from twofold.portfolio.listed import (
 from twofold.portfolio.problem import CapacityOffer
 
 FILE_LIMIT_BYTES = 4 * 2**20
+LINE_LIMIT = 1 << 16  # characters
 ROWS_MAX = 5000
 SHOWN_ERRORS = 10
 FUTURE_DAYS, DAY = timedelta(days=366), timedelta(days=1)
@@ -143,7 +144,11 @@ def _rows(path: Path) -> list[_Row]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise CatalogError("this is not UTF-8 text", place=Place(str(path), 1, 1)) from None
-    return [_Row(str(path), number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
+    rows = [_Row(str(path), number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
+    if long := next((row for row in rows if len(row.raw) > LINE_LIMIT), None):
+        what = f"a line of {len(long.raw):,} characters is no quote"
+        raise CatalogError(what, place=Place(str(path), long.line, 1))
+    return rows
 
 
 def _slots(row: _Row) -> dict[str, int]:

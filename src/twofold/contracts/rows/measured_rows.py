@@ -79,7 +79,15 @@ _PlaceOf = Callable[[int], Place]  # of a row's cell
 
 def read_service_rows(path: Path) -> tuple[ServiceRow, ...]:
     """Measured batches of a service. Raises TableError or InputErrors with file:line:column, FileError."""
-    return tuple(ServiceRow(**cells) for cells in _rows(path, SERVICE_COLUMNS))
+    rows = tuple(ServiceRow(**cells) for cells in _rows(path, SERVICE_COLUMNS))
+    late: list[InputError] = [
+        TableError(f"the first output after {first:g} s, all after {row.service_s:g} s", place=row.place)
+        for row in rows
+        if (first := row.ttft_s or 0.0) > row.service_s
+    ]
+    if late:
+        raise late[0] if len(late) == 1 else InputErrors(late[:ERROR_LIMIT])
+    return rows
 
 
 def read_step_rows(path: Path) -> tuple[StepRow, ...]:

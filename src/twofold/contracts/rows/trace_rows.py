@@ -76,6 +76,7 @@ def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
         else:
             header, numbered = csv_table(rows, file, HINT)
             columns = columns_of(header, NAMES, NEEDED, Place(file, 1, 1), HINT)
+            _need_one_column_each(header, Place(file, 1, 1))
             read_row = _row_reader(columns, header.keys() >= MOONCAKE)
             for line, cells in numbered:
                 yield line, read_row(cells, Place(file, line, 1))
@@ -98,6 +99,9 @@ def csv_table(
             if row:
                 yield reader.line_num, row
 
+    for name in header:
+        if name and header.count(name) > 1:
+            raise errors.TraceError(f"column `{name}` stands twice", place=Place(file, 1, 1))
     return {name: header.index(name) for name in header}, rows()
 
 
@@ -117,6 +121,15 @@ def columns_of(
         elif field in needed:
             raise errors.TraceError(f"no column `{field}`", place=place, hint=hint)
     return found
+
+
+def _need_one_column_each(header: Collection[str], place: Place) -> None:
+    """Raise TraceError where two columns of a table have one meaning: which of them counts is a guess."""
+    for field in NEEDED:
+        found = [f"`{name}`" for name in NAMES[field] if name in header]
+        if len(found) > 1:
+            hint = "leave one of them"
+            raise errors.TraceError(f"{' and '.join(found)} have one meaning", place=place, hint=hint)
 
 
 def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:

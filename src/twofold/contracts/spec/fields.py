@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -23,6 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from twofold.catalog import checkpoint
 from twofold.contracts import unknown_name
 from twofold.core import (
+    DAY_S,
     Dimension,
     FileError,
     InputError,
@@ -32,6 +34,7 @@ from twofold.core import (
     parse_quantity,
 )
 
+YEARS = range(2000, 2201)  # that a plan can speak of
 _UNITS = "usd_per_kwh|w_per_min|bytes_per_s|per_s|bytes|count|fraction|ratio|s|sequences|tokens|usd|w"
 
 
@@ -166,9 +169,12 @@ def _flag(value: object) -> bool:
 
 def _day(value: object) -> date:
     try:
-        return value if isinstance(value, date) else date.fromisoformat(str(value).strip())
+        day = value if isinstance(value, date) else date.fromisoformat(str(value).strip())
     except ValueError as error:
         raise refusal(f"`{_shown(value)}` is not a day", "write for example `2026-03-01`") from error
+    if day.year not in YEARS:
+        raise refusal(f"`{day}` is out of range", f"write a day from {YEARS[0]} to {YEARS[-1]}")
+    return day
 
 
 def _every(value: object) -> object:
@@ -214,20 +220,24 @@ def _shown(value: object) -> str:
 
 
 MORE_THAN_ZERO = "write more than zero"
-Seconds = Annotated[float, Quantity(Dimension.TIME, "s", zero=MORE_THAN_ZERO)]
-Latency = Annotated[float, Quantity(Dimension.TIME, "ms", zero="no answer takes no time")]
-Span = Annotated[float, Quantity(Dimension.TIME, "d", zero=MORE_THAN_ZERO)]
-Every = Annotated[float, Quantity(Dimension.TIME, "weeks", zero=MORE_THAN_ZERO), BeforeValidator(_every)]
+CENTURY_S, BUSIEST_PER_S, GREATEST_RATIO = 36_525 * DAY_S, 1e9, 1e6  # more is a slip
+_TIME = partial(Quantity, Dimension.TIME, highest=CENTURY_S)
+Seconds = Annotated[float, _TIME("s", zero=MORE_THAN_ZERO)]
+Latency = Annotated[float, _TIME("ms", zero="no answer takes no time")]
+Span = Annotated[float, _TIME("d", zero=MORE_THAN_ZERO)]
+Every = Annotated[float, _TIME("weeks", zero=MORE_THAN_ZERO), BeforeValidator(_every)]
 Tokens = Annotated[float, Quantity(Dimension.TOKENS, "tok", zero=MORE_THAN_ZERO)]
 ManyTokens = Annotated[float, Quantity(Dimension.TOKENS, "Gtok", zero=MORE_THAN_ZERO)]
 Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", zero=MORE_THAN_ZERO)]
-Rate = Annotated[float, Quantity(Dimension.RATE, "/s", zero=MORE_THAN_ZERO)]
+Rate = Annotated[float, Quantity(Dimension.RATE, "/s", highest=BUSIEST_PER_S, zero=MORE_THAN_ZERO)]
 NO_BUDGET = "no plan costs nothing: leave `budget` out to plan without one"
 Dollars = Annotated[float, Quantity(Dimension.MONEY, "$", highest=1e12, zero=NO_BUDGET)]  # more: a slip
 Fraction = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=1.0)]
 Headroom = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=10.0)]
 Availability = Annotated[float, Quantity(Dimension.FRACTION, "%", lowest=0.5, highest=0.9999999)]
-Multiplier = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", zero=MORE_THAN_ZERO)]
+Multiplier = Annotated[
+    float, Quantity(Dimension.MULTIPLIER, "x", highest=GREATEST_RATIO, zero=MORE_THAN_ZERO)
+]
 PeakRatio = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, highest=1000.0)]
 
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema({"type": ["integer", "string"]})]

@@ -13,7 +13,9 @@ from twofold.core import DAY_S, Dimension, UnknownNameError
 
 ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment
 Moment = Annotated[float, Quantity(Dimension.TIME, "min")]  # since the run began; may be 0
-Spread = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", highest=100.0)]
+Spread = Annotated[
+    float, Quantity(Dimension.MULTIPLIER, "x", highest=100.0, zero="write `1x` for independent arrivals")
+]
 Slowdown = Annotated[float, Quantity(Dimension.MULTIPLIER, "x", lowest=1.0, highest=1000.0)]
 Bandwidth = Annotated[
     float, Quantity(Dimension.BANDWIDTH, "GB/s", zero="nothing would ever be read: write more than zero")
