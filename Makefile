@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped quick core check doors structure bench golden fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast test test-skipped soak quick core check doors structure bench golden fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -73,6 +73,10 @@ test-skipped: $(EXTRAS)
 	rm -f $(SKIPPED).again
 	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to=$(SKIPPED).again
 	@test ! -e $(SKIPPED).again
+
+# The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example.
+soak: $(STAMP)
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
 
 # In a minute, while you work.
 quick: $(STAMP)

@@ -31,11 +31,11 @@ from twofold.core import InfeasibleError, to_data
 from twofold.perf import Constants, load_constants
 from twofold.planner import PlanOptions
 
-# The same examples in every run, without a clock: what passed here passes there. New ones are sought with
-# HYPOTHESIS_PROFILE=explore; what that finds becomes an @example.
+# The same examples in every run, without a clock: what passed here passes there. New ones, and many, are
+# sought by `make soak`; what that finds becomes an @example.
 SLOW = [HealthCheck.too_slow]  # a slow machine breaks no law
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=SLOW)
-settings.register_profile("explore", deadline=None, suppress_health_check=SLOW)
+settings.register_profile("soak", deadline=None, max_examples=1000, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 ROOT = Path(__file__).parents[1]
