@@ -95,6 +95,9 @@ def simulate(
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
     """
+    for named in options.compare or (options.scenario,):
+        if not isinstance(named, Scenario):
+            find_scenario(named)  # what is wrong with it is told before a plan is made
     given, classes, workers = _prepared(source, options, today, process_count)
     if options.compare:
         first, second = (find_scenario(name, classes) for name in options.compare)
