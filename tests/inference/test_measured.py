@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.contracts import SuccessGoal
 from twofold.contracts.rows import ServiceRow
 from twofold.core import InputError, Place
 from twofold.inference import MeasuredService
@@ -87,6 +88,12 @@ def test_a_loose_median_does_not_bind_where_a_tail_does():
     tail = EMBEDDER.rate_limit({"e2e_p99": 0.06})
     assert EMBEDDER.rate_limit({"e2e_p99": 0.06, "e2e_p50": 0.06}) == tail
     assert EMBEDDER.rate_limit({"e2e_p50": 0.06}) > tail
+
+
+def test_first_tokens_come_before_the_gateway_gives_up():
+    slow = MeasuredService.of([batch(1, 9.0), batch(8, 12.0), batch(32, 20.0)])
+    loose, strict = (slow.rate_limit({}, SuccessGoal(goal)) for goal in (0.9, 0.9999999))
+    assert strict < loose <= slow.rate_limit({})
 
 
 def test_rows_without_a_first_output_judge_it_by_the_whole_answer():

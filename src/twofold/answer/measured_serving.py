@@ -57,7 +57,7 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
     """Requests/s of one replica within the goals of a class, and how many replicas it takes."""
     goals_s = load.traffic.slo.latencies_s
-    limit = service.rate_limit(goals_s)
+    limit = service.rate_limit(goals_s, load.traffic.slo.success)
     if limit <= 0:
         lines = []
         for name, goal_s in goals_s.items():
@@ -66,6 +66,8 @@ def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[fl
                 took, goal = format_seconds(alone_s), format_seconds(goal_s)
                 told = f"a request alone takes {took}, {goal} is promised"
                 lines.append(("binds", f"{metric_text(name)}: {told}"))
+        if not lines:
+            lines.append(("binds", "success: first tokens come later than the gateway waits for them"))
         raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
     count = ReplicaCount.of(
         load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
@@ -160,7 +162,7 @@ def _class(
     named = [f"{metric}_{which}" for metric in METRICS if held[metric] for which in QUANTILES]
     figures = {name: figure for name in named if (figure := _latency_s(service, rate, name))}
     # After the latencies at this rate, which are noted first: here they are asked for at every rate.
-    limits = _between(service, lambda other: other.rate_limit(goals_s), "1/s")
+    limits = _between(service, lambda other: other.rate_limit(goals_s, load.traffic.slo.success), "1/s")
     said = "the largest rate at which every goal is met that the rows can judge"
     record.note("rate_per_replica_per_s", limits, said, "rows", "goals")
     holds = limits.times(count.needed, "1/s")

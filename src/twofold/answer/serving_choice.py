@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, on
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
+UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class ClassLoad:
     @property
     def is_batch(self) -> bool:
         """Whether only a day's end is promised, not a request's."""
-        return self.traffic.slo.finish_within_s is not None
+        return not self.traffic.slo.is_waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,10 +233,14 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
         mean, peak = traffic.tokens_per_day / per_request / DAY_S, 1.0
     else:
         mean, peak = traffic.rate_per_s or 0.0, traffic.peak_ratio
-    slo = Slo(spec.slo.latencies_s(), spec.slo.finish_within_s)
-    rate = mean * peak
+    slo = Slo(latencies_s := spec.slo.latencies_s(), spec.slo.finish_within_s)
     if slo.finish_within_s is not None:
-        rate, peak = mean, DAY_S / min(slo.finish_within_s, DAY_S)
+        peak = DAY_S / min(slo.finish_within_s, DAY_S)
+    rate = mean * peak if slo.is_waited_for else mean
+    # Where first tokens or answers are promised much sooner than a gateway gives up, that promise binds.
+    soonest_s = min((limit for name, limit in latencies_s.items() if name[-3:] in UPPER), default=inf)
+    if slo.is_waited_for and soonest_s > SuccessGoal.TIMEOUT_S / FAR_RATIO:
+        slo = replace(slo, success=SuccessGoal(spec.slo.success_fraction))
     carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction)
     # What the user says of prefixes is not weighed against what the trace tells.
     told = trace.prefix_hits if trace and "shared_prefix_fraction" not in traffic.model_fields_set else ()
@@ -258,7 +264,7 @@ def success_of(
     if metric is None:
         return serving.SuccessOutcome(goal.fraction)
     p95_s, p99_s = (percentiles[f"{metric}_{which}"].value for which in ("p95", "p99"))
-    waited = any(not each.is_batch or each.traffic.slo.latencies_s for each in pool)
+    waited = any(not each.is_batch for each in pool)
     timeout_s = goal.TIMEOUT_S if waited else goal.BULK_TIMEOUT_S
     late = (p99_s - timeout_s) / max(p99_s - p95_s, 1e-9 * p99_s)
     failed = min(0.01 * 5.0 ** min(late, 10.0), 1.0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 # Latencies in seconds -> as screens call them.
 METRICS: Mapping[str, str] = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
@@ -27,6 +27,16 @@ class SuccessGoal:
     def disturbed(self, stated_fraction: float | None) -> "SuccessGoal":
         """What holds while something goes wrong: as stated, else 99 %, or the goal where that is lower."""
         return SuccessGoal(stated_fraction or min(self.fraction, DISTURBED_FRACTION))
+
+    def within_s(self, p95_s: Any, p99_s: Any) -> Any:
+        """Seconds within which this share gets what has these upper quantiles; p95 for less than 95 %.
+
+        Formula  p99 + k · (p99 − p95), k = ln(0.01 / (1 − goal)) / ln 5, at least −1
+        Why      Waits fall off from one quantile to the next as they do from p95 to p99: `predicted`.
+        Shapes   arguments broadcast.
+        """
+        further = max(log(0.01 / (1.0 - self.fraction)) / log(5.0), -1.0)
+        return p99_s + further * (p99_s - p95_s)
 
     @property
     def least_count(self) -> float:

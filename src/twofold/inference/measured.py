@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from twofold.contracts import QUANTILES
+from twofold.contracts import QUANTILES, SuccessGoal
 from twofold.contracts.rows import ServiceRow
 from twofold.core import InputError, record
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
@@ -117,10 +117,11 @@ class MeasuredService:
             found = self.latency(rate_per_s)
         return None if found is None else getattr(found, f"{which}_s")
 
-    def rate_limit(self, goals_s: Mapping[str, float]) -> float:
+    def rate_limit(self, goals_s: Mapping[str, float], success: SuccessGoal | None = None) -> float:
         """Requests/s of one replica up to which every goal that the rows can judge is met; 0 where none is.
 
         `goals_s` are seconds by name, `ttft_p95` and its like, each judged on its own metric and quantile.
+        Of `success` the rows judge whether first tokens come before the gateway gives up.
         """
         most = self.saturation_per_s
         rates = np.linspace(0.0, most, POINTS, endpoint=False)
@@ -128,6 +129,9 @@ class MeasuredService:
         for name, goal_s in goals_s.items():
             value = self.quantile(rates, name)
             held &= True if value is None else np.asarray(value) <= goal_s
+        first = self.latency(rates, "ttft") or self.latency(rates)
+        if success and first:
+            held &= success.within_s(first.p95_s, first.p99_s) <= success.TIMEOUT_S
         first_missed = POINTS if held.all() else int(np.argmin(held))
         return float(rates[first_missed - 1]) if first_missed else 0.0
 

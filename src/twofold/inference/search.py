@@ -237,7 +237,7 @@ def _best_fleet(
         if isinstance(choice, Loser):
             return choice
         pools.append(choice)
-    interactive = tuple(each for each in classes if each.slo.finish_within_s is None)
+    interactive = tuple(each for each in classes if each.slo.is_waited_for)
     kept = [pool for pool in pools if pool.classes[0] not in {each.name for each in interactive}]
     shared = _best_pool(sweeps, offer, interactive, sized, counted) if len(interactive) > 1 else None
     separate, merged = sum(pool.accelerators for pool in pools), None
@@ -260,8 +260,8 @@ def _best_pool(
     found: list[tuple[float, _Sweep, int, RateLimit]] = []
     missed: list[tuple[float, str]] = []
     # What replicas must carry: the rate, or a day's work within its window.
-    windows = [(each.rate_per_s, each.slo.finish_within_s) for each in classes]
-    peak = sum(rate if end_s is None else rate * DAY_S / min(end_s, DAY_S) for rate, end_s in windows)
+    windows = [DAY_S if each.slo.is_waited_for else each.slo.finish_within_s or DAY_S for each in classes]
+    peak = sum(each.rate_per_s * DAY_S / min(s, DAY_S) for each, s in zip(classes, windows, strict=True))
     for sweep in sweeps:
         if not np.size(sweep.replica.tp):
             continue
@@ -289,7 +289,7 @@ def _best_pool(
     replica, limit_per_s = pick(sweep.replica, index), float(limit.requests_per_s[index])
     count = sized(peak, limit_per_s)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
-    if traffic.slo.finish_within_s is None:
+    if traffic.slo.is_waited_for:
         share = peak / max(count.needed, 1)
         served = open_loop(traffic.on(replica), traffic.lengths, share, fleet_per_s=peak)
     else:
@@ -314,7 +314,7 @@ def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     if len(classes) > 1:
         return shared_rate_limit(load_axis(replica), classes)
     traffic = classes[0]
-    if traffic.slo.finish_within_s is None:
+    if traffic.slo.is_waited_for:
         return rate_limit(load_axis(replica), traffic)
     most = max_throughput(traffic.on(replica), traffic.lengths)
     rate = np.asarray(most.requests_per_s, float)
@@ -336,7 +336,8 @@ def _misses(
     limit: RateLimit, works: NDArray[np.bool_], classes: tuple[TrafficClass, ...]
 ) -> list[tuple[float, str]]:
     """How far each hopeless layout misses without load: (ratio to the target, sentence)."""
-    targets = {name: value for each in classes for name, value in each.slo.latencies_s.items()}
+    targets = {name: value for each in classes for name, value in each.slo.targets_s.items()}
+    shares = [f"{100 * each.slo.success.fraction:.8g} %" for each in classes if each.slo.success]
     found = []
     for binding, idle in zip(limit.binding[~works], limit.idle_s[~works], strict=True):
         target = targets.get(str(binding))
@@ -345,6 +346,9 @@ def _misses(
             verb = "misses" if idle > target else "leaves no room under"
             reached, limit_text = format_apart(float(idle), target, "s")
             sentence = f"{metric.upper()} {which} {reached} {verb} {limit_text}"
+            if binding == "success":
+                given_up = f"after {limit_text} the gateway gives up"
+                sentence = f"{max(shares)} get a first token within {reached}, and {given_up}"
             found.append((float(idle) / target, sentence))
     return found
 

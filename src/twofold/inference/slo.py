@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.contracts import SuccessGoal
 from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
-from twofold.inference.latency import Served
+from twofold.inference.latency import Latency, Served
 from twofold.inference.regimes import open_loop
 from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
@@ -28,7 +29,27 @@ class Slo:
     """What a class promises, in seconds: latencies by goal, such as `ttft_p95`, or an end of a day's work."""
 
     latencies_s: Mapping[str, float] = field(default_factory=dict)
-    finish_within_s: float | None = None  # no single request is promised anything
+    finish_within_s: float | None = None  # without latencies: no single request is promised anything
+    success: SuccessGoal | None = None  # of first tokens before the gateway gives up; None: nothing asks
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether single requests are promised anything."""
+        return self.finish_within_s is None or bool(self.latencies_s)
+
+    @property
+    def targets_s(self) -> dict[str, float]:
+        """Every limit by the goal that it is of."""
+        return dict(self.latencies_s) | ({"success": SuccessGoal.TIMEOUT_S} if self.success else {})
+
+    def reached_s(self, goal: str, latencies: Mapping[str, Latency]) -> Array:
+        """What a goal's limit is held against."""
+        if goal == "success":
+            assert self.success
+            first = latencies["ttft"]
+            return np.asarray(self.success.within_s(np.asarray(first.p95_s), np.asarray(first.p99_s)), float)
+        metric, _, which = goal.partition("_")
+        return np.asarray(getattr(latencies[metric], f"{which}_s"), float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,7 @@ def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
     end = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
     points = end ** np.linspace(0.0, 1.0, CURVE_POINTS)  # even in the logarithm
     along = served_at(curve, points)
-    names = [name for slo in slos for name in slo.latencies_s]
+    names = [name for slo in slos for name in slo.targets_s]
     idle, met, broken = _crossing(views, slos, points, along) if names else (np.zeros(()), end, np.array(-1))
     fits = np.asarray(curve.limit_sequences) > 0
     rate, saturation = (np.where(fits, rate_at(curve, each), 0.0)[..., 0] for each in (met, end))
@@ -114,14 +135,13 @@ def _ratios(
     """
     found = []
     for view, slo in zip(views, slos, strict=True):
-        if targets := slo.latencies_s:
+        if targets := slo.targets_s:
             if along is not None and len(views) == 1:
                 latencies = {"ttft": along.ttft, "tpot": along.tpot, "e2e": along.e2e}
             else:
-                latencies = latencies_at(view, met, {name.split("_")[0] for name in targets})
-            for name, target in targets.items():
-                metric, _, which = name.partition("_")
-                found.append(np.asarray(getattr(latencies[metric], f"{which}_s"), float) / target)
+                asked = {name.split("_")[0] for name in targets} | ({"ttft"} if slo.success else set())
+                latencies = latencies_at(view, met, asked)
+            found += [slo.reached_s(name, latencies) / target for name, target in targets.items()]
     return np.stack(np.broadcast_arrays(*found))
 
 
@@ -144,7 +164,7 @@ def _crossing(
         lambda at: np.log(np.max(_ratios(views, slos, at), axis=0)), low, high, low_value, high_value
     )
     breaks = np.argmax(_ratios(views, slos, after)[..., 0], axis=0)
-    targets = np.array([target for slo in slos for target in slo.latencies_s.values()])
+    targets = np.array([target for slo in slos for target in slo.targets_s.values()])
     lone = np.take_along_axis(ratios[..., 0], breaks[None], axis=0)[0] * targets[breaks]
     never = first[..., 0] == points.shape[-1]
     return np.where(never, 0.0, lone), met, np.where(never, -1, breaks)

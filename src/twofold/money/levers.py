@@ -187,7 +187,8 @@ def sourcing(
         yield lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
     suited: tuple[str, ...] = ("on_demand", *MAY_VANISH)
     if isinstance(entry, Service):
-        waited = any(each.slo.finish_within_s is None for each in entry.classes.values())
+        slos = [each.slo for each in entry.classes.values()]
+        waited = any(each.finish_within_s is None or each.latencies_s() for each in slos)
         suited = ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))
     terms = tuple(term for term in suited if term not in shop.terms)
     others = priced(context.catalog, part, shop, terms, regions)

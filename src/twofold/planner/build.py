@@ -26,9 +26,10 @@ from twofold.answer import (
 )
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
+from twofold.contracts import metric_text
 from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan, total_usd
 from twofold.contracts.spec import Spec, defaults_used
-from twofold.core import record
+from twofold.core import InfeasibleError, format_apart, record
 from twofold.money import check_budget, rent_of_year, with_money
 from twofold.perf import Constants
 from twofold.planner.actions import actions_of
@@ -37,6 +38,7 @@ from twofold.portfolio import Rehearsing, portfolio
 SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
 P = TypeVar("P")
+FIXES = "a faster accelerator · a smaller or quantised model · a looser objective"
 
 
 class Rehearse(Enum):
@@ -94,6 +96,10 @@ def build_plan(
         entry.name: choose_serving(entry, context) for entry in spec.services if not entry.model.measured
     }
     planned = _noted("serving", service_plan, services, books, context)
+    by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
+    measured = _noted("serving", measured_plan, by_rows, books, context)
+    for service in (*planned.values(), *measured.values()):
+        need_kept(service)
     rehearsing = None
     if options.rehearse is Rehearse.BEST_TWO:
         rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
@@ -103,8 +109,6 @@ def build_plan(
             )
             if services[name] is not choice:
                 _noted("serving", service_plan, {name: services[name]}, books, context)
-    by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
-    measured = _noted("serving", measured_plan, by_rows, books, context)
     serving = tuple((planned | measured)[entry.name] for entry in spec.services)
     rent = rent_of_year(training, serving, spec)
     planned_runs = list(zip(chosen.values(), training, strict=True))
@@ -154,6 +158,28 @@ def _noted(
         with record.recording() as books[f"{half}.{name}"]:
             found[name] = figures(choice, context)
     return found
+
+
+def need_kept(service: ServicePlan) -> None:
+    """Raises InfeasibleError where the fleet misses a goal by its own figures: nobody is to rent it."""
+    missed = [
+        (each.name, metric_text(slo.metric), format_apart(slo.predicted.value, slo.limit_s, "s"))
+        for each in service.classes
+        for slo in each.slos
+        if slo.met is False and slo.predicted
+    ]
+    short = [
+        f"{each.name}: {100 * (each.success.predicted_fraction or 0.0):.4g} % get a first token before the "
+        f"gateway gives up, below the {100 * each.success.goal_fraction:.8g} % of its `success`"
+        for each in service.classes
+        if each.success.met is False
+    ]
+    late = [f"{name}: {goal} {reached} misses {limit}" for name, goal, (reached, limit) in missed]
+    if late or short:
+        raise InfeasibleError(
+            f"the best fleet for `{service.name}` misses its objectives",
+            lines=(*(("binds", each) for each in (*late, *short)), ("would fit", FIXES)),
+        )
 
 
 def _contention(
