@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.answer import Context, ServingChoice, choose_serving, service_plan
+from twofold.answer import Context, ServingChoice, service_plan, sure_serving
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.results import ServicePlan
@@ -76,7 +76,7 @@ serving:
 """
     spec, constants = parse_spec(text, "bench.yaml"), load_constants()
     context = Context(spec, load_catalog(), constants, draw_factors(constants, 2, 0), None)
-    choice = choose_serving(spec.services[0], context)
+    choice = sure_serving(spec.services[0], context)
     return choice, service_plan(choice, context), context
 
 

@@ -130,6 +130,17 @@ def test_a_plan_is_one_screen_of_100_columns(run, golden) -> None:
     golden("plan", done.transcript)
 
 
+def test_a_plan_with_a_confidence_says_what_holds_with_it(run, small: Path, golden) -> None:
+    """The same spec as in `plan`, its latencies nearer to what a lone request gets."""
+    near = SPEC.replace("ttft_p95: 1 s, tpot_p95: 50 ms", "ttft_p95: 60 ms, tpot_p95: 9 ms")
+    small.write_text(f"{near}confidence: 80 %\n")
+    done = run("twofold plan small.yaml")
+    assert (done.code, done.err) == (0, "")
+    assert "CONFIDENCE   80 % asked" in done.out
+    assert all(len(line) <= 100 for line in done.out.splitlines())
+    golden("plan-confidence", done.transcript)
+
+
 @pytest.mark.usefixtures("small")
 def test_details_and_defaults_are_added_below_the_screen(run, golden) -> None:
     plain = run("twofold plan small.yaml")

@@ -395,12 +395,12 @@ def test_work_of_a_day_with_promised_answers_is_sized_by_both(planned: Planned) 
 
 def test_no_fleet_is_planned_that_misses_a_goal_by_its_own_figures(planned: Planned) -> None:
     service = planned(SERVE).serving[0]
-    need_kept(service)
+    need_kept([service])
     chat = service.classes[0]
     late = replace(chat, slos=(replace(chat.slos[0], limit_s=0.001, met=False), *chat.slos[1:]))
     few = replace(chat, success=serving.SuccessOutcome(0.999, 0.98, False))
     with pytest.raises(InfeasibleError) as caught:
-        need_kept(replace(service, classes=(late, few)))
+        need_kept([replace(service, classes=(late, few))])
     assert "chat: TTFT p95" in words(caught.value) and "misses 1.0 ms" in words(caught.value)
     assert "98 % get a first token" in words(caught.value) and "would fit" in words(caught.value)
 

@@ -20,9 +20,10 @@ from .ladders import Ladders as Ladders
 from .ladders import compare_along as compare_along
 from .ladders import factor_swings as factor_swings
 from .measured_choice import MeasuredChoice as MeasuredChoice
-from .measured_choice import choose_run as choose_run
 from .measured_serving import measured_plan as measured_plan
 from .measured_training import figures_of_run as figures_of_run
+from .measured_training import run_total as run_total
+from .measured_training import sure_run as sure_run
 from .offers import Offer as Offer
 from .offers import assumed_node as assumed_node
 from .offers import cheapest as cheapest
@@ -49,7 +50,6 @@ from .serve_answer import ServingTables as ServingTables
 from .serve_answer import estimate_serving as estimate_serving
 from .serving_choice import ClassLoad as ClassLoad
 from .serving_choice import ServingChoice as ServingChoice
-from .serving_choice import choose_serving as choose_serving
 from .serving_choice import main_pool as main_pool
 from .serving_choice import search_fleet as search_fleet
 from .serving_choice import serving_stack as serving_stack
@@ -57,7 +57,9 @@ from .serving_choice import with_fleet as with_fleet
 from .serving_plan import SHARED_POOL as SHARED_POOL
 from .serving_plan import service_plan as service_plan
 from .serving_pools import fleet_need as fleet_need
+from .serving_pools import goal_figures as goal_figures
 from .serving_pools import latency_with as latency_with
+from .serving_pools import sure_serving as sure_serving
 from .serving_replica import READING as READING
 from .stacks import cluster_on as cluster_on
 from .stacks import engine_on as engine_on

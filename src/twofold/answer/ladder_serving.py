@@ -16,13 +16,8 @@ from twofold.answer.quick_serve import ServingQuestion
 from twofold.answer.ranges import serving_spread
 from twofold.answer.refusals import machines_text
 from twofold.answer.serve_tables import WEIGHT_FORMATS, figures_of, format_rows
-from twofold.answer.serving_choice import (
-    ServingChoice,
-    choose_serving,
-    main_pool,
-    named_offers,
-    serving_stack,
-)
+from twofold.answer.serving_choice import ServingChoice, main_pool, named_offers, serving_stack
+from twofold.answer.serving_pools import sure_serving
 from twofold.answer.serving_replica import draw_replica
 from twofold.catalog import Model
 from twofold.contracts.spec import Service
@@ -75,7 +70,7 @@ class ServingSite:
 
 def serving_site(entry: Service, context: Context) -> ServingSite:
     """The replica that the plan of this service chooses for its interactive classes."""
-    choice = choose_serving(entry, context)
+    choice = sure_serving(entry, context)
     pool = main_pool(choice.fleet, choice.loads)
     traffic = next(load.traffic for load in choice.loads if load.name in pool.classes)
     replica = pool.replica

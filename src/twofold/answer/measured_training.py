@@ -7,16 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.context import Context, price_warnings
-from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.measured_choice import MeasuredChoice, choose_run
 from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
 from twofold.answer.ranges import Drawn
+from twofold.answer.serving_pools import GROWN_MOST, SURE_ROUNDS, short_of
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_plan import machine_figures, training_plan
-from twofold.answer.training_run import run_figures
+from twofold.answer.training_run import run_figures, runs_under
+from twofold.answer.training_step import trained_step
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
 from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
-from twofold.core import Estimate, Source, record
+from twofold.contracts.spec import TrainingRun
+from twofold.core import Estimate, InfeasibleError, Source, record
+from twofold.training import run_work
 
 # Beyond the measured counts a figure follows from a law, not from a measurement.
 SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basis.BEYOND: Source.ASSUMED}
@@ -27,6 +31,47 @@ def figures_of_run(choice: TrainingChoice | MeasuredChoice, context: Context) ->
     if isinstance(choice, MeasuredChoice):
         return measured_training_plan(choice, context)
     return training_plan(choice, context)
+
+
+def run_total(choice: TrainingChoice | MeasuredChoice, context: Context) -> Drawn:
+    """Seconds of the run on its chosen machines, under every draw."""
+    if isinstance(choice, MeasuredChoice):
+        measured = choice.chosen.step
+        work, step = choice.work, Drawn(measured.value, _samples(measured, context, 0))
+    else:
+        chosen, saving = choice.chosen, choice.entry.checkpoint
+        work = run_work(choice.job, choice.entry.token_count, saving.write_within_s, saving.stall_s)
+        assert chosen.found.best
+        given = choice.job, chosen.machines(context), chosen.stack, chosen.found.best
+        step = trained_step(*given, context.draws, context.constants).step
+    cluster, shares = choice.chosen.cluster, choice.entry.headroom.shares
+    middle, runs = runs_under(work, step, cluster, context.draws, shares)
+    return Drawn(middle.total_s, np.array([each.total_s for each in runs]))
+
+
+def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredChoice:
+    """The cheapest machines on which a run ends in time with the spec's confidence; without, its middle does.
+
+    How      As `sure_serving`: the date is moved ahead by as much as the run's quantile lies behind it.
+    """
+    asked, limit_s = context.spec.confidence_fraction, entry.time_limit_s
+    choice = usual = choose_run(entry, context)
+    margin = 1.0
+    for _ in range(SURE_ROUNDS):
+        ratio = short_of(run_total(choice, context), limit_s, asked) if limit_s and asked else 1.0
+        if ratio == 1.0:
+            return replace(choice, margin_ratio=margin)
+        margin *= ratio
+        sooner = {"deadline_s": (limit_s or 0.0) / margin, "window": None}
+        told = {"deadline_s": entry.deadline_s, "window": entry.window}
+        try:
+            choice = choose_run(entry.model_copy(update=sooner), context)
+        except InfeasibleError:
+            break
+        choice = replace(choice, entry=choice.entry.model_copy(update=told))
+        if choice.chosen.cost > GROWN_MOST * usual.chosen.cost:
+            break
+    return usual
 
 
 def measured_training_plan(choice: MeasuredChoice, context: Context) -> TrainingPlan:

@@ -166,7 +166,7 @@ def _saved(totals: Samples, choice: ServingChoice) -> Estimate:
 
 
 def _classes(pool: DrawnPool) -> tuple[TrafficClass, ...]:
-    return tuple(load.traffic for load in pool.loads)
+    return tuple(load.asked for load in pool.loads)
 
 
 def _all_batch(pool: DrawnPool) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, on
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
+NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 
 
@@ -46,6 +48,12 @@ class ClassLoad:
     peak_per_s: float
     traffic: TrafficClass
     prefix_hits: tuple[tuple[float, float], ...] = ()  # of its trace, by the tokens of the fleet's caches
+    margins: Mapping[str, float] = field(default_factory=dict)  # by goal, see `sure_serving`
+
+    @property
+    def asked(self) -> TrafficClass:
+        """What replicas are sized for."""
+        return replace(self.traffic, slo=self.traffic.slo.with_margins(self.margins))
 
     @property
     def is_batch(self) -> bool:
@@ -76,14 +84,22 @@ class ServingChoice:
         return service_scope(replica.cluster.device, replica.engine)
 
 
-def choose_serving(entry: Service, context: Context) -> ServingChoice:
-    """Search machines, layouts and formats for one service.
+def choose_serving(
+    entry: Service, context: Context, margins: Mapping[tuple[str, str], float] = NO_MARGINS
+) -> ServingChoice:
+    """Search machines, layouts and formats for one service. `margins` are by class and goal.
 
     Raises InfeasibleError where nothing will do, ValueRefusedError where no model takes a request whole.
     """
     models = models_of(entry, context)
     variants = [ModelVariant.of(*each) for each in models]
-    loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    loads = tuple(
+        replace(
+            class_load(name, each),
+            margins={goal: ratio for (of, goal), ratio in margins.items() if of == name},
+        )
+        for name, each in entry.classes.items()
+    )
     for load in loads:
         tokens = float(np.max(load.traffic.lengths.input_tokens + load.traffic.lengths.output_tokens))
         need_context([model for model, _ in models], tokens, f"class `{load.name}`: ")
@@ -174,7 +190,7 @@ def search_fleet(
         hardware.append(Hardware(name, *stack, price, entry.quantisation, size, least))
     return search(
         variants,
-        [load.traffic for load in loads],
+        [load.asked for load in loads],
         hardware,
         zones=entry.zones,
         availability_fraction=entry.availability_fraction,

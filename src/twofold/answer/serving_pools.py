@@ -1,6 +1,6 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from twofold.answer import loads
 from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
-from twofold.answer.serving_choice import ClassLoad, ServingChoice
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, choose_serving
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
-from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, Source, record
+from twofold.contracts.spec import Service
+from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, InfeasibleError, Source, record
 from twofold.inference import (
     PoolChoice,
     Replica,
@@ -28,6 +29,7 @@ from twofold.perf import one
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
 HOUR_S = 3600.0
+SURE_ROUNDS, GROWN_MOST = 5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,69 @@ def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad,
         arriving = loads.OpenLoop(share_per_s, fleet_per_s=load.traffic.rate_per_s)
         return loads.served(own, load.traffic.lengths, arriving)
     return shared_load(replica, [each.traffic for each in sharing], load.traffic, share_per_s)
+
+
+def goal_figures(choice: ServingChoice, context: Context) -> dict[tuple[str, str], tuple[Drawn, float]]:
+    """What is predicted for every goal of a fleet, and its limit, by class and goal."""
+    found = {}
+    for pool in (drawn_pool(each, choice, context) for each in choice.fleet.pools):
+        for load in pool.loads:
+            slo, served = load.traffic.slo, pool.load(load)
+            for goal, limit_s in slo.latencies_s.items():
+                found[load.name, goal] = served.latency(*goal.split("_")), limit_s
+            if slo.finish_within_s is not None:
+                done = carried_by(pool, load).times(float(pool.pool.count.needed))
+                day = done.inverse(load.mean_rate_per_s * DAY_S)
+                found[load.name, "finish_within"] = day, slo.finish_within_s
+    return found
+
+
+def short_of(figure: Drawn, limit: float, asked: float | None) -> float:
+    """How far a figure's quantile lies above its limit, as a ratio; 1 where it is sure enough to keep it."""
+    if asked is None or figure.probability_within(limit) >= asked:
+        return 1.0
+    return float(np.quantile(figure.samples, asked, method="inverted_cdf")) / limit
+
+
+def sure_serving(entry: Service, context: Context) -> ServingChoice:
+    """The cheapest fleet of which each goal holds with the spec's confidence; without one, its middle does.
+
+    How      Whatever falls short is asked of the middle with as much to spare as its quantile lies above
+             the limit, and all is searched again, until nothing does.
+    Why      More replicas leave each with less to do, down to what a lone request gets. Errors common to
+             all of them stay: where no fleet does it, or only one `GROWN_MOST` times the cheapest, the goal
+             that was to spare most is left to its middle, and the plan says that it is not reached.
+    """
+    asked, rounds = context.spec.confidence_fraction, 0
+    choice = usual = choose_serving(entry, context)
+    margins: dict[tuple[str, str], float] = {}
+    given_up: list[tuple[str, str]] = []
+    while True:
+        figures = goal_figures(choice, context) if asked else {}
+        short = {goal: short_of(*figure, asked) for goal, figure in figures.items() if goal not in given_up}
+        short = {goal: ratio for goal, ratio in short.items() if ratio > 1.0}
+        if not short:
+            return choice
+        margins |= {goal: margins.get(goal, 1.0) * ratio for goal, ratio in short.items()}
+        rounds += 1
+        found = _within_reason(entry, context, margins, usual) if rounds <= SURE_ROUNDS else None
+        while found is None:
+            given_up.append(max(margins, key=lambda goal: margins[goal]))
+            del margins[given_up[-1]]
+            found, rounds = _within_reason(entry, context, margins, usual) if margins else usual, 0
+        choice = found
+
+
+def _within_reason(
+    entry: Service, context: Context, margins: Mapping[tuple[str, str], float], usual: ServingChoice
+) -> ServingChoice | None:
+    """The cheapest fleet with so much to spare; None where there is none, or only a far larger one."""
+    try:
+        found = choose_serving(entry, context, margins)
+    except InfeasibleError:
+        return None
+    sizes = [each.fleet.usd_per_h or each.fleet.accelerators for each in (found, usual)]
+    return found if sizes[0] <= GROWN_MOST * sizes[1] else None
 
 
 def latency_with(choice: ServingChoice, pool: PoolChoice, count: int, name: str, goal: str) -> float | None:

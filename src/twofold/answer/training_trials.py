@@ -1,7 +1,7 @@
 """What trials of machines for one training run have in common: which is chosen, what the others lost by."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -71,6 +71,9 @@ class MachineChoice(Generic[Tried]):
     chosen: Tried
     others: tuple[Tried, ...]
     left_out: tuple[Loser, ...]
+    margin_ratio: float = field(
+        default=1.0, kw_only=True
+    )  # of the deadline over when it is to end, see `sure_run`
 
 
 def preferred(trials: Sequence[Tried]) -> tuple[Tried, tuple[Tried, ...]] | None:

@@ -262,6 +262,7 @@ def _best_pool(
     # What replicas must carry: the rate, or a day's work within its window.
     windows = [DAY_S if each.slo.is_waited_for else each.slo.finish_within_s or DAY_S for each in classes]
     peak = sum(each.rate_per_s * DAY_S / min(s, DAY_S) for each, s in zip(classes, windows, strict=True))
+    work = peak * max(each.slo.work_ratio for each in classes)
     for sweep in sweeps:
         if not np.size(sweep.replica.tp):
             continue
@@ -275,10 +276,10 @@ def _best_pool(
         if np.any(works):
             # Accelerators of the whole pool, spares included; infinite where a layout does not work.
             rate = np.where(works, limit.requests_per_s, 1.0)
-            needed = np.ceil(peak / (rate * TARGET_UTILISATION) - 1e-9)
+            needed = np.ceil(work / (rate * TARGET_UTILISATION) - 1e-9)
             distinct, place = np.unique(needed, return_inverse=True)
-            each_per_s = peak / TARGET_UTILISATION / np.maximum(distinct, 1.0)
-            totals = np.array([sized(peak, float(each)).total for each in each_per_s], float)
+            each_per_s = work / TARGET_UTILISATION / np.maximum(distinct, 1.0)
+            totals = np.array([sized(work, float(each)).total for each in each_per_s], float)
             accelerators = np.where(works, totals[place] * sweep.replica.accelerator_count, np.inf)
             index = int(np.argmin(accelerators))
             found.append((float(accelerators[index]), sweep, index, limit))
@@ -287,7 +288,7 @@ def _best_pool(
     counted["dearer"] -= 1
     _, sweep, index, limit = min(found, key=lambda each: each[0])
     replica, limit_per_s = pick(sweep.replica, index), float(limit.requests_per_s[index])
-    count = sized(peak, limit_per_s)
+    count = sized(work, limit_per_s)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     if traffic.slo.is_waited_for:
         share = peak / max(count.needed, 1)

@@ -31,6 +31,12 @@ class Slo:
     latencies_s: Mapping[str, float] = field(default_factory=dict)
     finish_within_s: float | None = None  # without latencies: no single request is promised anything
     success: SuccessGoal | None = None  # of first tokens before the gateway gives up; None: nothing asks
+    work_ratio: float = 1.0  # of a day's work, that replicas are sized for instead
+
+    def with_margins(self, ratios: Mapping[str, float]) -> "Slo":
+        """The same, each goal to be kept by its middle with so much to spare."""
+        sooner = {name: limit / ratios.get(name, 1.0) for name, limit in self.latencies_s.items()}
+        return replace(self, latencies_s=sooner, work_ratio=ratios.get("finish_within", 1.0))
 
     @property
     def is_waited_for(self) -> bool:

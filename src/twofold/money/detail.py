@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from twofold.answer import Context, ServingChoice, TrainingChoice, choose_serving, own_offers, trial_of_size
+from twofold.answer import Context, ServingChoice, TrainingChoice, own_offers, sure_serving, trial_of_size
 from twofold.building import is_owned
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger, total_usd
 from twofold.core import InputError, format_seconds
@@ -169,7 +169,7 @@ def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context
     supply = spec.supply.model_copy(update={"shop": shop, "own": ()})
     free = replace(context, spec=spec.model_copy(update={"supply": supply}))
     try:
-        other = choose_serving(choice.entry.model_copy(update={"on": None}), free)
+        other = sure_serving(choice.entry.model_copy(update={"on": None}), free)
     except InputError:
         return
     freed = choice.fleet.accelerators - other.fleet.accelerators

@@ -1,10 +1,13 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import Enum
+from math import inf, prod
 from typing import TypeVar
+
+import numpy as np
 
 from twofold import __version__, rehearse
 from twofold.answer import (
@@ -13,21 +16,23 @@ from twofold.answer import (
     ServingChoice,
     TrainingChoice,
     calibration_notes,
-    choose_run,
-    choose_serving,
     cross_cells,
     derivations,
     factor_swings,
     figures_of_run,
+    goal_figures,
     measured_plan,
     offered_where_asked,
+    run_total,
     service_plan,
+    sure_run,
+    sure_serving,
     uncertainty,
 )
 from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
 from twofold.catalog import Catalog
 from twofold.contracts import metric_text
-from twofold.contracts.results import Digests, Plan, ServicePlan, TrainingPlan, total_usd
+from twofold.contracts.results import Confidence, Digests, Plan, ServicePlan, TrainingPlan, total_usd
 from twofold.contracts.spec import Spec, defaults_used
 from twofold.core import InfeasibleError, format_apart, record
 from twofold.money import check_budget, rent_of_year, with_money
@@ -88,18 +93,17 @@ def build_plan(
     draws = uncertainty.draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
-    chosen = {entry.name: choose_run(entry, context) for entry in spec.training}
+    chosen = {entry.name: sure_run(entry, context) for entry in spec.training}
     books: dict[str, record.Book] = {}  # how the figures of each follow
     training = tuple(_noted("training", figures_of_run, chosen, books, context).values())
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
     services = {
-        entry.name: choose_serving(entry, context) for entry in spec.services if not entry.model.measured
+        entry.name: sure_serving(entry, context) for entry in spec.services if not entry.model.measured
     }
     planned = _noted("serving", service_plan, services, books, context)
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
     measured = _noted("serving", measured_plan, by_rows, books, context)
-    for service in (*planned.values(), *measured.values()):
-        need_kept(service)
+    need_kept((*planned.values(), *measured.values()))
     rehearsing = None
     if options.rehearse is Rehearse.BEST_TWO:
         rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
@@ -110,7 +114,6 @@ def build_plan(
             if services[name] is not choice:
                 _noted("serving", service_plan, {name: services[name]}, books, context)
     serving = tuple((planned | measured)[entry.name] for entry in spec.services)
-    rent = rent_of_year(training, serving, spec)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     with_model = [(runs[plan.name], plan) for plan in training if plan.name in runs]
@@ -127,7 +130,7 @@ def build_plan(
         training=training,
         serving=serving,
         cross=cross,
-        first_year_usd=rent,  # the bill's total once there is a bill
+        first_year_usd=rent_of_year(training, serving, spec),  # the bill's total once there is a bill
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
@@ -140,6 +143,7 @@ def build_plan(
             *_contention(list(chosen.values()), list(services.values())),
         ),
     )
+    plan = replace(plan, confidence=confidence_of(plan, chosen, services, context))
     whole = with_supply_side(plan, context, runs, services, rehearsing)
     warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
     return Planned(replace(whole, warnings=warnings), context, runs, services)
@@ -160,26 +164,54 @@ def _noted(
     return found
 
 
-def need_kept(service: ServicePlan) -> None:
-    """Raises InfeasibleError where the fleet misses a goal by its own figures: nobody is to rent it."""
-    missed = [
-        (each.name, metric_text(slo.metric), format_apart(slo.predicted.value, slo.limit_s, "s"))
-        for each in service.classes
-        for slo in each.slos
-        if slo.met is False and slo.predicted
-    ]
-    short = [
-        f"{each.name}: {100 * (each.success.predicted_fraction or 0.0):.4g} % get a first token before the "
-        f"gateway gives up, below the {100 * each.success.goal_fraction:.8g} % of its `success`"
-        for each in service.classes
-        if each.success.met is False
-    ]
-    late = [f"{name}: {goal} {reached} misses {limit}" for name, goal, (reached, limit) in missed]
-    if late or short:
-        raise InfeasibleError(
-            f"the best fleet for `{service.name}` misses its objectives",
-            lines=(*(("binds", each) for each in (*late, *short)), ("would fit", FIXES)),
-        )
+def confidence_of(
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> Confidence | None:
+    """How probably all goals hold at once, and which are below what a spec asks; None where it asks nothing.
+
+    Formula  the share of the draws in which every goal holds × those of services of measured rows
+    Why      Draws are common: what errs for one goal errs for others too, so that all hold more often than
+             chances multiplied would say. Rows of one service say nothing of another's.
+    """
+    asked = context.spec.confidence_fraction
+    if asked is None:
+        return None
+    figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
+    for service in services.values():
+        figures += goal_figures(service, context).values()
+    together = np.all([figure.samples <= limit for figure, limit in figures], axis=0) if figures else 1.0
+    chances = {f"{run.name} deadline": run.run.deadline_holds_probability for run in plan.training}
+    joint = float(np.mean(together))
+    for one in plan.serving:
+        own = {
+            f"{one.name}.{each.name} {metric_text(slo.metric)}": slo.holds_probability
+            for each in one.classes
+            for slo in each.slos
+        }
+        joint *= 1.0 if one.name in services else prod(1.0 if p is None else p for p in own.values())
+        chances |= own
+    return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < asked})
+
+
+def need_kept(services: Iterable[ServicePlan]) -> None:
+    """Raises InfeasibleError where a fleet misses a goal by its own figures: nobody is to rent it."""
+    for service in services:
+        missed = []
+        for each in service.classes:
+            for slo in each.slos:
+                if slo.met is False and slo.predicted:
+                    reached, limit = format_apart(slo.predicted.value, slo.limit_s, "s")
+                    missed.append(f"{each.name}: {metric_text(slo.metric)} {reached} misses {limit}")
+            if each.success.met is False:
+                share = f"{100 * (each.success.predicted_fraction or 0.0):.4g} %"
+                goal = f"below the {100 * each.success.goal_fraction:.8g} % of its `success`"
+                missed.append(f"{each.name}: {share} get a first token before the gateway gives up, {goal}")
+        if missed:
+            lines = *(("binds", each) for each in missed), ("would fit", FIXES)
+            raise InfeasibleError(f"the best fleet for `{service.name}` misses its objectives", lines=lines)
 
 
 def _contention(

@@ -95,6 +95,7 @@ def serving_rates(
             continue
         pool = pooled.pool
         spare = pool.count.total / max(pool.count.needed, 1) / 0.9 if each.load.is_batch else 1.0
+        spare *= each.load.asked.slo.work_ratio
         found.append(
             ServingRate(
                 offer.name,
@@ -136,7 +137,7 @@ def training_options(
     Any unit of a run that is taken away stops all of them. What its checkpoints cost is the same on all
     offers: the bill has it, as it has that of the plan's fleet.
     """
-    limit_s = inf if choice.entry.time_limit_s is None else choice.entry.time_limit_s
+    limit_s = inf if choice.entry.time_limit_s is None else choice.entry.time_limit_s / choice.margin_ratio
     moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
     found: dict[tuple[str, int], CampaignOption] = {}
     for trial in (choice.chosen, *choice.others):

@@ -41,9 +41,12 @@ def percent(fraction: float) -> str:
     return f"{value:,.0f} %" if abs(value) >= 10 else f"{round(value, 1):g} %"
 
 
-def chance(met: bool, probability: float | None) -> str:
-    """`✓ 84 %`: whether a goal is met by the middle of what is predicted, and how probably it holds."""
-    mark = "✓" if met else "✗"
+def chance(met: bool, probability: float | None, asked: float | None = None) -> str:
+    """`✓ 84 %`: whether a goal is met by the middle of what is predicted, and how probably it holds.
+
+    `~ 71 %` where its middle is, and it is `asked` to hold more surely.
+    """
+    mark = "✗" if not met else "~" if asked and probability is not None and probability < asked else "✓"
     if probability is None:
         return mark
     if probability >= SURE_PROBABILITY:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from twofold.answer import reason_text
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan
+from twofold.contracts.results import Confidence, Plan, ServicePlan, TrainingPlan
 from twofold.core import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
@@ -52,11 +52,13 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
     path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
     explain = f"twofold explain plan.json {path}"
     follow = heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
+    asked = plan.confidence.asked_fraction if plan.confidence else None
     blocks = [
         header_lines(plan),
         action_lines(plan, spec),
-        *(training_lines(run) for run in plan.training),
-        *(serving_lines(service, plan.rehearsed) for service in plan.serving),
+        confidence_lines(plan.confidence) if plan.confidence else [],
+        *(training_lines(run, asked) for run in plan.training),
+        *(serving_lines(service, plan.rehearsed, asked) for service in plan.serving),
         two_halves_lines(plan),
         portfolio_lines(plan.portfolio, bill) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
@@ -88,6 +90,19 @@ def header_lines(plan: Plan) -> list[str]:
                 budget += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds)}"
         money = f"first year {ranged(plan.first_year_usd)}{budget}"
     return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}")
+
+
+def confidence_lines(sure: Confidence) -> list[str]:
+    """What was asked, whether all holds at once, and what machines cannot buy."""
+    joint = sure.joint_probability
+    together = f"all at once with {percent(joint) if joint < SURE_PROBABILITY else '>99 %'}"
+    below = [
+        f"{goal} {percent(probability)}: not by {'machines' if goal.endswith('deadline') else 'replicas'}:"
+        " measure, or another machine"
+        for goal, probability in sure.not_reached.items()
+    ]
+    every = "every goal holds with it" if not below else f"{len(below)} below it"
+    return heading("CONFIDENCE", DOT.join((f"{percent(sure.asked_fraction)} asked", every, together)), *below)
 
 
 def action_lines(plan: Plan, spec: str) -> list[str]:

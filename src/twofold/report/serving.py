@@ -20,7 +20,7 @@ CHOICES = {
 HEADINGS = ("class", "peak", "goal", "at the peak", "replicas", "holds until")
 
 
-def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
+def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = None) -> list[str]:
     """One service: the fleet, what each class gets at its peak, and what the fleet is bound by."""
     fleet = f"SERVING   {service.name}: {_fleet(service)}"
     limit = f"batch limited by {service.batch_limit}" if service.batch_limit else ""
@@ -28,7 +28,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
     return [
         *both_ends(fleet, cost_text(service.cost_usd_per_year, "USD/y")),
         *field("replica", *_replica_pieces(service)),
-        *_class_table(service),
+        *_class_table(service, asked),
         *memory_lines(service),
         *field(
             "fleet",
@@ -71,9 +71,9 @@ def choice_table(service: ServicePlan) -> list[str]:
     )
 
 
-def _class_table(service: ServicePlan) -> list[str]:
+def _class_table(service: ServicePlan, asked: float | None) -> list[str]:
     """The classes; where the service was rehearsed, what the twin says stands in place of the probability."""
-    rows = [row for one in service.classes for row in _class_rows(one, bool(service.rehearsals))]
+    rows = [row for one in service.classes for row in _class_rows(one, bool(service.rehearsals), asked)]
     if not service.rehearsals:
         return table(HEADINGS, rows, numbers=(1, 4))
     twin = [text for one in service.classes for text in (*map(_rehearsed, one.slos), _answered(one.success))]
@@ -158,7 +158,7 @@ def _replica_pieces(service: ServicePlan) -> list[str]:
     ]
 
 
-def _class_rows(latency_class: ClassPlan, rehearsed: bool) -> Iterator[tuple[str, ...]]:
+def _class_rows(latency_class: ClassPlan, rehearsed: bool, asked: float | None) -> Iterator[tuple[str, ...]]:
     """A row for each goal; the first one carries what belongs to the class."""
     peak = format_si(latency_class.peak_per_s, "1/s")
     shared = " shared" if SHARED_POOL in latency_class.replica_text else ""
@@ -167,7 +167,7 @@ def _class_rows(latency_class: ClassPlan, rehearsed: bool) -> Iterator[tuple[str
     for slo in latency_class.slos:
         (name, rate), rest = own
         goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
-        yield name, rate, goal, _predicted(slo, None if rehearsed else slo.holds_probability), *rest
+        yield name, rate, goal, _predicted(slo, None if rehearsed else slo.holds_probability, asked), *rest
         own = ("", ""), ("", "")
     kept = latency_class.success
     predicted = "not measured" if kept.predicted_fraction is None else answered(kept.predicted_fraction)
@@ -175,11 +175,11 @@ def _class_rows(latency_class: ClassPlan, rehearsed: bool) -> Iterator[tuple[str
     yield "", "", success_goal(kept.goal_fraction), f"{predicted}{mark}", "", ""
 
 
-def _predicted(slo: serving.SloOutcome, holds: float | None) -> str:
+def _predicted(slo: serving.SloOutcome, holds: float | None, asked: float | None) -> str:
     """`410 ms [360–460] f ✓ 84 %`, the probability that it holds; measured rows may hold no such time."""
     if slo.predicted is None or slo.met is None:
         return "not measured"
-    return f"{ranged(slo.predicted)} {chance(slo.met, holds)}"
+    return f"{ranged(slo.predicted)} {chance(slo.met, holds, asked)}"
 
 
 def pooling_pieces(service: ServicePlan) -> list[str]:

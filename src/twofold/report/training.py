@@ -26,7 +26,7 @@ MORE_OF = MappingProxyType(
 )
 
 
-def training_lines(run: TrainingPlan) -> list[str]:
+def training_lines(run: TrainingPlan, asked: float | None = None) -> list[str]:
     """One training run: what to rent for how long, and how it runs there."""
     machines, release_s = machine_text(run.machine), run.release_after_s
     rented = f"on {machines} for {format_seconds(run.run.total_s.value)}"
@@ -46,7 +46,7 @@ def training_lines(run: TrainingPlan) -> list[str]:
         ),
         *field("", *(share for share in parts if not share.endswith(" 0 %"))),
         *memory_lines(run),
-        *field("run", *_run_pieces(run), separator="; "),
+        *field("run", *_run_pieces(run, asked), separator="; "),
         *field("failures", *_failure_pieces(run.run)),
         *field("price", *price_pieces(run.machine.price)),
         *field("bound by", *bound_pieces(run.bounds)),
@@ -109,12 +109,12 @@ def bound_pieces(bounds: Sequence[Bound]) -> list[str]:
     return [f"{bounds[0].resource}: {gains[0]}", *gains[1:]] if gains else []
 
 
-def _run_pieces(plan: TrainingPlan) -> list[str]:
+def _run_pieces(plan: TrainingPlan, asked: float | None) -> list[str]:
     """From compute to the accelerator-hours that are paid, each sum with its terms; and the deadline."""
     run, deadline = plan.run, ""
     headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
     if plan.deadline_s is not None:
-        kept = chance(run.total_s.value <= plan.deadline_s, run.deadline_holds_probability)
+        kept = chance(run.total_s.value <= plan.deadline_s, run.deadline_holds_probability, asked)
         deadline = f"deadline {format_seconds(plan.deadline_s)} {kept}"
     return [
         wall_text(run),

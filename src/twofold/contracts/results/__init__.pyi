@@ -24,6 +24,7 @@ from .parts import Part as Part
 from .parts import PriceUsed as PriceUsed
 from .parts import ScalingPoint as ScalingPoint
 from .plan import Action as Action
+from .plan import Confidence as Confidence
 from .plan import CrossCell as CrossCell
 from .plan import Derivation as Derivation
 from .plan import Digests as Digests

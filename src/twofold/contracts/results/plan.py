@@ -81,6 +81,15 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class Confidence:
+    """With which probability goals hold that the spec asks for more than half."""
+
+    asked_fraction: float  # of each goal, by the spec
+    joint_probability: float  # that all goals hold at once, by common draws; measured rows apart
+    not_reached: dict[str, float]  # goals that no more machines bring there, each with its probability
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Both halves of one spec, with everything that a screen shows and where it comes from."""
 
@@ -105,3 +114,4 @@ class Plan:
     compliance: Compliance | None = None  # what rules change; null: the spec names none
     actions: tuple[Action, ...] = ()  # what to do, in order
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
+    confidence: Confidence | None = None  # null: the spec asks for none

@@ -235,6 +235,7 @@ Dollars = Annotated[float, Quantity(Dimension.MONEY, "$", highest=1e12, zero=NO_
 Fraction = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=1.0)]
 Headroom = Annotated[float, Quantity(Dimension.FRACTION, "%", highest=10.0)]
 Availability = Annotated[float, Quantity(Dimension.FRACTION, "%", lowest=0.5, highest=0.9999999)]
+Confidence = Annotated[float, Quantity(Dimension.FRACTION, "%", lowest=0.5, highest=0.99)]
 Multiplier = Annotated[
     float, Quantity(Dimension.MULTIPLIER, "x", highest=GREATEST_RATIO, zero=MORE_THAN_ZERO)
 ]

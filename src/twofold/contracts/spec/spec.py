@@ -25,6 +25,10 @@ class Spec(Part):
     services: tuple[Service, ...] = Field(
         default=(), alias="serving", description="one service, or a list of them"
     )
+    confidence_fraction: fields.Confidence | None = Field(
+        default=None,
+        description="with which each latency and date is to hold, by its range; none: its middle does",
+    )
     supply: Supply = Field(default=Supply(), description="where capacity comes from")
     facility: FacilityKeys = Field(
         default=FacilityKeys(), description="the building: racks, cooling, power, sites"

@@ -1,0 +1,130 @@
+"""`confidence` sizes fleets and runs so that each goal holds that surely; what that cannot buy is said."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from twofold.app.planning import plan_to_json
+from twofold.catalog import Catalog
+from twofold.contracts.results import Plan
+from twofold.contracts.spec import parse_spec
+from twofold.core.errors import InputErrors
+from twofold.perf import Constants
+from twofold.planner import build_plan
+from twofold.report.plan import plan_lines
+
+SERVE = """
+name: s
+model: llama-3.1-8b
+serving:
+  on: 1xL4
+  classes:
+    chat:
+      traffic: {rate: 20 /s, input: {mean: 600 tok, p95: 2000 tok}, output: {mean: 150 tok, p95: 400 tok}}
+      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
+    night:
+      traffic: {tokens_per_day: 200 Mtok, input: 1000 tok, output: 200 tok}
+      slo: {finish_within: 6 h}
+"""
+TRAIN = """
+name: t
+model: llama-3.1-8b
+training: {tokens: 20 Gtok, global_batch: 256 seq, deadline: 21.5 h}
+supply: {shop: {accelerators: [H100-SXM]}}
+"""
+Planned = Callable[[str], Plan]
+
+
+@pytest.fixture(scope="module")
+def planned(catalog: Catalog, constants: Constants) -> Planned:
+    kept: dict[str, Plan] = {}
+
+    def plan(text: str) -> Plan:
+        if text not in kept:
+            kept[text] = build_plan(
+                parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64
+            ).plan
+        return kept[text]
+
+    return plan
+
+
+def with_confidence(text: str, asked: str) -> str:
+    return f"{text}confidence: {asked}\n"
+
+
+def chances(plan: Plan) -> dict[str, float]:
+    """The probability of each goal, as its figure has it."""
+    found = {
+        f"{service.name}.{each.name} {slo.metric}": slo.holds_probability or 0.0
+        for service in plan.serving
+        for each in service.classes
+        for slo in each.slos
+    }
+    return found | {run.name: run.run.deadline_holds_probability or 0.0 for run in plan.training}
+
+
+def test_each_goal_holds_with_what_is_asked_and_costs_no_less(planned: Planned) -> None:
+    usual, sure = planned(SERVE), planned(with_confidence(SERVE, "80 %"))
+    assert min(chances(usual).values()) < 0.8 <= min(chances(sure).values())
+    assert sure.confidence and sure.confidence.not_reached == {}
+    costs = [plan.serving[0].cost_usd_per_year for plan in (usual, sure)]
+    assert costs[0] and costs[1] and costs[0].value < costs[1].value
+    lines = "\n".join(plan_lines(sure))
+    assert "CONFIDENCE   80 % asked · every goal holds with it · all at once with " in lines
+    assert "~" not in lines
+
+
+def test_all_goals_together_hold_as_rarely_as_the_rarest_or_more_rarely(planned: Planned) -> None:
+    for asked in ("60 %", "80 %"):
+        plan = planned(with_confidence(SERVE, asked))
+        assert plan.confidence
+        missed = [1.0 - each for each in chances(plan).values()]
+        assert 1.0 - sum(missed) - 1e-9 <= plan.confidence.joint_probability <= 1.0 - max(missed) + 1e-9
+
+
+def test_what_all_replicas_err_by_alike_is_not_bought(planned: Planned) -> None:
+    """A lone request already takes half of the promised time, and the range is twice its middle wide."""
+    tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
+    usual, sure = planned(tight), planned(with_confidence(tight, "95 %"))
+    assert sure.confidence
+    named = sure.confidence.not_reached
+    assert "serve.chat TTFT p95" in named and named["serve.chat TTFT p95"] < 0.95
+    assert sure.serving[0].replica_count <= 3 * usual.serving[0].replica_count
+    lines = "\n".join(plan_lines(sure))
+    assert "not by replicas: measure, or another machine" in lines and "~" in lines
+
+
+def test_a_goal_that_cannot_be_reached_leaves_the_others_their_margin(planned: Planned) -> None:
+    tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
+    plan = planned(with_confidence(tight, "80 %"))
+    assert plan.confidence
+    found = chances(plan)
+    assert list(plan.confidence.not_reached) == ["serve.chat TTFT p95"]
+    assert min(each for name, each in found.items() if "ttft" not in name) >= 0.8
+
+
+def test_a_run_ends_by_its_date_with_what_is_asked(planned: Planned) -> None:
+    usual, sure = planned(TRAIN), planned(with_confidence(TRAIN, "80 %"))
+    assert chances(usual)["pretrain"] < 0.8 <= chances(sure)["pretrain"]
+    assert sure.training[0].machine.accelerator_count > usual.training[0].machine.accelerator_count
+    assert sure.training[0].deadline_s == usual.training[0].deadline_s
+    given = TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 4x8xH100-SXM")
+    fixed, kept = planned(with_confidence(given, "80 %")), planned(given)
+    assert fixed.confidence and list(fixed.confidence.not_reached) == ["pretrain deadline"]
+    assert fixed.training[0].machine == kept.training[0].machine
+
+
+def test_half_and_nothing_asked_are_the_same_fleet(planned: Planned) -> None:
+    usual, half = planned(SERVE), planned(with_confidence(SERVE, "50 %"))
+    assert half.confidence and usual.confidence is None
+    assert plan_to_json(replace(half, confidence=None)) == plan_to_json(usual)
+
+
+@pytest.mark.parametrize("bad", ["120 %", "30 %", "0.8", "sure", "100 %"])
+def test_a_confidence_that_cannot_be_is_refused_where_it_stands(bad: str) -> None:
+    with pytest.raises(InputErrors) as caught:
+        parse_spec(with_confidence(TRAIN, bad), "spec.yaml")
+    (error,) = caught.value.errors
+    assert str(error.place) == "spec.yaml:6:13" and "`confidence: " in error.message
