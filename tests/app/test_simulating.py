@@ -225,7 +225,21 @@ def test_beliefs_are_put_off_both_ways(planned: ShownPlan) -> None:
     text = parse_scenario("horizon: 20 s\nwarm_up: 5 s\nbeliefs: {error: 30 %}", "s.yaml")
     made = simulate(planned, SimulateOptions(text)).data
     assert [run.belief_factor for run in made.beliefs] == [1.0, 0.7, 1.3]
-    assert "BELIEFS" in "\n".join(Simulated(made).lines)
+    (head,) = (line for line in Simulated(made).lines if "BELIEFS" in line)
+    assert all(each in head for each in ("perfect", "-30 % off", "+30 % off"))
+
+
+def test_beliefs_that_change_nothing_stand_in_one_column(planned: ShownPlan) -> None:
+    text = parse_scenario("horizon: 20 s\nwarm_up: 5 s\nbeliefs: {error: 30 %}", "s.yaml")
+    made = simulate(planned, SimulateOptions(text)).data
+    first = made.beliefs[0]
+    low, high = (replace(first, belief_factor=factor) for factor in (0.7, 1.3))
+    alike, one_apart = (
+        "\n".join(Simulated(replace(made, beliefs=(first, low, last))).lines)
+        for last in (high, replace(high, slos_met=not first.slos_met))
+    )
+    assert "BELIEFS" in alike and "perfect · -30 % off · +30 % off" in alike
+    assert "perfect · -30 % off  +30 % off" in one_apart
 
 
 def test_requests_that_the_gate_refused_count_no_send(short: Simulated) -> None:

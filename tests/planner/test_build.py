@@ -352,6 +352,13 @@ def test_a_thousand_requests_a_second_get_replicas_and_a_p95(planned: Planned) -
     assert chat.percentiles["ttft_p95"].value <= 0.5
 
 
+def test_formats_that_nobody_wrote_are_listed_as_what_they_came_to(planned: Planned) -> None:
+    plan = planned(SERVE.replace("  quantisation: [fp8, bf16]\n", ""))
+    replica, defaults = plan.serving[0].replica, dict(plan.defaults)
+    assert defaults["serving.serve.quantisation"] == replica.weights_format == "bf16"
+    assert defaults["serving.serve.kv_quantisation"] == replica.kv_format
+
+
 LONG = """
 name: s
 model: llama-3.1-8b

@@ -135,7 +135,7 @@ def build_plan(
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
         derivations=derivations(planned_runs, serving, services, cross, books, context),
-        defaults=tuple((each.path, each.text) for each in defaults_used(spec)),
+        defaults=_in_force(spec, serving),
         warnings=(
             *options.notes,
             *calibration_notes(context.constants, scopes),
@@ -194,6 +194,13 @@ def confidence_of(
         joint *= 1.0 if one.name in services else prod(1.0 if p is None else p for p in own.values())
         chances |= own
     return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < asked})
+
+
+def _in_force(spec: Spec, serving: Iterable[ServicePlan]) -> tuple[tuple[str, str], ...]:
+    """What nobody wrote and what it came to: formats that were left open are those of the fleet."""
+    chosen = {f"serving.{each.name}.quantisation": each.replica.weights_format for each in serving}
+    chosen |= {f"serving.{each.name}.kv_quantisation": each.replica.kv_format for each in serving}
+    return tuple((each.path, chosen.get(each.path) or each.text) for each in defaults_used(spec))
 
 
 def need_kept(services: Iterable[ServicePlan]) -> None:

@@ -8,7 +8,7 @@ from twofold.contracts.results import ClassFigures, simulated, sweeps
 from twofold.core import format_seconds, format_si, format_usd
 from twofold.rehearse import OF_FLEETS, figure_of
 from twofold.report.figures import answered, percent, share, success_goal
-from twofold.report.lines import both_ends, field, heading, listed, stacked, table
+from twofold.report.lines import DOT, both_ends, field, heading, listed, stacked, table
 from twofold.report.simulate_cluster import training_lines
 from twofold.report.sweep import sweep_lines
 
@@ -184,7 +184,11 @@ def _belief_lines(simulation: simulated.Simulation) -> list[str]:
     rows.append(("all goals", *("met" if run.slos_met else "missed" for run in runs)))
     off = [run.belief_factor - 1.0 for run in runs]
     heads = ["perfect" if abs(each) < 1e-9 else f"{100 * each:+.0f} % off" for each in off]
-    return table(("BELIEFS", *heads), rows, numbers=range(1, len(runs) + 1))
+    alike: dict[tuple[str, ...], list[str]] = {}  # heads of the columns that say the same
+    for head, column in zip(heads, list(zip(*rows, strict=True))[1:], strict=True):
+        alike.setdefault(column, []).append(head)
+    merged = [(row[0], *(column[at] for column in alike)) for at, row in enumerate(rows)]
+    return table(("BELIEFS", *map(DOT.join, alike.values())), merged, numbers=range(1, len(alike) + 1))
 
 
 def _belief_cell(run: simulated.BeliefRun, each: ClassFigures, slo: simulated.SloKept) -> str:

@@ -24,6 +24,8 @@ def test_what_nobody_wrote_is_listed_with_units() -> None:
     assert defaults["serving.serve.classes.chat.slo"] == "ttft_p95 0.5 s, tpot_p95 50 ms, success 99.9 %"
     assert defaults["serving.serve.classes.chat.traffic.input"] == "mean 1155 tok, p95 4083 tok"
     assert defaults["supply.shop.regions"] == "any"
+    assert defaults["serving.serve.regions"] == "anywhere"
+    assert defaults["serving.serve.quantisation"] == "as the model was published"
     assert defaults["supply.shop.exclude"] == "community"
 
 

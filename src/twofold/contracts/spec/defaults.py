@@ -36,7 +36,10 @@ def _defaults(part: Part, path: str) -> Iterator[Default]:
             for inner_path, inner in _inner(value, here):
                 yield from _defaults(inner, inner_path)
         else:
-            yield Default(here, flat(written[key]), field.description or "")
+            unsaid = (field.description or "").partition("none: ")[2]
+            yield Default(
+                here, unsaid if value == () and unsaid else flat(written[key]), field.description or ""
+            )
 
 
 def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:
