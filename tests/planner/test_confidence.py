@@ -10,6 +10,7 @@ from twofold.catalog import Catalog
 from twofold.contracts.results import Plan
 from twofold.contracts.spec import parse_spec
 from twofold.core.errors import InputErrors
+from twofold.money import detailed_money
 from twofold.perf import Constants
 from twofold.planner import build_plan
 from twofold.report.plan import plan_lines
@@ -114,6 +115,19 @@ def test_a_run_ends_by_its_date_with_what_is_asked(planned: Planned) -> None:
     fixed, kept = planned(with_confidence(given, "80 %")), planned(given)
     assert fixed.confidence and list(fixed.confidence.not_reached) == ["pretrain deadline"]
     assert fixed.training[0].machine == kept.training[0].machine
+
+
+def test_fewer_nodes_are_enough_only_where_the_date_holds_as_surely(
+    catalog: Catalog, constants: Constants
+) -> None:
+    given = TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 8x8xH100-SXM")
+    enough = []
+    for text in (given, with_confidence(given, "80 %")):
+        made = build_plan(parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64)
+        detail = detailed_money(made.plan, made.runs, made.services, made.context).money
+        assert detail and detail.detail
+        enough.append(detail.detail.shapes[0].enough)
+    assert enough == ["4 × 8 H100-SXM5-80GB", "6 × 8 H100-SXM5-80GB"]
 
 
 def test_half_and_nothing_asked_are_the_same_fleet(planned: Planned) -> None:

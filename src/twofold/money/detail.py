@@ -138,7 +138,7 @@ def shapes(
 def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> Iterator[ledger.Shape]:
     """The fewest nodes of the same kind that keep the deadline, where the spec names more."""
     chosen, entry = choice.chosen, choice.entry
-    limit_s = entry.time_limit_s
+    limit_s, asked = entry.time_limit_s, context.spec.confidence_fraction or 0.0
     if not chosen.offer.fixed_count or limit_s is None or chosen.run is None:
         return
     fewest = chosen.node_count * chosen.run.total_s / limit_s
@@ -147,6 +147,9 @@ def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> I
     for count in sorted(each for each in counts if each < chosen.node_count):
         tried = trial_of_size(entry, choice.job, chosen.offer, count, context)
         if tried.run is None or tried.misses:
+            continue
+        likely = run.run.total_s.times(tried.total_s / chosen.run.total_s, "s")
+        if likely.probability_within(limit_s) < asked:
             continue
         saved = None
         if tried.cost_usd is not None and chosen.cost_usd is not None:
