@@ -148,7 +148,7 @@ SHORT = "horizon: 20 s\nwarm_up: 2 s\n"
     ("text", "says"),
     [
         ("horizon: 100 y", "would not end: a year is the most"),
-        (f"{SHORT}traffic: {{scale: 10000000x}}", "requests are more than"),
+        ("horizon: 200 s\nwarm_up: 2 s\ntraffic: {scale: 1000000x}", "requests are more than"),
         (f"{SHORT}metrics: {{every: 100 ns}}", "looks at each replica"),
         (f"{SHORT}fleet: {{spares: 100000000}}", "more than a rehearsal takes"),
         (f"{SHORT}engine: {{chunk: 1000000000 tok}}", "no memory left for a cache"),
