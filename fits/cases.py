@@ -41,12 +41,9 @@ which stand in the command. T04, T05, T58, T59, S14 and E03 show facts of the ca
 405B, MT-NLG, BLOOM, GPT-3 and MLPerf repeat rows that the fits have seen. Decode units are asked for their
 step alone, with all but 1 % of the prompt cached.
 
-Of the answers whose range does not hold the figure itself, about two thirds share three causes. Software
-before 2023 has no era of its own: runs on A100 and TPU v4 come out a fifth to a third too short. Wide expert
-parallelism hides no traffic behind the other half of the batch: decode mostly comes out a quarter to two
-fifths too slow, and its steps would be within a quarter if the longer of traffic and all else counted alone.
-And hours on model cards count more than one run without a fault: batches that grow, stages, evaluation, what
-was done twice.
+Of the answers whose range does not hold the figure itself, about half share two causes. Software before 2023
+has no era of its own: runs on A100 and TPU v4 come out a fifth to a third too short. And hours on model cards
+count more than one run without a fault: batches that grow, stages, evaluation, what was done twice.
 
 """
 
@@ -211,19 +208,30 @@ def with_section(page: str, section: Sequence[str]) -> str:
 
 def _shares(found: Iterable[tuple[Case, Asked | None]]) -> Iterator[str]:
     known = [(case, answer) for case, answer in found if answer is not None]
-    inside = [case.id for case, answer in known if verdict(case, answer) == "inside"]
+    inside = [case for case, answer in known if verdict(case, answer) == "inside"]
     share = len(inside) / max(1, len(known))
     yield f"Of {len(known)} that can be asked, {len(inside)} are inside ({share:.0%})"
-    told = (
-        f"{title}, {sum(name.startswith(letter) for name in inside)} of "
-        f"{sum(case.id.startswith(letter) for case, _ in known)}"
-        for title, letter in (("training and machines", "T"), ("serving", "S"), ("named by a review", "E"))
-    )
-    yield f"({'; '.join(told)})."
+    yield f"({_by_kind(inside, [case for case, _ in known])})."
     answers = [(case, answer.figure) for case, answer in known if answer.figure]
     ranged = [(case, figure) for case, figure in answers if figure.low < figure.high]
-    held = sum(figure.low <= case.value <= figure.high for case, figure in ranged)
-    yield f"Of {len(ranged)} that have a range, {held} hold the published figure itself."
+    held = [case for case, figure in ranged if figure.low <= case.value <= figure.high]
+    yield f"Of {len(ranged)} that have a range, {len(held)} hold the published figure itself"
+    yield f"({_by_kind(held, [case for case, _ in ranged])})."
+
+
+def _by_kind(some: Sequence[Case], of: Sequence[Case]) -> str:
+    """How many of the cases of each kind are among some of them."""
+    counts = (
+        (title, *(sum(_kind(case) == title for case in cases) for cases in (some, of)))
+        for title in dict.fromkeys(map(_kind, of))
+    )
+    return "; ".join(f"{title}, {few} of {all_of}" for title, few, all_of in counts)
+
+
+def _kind(case: Case) -> str:
+    if case.command.startswith("twofold plan"):
+        return "fleets"
+    return {"T": "training and machines", "S": "serving", "E": "named by a review"}[case.id[0]]
 
 
 def _ranged(figure: Figure) -> str:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.inference import iteration_s, relieved
-from twofold.inference.iteration import Iteration, tokens_per_step
-from twofold.perf import attention_decode_s
+from twofold.inference.iteration import Iteration, _hidden_s, _Tokens, tokens_per_step
+from twofold.perf import attention_decode_s, bytes_per_weight
 
 LAYOUTS = st.sampled_from(
     ["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "nemotron-nano-9b-v2", "mamba2-2.7b"]
@@ -158,3 +158,66 @@ def test_a_step_without_captured_graphs_is_no_faster_than_its_launches(replica_o
     floor_s = float(replica.engine.prefill_layer_s * replica.shape.layers)
     assert float(iteration_s(eager, 0.0, 0.0, 1.0, 128.0).total_s) >= floor_s
     assert float(iteration_s(replica, 0.0, 0.0, 1.0, 128.0).total_s) < floor_s
+
+
+def halved(replica_of, engine="sglang", **sizes):
+    shared = replica_of("deepseek-r1", "H100-SXM", tp=1.0, **sizes)
+    return replace(shared, engine=replace(shared.engine, name=engine), halves=1.0)
+
+
+def scheduled_s(layers, dense, experts, dispatch, combine):
+    """Two halves on one stream of work and one of traffic, each in the order that engines give them."""
+    work_s = sent_s = 0.0
+    ready = {"A": 0.0, "B": 0.0}
+    for _ in range(layers):
+        for work, traffic in ((dense, dispatch), (experts, combine)):
+            for half in "AB":
+                work_s = max(work_s, ready[half]) + work
+                sent_s = max(sent_s, work_s) + traffic
+                ready[half] = sent_s
+    return max(ready.values())
+
+
+@given(parts=st.tuples(*[st.floats(0.01, 10.0)] * 4))
+@settings(max_examples=50, deadline=None)
+def test_traffic_hides_as_a_schedule_of_two_streams_hides_it(replica_of, parts):
+    dense, experts, dispatch, combine = parts
+    replica = halved(replica_of, ep=64.0, dp=64.0)
+    layers = int(replica.shape.moe_layers)
+    sent = bytes_per_weight(replica.activation_format)
+    combine = dispatch * 2.0 / sent  # of one exchange
+    tokens = _Tokens(0.0, 1.0, 1.0, 1.0, 0.0, 0.0)
+    whole = replica.shape.layers * 2.0 * dense, layers * 2.0 * experts, layers * 2.0 * (dispatch + combine)
+    hidden = _hidden_s(replica, tokens, *whole)
+    alone = layers * 2.0 * (dense + experts + dispatch + combine)
+    assert alone - hidden == pytest.approx(scheduled_s(layers, dense, experts, dispatch, combine), rel=0.03)
+
+
+def test_two_halves_hide_traffic_between_experts_where_there_is_enough_of_it(replica_of):
+    replica = halved(replica_of, ep=64.0, dp=64.0)
+    whole = replace(replica, halves=0.0)
+
+    def gain(sequences, engine="sglang"):
+        both = (replace(each, engine=replace(each.engine, name=engine)) for each in (whole, replica))
+        one, two = (iteration_s(each, 0.0, 0.0, 64.0 * sequences, 2000.0) for each in both)
+        return float(one.total_s / two.total_s), float(one.communication_s - two.communication_s)
+
+    ratio, hidden_s = gain(256.0)
+    assert 1.1 < ratio < 2.0 and hidden_s > 0
+    assert gain(4.0)[0] < 1.0  # weights are read twice, and little is hidden
+    assert gain(31.0, "vllm") == (1.0, 0.0) != gain(32.0, "vllm")  # its own threshold
+    assert gain(256.0, "trtllm") == (1.0, 0.0)
+    alone = replace(replica, ep=1.0, dp=1.0)  # nothing is exchanged
+    for each in (alone, replace(alone, halves=0.0)):
+        assert iteration_s(each, 0.0, 0.0, 256.0, 2000.0).total_s == pytest.approx(
+            iteration_s(alone, 0.0, 0.0, 256.0, 2000.0).total_s
+        )
+
+
+def test_kernels_that_send_prompts_take_processors_from_what_they_hide_behind(replica_of):
+    replica = halved(replica_of, ep=8.0, dp=8.0)
+    free = replace(replica, engine=replace(replica.engine, exchange_processor_fraction=0.0))
+    loads = ((8 * 8192.0, 2048.0, 0.0, 0.0), True), ((0.0, 0.0, 8 * 128.0, 2000.0), False)
+    for load, slower in loads:
+        taken, left = (float(iteration_s(each, *load).total_s) for each in (replica, free))
+        assert (taken > left) is slower

@@ -23,7 +23,15 @@ from twofold.inference import (
     replica_of,
     splits,
 )
-from twofold.perf import DEFAULT_ENGINE, Constants, ModelShape, bytes_per_weight, load_constants, model_kind
+from twofold.perf import (
+    DEFAULT_ENGINE,
+    Constants,
+    ModelShape,
+    bytes_per_weight,
+    engine_software,
+    load_constants,
+    model_kind,
+)
 
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64
@@ -120,6 +128,7 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
         rank_batch=question.max_batch,
         chunk_tokens=question.chunk_tokens,
         cache=question.cache,
+        halves=float(engine_software(question.engine_name).halves_in(question.engine_version)),
     )
 
 

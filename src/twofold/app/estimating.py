@@ -147,7 +147,8 @@ def estimate_serve(
 ) -> ShownData[ServingEstimate]:
     """One copy of a model on given machines under a load.
 
-    `engine` may carry its version: `vllm 0.12`; `weights` left out are in the format they were published in,
+    `engine` may carry its version, and that its steps run as two halves: `vllm 0.12`, `sglang
+    two-batch-overlap`; `weights` left out are in the format they were published in,
     `kv` in the format that the engine takes for such a checkpoint.
     Raises InputError for words that cannot be read, InfeasibleError when the model does not fit or the rate
     saturates it.

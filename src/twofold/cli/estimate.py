@@ -93,7 +93,7 @@ QUESTIONS = {
             option("--pp", "Pipeline stages.", type=RANKS),
             option("--ep", "Expert parallel ranks.", type=RANKS),
             option("--dp", "Copies of the model, or of its attention.", type=RANKS),
-            usual("--engine", "vllm", "Serving software, as in 'vllm 0.12'."),
+            usual("--engine", "vllm", "Serving software, as in 'vllm 0.12' or 'sglang two-batch-overlap'."),
             usual("--chunk", 8192, "Prefill tokens a step.", type=click.IntRange(1)),
             usual("--max-batch", 1024, "Decoding at once.", type=click.IntRange(1)),
             words("--prefix", "Share of the input that the prefix cache holds, such as '30 %'."),

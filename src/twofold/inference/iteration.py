@@ -84,6 +84,12 @@ class _Tokens:
     def total_tokens(self) -> Floats:
         return self.prefill_tokens + self.decode_tokens
 
+    def over(self, parts: Floats) -> "_Tokens":
+        """One of so many equal parts, each of the contexts that the whole has."""
+        counts = self.prefill_tokens, self.decode_tokens, self.sequences, self.routed_tokens
+        contexts = self.prefill_context_tokens, self.decode_context_tokens
+        return _Tokens(*(count / parts for count in counts), *contexts)
+
 
 def iteration_s(
     replica: Replica,
@@ -109,6 +115,8 @@ def iteration_s(
     # Less than a token is none: a prompt that other workers computed leaves nothing to prefill.
     prefill_tokens = np.where(np.asarray(prefill_tokens) < LEAST_PREFILL, 0.0, prefill_tokens)
     tokens = _per_rank(replica, prefill_tokens, prefill_context_tokens, decode_sequences, context_tokens)
+    times = _halves(replica, tokens)  # that the layers run: 2 for halves of the tokens
+    tokens = tokens.over(times)
     engine = replica.engine
     uncaptured = np.maximum(np.asarray(np.asarray(prefill_tokens) > 0, float), engine.eager_fraction)
     drafting = _drafting_s(replica, decode_sequences, context_tokens)
@@ -116,18 +124,23 @@ def iteration_s(
     # Gaps between eager launches grow with the prefill in a step and are gone from a captured decode step.
     eager = np.asarray(prefill_tokens) / (np.asarray(prefill_tokens) + EAGER_HALF_TOKENS)
     slower = engine.device_factor * (1.0 + (engine.prefill_factor - 1.0) * eager)
-    gemm = _gemms_s(replica, tokens) * slower + drafting
-    attention = _attention_s(replica, tokens) * engine.attention_factor * slower
-    moe = _experts_s(replica, tokens) * engine.moe_factor * slower
-    communication = _communication_s(replica, tokens) * engine.communication_factor
-    elementwise = _elementwise_s(replica, tokens) * slower
+    gemm = times * _gemms_s(replica, tokens) * slower
+    attention = times * _attention_s(replica, tokens) * engine.attention_factor * slower
+    moe = times * _experts_s(replica, tokens) * engine.moe_factor * slower
+    elementwise = times * _elementwise_s(replica, tokens) * slower
+    summed, exchanged = (times * each for each in _traffic_s(replica, tokens))
+    communication = (summed + exchanged) * engine.communication_factor
+    if np.any(np.asarray(times) > 1.0):
+        traffic = exchanged * engine.communication_factor
+        hidden = _hidden_s(replica, tokens, gemm + attention + elementwise, moe, traffic)
+        communication = communication - np.where(np.asarray(times) > 1.0, hidden, 0.0)
+    gemm = gemm + drafting
     device = gemm + attention + moe + communication + elementwise
-    floor = engine.prefill_layer_s * replica.shape.layers * uncaptured
+    floor = engine.prefill_layer_s * replica.shape.layers * uncaptured * times
     slowed = smooth_max(device, floor) - device
+    layers = engine.host_layer_s * replica.shape.layers + engine.host_moe_layer_s * replica.shape.moe_layers
     host = engine.host_step_s + engine.host_factor * (
-        engine.host_layer_s * replica.shape.layers
-        + engine.host_moe_layer_s * replica.shape.moe_layers
-        + engine.host_sequence_s * np.asarray(decode_sequences) / replica.dp
+        layers * times + engine.host_sequence_s * np.asarray(decode_sequences) / replica.dp
     )
     parts = (gemm, attention, moe, communication, elementwise, host + slowed)
     for name, part in zip(FORMULAS, parts, strict=True):
@@ -181,6 +194,44 @@ def _per_rank(
     everywhere = (np.asarray(prefill) + np.asarray(sequences) * drafted) / replica.pp
     routed = np.where(exchanged, np.maximum(everywhere, own), prompt + own * drafted)
     return _Tokens(prompt, own * drafted, own, routed, prefill_context, context)
+
+
+def _halves(replica: Replica, tokens: _Tokens) -> Floats:
+    """2 where a step runs as two halves, else 1: only where experts exchange, and from the engine's least."""
+    least = engine_software(replica.engine.name).halves_tokens
+    if least is None or not np.any(np.asarray(replica.halves) > 0):
+        return 1.0
+    decoding, prefilling = least
+    enough = tokens.total_tokens >= np.where(np.asarray(tokens.prefill_tokens) > 0, prefilling, decoding)
+    exchanges = (np.asarray(replica.ep) > replica.tp) & (np.asarray(replica.shape.experts) > 0)
+    return 1.0 + np.asarray((np.asarray(replica.halves) > 0) & exchanges & enough, float)
+
+
+def _hidden_s(replica: Replica, tokens: _Tokens, dense: Floats, experts: Floats, exchanged: Floats) -> Floats:
+    """Of the experts' traffic, what runs beside the other half's work.
+
+    Formula  L·Σ min(work, (1−p)·traffic) over (dense, dispatch), (experts, dispatch), (experts, combine) and
+             (dense, combine) of one half and layer, less the last pair once
+    Why      Work runs as dense A, dense B, experts A, experts B; dispatch of A beside dense B, of B beside
+             experts A, and so on round: a period is the sum of the four pairs' longer ones, as any chain of
+             work and traffic closes. The first dense half and the last combine have no company. Kernels that
+             send a prompt's tokens take a share p of the processors; those of decode leave them all to work.
+    Units    s of both halves and all layers in, and out.
+    Source   vLLM's design of dual batch overlap; SGLang, two-batch overlap; DeepSeek-V3 report, 3.2 and 3.4.
+    Limits   no traffic or no work: 0. Never more than either.
+    """
+    layers = np.maximum(np.asarray(replica.shape.moe_layers, float), 1.0)
+    dense, experts = dense / (2.0 * replica.shape.layers), experts / (2.0 * layers)
+    sent = bytes_per_weight(replica.activation_format)
+    prefills = np.asarray(np.asarray(tokens.prefill_tokens) > 0, float)
+    traffic = exchanged / (2.0 * layers) * (1.0 - prefills * replica.engine.exchange_processor_fraction)
+    dispatch, combine = traffic * sent / (sent + HALF_BYTES), traffic * HALF_BYTES / (sent + HALF_BYTES)
+    beside = np.minimum(dense, combine)
+    pairs = (
+        np.minimum(dense, dispatch) + np.minimum(experts, dispatch) + np.minimum(experts, combine) + beside
+    )
+    hidden: Floats = layers * pairs - beside
+    return hidden
 
 
 def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
@@ -359,24 +410,24 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
     return np.where(np.asarray(shape.experts) > 0, shape.moe_layers * one, 0.0)
 
 
-def _communication_s(replica: Replica, tokens: _Tokens) -> Floats:
+def _traffic_s(replica: Replica, tokens: _Tokens) -> tuple[Floats, Floats]:
+    """All-reduces and hand-offs of a step, and what experts exchange: dispatch and combine of all layers."""
     shape, network, tp = replica.shape, replica.cluster.network, replica.tp
     spread = np.asarray(replica.ep > np.asarray(tp), float) * np.asarray(np.asarray(shape.experts) > 0, float)
     payload = tokens.total_tokens * shape.hidden * HALF_BYTES
     reduces = 2.0 * shape.layers - spread * shape.moe_layers
     seconds = reduces * collectives.serving_all_reduce_s(network, payload, tp)
-    if np.any(spread > 0):
-        # Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage.
-        fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
-        per_token = shape.exchange_bytes_per_token(replica.ep, bytes_per_weight(fmt))
-        one_way = tokens.total_tokens / tp * per_token / 2.0
-        exchange_s = 2.0 * collectives.all_to_all_s(network, one_way, replica.ep)
-        seconds = seconds + spread * shape.moe_layers * exchange_s
     if np.any(np.asarray(replica.pp) > 1):
         hops = (replica.pp - 1.0) * collectives.point_to_point_s(network, payload / tp, tp * replica.dp)
         seconds = seconds + np.where(np.asarray(replica.pp) > 1, hops, 0.0)
-    found: Floats = seconds
-    return found
+    if not np.any(spread > 0):
+        return seconds, 0.0
+    # Dispatch and combine of one expert layer among the `ep` ranks of one pipeline stage.
+    fmt = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format).format
+    per_token = shape.exchange_bytes_per_token(replica.ep, bytes_per_weight(fmt))
+    one_way = tokens.total_tokens / tp * per_token / 2.0
+    exchange_s = 2.0 * collectives.all_to_all_s(network, one_way, replica.ep)
+    return seconds, spread * shape.moe_layers * exchange_s
 
 
 def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:

@@ -40,6 +40,7 @@ class Engine:
     reserved_output_fraction: Floats  # of its answer that a running sequence holds room for, on average
     wave_fraction: Floats  # of a closed loop's requests that wait for the prompts of all other clients
     lockstep_fraction: Floats  # the same where all requests are of one length, and end together
+    exchange_processor_fraction: Floats  # of a device's, that experts' traffic of a step with prefill takes
 
     def scaled(self, factors: Mapping[str, Floats]) -> Self:
         """Its own times divided by `host`, the slowness of prefill by `prefill`, and what it adds to
@@ -105,6 +106,9 @@ class Replica:
     draft_accept_fraction: Floats = 0.0
     draft_layers: Floats = 0.0  # of a head that proposes them, each as one of the model's; 0: drafts are free
     admission: Admission = field(default_factory=Admission)
+    halves: Floats = (
+        0.0  # 1: one half of a step's tokens is computed while experts' traffic of the other runs
+    )
 
     @property
     def accelerator_count(self) -> Floats:

@@ -11,6 +11,9 @@ from twofold.perf.formats import bytes_per_weight
 DEFAULT_ENGINE = "vllm"
 DEFAULT_FRAMEWORK = "megatron-core"  # of training
 NARROW_FLOATS = ("fp8", "fp8_block", "fp4", "nvfp4")
+TWO_HALVES = "two-batch-overlap"
+"""The word beside an engine's release that says so; `tbo` and vLLM's `dbo` do too."""
+HALVES = re.compile(rf"\b({TWO_HALVES}|dual-batch-overlap|tbo|dbo)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class EngineSoftware:
     prefills_first: bool = False  # no step carries prompts beside what decodes
     reserves_answer: bool = False  # room for the longest answer from the start: nothing is evicted
     narrow_cache: bool = False  # 8 bits beside `NARROW_FLOATS`, whatever the checkpoint brings
+    # Tokens of a rank, decoding and prefilling, from which a step may run as two halves; None: it cannot.
+    halves_tokens: tuple[float, float] | None = None
 
     def cache_format(self, weights_format: str, brought: str = "") -> str:
         """The format of the KV cache when nobody says.
@@ -51,6 +56,14 @@ class EngineSoftware:
         if brought and bytes_per_weight(weights_format) < 2.0:
             return brought
         return "fp8" if self.narrow_cache and weights_format in NARROW_FLOATS else "bf16"
+
+    def halves_in(self, words: str | None) -> bool:
+        """Whether what stands beside its name says that its steps run as two halves; untold they never do.
+
+        >>> ENGINES["sglang"].halves_in("0.5.5 two-batch-overlap"), ENGINES["trtllm"].halves_in("1.2 tbo")
+        (True, False)
+        """
+        return self.halves_tokens is not None and HALVES.search(words or "") is not None
 
     def era_of(self, version: str | None) -> str:
         """The era of `version`, the newest when it cannot be told, "" for an engine without eras.
@@ -81,6 +94,7 @@ ENGINES: Mapping[str, EngineSoftware] = {
             newest_release="0.15.0",
             eras=(((0, 0), "0.3-"), ((0, 4), "0.4+"), ((0, 12), "0.12+")),
             era_by_year={"2024": "2024", "2025": "0.4+"},
+            halves_tokens=(32.0, 512.0),  # defaults of its `--dbo-…-token-threshold`
         ),
         # A radix tree over single tokens.
         EngineSoftware(
@@ -91,6 +105,7 @@ ENGINES: Mapping[str, EngineSoftware] = {
             block_tokens=1,
             watermark_fraction=0.0,
             prefills_first=True,
+            halves_tokens=(2.0, 2.0),  # whatever can be halved is
         ),
         EngineSoftware(
             "trtllm",
