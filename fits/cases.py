@@ -132,7 +132,7 @@ def read_figure(data: Any, reading: str) -> Figure:
         if sign == "+":
             found = Figure(*(a + b for a, b in zip(found, other, strict=True)))
         elif sign == "*":
-            found = Figure(*(a * other.value for a in found))
+            found = Figure(found.value * other.value, *sorted(a * other.value for a in found[1:]))
         elif found.low < found.high:
             found = Figure(*(a / other.value for a in found))
         else:

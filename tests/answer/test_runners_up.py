@@ -67,8 +67,8 @@ def test_no_choice_claims_more_than_the_same_way_gives_when_it_is_asked_for(
     choice = choose_serving(text.services[0], context)
     (pool,), (load,) = choice.fleet.pools, choice.loads
 
-    def sized(peak: float, rate: float) -> ReplicaCount:
-        return ReplicaCount.of(peak, rate, zones=2, availability_fraction=0.999)
+    def sized(peak: float, rate: float, servers: int = 1) -> ReplicaCount:
+        return ReplicaCount.of(peak, rate, servers, zones=2, availability_fraction=0.999)
 
     way = apart(pool, (load.traffic,), sized, 8)
     assert way is not None

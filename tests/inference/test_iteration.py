@@ -162,7 +162,7 @@ def test_a_step_without_captured_graphs_is_no_faster_than_its_launches(replica_o
 
 def halved(replica_of, engine="sglang", **sizes):
     shared = replica_of("deepseek-r1", "H100-SXM", tp=1.0, **sizes)
-    return replace(shared, engine=replace(shared.engine, name=engine), halves=1.0)
+    return replace(shared, engine=replace(shared.engine, name=engine), halved_fraction=1.0)
 
 
 def scheduled_s(layers, dense, experts, dispatch, combine):
@@ -195,7 +195,7 @@ def test_traffic_hides_as_a_schedule_of_two_streams_hides_it(replica_of, parts):
 
 def test_two_halves_hide_traffic_between_experts_where_there_is_enough_of_it(replica_of):
     replica = halved(replica_of, ep=64.0, dp=64.0)
-    whole = replace(replica, halves=0.0)
+    whole = replace(replica, halved_fraction=0.0)
 
     def gain(sequences, engine="sglang"):
         both = (replace(each, engine=replace(each.engine, name=engine)) for each in (whole, replica))
@@ -208,7 +208,7 @@ def test_two_halves_hide_traffic_between_experts_where_there_is_enough_of_it(rep
     assert gain(31.0, "vllm") == (1.0, 0.0) != gain(32.0, "vllm")  # its own threshold
     assert gain(256.0, "trtllm") == (1.0, 0.0)
     alone = replace(replica, ep=1.0, dp=1.0)  # nothing is exchanged
-    for each in (alone, replace(alone, halves=0.0)):
+    for each in (alone, replace(alone, halved_fraction=0.0)):
         assert iteration_s(each, 0.0, 0.0, 256.0, 2000.0).total_s == pytest.approx(
             iteration_s(alone, 0.0, 0.0, 256.0, 2000.0).total_s
         )

@@ -6,7 +6,7 @@ import pytest
 from twofold.core import InputError
 from twofold.inference import Lengths, ReplicaCount, Slo, TrafficClass, rate_limit, search
 from twofold.inference.replica import replica_of
-from twofold.inference.search import candidate_layouts
+from twofold.inference.search import LAYOUT_FIELDS, candidate_layouts, servers_of, spanning_layouts
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo({"e2e_p95": 20.0}))
@@ -106,3 +106,52 @@ def test_one_pool_for_all_classes_is_compared_with_their_own(variant_of, offers)
 def test_a_search_over_nothing_is_refused(variant_of):
     with pytest.raises(InputError, match="needs"):
         search([variant_of("llama-3.1-8b")], [CHAT], [])
+
+
+def joined(offer, counts=(2, 4, 8), engine="sglang"):
+    return replace(offer, engine=replace(offer.engine, name=engine), server_counts=counts)
+
+
+def test_a_model_that_fills_more_than_a_server_is_served_by_several_where_they_are_joined(
+    variant_of, offer_of
+):
+    few = replace(CHAT, rate_per_s=5.0, slo=Slo({"tpot_p95": 0.2}))
+    for name, formats in (("deepseek-v3", ("fp8",)), ("llama-3.1-405b", ("bf16",))):
+        variant, alone = variant_of(name), offer_of("H100-SXM", 2.5, formats)
+        assert search([variant], [few], [alone]).best is None
+        pool = search([variant], [few], [joined(alone)]).best.pools[0]
+        assert pool.accelerators == pool.count.total * float(pool.replica.accelerator_count)
+        assert float(pool.replica.accelerator_count) >= 16
+
+
+def test_experts_are_spread_over_servers_where_that_takes_fewer_and_not_for_little_traffic(
+    variant_of, offer_of
+):
+    variant, offer = variant_of("kimi-k2"), offer_of("H200", 3.0, ("fp8",))  # leaves a server little cache
+    for rate_per_s, spread in ((1.0, False), (50.0, True)):
+        traffic = TrafficClass("chat", Lengths(2000.0, 1000.0), rate_per_s, Slo({"tpot_p95": 0.2}))
+        narrow, wide = (search([variant], [traffic], [joined(offer, each)]).best for each in ((), (2, 4, 8)))
+        assert (wide.accelerators < narrow.accelerators / 4) is spread
+        sizes = [float(fleet.pools[0].replica.accelerator_count) for fleet in (narrow, wide)]
+        assert sizes[0] <= 8 and (sizes[1] > 8) is spread
+        if not spread:
+            assert wide.pools[0].count == narrow.pools[0].count
+
+
+def test_layouts_over_servers_are_as_many_as_the_engine_and_the_experts_allow(variant_of, offer_of):
+    shape = variant_of("deepseek-v3").shape
+    for engine, halves in (("sglang", {0.0, 1.0}), ("trtllm", {0.0})):
+        offer = joined(offer_of("H100-SXM", 2.5), engine=engine)
+        replica = replica_of(shape, offer.cluster, offer.engine, "fp8")
+        found = spanning_layouts(replica, 8, (2, 18, 64), staged=False)
+        assert set(found) == set(LAYOUT_FIELDS) and set(found["halved_fraction"]) == halves
+        assert set(found["ep"]) == {16.0, 144.0}  # no more ranks than experts
+        assert (found["ep"] == found["dp"]).all()
+        assert list(servers_of(replace(replica, tp=1.0, pp=1.0, dp=np.array([8.0, 9.0])), 8)) == [1.0, 2.0]
+    dense = replica_of(variant_of("llama-3.1-8b").shape, offer.cluster, offer.engine, "bf16")
+    assert spanning_layouts(dense, 8, (2, 4), staged=False)["tp"].size == 0
+
+
+def test_a_replica_of_many_servers_is_down_more_often_and_has_more_spares():
+    spares = [ReplicaCount.of(100.0, 10.0, servers).spare for servers in (1, 4, 18)]
+    assert spares == sorted(set(spares))

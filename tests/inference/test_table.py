@@ -43,3 +43,15 @@ def test_a_prompt_of_its_own_is_what_is_taken_where_nothing_is_said(table):
 
 def test_reads_broadcast(table):
     assert np.shape(table.step_s(np.zeros((3, 1)), np.ones(4), 100.0)) == (3, 4)
+
+
+def test_every_data_parallel_rank_carries_its_own_chunk(replica_of):
+    replica = replica_of("deepseek-r1", "H200", "fp8", tp=1.0, ep=8.0, dp=8.0, chunk_tokens=2048.0)
+    table, prompts = ServiceTable.of(replica), 8 * 2048.0
+    exact = float(iteration_s(replica, prompts, 1024.0, 64.0, 1024.0).total_s)
+    assert float(table.step_s(prompts, 64.0, 1024.0)) == pytest.approx(exact, rel=0.06)
+    on_one = float(iteration_s(replica, prompts, prompts / 2, 64.0, 1024.0).total_s)
+    assert exact < 0.6 * on_one
+    # What they attend to counts on each of them, not eight times on one.
+    late = float(iteration_s(replica, prompts, 16384.0 - 1024.0, 64.0, 1024.0).total_s)
+    assert float(table.step_s(prompts, 64.0, 1024.0, 16384.0 - 1024.0)) < late

@@ -30,19 +30,24 @@ serving:
 
 
 @cache
-def made(on: str) -> tuple[ServicePlan, ServingChoice, RehearsalTables]:
+def made(
+    on: str, model: str = "llama-3.1-8b", engine: str = "vllm"
+) -> tuple[ServicePlan, ServingChoice, RehearsalTables]:
     """A plan and what it was made from; the same machines once."""
     catalog, constants = load_catalog(), load_constants()
-    spec = parse_spec(SPEC.format(on=on), "spec.yaml")
+    text = SPEC.replace("llama-3.1-8b", model).replace("serving:", f"serving:\n  engine: {engine}")
+    spec = parse_spec(text.format(on=on), "spec.yaml")
     context = Context(spec, catalog, constants, draw_factors(constants, 8, 0), None)
     choice = choose_serving(spec.services[0], context)
     tables = RehearsalTables(catalog, constants, Supply(), catalog.model)
     return service_plan(choice, context), choice, tables
 
 
-@pytest.mark.parametrize("on", ["2xL4", "1xH100-SXM"])
-def test_a_plan_says_enough_to_build_its_replica_again(on: str) -> None:
-    plan, choice, tables = made(on)
+@pytest.mark.parametrize(
+    "asked", [("2xL4",), ("1xH100-SXM",), ("4x8xH100-SXM", "deepseek-v3", "sglang")], ids=lambda each: each[0]
+)
+def test_a_plan_says_enough_to_build_its_replica_again(asked: tuple[str, ...]) -> None:
+    plan, choice, tables = made(*asked)
     (pool,), (chosen,) = plan.pools, choice.fleet.pools
     built = planned_replica(plan, pool, tables)
     for field in fields(built):
@@ -53,7 +58,7 @@ def test_a_plan_says_enough_to_build_its_replica_again(on: str) -> None:
     assert 0 < world.beliefs.input_token_s < world.beliefs.output_token_s
     assert world.model.busy_w > world.model.idle_w > 0
     assert world.model.accelerator_count == pool.replica.accelerator_count
-    assert world.context_tokens <= tables.catalog.model("llama-3.1-8b").max_context_tokens
+    assert world.context_tokens <= tables.catalog.model(pool.model).max_context_tokens
 
 
 def test_a_node_that_no_table_has_is_the_one_of_its_size() -> None:

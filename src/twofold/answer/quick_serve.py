@@ -128,7 +128,7 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
         rank_batch=question.max_batch,
         chunk_tokens=question.chunk_tokens,
         cache=question.cache,
-        halves=float(engine_software(question.engine_name).halves_in(question.engine_version)),
+        halved_fraction=float(engine_software(question.engine_name).halves_in(question.engine_version)),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, Samples
-from twofold.answer.serving_choice import ClassLoad, ServingChoice
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, server_counts
 from twofold.answer.serving_pools import DrawnPool, carried_ratios, relative_need
 from twofold.answer.serving_replica import draw_replica
 from twofold.catalog import EconomicFigure, Model
@@ -54,7 +54,7 @@ def weighed(
 def _apart(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context) -> Weighed | None:
     """Prompts on workers of their own, where that takes fewer; in all pools that can where none does."""
     node = choice.offer.node.accelerator_count
-    told = _sized(choice), node, node if choice.offer.fixed_count else 1
+    told = _sized(choice), node, node if choice.offer.fixed_count else 1, server_counts(choice.offer)
     ways = [None if _all_batch(pool) else apart(pool.pool, _classes(pool), *told) for pool in pools]
     own = [pool.pool.accelerators for pool in pools]
     fewer = [way if way and way.accelerators < count else None for way, count in zip(ways, own, strict=True)]
@@ -173,7 +173,7 @@ def _all_batch(pool: DrawnPool) -> bool:
     return all(load.is_batch for load in pool.loads)
 
 
-def _sized(choice: ServingChoice) -> Callable[[float, float], ReplicaCount]:
+def _sized(choice: ServingChoice) -> Callable[..., ReplicaCount]:
     entry = choice.entry
     return partial(ReplicaCount.of, zones=entry.zones, availability_fraction=entry.availability_fraction)
 

@@ -37,6 +37,8 @@ MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites a
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
+SERVER_COUNTS = (2, 4, 8, 18, 32)  # of one replica; and as many as are named or owned
+LEAST_JOINED = 4  # accelerators of a server that is joined to others
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ def search_fleet(
         stack = serving_stack(offer, entry.engine, context.constants, context.catalog, context.spec.supply)
         price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
         least = size if offer.fixed_count else 1
-        hardware.append(Hardware(name, *stack, price, entry.quantisation, size, least))
+        spans = server_counts(offer)
+        hardware.append(Hardware(name, *stack, price, entry.quantisation, size, least, spans))
     return search(
         variants,
         [load.asked for load in loads],
@@ -196,6 +199,14 @@ def search_fleet(
         availability_fraction=entry.availability_fraction,
         kv_format=min(entry.kv_quantisation, key=bytes_per_weight, default=""),
     )
+
+
+def server_counts(offer: Offer) -> tuple[int, ...]:
+    """How many servers one replica may stand on beside one: none without a fabric, or on parts of servers."""
+    if offer.node.fabric == "none" or offer.node.accelerator_count < LEAST_JOINED:
+        return ()
+    most = offer.fixed_count or offer.node_count_max or SERVER_COUNTS[-1]
+    return tuple(count for count in sorted({*SERVER_COUNTS, most}) if 1 < count <= most)
 
 
 def serving_stack(

@@ -13,7 +13,7 @@ from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import Part, serving
 from twofold.core import Estimate, Source, exact, record
 from twofold.inference import Lengths, Replica, Served, capacity, cold_start_s
-from twofold.perf import Constants, Floats, bytes_per_weight, one
+from twofold.perf import TWO_HALVES, Constants, Floats, bytes_per_weight, engine_software, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
 WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log of start, capture and first requests
@@ -94,17 +94,19 @@ def layout_text(replica: Replica, alone: str, *more: str) -> str:
     """A replica on one line: `TP 4 · fp8 weights · bf16 KV`; `alone` says that it is not split."""
     sizes = {name.upper(): round(one(getattr(replica, name))) for name in LAYOUT}
     shown = [f"{name} {size}" for name, size in sizes.items() if size > 1] or [alone]
+    shown += [TWO_HALVES.replace("-", " ")] if one(replica.halved_fraction) else []
     return " · ".join([*shown, f"{replica.weights_format} weights", f"{replica.kv_format} KV", *more])
 
 
 def replica_plan(replica: Replica, engine: str, max_batch: int, text: str) -> serving.Replica:
-    """The replica as the plan's schema writes it."""
+    """The replica as the plan's schema writes it; the engine's words say whether its steps run as halves."""
+    told = one(replica.halved_fraction) and not engine_software(replica.engine.name).halves_in(engine)
     return serving.Replica(
         accelerator_count=round(one(replica.accelerator_count)),
         **{name: round(one(getattr(replica, name))) for name in LAYOUT},
         weights_format=replica.weights_format,
         kv_format=replica.kv_format,
-        engine=engine,
+        engine=f"{engine} {TWO_HALVES}" if told else engine,
         max_batch=max_batch,
         chunk_tokens=round(one(replica.chunk_tokens)),
         text=text,

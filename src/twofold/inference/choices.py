@@ -32,6 +32,8 @@ from twofold.inference.search import (
     laid_out,
     limits,
     pick,
+    servers_of,
+    spanning_layouts,
 )
 from twofold.inference.slo import Slo, TrafficClass, merged_class, rate_limit, shared_rate_limit
 from twofold.inference.steady import longest_ratio
@@ -97,19 +99,28 @@ class Apart:
 
 
 def apart(
-    pool: PoolChoice, classes: tuple[TrafficClass, ...], sized: Sized, most: int, least: int = 1
+    pool: PoolChoice,
+    classes: tuple[TrafficClass, ...],
+    sized: Sized,
+    most: int,
+    least: int = 1,
+    server_counts: tuple[int, ...] = (),
 ) -> Apart | None:
     """The fewest accelerators that meet all classes with prompts on workers of their own; None: none does.
 
-    Workers of both kinds have `least` to `most` accelerators, formats and software as planned. Each goal is
-    parted between them; what is found is priced whole, and dropped where a goal does not hold. Where one
-    worker of each kind with its spares is no fewer than planned, nothing is looked for.
+    Workers of both kinds have `least` to `most` accelerators, those of a server, or so many servers; formats
+    and software as planned. Each goal is parted between them; what is found is priced whole, and dropped
+    where a goal does not hold. Where one worker of each kind with its spares is no fewer than planned,
+    nothing is looked for.
     Limits   quantiles of both parts are added: a little more than the whole has.
     """
-    layouts = candidate_layouts(pool.replica.shape, most)
-    wide = layouts["tp"] * layouts["pp"] * layouts["dp"] >= least
-    swept = laid_out(pool.replica, {name: column[wide] for name, column in layouts.items()})
     mixed, peak = merged_class(classes), pool.peak_per_s
+    narrow = candidate_layouts(pool.replica.shape, most)
+    wide = spanning_layouts(pool.replica, most, server_counts, staged=False)
+    layouts = {name: np.concatenate([narrow[name], wide[name]]) for name in LAYOUT_FIELDS}
+    sizes = layouts["tp"] * layouts["pp"] * layouts["dp"]
+    usable = (sizes >= least) & ((sizes <= most) | (2.0 * sizes < pool.accelerators))
+    swept = laid_out(pool.replica, {name: column[usable] for name, column in layouts.items()})
     longest = mixed.lengths.input_tokens * longest_ratio(swept, mixed.lengths)
     fits = (np.asarray(capacity(swept).kv_bytes) > 0) & (np.asarray(max_sequences(swept, longest)) >= 1.0)
     answers = fits & (np.asarray(swept.chunk_tokens) == ANSWERING_CHUNK)
@@ -119,11 +130,11 @@ def apart(
     found = []
     for share in SHARES:
         prompt_goals, answer_goals = zip(*(_parted_goals(each.slo, share) for each in classes), strict=True)
-        decode = _fewest(swept, answers, peak, sized, partial(_answers_per_s, classes, answer_goals))
+        decode = _fewest(swept, answers, peak, sized, partial(_answers_per_s, classes, answer_goals), most)
         if decode is None:
             continue
         told = classes, prompt_goals, decode[0], peak / decode[1].needed
-        prefill = _fewest(swept, fits, peak, sized, partial(_prompts_per_s, *told))
+        prefill = _fewest(swept, fits, peak, sized, partial(_prompts_per_s, *told), most)
         if prefill is None:
             continue
         moved = moved_latency(prefill[0], decode[0], classes, mixed, peak / decode[1].needed)
@@ -160,14 +171,20 @@ def _fewest(
     peak_per_s: float,
     sized: Sized,
     carried: Callable[[Replica], Array],
+    server_size: int,
 ) -> tuple[Replica, ReplicaCount] | None:
     """The layout whose workers, spares included, take the fewest accelerators, and their count."""
     if not np.any(fits):
         return None
     kept = laid_out(swept, {name: getattr(swept, name)[fits] for name in LAYOUT_FIELDS})
     rates = np.ravel(carried(load_axis(kept)))
-    counts = [sized(peak_per_s, float(rate)) if rate > 0 else None for rate in rates]
-    sizes = np.broadcast_to(kept.accelerator_count, rates.shape)
+    sizes, servers = (
+        np.broadcast_to(each, rates.shape) for each in (kept.accelerator_count, servers_of(kept, server_size))
+    )
+    counts = [
+        sized(peak_per_s, float(rate), int(count)) if rate > 0 else None
+        for rate, count in zip(rates, servers, strict=True)
+    ]
     totals = [np.inf if n is None else n.total * float(size) for n, size in zip(counts, sizes, strict=True)]
     best = int(np.argmin(totals))
     count = counts[best]

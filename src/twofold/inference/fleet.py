@@ -14,7 +14,7 @@ from twofold.inference.replica import Replica
 from twofold.perf import Floats
 
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
-REPLICA_AVAILABILITY = 0.995  # of the hours: restarts, host failures, driver resets
+REPLICA_AVAILABILITY = 0.995  # of the hours, of one server: restarts, host failures, driver resets
 COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
 TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what balancing leaves
 
@@ -29,7 +29,13 @@ class ReplicaCount:
 
     @classmethod
     def of(
-        cls, peak_per_s: float, limit_per_s: float, *, zones: int = 1, availability_fraction: float = 0.999
+        cls,
+        peak_per_s: float,
+        limit_per_s: float,
+        servers: int = 1,
+        *,
+        zones: int = 1,
+        availability_fraction: float = 0.999,
     ) -> Self:
         """Replicas for a peak rate, with spares so that the promise holds through failures.
 
@@ -40,6 +46,7 @@ class ReplicaCount:
                  Work that only has to be done by the end of a window gets the same: it has a tenth of slack,
                  so that without spares a lost zone breaks its promise too. Who can wait writes it as a
                  service of its own, with one zone and the availability that it needs.
+                 A replica over several servers is down where any of them is.
         Units    requests/s.
         Source   N+k sizing by the binomial distribution.
         Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
@@ -50,7 +57,7 @@ class ReplicaCount:
             raise ValueError("a replica that carries nothing cannot be multiplied")
         needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
         zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
-        spare = _failure_spares(needed, availability_fraction)
+        spare = _failure_spares(needed, availability_fraction, REPLICA_AVAILABILITY**servers)
         return cls(needed, max(zone_spare, spare), max(1, zones))
 
     @property
@@ -110,14 +117,14 @@ BUDGET: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _failure_spares(needed: int, availability: float) -> int:
+def _failure_spares(needed: int, availability: float, up: float) -> int:
     """The smallest k with P(Binomial(needed + k, a) ≥ needed) ≥ availability; at most `needed` + 64.
 
     Many are counted by the normal limit: total·a − z·√(total·a·(1−a)) = needed, solved for the total.
     """
     if availability <= 0.0:  # nothing is promised
         return 0
-    up, down = REPLICA_AVAILABILITY, 1.0 - REPLICA_AVAILABILITY
+    down = 1.0 - up
     if needed > COUNTED_ONE_BY_ONE:
         spread = NormalDist().inv_cdf(availability) * sqrt(up * down)
         root = (spread + sqrt(spread**2 + 4 * up * needed)) / (2 * up)

@@ -86,9 +86,13 @@ class _Tokens:
 
     def over(self, parts: Floats) -> "_Tokens":
         """One of so many equal parts, each of the contexts that the whole has."""
-        counts = self.prefill_tokens, self.decode_tokens, self.sequences, self.routed_tokens
-        contexts = self.prefill_context_tokens, self.decode_context_tokens
-        return _Tokens(*(count / parts for count in counts), *contexts)
+        return replace(
+            self,
+            prefill_tokens=self.prefill_tokens / parts,
+            decode_tokens=self.decode_tokens / parts,
+            sequences=self.sequences / parts,
+            routed_tokens=self.routed_tokens / parts,
+        )
 
 
 def iteration_s(
@@ -116,23 +120,24 @@ def iteration_s(
     prefill_tokens = np.where(np.asarray(prefill_tokens) < LEAST_PREFILL, 0.0, prefill_tokens)
     tokens = _per_rank(replica, prefill_tokens, prefill_context_tokens, decode_sequences, context_tokens)
     times = _halves(replica, tokens)  # that the layers run: 2 for halves of the tokens
-    tokens = tokens.over(times)
+    halved = bool(np.any(np.asarray(times) > 1.0))
+    tokens = tokens.over(times) if halved else tokens
     engine = replica.engine
     uncaptured = np.maximum(np.asarray(np.asarray(prefill_tokens) > 0, float), engine.eager_fraction)
     drafting = _drafting_s(replica, decode_sequences, context_tokens)
     replica = _as_captured(replica)
     # Gaps between eager launches grow with the prefill in a step and are gone from a captured decode step.
     eager = np.asarray(prefill_tokens) / (np.asarray(prefill_tokens) + EAGER_HALF_TOKENS)
-    slower = engine.device_factor * (1.0 + (engine.prefill_factor - 1.0) * eager)
-    gemm = times * _gemms_s(replica, tokens) * slower
-    attention = times * _attention_s(replica, tokens) * engine.attention_factor * slower
-    moe = times * _experts_s(replica, tokens) * engine.moe_factor * slower
-    elementwise = times * _elementwise_s(replica, tokens) * slower
-    summed, exchanged = (times * each for each in _traffic_s(replica, tokens))
-    communication = (summed + exchanged) * engine.communication_factor
-    if np.any(np.asarray(times) > 1.0):
-        traffic = exchanged * engine.communication_factor
-        hidden = _hidden_s(replica, tokens, gemm + attention + elementwise, moe, traffic)
+    slower = engine.device_factor * (1.0 + (engine.prefill_factor - 1.0) * eager) * times
+    gemm = _gemms_s(replica, tokens) * slower
+    attention = _attention_s(replica, tokens) * engine.attention_factor * slower
+    moe = _experts_s(replica, tokens) * engine.moe_factor * slower
+    elementwise = _elementwise_s(replica, tokens) * slower
+    summed, exchanged = _traffic_s(replica, tokens)
+    sending = engine.communication_factor * times
+    communication = (summed + exchanged) * sending
+    if halved:
+        hidden = _hidden_s(replica, tokens, gemm + attention + elementwise, moe, exchanged * sending)
         communication = communication - np.where(np.asarray(times) > 1.0, hidden, 0.0)
     gemm = gemm + drafting
     device = gemm + attention + moe + communication + elementwise
@@ -199,12 +204,12 @@ def _per_rank(
 def _halves(replica: Replica, tokens: _Tokens) -> Floats:
     """2 where a step runs as two halves, else 1: only where experts exchange, and from the engine's least."""
     least = engine_software(replica.engine.name).halves_tokens
-    if least is None or not np.any(np.asarray(replica.halves) > 0):
+    if least is None or not np.any(np.asarray(replica.halved_fraction) > 0):
         return 1.0
     decoding, prefilling = least
     enough = tokens.total_tokens >= np.where(np.asarray(tokens.prefill_tokens) > 0, prefilling, decoding)
     exchanges = (np.asarray(replica.ep) > replica.tp) & (np.asarray(replica.shape.experts) > 0)
-    return 1.0 + np.asarray((np.asarray(replica.halves) > 0) & exchanges & enough, float)
+    return 1.0 + np.asarray((np.asarray(replica.halved_fraction) > 0) & exchanges & enough, float)
 
 
 def _hidden_s(replica: Replica, tokens: _Tokens, dense: Floats, experts: Floats, exchanged: Floats) -> Floats:

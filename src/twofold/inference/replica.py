@@ -106,9 +106,8 @@ class Replica:
     draft_accept_fraction: Floats = 0.0
     draft_layers: Floats = 0.0  # of a head that proposes them, each as one of the model's; 0: drafts are free
     admission: Admission = field(default_factory=Admission)
-    halves: Floats = (
-        0.0  # 1: one half of a step's tokens is computed while experts' traffic of the other runs
-    )
+    # 1: a step runs as two halves, and experts' traffic of one beside the work of the other.
+    halved_fraction: Floats = 0.0
 
     @property
     def accelerator_count(self) -> Floats:

@@ -20,12 +20,12 @@ from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity, replica_of
 from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
-from twofold.perf import Cluster, ModelShape, engine_software
+from twofold.perf import Cluster, ModelShape, engine_software, one
 
 Array = NDArray[np.float64]
 DAY_S = 86400.0
 USEFUL_FRACTION = 0.02  # a replica that holds its promise only when nearly idle is no option
-LAYOUT_FIELDS = ("tp", "pp", "ep", "dp", "chunk_tokens")
+LAYOUT_FIELDS = ("tp", "pp", "ep", "dp", "chunk_tokens", "halved_fraction")
 CHUNKS = (2048.0, 8192.0)
 PIPELINES = (1, 2, 4)
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -58,6 +58,7 @@ class Hardware:
     formats: tuple[str, ...] = ("bf16",)  # of weights, that the user accepts; none: as published
     replica_accelerators_max: int = 8
     replica_accelerators_min: int = 1  # where its machines are given; ignored where no layout divides so
+    server_counts: tuple[int, ...] = ()  # of a replica larger than that; none: nothing joins servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,9 @@ class _Sweep:
     tried: Replica
 
 
-Sized = Callable[[float, float], ReplicaCount]
-"""Replicas that carry a peak at so much each, with what a fleet must survive."""
+_Found = tuple[float, _Sweep, int, RateLimit]  # accelerators, of which layout of which sweep
+Sized = Callable[..., ReplicaCount]
+"""Replicas that carry a peak at so much each, with what a fleet must survive; the third: servers of each."""
 
 
 def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Array]:
@@ -140,10 +142,30 @@ def candidate_layouts(shape: ModelShape, accelerators_max: int) -> dict[str, Arr
     rows = []
     for tp, pp in splits(int(shape.heads), int(shape.layers), accelerators_max, WIDTHS, PIPELINES):
         spread = {1, tp} if experts else {1}
-        rows += [(tp, pp, ep, 1, chunk) for ep in sorted(spread) for chunk in CHUNKS]
+        rows += [(tp, pp, ep, 1, chunk, 0) for ep in sorted(spread) for chunk in CHUNKS]
     if experts:
-        rows += [(1, 1, dp, dp, chunk) for dp in WIDTHS if 1 < dp <= accelerators_max for chunk in CHUNKS]
+        rows += [(1, 1, dp, dp, chunk, 0) for dp in WIDTHS if 1 < dp <= accelerators_max for chunk in CHUNKS]
     return dict(zip(LAYOUT_FIELDS, np.array(rows, float).T, strict=True))
+
+
+def spanning_layouts(
+    replica: Replica, server_size: int, server_counts: Sequence[int], staged: bool
+) -> dict[str, Array]:
+    """Layouts of one replica over so many servers, as `candidate_layouts`.
+
+    Attention data parallelism with the experts split over all accelerators, its steps whole or as halves;
+    where `staged`, also a pipeline of servers, each sliced by tensors.
+    """
+    shape = replica.shape
+    experts, heads, layers = (int(one(each)) for each in (shape.experts, shape.heads, shape.layers))
+    halves = (0, 1) if engine_software(replica.engine.name).halves_tokens else (0,)
+    ranks = [server_size * count for count in server_counts if server_size * count <= experts]
+    rows = [(1, 1, n, n, chunk, half) for n in ranks for chunk in CHUNKS for half in halves]
+    if staged and heads % server_size == 0:
+        spread = sorted({1, server_size} if experts else {1})
+        stages = [count for count in server_counts if layers % count == 0]
+        rows += [(server_size, pp, ep, 1, chunk, 0) for pp in stages for ep in spread for chunk in CHUNKS]
+    return dict(zip(LAYOUT_FIELDS, np.array(rows, float).reshape(-1, len(LAYOUT_FIELDS)).T, strict=True))
 
 
 def splits(
@@ -257,38 +279,26 @@ def _best_pool(
     counted: Counter[str],
 ) -> PoolChoice | Loser:
     """The cheapest layout for these classes together; or why none does."""
-    found: list[tuple[float, _Sweep, int, RateLimit]] = []
+    found: list[_Found] = []
     missed: list[tuple[float, str]] = []
     # What replicas must carry: the rate, or a day's work within its window.
     windows = [DAY_S if each.slo.is_waited_for else each.slo.finish_within_s or DAY_S for each in classes]
     peak = sum(each.rate_per_s * DAY_S / min(s, DAY_S) for each, s in zip(classes, windows, strict=True))
     work = peak * max(each.slo.work_ratio for each in classes)
+    told = offer, classes, work, sized, counted, missed
     for sweep in sweeps:
-        if not np.size(sweep.replica.tp):
-            continue
-        limit = limits(sweep.replica, classes)
-        works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
-        counted["priced"] += works.size
-        for binding in limit.binding[~works]:
-            counted[f"slo {binding}"] += 1
-        counted["dearer"] += int(np.sum(works))
-        missed += _misses(limit, works, classes)
-        if np.any(works):
-            # Accelerators of the whole pool, spares included; infinite where a layout does not work.
-            rate = np.where(works, limit.requests_per_s, 1.0)
-            needed = np.ceil(work / (rate * TARGET_UTILISATION) - 1e-9)
-            distinct, place = np.unique(needed, return_inverse=True)
-            each_per_s = work / TARGET_UTILISATION / np.maximum(distinct, 1.0)
-            totals = np.array([sized(work, float(each)).total for each in each_per_s], float)
-            accelerators = np.where(works, totals[place] * sweep.replica.accelerator_count, np.inf)
-            index = int(np.argmin(accelerators))
-            found.append((float(accelerators[index]), sweep, index, limit))
+        found += _cheapest(sweep, *told)
+    # Over several servers no fewer than a replica and its spares are needed, however much each carries.
+    most = min((each[0] for each in found), default=np.inf)
+    for sweep in sweeps:
+        wide = _spanning(sweep, offer, partial(sized, work, np.inf), most, counted)
+        found += _cheapest(wide, *told) if wide else []
     if not found:
         return _no_pool(sweeps, offer, missed)
     counted["dearer"] -= 1
     _, sweep, index, limit = min(found, key=lambda each: each[0])
     replica, limit_per_s = pick(sweep.replica, index), float(limit.requests_per_s[index])
-    count = sized(work, limit_per_s)
+    count = sized(work, limit_per_s, int(servers_of(replica, offer.replica_accelerators_max)[0]))
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     if traffic.slo.is_waited_for:
         share = peak / max(count.needed, 1)
@@ -311,6 +321,64 @@ def _best_pool(
     )
 
 
+def _cheapest(
+    sweep: _Sweep,
+    offer: Hardware,
+    classes: tuple[TrafficClass, ...],
+    work_per_s: float,
+    sized: Sized,
+    counted: Counter[str],
+    missed: list[tuple[float, str]],
+) -> list[_Found]:
+    """The layout of a sweep that takes the fewest accelerators, in a list; none where none works."""
+    if not np.size(sweep.replica.tp):
+        return []
+    limit = limits(sweep.replica, classes)
+    works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
+    counted["priced"] += works.size
+    for binding in limit.binding[~works]:
+        counted[f"slo {binding}"] += 1
+    counted["dearer"] += int(np.sum(works))
+    missed += _misses(limit, works, classes)
+    if not np.any(works):
+        return []
+    # Accelerators of the whole pool, spares included; infinite where a layout does not work. Layouts that
+    # need as many replicas of as many servers have as many spares.
+    rate = np.where(works, limit.requests_per_s, 1.0)
+    needed = np.ceil(work_per_s / (rate * TARGET_UTILISATION) - 1e-9)
+    servers = np.broadcast_to(servers_of(sweep.replica, offer.replica_accelerators_max), needed.shape)
+    distinct, place = np.unique(np.stack([needed, servers]), axis=1, return_inverse=True)
+    each_per_s = work_per_s / TARGET_UTILISATION / np.maximum(distinct[0], 1.0)
+    counts = zip(each_per_s, distinct[1], strict=True)
+    totals = np.array([sized(work_per_s, float(each), int(count)).total for each, count in counts], float)
+    accelerators = np.where(works, totals[place] * sweep.replica.accelerator_count, np.inf)
+    index = int(np.argmin(accelerators))
+    return [(float(accelerators[index]), sweep, index, limit)]
+
+
+def servers_of(replica: Replica, server_size: int) -> Array:
+    """Servers that a replica stands on."""
+    return np.ceil(np.atleast_1d(np.asarray(replica.accelerator_count, float)) / server_size)
+
+
+def _spanning(
+    sweep: _Sweep, offer: Hardware, sized: Sized, most: float, counted: Counter[str]
+) -> _Sweep | None:
+    """The same variant and format over several servers, where a fleet of it may take fewer than `most`."""
+    size, none_fits = offer.replica_accelerators_max, not np.size(sweep.replica.tp)
+    layouts = spanning_layouts(sweep.tried, size, offer.server_counts, none_fits)
+    if not layouts["tp"].size:
+        return None
+    tried = laid_out(sweep.tried, layouts)
+    servers = servers_of(tried, size)
+    least = {count: sized(int(count)).total for count in np.unique(servers)}
+    few = tried.accelerator_count * np.array([least[count] for count in servers]) <= most
+    fits = np.asarray(capacity(tried).kv_bytes) > 0
+    counted["memory"] += int(np.sum(few & ~fits))
+    kept = {name: column[few & fits] for name, column in layouts.items()}
+    return _Sweep(sweep.variant, laid_out(tried, kept), tried)
+
+
 def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
     if len(classes) > 1:
         return shared_rate_limit(load_axis(replica), classes)
@@ -329,8 +397,8 @@ def pick(replica: Replica, index: int) -> Replica:
 
 
 def laid_out(replica: Replica, layouts: Mapping[str, Array]) -> Replica:
-    tp, pp, ep, dp, chunk = (layouts[name] for name in LAYOUT_FIELDS)
-    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp, chunk_tokens=chunk)
+    tp, pp, ep, dp, chunk, halved = (layouts[name] for name in LAYOUT_FIELDS)
+    return replace(replica, tp=tp, pp=pp, ep=ep, dp=dp, chunk_tokens=chunk, halved_fraction=halved)
 
 
 def _misses(

@@ -1,6 +1,6 @@
 """The service table: one replica's step time over (prefill, decode, context), for millions of reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -46,11 +46,13 @@ class ServiceTable:
         decode, held = _powers(1.0, batch, 2.0**0.5), _powers(64.0, context)
         p, d, k = np.meshgrid(prefill, decode, held, indexing="ij")
         attended = _powers(8.0, context)
+        # A data-parallel rank carries no more than its own chunk of a prompt: others carry what comes beside.
+        own = np.minimum(p, np.max(replica.chunk_tokens))
         return cls(
             prefill_tokens=prefill,
             decode_sequences=decode,
             context_tokens=held,
-            grid_s=np.asarray(iteration_s(replica, p, np.maximum(p / 2.0, 1e-9), d, k).total_s, float),
+            grid_s=np.asarray(iteration_s(replica, p, np.maximum(own / 2.0, 1e-9), d, k).total_s, float),
             attended_tokens=attended,
             further_s=_further_s(replica, prefill, attended),
             kv_tokens=float(np.max(capacity(replica).kv_tokens)),
@@ -94,10 +96,10 @@ def _further_s(replica: Replica, prefill: Array, attended: Array) -> Array:
     Why      Attention alone depends on it, and adds to a step. A few sequences decode beside it: in a step
              that hides behind its launches nothing further would show.
     """
-    p, a = np.meshgrid(prefill, attended, indexing="ij")
-    beside, held = 16.0, 1024.0
-    asked = iteration_s(replica, p, np.maximum(a, 0.5), beside, held).attention_s
-    alone = iteration_s(replica, p, np.maximum(p / 2.0, 0.5), beside, held).attention_s
+    p, a = np.meshgrid(np.minimum(prefill, np.max(replica.chunk_tokens)), attended, indexing="ij")
+    beside, held, rank = 16.0, 1024.0, replace(replica, dp=1.0)
+    asked = iteration_s(rank, p, np.maximum(a, 0.5), beside, held).attention_s
+    alone = iteration_s(rank, p, np.maximum(p / 2.0, 0.5), beside, held).attention_s
     return np.where(p > 0, np.asarray(asked - alone, float), 0.0)
 
 

@@ -148,7 +148,9 @@ def _batch(places: NDArray[np.intp], cases: Sequence[Case], constants: Constants
         ),
         cache=CacheOptions(shared_prefix_fraction=column("shared_prefix_fraction")),
         draft_tokens=column("draft_tokens"),
-        halves=np.array([engine_software(each.engine).halves_in(each.version) for each in cases], float),
+        halved_fraction=np.array(
+            [engine_software(each.engine).halves_in(each.version) for each in cases], float
+        ),
         draft_accept_fraction=constants.get("benchmark_draft_accept_fraction"),
     )
     names = [field.name for field in fields(regimes.LimitHabits)]

@@ -36,6 +36,7 @@ from .software import DEFAULT_ENGINE as DEFAULT_ENGINE
 from .software import DEFAULT_FRAMEWORK as DEFAULT_FRAMEWORK
 from .software import ENGINES as ENGINES
 from .software import SPEC_ENGINES as SPEC_ENGINES
+from .software import TWO_HALVES as TWO_HALVES
 from .software import engine_called as engine_called
 from .software import engine_software as engine_software
 from .topology import FabricCounts as FabricCounts

@@ -16,7 +16,7 @@ from twofold.contracts.rows import read_service_rows
 from twofold.contracts.spec import EngineChange, Service, Supply
 from twofold.core import InputError, ValueRefusedError
 from twofold.inference import MeasuredService, Replica, ServiceTable, capacity, cold_start_s, replica_of
-from twofold.perf import Constants, Device, ModelShape, device, one
+from twofold.perf import Constants, Device, ModelShape, device, engine_software, one
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of
 from twofold.twin.serving import BatchServer, StepTable, fleet_types
@@ -166,7 +166,8 @@ def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalT
     accelerator = tables.catalog.accelerator(service.machine.accelerator)
     node = planned_node(service.machine, tables.catalog)
     offer = Offer(accelerator, node, None, None, False, pool.virtual_overhead_fraction)
-    system = serving_stack(offer, planned.engine, tables.constants, tables.catalog, tables.supply)
+    name, _, words = planned.engine.partition(" ")
+    system = serving_stack(offer, name, tables.constants, tables.catalog, tables.supply)
     formats = planned.weights_format, planned.kv_format or "bf16"
     return replace(
         replica_of(ModelShape.of(tables.model_named(pool.model)), *system, *formats),
@@ -176,6 +177,7 @@ def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalT
         dp=float(planned.dp or 1),
         rank_batch=planned.max_batch / float(planned.dp or 1),
         chunk_tokens=float(planned.chunk_tokens or 8192),
+        halved_fraction=float(engine_software(system[1].name).halves_in(words)),
     )
 
 
