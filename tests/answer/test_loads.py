@@ -56,6 +56,16 @@ def test_a_measured_rate_never_saturates_what_served_it(replica: Replica) -> Non
     assert float(measured.requests_per_s) <= most
 
 
+@pytest.mark.parametrize("share", [0.96, 0.99, 1.2])
+def test_a_counted_run_near_or_above_capacity_is_answered_by_its_own_queue(
+    replica: Replica, share: float
+) -> None:
+    rate = share * float(loads.served(replica, LENGTHS, loads.Saturation()).requests_per_s)
+    found = loads.served(replica, LENGTHS, loads.SustainedRate(rate, request_count=2000.0))
+    run = regimes.finite_run(replica, LENGTHS, 2000.0, rate)
+    assert figures(found) == pytest.approx(figures(run))
+
+
 def test_a_rate_chosen_within_a_limit_meets_it(replica: Replica) -> None:
     found = loads.served(replica, LENGTHS, loads.SustainedRate(20.0, (0.02, 0.0), HABITS))
     assert float(found.tpot.mean_s) <= float(found.tpot.p99_s) <= 0.02

@@ -133,6 +133,6 @@ def test_a_smaller_cache_finds_less(catalog: Catalog, constants: Constants) -> N
     context = Context(text, catalog, constants, draw_factors(constants, 8), None)
     load = choose_serving(text.services[0], context).loads[0]
     load = replace(load, prefix_hits=((1e5, 0.1), (1e6, 0.4), (1e7, 0.5)))
-    found = [_hit_fraction(load, tokens) for tokens in (1e3, 1e5, 3e5, 1e6, 1e8)]
-    assert found[0] == 0.0 and found[1] == pytest.approx(0.1) and found == sorted(found)
+    none, *found = (_hit_fraction(load, tokens) for tokens in (0.0, 1e3, 1e5, 3e5, 1e6, 1e8))
+    assert none == found[0] == 0.0 and found[1] == pytest.approx(0.1) and found == sorted(found)
     assert 0.1 < found[2] < 0.4 and found[-1] == 0.5

@@ -162,8 +162,8 @@ def _sustained(replica: Replica, lengths: Lengths, load: SustainedRate) -> Serve
     rate = np.minimum(load.rate_per_s, SUSTAINED_FRACTION * most.requests_per_s)
     found = regimes.open_loop(replica, lengths, rate)
     if load.habits is None:
-        # The run's own queue where its rate is above capacity and its requests were counted.
-        above = np.asarray(load.rate_per_s > most.requests_per_s) & np.isfinite(load.request_count)
+        # The run's own queue where its requests were counted and its rate is too close to capacity for ours.
+        above = np.asarray(load.rate_per_s > rate) & np.isfinite(load.request_count)
         if not np.any(above):
             return found
         run = regimes.finite_run(replica, lengths, load.request_count, load.rate_per_s)

@@ -156,7 +156,8 @@ def _finding(pool: DrawnPool, choice: ServingChoice, part: float) -> tuple[Repli
 def _hit_fraction(load: ClassLoad, cache_tokens: float) -> float:
     """Of the input, what caches of so many tokens find, at most what the largest of the trace did."""
     sizes, found = zip(*load.prefix_hits, strict=True)
-    return float(np.interp(np.log(cache_tokens), np.log(sizes), found, left=0.0))
+    held = max(cache_tokens, 1e-9)  # where no cache is idle nothing is found
+    return float(np.interp(np.log(held), np.log(sizes), found, left=0.0))
 
 
 def _saved(totals: Samples, choice: ServingChoice) -> Estimate:
