@@ -1,8 +1,8 @@
 import pytest
 
 import twofold
-from twofold.app.comparing import search_fleets
 from twofold.app.estimating import search_layouts
+from twofold.app.planning import search_fleets
 from twofold.core import EmptyError
 
 SERVING = """\

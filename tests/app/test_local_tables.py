@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app.comparing import compare
-from twofold.app.planning import plan
+from twofold.app.planning import compare, plan
 from twofold.app.sources import load
 from twofold.core import AlteredError
 from twofold.device import DeviceRecord

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.building.compliance_costs import CLAIM, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
-from twofold.building.compliance_records import keys_of, logs_of
-from twofold.building.compliance_system import RuledSystem
+from twofold.building.compliance_system import RuledSystem, keys_of, logs_of
 from twofold.catalog import ComplianceFigure, HardwarePrice, load_catalog
 from twofold.contracts.results import total_usd
 from twofold.contracts.results.compliance import ComplianceItem

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.building.compliance_records import clusters_of, keys_of, logs_of, record_bytes
-from twofold.building.compliance_system import STAGING, RuledSystem, enclaves_of
+from twofold.building.compliance_system import (
+    STAGING,
+    RuledSystem,
+    clusters_of,
+    enclaves_of,
+    keys_of,
+    logs_of,
+    record_bytes,
+)
 from twofold.catalog import ComplianceFigure, load_catalog
 from twofold.contracts.results.compliance import KeyPlan
 

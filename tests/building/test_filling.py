@@ -11,11 +11,11 @@ from twofold.building.filling import (
     RackLoad,
     band_verdict,
     even_counts,
-    heat_map,
     nodes_per_rack,
     rack_limits,
     serving_racks,
     training_racks,
+    unevenness,
 )
 from twofold.catalog import load_catalog
 
@@ -67,9 +67,9 @@ def test_servers_are_spread_evenly_and_none_is_lost(count: int, per_rack: int) -
 def test_training_racks_are_alike_and_their_imbalance_is_1() -> None:
     wanted = NodeList("base", "training", CATALOG.node("DGX-H100"), 64)
     racks = training_racks(CATALOG, wanted, rack_limits(CATALOG, "contained_air"))
-    heat = heat_map(racks)
+    ratio, hot = unevenness(racks)
     assert len(racks) == 16 and {rack.holds for rack in racks} == {(("base", 4),)}
-    assert heat.imbalance_ratio == pytest.approx(1.0) and heat.hot_racks == ()
+    assert ratio == pytest.approx(1.0) and not any(hot)
 
 
 def test_mixed_racks_are_less_even_than_equal_ones_and_name_the_hot_ones() -> None:
@@ -77,10 +77,11 @@ def test_mixed_racks_are_less_even_than_equal_ones_and_name_the_hot_ones() -> No
         NodeList("chat", "serving", CATALOG.node("HGX-H200-RoCE"), 5),
         NodeList("search", "serving", CATALOG.node("L4-2U-4"), 6),
     ]
-    heat = heat_map(serving_racks(CATALOG, wanted, rack_limits(CATALOG, "air")))
-    assert heat.imbalance_ratio > 1.0
-    for index, heat_w in enumerate(heat.heat_w):
-        assert (index in heat.hot_racks) == (heat_w > 1.15 * heat.mean_w)
+    racks = serving_racks(CATALOG, wanted, rack_limits(CATALOG, "air"))
+    ratio, hot = unevenness(racks)
+    assert ratio > 1.0
+    heat = [rack.load.heat_w for rack in racks]
+    assert hot == [heat_w > 1.15 * sum(heat) / len(heat) for heat_w in heat]
 
 
 @settings(max_examples=25)
@@ -111,4 +112,4 @@ def test_nothing_to_place_takes_no_rack() -> None:
     limits = rack_limits(CATALOG, "air")
     assert serving_racks(CATALOG, [], limits) == ()
     assert training_racks(CATALOG, NodeList("none", "training", CATALOG.node("L4-2U-4"), 0), limits) == ()
-    assert heat_map(()).imbalance_ratio == 1.0
+    assert unevenness(()) == (1.0, [])

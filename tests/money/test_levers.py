@@ -6,8 +6,7 @@ from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.spec import parse_spec
-from twofold.money.levers import sourcing
-from twofold.money.run_levers import Pulled, lever, ranked
+from twofold.money.levers import Pulled, lever, ranked, sourcing
 from twofold.perf import load_constants
 
 PART = "H100-SXM5-80GB"

@@ -45,7 +45,7 @@ def test_discounts_and_limits_are_no_part_of_a_list_price() -> None:
     asked = PortfolioProblem(offers, (make_demand("chat", [2.0]),), (), (), rates)
     fleet = two_fleets(asked)
     assert fleet and fleet.usd == pytest.approx(2 * 8.0 * YEAR_H)
-    assert np.isfinite(fleet.serving_units) and one_cluster(asked) is None
+    assert np.isfinite(fleet.usd_at(20.0)) and one_cluster(asked) is None
 
 
 def trains(*campaigns: Campaign, **changes: float) -> PortfolioProblem:
@@ -59,15 +59,15 @@ def run(name: str, first: int, end: float, units: int = 4, wall_h: float = 4 * 1
 
 def test_runs_that_must_overlap_need_the_sum_of_their_units() -> None:
     fleet = two_fleets(trains(run("a", 0, 4), run("b", 0, 4)))
-    assert fleet and fleet.training_units == 8
+    assert fleet and fleet.what.startswith("8 × ")
     assert fleet.usd == pytest.approx(8 * 10.0 * YEAR_H)
 
 
 def test_runs_that_can_follow_each_other_need_no_more_than_the_larger() -> None:
     fleet = two_fleets(trains(run("a", 0, 8), run("b", 0, 8, units=3), run("c", 20, 24, units=2)))
-    assert fleet and fleet.training_units == 4
+    assert fleet and fleet.what.startswith("4 × ")
 
 
 def test_a_run_that_no_size_ends_within_its_window_is_named() -> None:
     fleet = two_fleets(trains(run("a", 0, 4), run("b", 0, 3)))
-    assert fleet and fleet.missed == ("b",) and fleet.training_units == 4
+    assert fleet and fleet.missed == ("b",) and fleet.what.startswith("4 × ")

@@ -19,12 +19,12 @@ PROGRAMME = Programme(
     values=np.ones(2),
 )
 FREE, NOTHING = np.ones(2, bool), np.zeros(2)
-LATE = Solved(None, np.inf, 0.0, finished=False, infeasible=False)
+LATE = Solved(None, np.inf, 0.0, infeasible=False)
 
 
 def ones(part: Programme) -> Solved:
     usd = float(part.cost_usd.sum())
-    return Solved(np.ones(len(part.cost_usd)), usd, usd, finished=True, infeasible=False)
+    return Solved(np.ones(len(part.cost_usd)), usd, usd, infeasible=False)
 
 
 def unasked(part: Programme) -> Solved:

@@ -78,7 +78,7 @@ def test_a_rate_that_breaks_is_corrected_and_another_machine_takes_its_place() -
     assert rates == {"cheap": 2.5, "middle": 10.0, "dear": 10.0, "dearest": 10.0}
     assert found.answer.usd == pytest.approx(2.0 * 5 * 24 * 14)  # five units of `middle`
     assert found.lines[-1].startswith("gap +100.0 %")
-    assert [(each.key, each.serves) for each in found.looked] == [("cheap", False), ("middle", True)]
+    assert [(key, serves) for key, _, serves in found.looked] == [("cheap", False), ("middle", True)]
 
 
 def test_room_makes_the_portfolio_cheaper() -> None:
@@ -91,13 +91,13 @@ def test_there_are_three_rounds_at_most_and_the_last_says_what_was_not_tried() -
     found, looked = played(dict.fromkeys(PRICES, 0.1))
     assert len(looked) == ROUNDS_MAX
     assert "were not rehearsed" in found.lines[-2]
-    assert [(each.key, each.seen) for each in found.looked if each.serves] == [("dearest", None)]
+    assert [(key, seen) for key, seen, serves in found.looked if serves] == [("dearest", None)]
 
 
 def test_a_last_correction_that_brings_nothing_new_leaves_nothing_unsaid() -> None:
     found, looked = played(dict.fromkeys(("cheap", "middle", "dear"), 0.5) | {"cheap": 0.4})
     assert len(looked) < len(PRICES) and "not rehearsed" not in " ".join(found.lines)
-    assert all(each.seen for each in found.looked)
+    assert all(seen for _, seen, _ in found.looked)
 
 
 def test_without_an_answer_the_last_one_stands_and_says_so() -> None:
@@ -108,5 +108,5 @@ def test_without_an_answer_the_last_one_stands_and_says_so() -> None:
     found = rounds(problem, answer, machines, lambda _: TwinCheck(0.5, "half", "corrected"), lambda _: None)
     assert found.answer is answer
     assert "no portfolio" in found.lines[-2]
-    (cheap,) = found.looked
-    assert cheap.serves and cheap.seen and cheap.seen.verdict == "misses"  # its correction is nowhere
+    ((_, seen, serves),) = found.looked
+    assert serves and seen and seen.verdict == "misses"  # its correction is nowhere

@@ -67,7 +67,7 @@ def test_every_lease_finds_its_own_lines_and_none_those_of_another() -> None:
     case = solved()
     found, whole = leases(case), lines(case, TAX)
     (billed,), others = by_lease(found, whole)
-    assert (billed.lease, billed.rent, billed.support) == (found[0], whole[0], whole[1])
+    assert billed == (found[0], whole[0], whole[1])
     assert others == whole[2:]
     owned = replace(found[0], term="owned", what="another")
     assert by_lease((owned, *found), whole) == by_lease(found, whole)

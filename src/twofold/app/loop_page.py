@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from twofold.answer import ServingEstimate
 from twofold.app.planning import plan_digest
 from twofold.contracts.results import Part, Plan, loop
-from twofold.core import Estimate, Source, exact, to_data
+from twofold.core import Estimate, Source, exact
 from twofold.device import DeviceRecord
 from twofold.report import Shown, loop_lines
 
@@ -29,11 +28,6 @@ class LoopShown(Shown):
     def lines(self) -> list[str]:
         """Planned beside measured, then what the doctor saw."""
         return loop_lines(self.data)
-
-    @property
-    def as_data(self) -> Any:
-        """The page."""
-        return to_data(self.data)
 
 
 def loop_page(

@@ -1,4 +1,4 @@
-"""`plan`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
+"""`plan`, `compare`, `explain` and `diff`: a spec becomes a plan, a plan tells where a number comes from."""
 
 import hashlib
 import json
@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from twofold.answer import Ladders, compare_along
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog import Catalog
 from twofold.contracts.results import Plan
 from twofold.contracts.spec import Spec
-from twofold.core import DataError, InputError, from_data, to_data, to_json
+from twofold.core import DataError, EmptyError, InputError, from_data, to_data, to_json
 from twofold.money import detailed_money
 from twofold.perf import Constants
-from twofold.planner import Planned, PlanOptions, Rehearse, build_plan
+from twofold.planner import Comparison, Planned, PlanOptions, Rehearse, build_plan, compare_halves
 from twofold.planner import diff as changes
 from twofold.planner import explain as explanation
-from twofold.report import Difference, Shown, ShownData, ShownPlan, screen_lines
+from twofold.report import Difference, Shown, ShownData, ShownPlan, comparison_lines, screen_lines
 
 SCHEMA = "twofold/plan/1"
 PlanSource = Plan | Path | str | Mapping[str, Any]
@@ -161,3 +162,32 @@ def plan_value(source: PlanSource) -> Plan:
     except DataError as error:
         hint = "write it again with `twofold plan SPEC --out FILE`"
         raise InputError(f"this plan is broken at `{error.path}`", hint=hint) from error
+
+
+Axis = Literal["fabric", "nodes", "context", "size", "format", "tenancy"]
+
+
+def compare(
+    spec: SpecSource, ladder: Axis | None = None, today: date | None = None
+) -> ShownData[Comparison | Ladders]:
+    """The 2×2 of a spec's halves on each other's fleets; with `ladder` the tables of one axis.
+
+    Raises InputError for a spec that cannot be planned as written, InfeasibleError when nothing meets it.
+    """
+    own = ready(spec, today)
+    if ladder:
+        along = compare_along(ladder, own.spec, own.catalog, own.constants)
+        return ShownData(along, tuple(comparison_lines(along)))
+    halves = compare_halves(own.planned().plan)
+    return ShownData(halves, tuple(comparison_lines(halves)))
+
+
+def search_fleets(spec: SpecSource, today: date | None = None) -> ShownPlan:
+    """The cheapest fleet that meets every class of each service of a spec, and why the others lost.
+
+    Its training is left out. Raises InfeasibleError, with what binds, when nothing meets a service's goals.
+    """
+    own = ready(spec, today)
+    if not own.spec.services:
+        raise EmptyError("the spec has no service", hint="write `serving:`")
+    return ShownPlan.of(replace(own, spec=own.spec.model_copy(update={"training": ()})).planned().plan)

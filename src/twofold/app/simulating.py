@@ -19,7 +19,7 @@ from twofold.app.simulate_inputs import (
 from twofold.app.sources import SpecSource
 from twofold.contracts.results import Plan, simulated, sweeps
 from twofold.contracts.spec import Scenario, find_scenario
-from twofold.core import UnknownNameError, UsageError, ValueRefusedError, to_data
+from twofold.core import UnknownNameError, UsageError, ValueRefusedError
 from twofold.rehearse import (
     RehearsalRuns,
     WorkEngine,
@@ -56,11 +56,6 @@ class Simulated(Shown, Generic[Rehearsal]):
     def lines(self) -> tuple[str, ...]:
         """At most 100 columns each."""
         return tuple(simulation_lines(self.data))
-
-    @property
-    def as_data(self) -> Any:
-        """The data, which carry their schema."""
-        return to_data(self.data)
 
     @property
     def exit_code(self) -> int:

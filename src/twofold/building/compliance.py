@@ -1,19 +1,20 @@
 """From a plan to the system that rules bind, and everything that they change in it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from twofold.answer import Context, cheapest, node_of_size, priced
 from twofold.building.compliance_costs import SIZES, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.building.compliance_evidence import cited_notes, controls_of, families_of, register_of
-from twofold.building.compliance_records import keys_of, logs_of
 from twofold.building.compliance_system import (
     RuledFleet,
     RuledSystem,
     differences_of,
     enclaves_of,
+    keys_of,
+    logs_of,
     transfer_of,
 )
 from twofold.building.derive import compliance_derivations
@@ -39,7 +40,7 @@ from twofold.contracts.results import (
     TrainingPlan,
     compliance,
 )
-from twofold.contracts.spec import ComplianceSpec, Spec
+from twofold.contracts.spec import ComplianceSpec
 from twofold.core import DAY_S, YEAR_H, record
 
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
@@ -182,24 +183,20 @@ def places_of(
     return tuple(permitted), tuple(refused)
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """One run or service with the accelerator-hours of its first year."""
-
-    half: str
-    name: str
-    machine: Machine
-    accelerator_h: float
-
-
 def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     """What the spec's rules change; None where it names none."""
     spec, whole = context.spec.compliance, context.catalog.whole
     if spec is None:
         return None
-    used = tuple(_used(plan, context.spec))
-    system = system_of(plan, used, spec.regime, spec.users_count, whole)
-    found = [_rent(each, context, whole) for each in used]
+    # Every run and service with the accelerator-hours of its first year.
+    hours = [
+        run.run.accelerator_h.value * entry.runs_per_year
+        for run, entry in zip(plan.training, context.spec.training, strict=True)
+    ]
+    hours += [service.machine.accelerator_count * YEAR_H for service in plan.serving]
+    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
+    system = system_of(plan, spec.regime, spec.users_count, whole)
+    found = [_rent(half, used_h, context, whole) for half, used_h in zip(halves, hours, strict=True)]
     rents = [rent for rent in found if rent is not None]
     today = context.today.isoformat() if context.today else None
     base_usd = sum(rent.base_usd for rent in rents) if len(rents) == len(found) else None
@@ -217,9 +214,7 @@ def with_compliance(plan: Plan, rules: Compliance, book: record.Book, catalog: C
     )
 
 
-def system_of(
-    plan: Plan, used: tuple[Used, ...], regime: str, users_count: int, catalog: Catalog
-) -> RuledSystem:
+def system_of(plan: Plan, regime: str, users_count: int, catalog: Catalog) -> RuledSystem:
     """The plan as rules see it: nodes by half, requests with their lengths, what is stored and moved."""
     classes = [each for service in plan.serving for each in service.classes]
     rate = sum(each.rate_per_s for each in classes)
@@ -230,9 +225,10 @@ def system_of(
     halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     models = {half.model: half.parameters or 0 for half in halves}
     places = {(price.provider, price.region) for half in halves if (price := half.machine.price)}
+    names = ["training"] * len(plan.training) + ["serving"] * len(plan.serving)
     fleets = tuple(
-        RuledFleet(half, own.node, own.node_count, own.accelerator_count, own.price is not None)
-        for half, own in ((each.half, each.machine) for each in used)
+        RuledFleet(name, own.node, own.node_count, own.accelerator_count, own.price is not None)
+        for name, own in zip(names, (half.machine for half in halves), strict=True)
     )
     return RuledSystem(
         regime=find_regime(catalog, regime),
@@ -251,24 +247,15 @@ def system_of(
     )
 
 
-def _used(plan: Plan, spec: Spec) -> Iterator[Used]:
-    for run, entry in zip(plan.training, spec.training, strict=True):
-        hours = run.run.accelerator_h.value * entry.runs_per_year
-        yield Used("training", run.name, run.machine, hours)
-    for service in plan.serving:
-        hours = service.machine.accelerator_count * YEAR_H
-        yield Used("serving", service.name, service.machine, hours)
-
-
-def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
+def _rent(half: TrainingPlan | ServicePlan, used_h: float, context: Context, whole: Catalog) -> Rent | None:
     """Accelerator-hours as they are paid and as they would be without the rules; None where nothing is known.
 
     Without the rules: the cheapest of the same term in the same shop, at the same provider and at any.
     Machines of your own cost their price over the years of use, with rules and without.
     """
-    price, machine = used.machine.price, used.machine
+    price, machine = half.machine.price, half.machine
     if price is None:
-        return _own_rent(used, whole)
+        return _own_rent(half.name, machine, whole)
     accelerator = whole.accelerator(machine.accelerator)
     node = node_of_size(whole, accelerator, machine.accelerators_per_node)
     terms, shop = context.spec.supply.economics, context.spec.supply.shop
@@ -288,8 +275,8 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
         economic_by_provider("support by", each, whole).value for each in (price.provider, open_provider)
     )
     return Rent(
-        used.name,
-        used.accelerator_h,
+        half.name,
+        used_h,
         paid,
         at_provider,
         anywhere,
@@ -304,8 +291,7 @@ def _rent(used: Used, context: Context, whole: Catalog) -> Rent | None:
     )
 
 
-def _own_rent(used: Used, whole: Catalog) -> Rent | None:
-    machine = used.machine
+def _own_rent(name: str, machine: Machine, whole: Catalog) -> Rent | None:
     rows = {row.name: row for row in whole.rows(HardwarePrice)}
     row = rows.get(machine.node) or rows.get(machine.accelerator)
     if row is None:
@@ -316,4 +302,4 @@ def _own_rent(used: Used, whole: Catalog) -> Rent | None:
     # Bought machines are there all year, busy or not.
     hours = machine.accelerator_count * YEAR_H
     source = f"hardware_prices: {row.name}, over {life_years:g} years"
-    return Rent(used.name, hours, usd_per_h, usd_per_h, usd_per_h, source, source, source, row.date)
+    return Rent(name, hours, usd_per_h, usd_per_h, usd_per_h, source, source, source, row.date)

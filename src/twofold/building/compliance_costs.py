@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.building.compliance_records import clusters_of, keys_of, logs_of
 from twofold.building.compliance_system import (
     STAGING,
     RuledSystem,
     administrators,
     asks,
+    clusters_of,
     enclaves_of,
+    keys_of,
+    logs_of,
     spare_nodes,
 )
 from twofold.catalog import Catalog, CostItem, HardwarePrice, figure_of
@@ -76,9 +78,8 @@ def bill_of(
             all_of = system.providers
             charged = all_of.count(item.provider) / len(all_of) if all_of else 0.0
         quantity = counts[item.driver, item.place].times(item.count).times(charged)
-        line = _line(_priced(item, system, catalog), quantity, tax_fraction)
-        if line.line.quantity > 0:
-            lines.append(line)
+        if quantity.value > 0:
+            lines.append(_line(_priced(item, system, catalog), quantity, tax_fraction))
     return tuple(lines)
 
 

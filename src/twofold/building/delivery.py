@@ -29,27 +29,6 @@ CLEANEST_H = 13  # local time
 
 
 @dataclass(frozen=True, slots=True)
-class Provision:
-    """What the building must deliver. `it_w` is the vendors' maximum of all that is powered."""
-
-    it_w: float
-    expected_peak_w: float  # of the same, as fleets measured it
-    headroom_fraction: float  # of `it_w` that no peak has reached
-    facility_w: float  # with cooling and conversion, at the meter
-    ride_through_j: float  # of the UPS
-
-
-@dataclass(frozen=True, slots=True)
-class Capped:
-    """Accelerators held below their usual draw."""
-
-    cap_fraction: float  # of the vendor's limit
-    frequency_fraction: float  # of the uncapped clock
-    throughput_fraction: float  # of the uncapped throughput
-    energy_per_work_fraction: float  # of the uncapped energy, whole node
-
-
-@dataclass(frozen=True, slots=True)
 class Redundancy:
     """A tier: what is doubled, its availability, and what it adds to the cost of power and cooling."""
 
@@ -101,21 +80,18 @@ def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchro
     return premises.Swing(name, swing, phase, ramp_s, swing * ramp_s / 2)
 
 
-def provision(catalog: Catalog, training_it_w: float, serving_it_w: float, pue_ratio: float) -> Provision:
-    """What to build for: servers, network and storage of both halves at their maximum.
+def provision(catalog: Catalog, training_it_w: float, serving_it_w: float) -> tuple[float, float]:
+    """The peak to expect of both halves' servers, network and storage, and the joules that the UPS holds.
 
-    Formula  peak = 0.97·training + 0.79·serving; meter = IT·PUE; ride-through = IT·time
+    Formula  peak = 0.97·training + 0.79·serving; ride-through = IT·time
     Why      Training reaches what is provisioned, bursty serving does not: its peaks do not meet.
     Units    W, J.
     Source   POLCA (ASPLOS 2024), in `facility: power_fraction`.
     """
     training = figure(catalog, "power_fraction", "cluster peak, LLM training (of provisioned)").value
     serving = figure(catalog, "power_fraction", "cluster peak, LLM inference (of provisioned)").value
-    it_w = training_it_w + serving_it_w
-    peak = training * training_it_w + serving * serving_it_w
     ride_s = figure(catalog, "power", "UPS ride-through").value
-    headroom = 1 - peak / it_w if it_w else 0.0
-    return Provision(it_w, peak, headroom, it_w * pue_ratio, it_w * ride_s)
+    return training * training_it_w + serving * serving_it_w, (training_it_w + serving_it_w) * ride_s
 
 
 def capped(
@@ -124,8 +100,8 @@ def capped(
     idle_fraction: float,
     compute_fraction: float,
     other_fraction: float = 0.0,
-) -> Capped:
-    """Throughput and energy of accelerators under a power cap.
+) -> tuple[float, float]:
+    """Throughput, and energy for the same work, of accelerators held below their usual draw; 1: as uncapped.
 
     Formula  clock = ((cap − idle)/(draw − idle))^(1/3); time = c/clock + 1 − c;
              energy = time · (cap + other)/(draw + other)
@@ -136,14 +112,13 @@ def capped(
     Limits   A cap at or above the draw changes nothing; one at idle or below stops: clock 0.
     """
     if cap_fraction >= draw_fraction:
-        return Capped(cap_fraction, 1.0, 1.0, 1.0)
+        return 1.0, 1.0
     share = max(cap_fraction - idle_fraction, 0.0) / (draw_fraction - idle_fraction)
     clock = share ** (1 / FREQUENCY_EXPONENT)
     if clock == 0.0:
-        return Capped(cap_fraction, 0.0, 0.0, float("inf"))
+        return 0.0, float("inf")
     time = compute_fraction / clock + 1 - compute_fraction
-    energy = time * (cap_fraction + other_fraction) / (draw_fraction + other_fraction)
-    return Capped(cap_fraction, clock, 1 / time, energy)
+    return 1 / time, time * (cap_fraction + other_fraction) / (draw_fraction + other_fraction)
 
 
 def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:

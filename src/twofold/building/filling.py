@@ -81,16 +81,6 @@ class Rack:
     binding: Limit
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Heat rack by rack; `imbalance_ratio` is the hottest over the mean."""
-
-    heat_w: tuple[float, ...]
-    mean_w: float
-    imbalance_ratio: float
-    hot_racks: tuple[int, ...]  # more than 15 % over the mean
-
-
 def rack_limits(
     catalog: Catalog,
     cooling: CoolingKind,
@@ -178,22 +168,17 @@ def serving_racks(catalog: Catalog, wanted: Sequence[NodeList], limits: RackLimi
     return tuple(_rack(each, limits) for each in held)
 
 
-def heat_map(racks: Iterable[Rack]) -> HeatMap:
-    """Heat per rack in use, and how uneven it is: 1 where all racks are alike."""
-    heat = tuple(rack.load.heat_w for rack in racks)
+def unevenness(racks: Iterable[Rack]) -> tuple[float, list[bool]]:
+    """The hottest rack in use over the mean, 1 where all are alike; and which are over 15 % above it."""
+    heat = [rack.load.heat_w for rack in racks]
     mean = sum(heat) / len(heat) if heat else 0.0
-    return HeatMap(
-        heat,
-        mean,
-        max(max(heat) / mean, 1.0) if mean else 1.0,
-        tuple(index for index, own in enumerate(heat) if own > HOT_SPOT_RATIO * mean),
-    )
+    return max(max(heat) / mean, 1.0) if mean else 1.0, [own > HOT_SPOT_RATIO * mean for own in heat]
 
 
 def mixed_imbalance(catalog: Catalog, nodes: Sequence[Node], each: int) -> float:
     """The hottest rack over the mean where so many of each node are spread over racks in air."""
     kinds = [NodeList(node.name, "serving", node, each) for node in nodes]
-    return heat_map(serving_racks(catalog, kinds, rack_limits(catalog, "air"))).imbalance_ratio
+    return unevenness(serving_racks(catalog, kinds, rack_limits(catalog, "air")))[0]
 
 
 def band_verdict(catalog: Catalog, use: Use, rack_w: float) -> str:

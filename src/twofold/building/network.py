@@ -1,7 +1,8 @@
 """The networks and the storage that a plan's runs and services ask for."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil
 from types import MappingProxyType
 
 from twofold.answer import READING, Context
@@ -10,7 +11,6 @@ from twofold.building.entries import COLLECTED, Entry, training_token_bytes
 from twofold.building.filling import NodeList, Use
 from twofold.building.node_power import network_cards, node_power
 from twofold.building.racks import placed
-from twofold.building.serving_fabric import serving_fabric, serving_flow
 from twofold.building.storage import (
     StorageNeed,
     archive_need,
@@ -19,10 +19,10 @@ from twofold.building.storage import (
     storm_need,
     training_need,
 )
-from twofold.catalog import Node, figure_of
+from twofold.catalog import Catalog, Node, figure_of
 from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, UnitCost, premises
 from twofold.core import DAY_S
-from twofold.perf import fabric_parts
+from twofold.perf import FabricCounts, FabricParts, fabric_parts, ports_at, switch_for
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more
@@ -155,7 +155,7 @@ def _thin(
         oversubscription_ratio=fabric.oversubscription_ratio,
         survives=" or ".join(lost) or "nothing at the peak",
         note=f"links {100 * fabric.used_fraction:.3g} % used at the peak, "
-        f"{100 * fabric.used_after_failure_fraction:.3g} % with one leaf lost",
+        f"{200 * fabric.used_fraction:.3g} % with one leaf lost",
     )
 
 
@@ -214,3 +214,75 @@ def network_price(
     notes = [f"{servers} × {node.name}: the network is not in it, {why}" for why in lacks]
     source = f"network.csv {switches}; as the building's bill has it"
     return UnitCost(usd, source, COLLECTED), next(iter(notes), "")
+
+
+HEADER_BYTES = 2_000.0  # of one request and its answer: TLS, HTTP
+USABLE_FRACTION = 0.5  # of a link that small flows fill before queues grow
+LEAST_SPINES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ServingFabric:
+    """Pairs of leaves, every node on both, so that either may fail; spines that may lose one."""
+
+    parts: FabricParts
+    used_fraction: float  # of a node's links at the peak, both up
+    oversubscription_ratio: float  # at the leaves
+    survives_a_leaf: bool
+    survives_a_spine: bool
+
+
+def serving_flow(
+    requests_per_s: float,
+    request_bytes: float,
+    node_count: int,
+    *,
+    weights_bytes: float = 0.0,
+    load_within_s: float = 0.0,
+) -> float:
+    """What one of `node_count` nodes moves at the peak, each way.
+
+    Formula  r·(b + h)/n + weights/load time
+    Why      Requests are small: the network is sized by models that load while the fleet grows, not by text.
+    Units    bytes/s of one node.
+    Source   arithmetic; b is the text of a request and its answer on the wire, h is assumed.
+    Limits   Prefill and decode share replicas: no cache moves between nodes.
+    """
+    weights = weights_bytes / load_within_s if load_within_s > 0 else 0.0
+    return requests_per_s * (request_bytes + HEADER_BYTES) / max(node_count, 1) + weights
+
+
+def serving_fabric(
+    catalog: Catalog, node_count: int, flow_bytes_per_s: float, link_bytes_per_s: float
+) -> ServingFabric | None:
+    """Two leaves over every group of nodes, and spines for what leaves the group.
+
+    Formula  oversubscription o = usable link / flow, from 1 to 4; leaf of k ports: u = ⌊k/(1+o)⌋ up, k − u
+             nodes; pairs = ⌈n/(k − u)⌉; spines = ⌈leaves·u/k⌉, two at least
+    Why      A node keeps its service when one of its two leaves or one spine fails.
+    Units    counts, bytes/s.
+    Source   arithmetic on `network`.
+    Limits   Whatever the flow, never more than 4:1. None where no switch has the rate.
+    """
+    switch = switch_for(catalog, "ethernet", link_bytes_per_s)
+    if switch is None or node_count < 1:
+        return None
+    ports = ports_at(switch, link_bytes_per_s)
+    usable = USABLE_FRACTION * link_bytes_per_s
+    flow = flow_bytes_per_s
+    ratio = min(4.0, max(1.0, usable / max(flow, 1.0)))
+    up = max(LEAST_SPINES, int(ports / (1 + ratio)))
+    below = ports - up  # nodes of one pair of leaves
+    pairs = ceil(node_count / below)
+    leaves = 2 * pairs
+    spines = max(LEAST_SPINES, ceil(leaves * up / ports)) if pairs > 1 else 0
+    up_cables = leaves * up if spines else 1  # one pair is joined by a cable
+    tiers = (leaves, spines) if spines else (leaves,)
+    counts = FabricCounts(tiers, 2 * node_count, (up_cables,), up_cables // leaves)
+    return ServingFabric(
+        parts=FabricParts(switch, ports, counts),
+        used_fraction=flow_bytes_per_s / (2 * link_bytes_per_s),
+        oversubscription_ratio=ratio,
+        survives_a_leaf=flow <= link_bytes_per_s and (not spines or below * flow <= up * link_bytes_per_s),
+        survives_a_spine=not spines or below * flow / 2 <= up * (spines - 1) / spines * link_bytes_per_s,
+    )

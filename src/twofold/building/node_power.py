@@ -24,7 +24,6 @@ RACK_SCALE_COUNT = 32  # accelerators of one node from which switches are trays 
 class NodePower:
     """A server's power by part; the parts with fans and supply losses add up to `nameplate_w`."""
 
-    node: str
     parts: Mapping[str, float]  # at their maximum: accelerators first, then the host; fans and losses last
     accelerators_w: float  # at their TDP, without the supplies' loss
     accelerators_idle_w: float
@@ -67,7 +66,6 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
     rest = figure(catalog, "power_fraction", "GPU, idle no context (of TDP)").value
     idle_w = node.accelerator_count * (device.idle_w if device.idle_w is not None else rest * device.tdp_w)
     return NodePower(
-        node.name,
         parts,
         accelerators_w,
         idle_w,

@@ -81,14 +81,14 @@ def power(housed: Housed) -> premises.BuiltPower:
         halves[entry.servers.use] += it_w
         meter_w += it_w * efficiency(entry, housed).pue_ratio
     it_w = sum(halves.values())
-    need = provision(catalog, halves["training"], halves["serving"], meter_w / it_w)
+    expected_peak_w, ride_through_j = provision(catalog, halves["training"], halves["serving"])
     tier = redundancy(catalog, facility.tier)
     per_minute = figure(catalog, "power", "utility ramp limit (of the site's load per minute)").value
     largest = max(housed.entries, key=lambda entry: it_power_w(entry, housed))
     in_use = _summed([drawn_w(entry, context) for entry in housed.entries], "W")
     return premises.BuiltPower(
         it_w,
-        need.expected_peak_w,
+        expected_peak_w,
         record.note("power.in_use_w", in_use, "", *(f"drawn.{each.name} in use" for each in housed.entries)),
         meter_w,
         meter_w / it_w,
@@ -97,7 +97,7 @@ def power(housed: Housed) -> premises.BuiltPower:
         tuple(rack_feed(catalog, each.name, each.rack_w) for each in housed.groups if each.rack_w > 0),
         tuple(_swing(entry, context) for entry in housed.entries),
         it_w * per_minute,
-        need.ride_through_j,
+        ride_through_j,
         tuple(trade for entry in housed.entries if (trade := _cap(entry, context))),
         facility.tier,
         tier.scheme,
@@ -257,12 +257,10 @@ def _cap(entry: Entry, context: Context) -> premises.CapTrade | None:
         return None
     gain = sum(bound.gain_fraction for bound in entry.part.bounds if bound.resource == "compute")
     other = in_use_w(entry, context).value / entry.power.accelerators_w - draw
-    trade = capped(cap, draw, idle, min(1.0, gain / BOUND_STEP), max(other, 0.0))
+    throughput, energy = capped(cap, draw, idle, min(1.0, gain / BOUND_STEP), max(other, 0.0))
     saved_w = max(draw - cap, 0.0) * entry.power.accelerators_w / entry.power.supply_efficiency_fraction
     saved_w *= entry.servers.count
-    return premises.CapTrade(
-        entry.name, cap, saved_w, trade.throughput_fraction, trade.energy_per_work_fraction
-    )
+    return premises.CapTrade(entry.name, cap, saved_w, throughput, energy)
 
 
 def _shape(entry: Entry) -> tuple[float, ...]:

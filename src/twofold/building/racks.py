@@ -12,11 +12,11 @@ from twofold.building.filling import (
     Rack,
     RackLimits,
     band_verdict,
-    heat_map,
     nodes_per_rack,
     rack_limits,
     serving_racks,
     training_racks,
+    unevenness,
 )
 from twofold.building.node_power import node_power, resting_w, serving_w, training_w
 from twofold.catalog import Catalog, Node, figure
@@ -67,9 +67,8 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
     for kind in dict.fromkeys(kinds[each.name] for each in serving):
         alike = [each.servers for each in serving if kinds[each.name] == kind]
         services += serving_racks(catalog, alike, limits[kind])
-    maps = [heat_map(racks) for racks in (*own, services)]
-    training = max((heat.imbalance_ratio for heat in maps[:-1]), default=1.0)
-    hot = [index in heat.hot_racks for heat in maps for index in range(len(heat.heat_w))]
+    ratios, over = zip(*(unevenness(racks) for racks in (*own, services)), strict=True)
+    hot = [each for racks in over for each in racks]
     racks = [rack for racks in (*own, services) for rack in racks]
     heat = tuple(
         premises.RackHeat(index, dict(rack.holds), load.planned_w, load.heat_w, rack.binding, hot[index])
@@ -87,8 +86,8 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
         tuple(groups),
         heat,
         tuple(premises.CoolingChoice(name, options) for name, options in ways.items()),
-        training if any(own) else None,
-        maps[-1].imbalance_ratio if services else None,
+        max(ratios[:-1]) if any(own) else None,
+        ratios[-1] if services else None,
         tuple(warnings),
     )
 

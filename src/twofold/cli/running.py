@@ -28,12 +28,10 @@ class QuestionGroup(click.Group):
             hint = f"write `{ctx.command_path} {near[0]} …`; questions: {', '.join(self.commands)}"
             raise UsageError(f"{what} `{self.name}`", hint=hint)
         if args and args[0].startswith("-") and "--help" not in args:
-            hint = f"write it behind: `{ctx.command_path} {self._asked(args)} … {args[0]}`"
+            asked = next(word for word in args if word in self.commands)
+            hint = f"write it behind: `{ctx.command_path} {asked} … {args[0]}`"
             raise UsageError(f"`{args[0]}` stands before the question", hint=hint)
         return super().parse_args(ctx, args)
-
-    def _asked(self, args: list[str]) -> str:
-        return next(word for word in args if word in self.commands)
 
 
 class VerbGroup(click.Group):

@@ -20,8 +20,7 @@ from twofold.money.draws import (
     swings,
 )
 from twofold.money.first_year import FOLLOWS_RENT
-from twofold.money.levers import service_levers, sourcing
-from twofold.money.run_levers import ranked, run_levers
+from twofold.money.levers import ranked, run_levers, service_levers, sourcing
 
 
 def detailed_money(

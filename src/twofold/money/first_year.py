@@ -32,8 +32,7 @@ from twofold.core import (
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
 from twofold.money.portfolio import portfolio_bill
-from twofold.money.serving import service_money
-from twofold.money.units import run_money
+from twofold.money.units import run_money, service_money
 
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 

@@ -50,10 +50,9 @@ def _whole_year(portfolio: Portfolio) -> Iterator[LineItem]:
     """The portfolio's lines for as many hours as the bill's year has; runs and what is paid once stay."""
     ratio = YEAR_H / (portfolio.weeks * WEEK_H)
     billed, others = by_lease(portfolio.leases, portfolio.items)
-    for each in billed:
-        rent, support = each.rent, each.support
+    for lease, rent, support in billed:
         # Held, or rented by the hour, from the first week of the plan to its last; runs go back when over.
-        if each.lease.start_week == 0 and not each.lease.release:
+        if lease.start_week == 0 and not lease.release:
             rent = _scaled(rent, rent.quantity * ratio)
             support = support and _scaled(support, cents(rent.total_usd - rent.tax_usd))
         yield rent

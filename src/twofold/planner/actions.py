@@ -290,8 +290,7 @@ def _usd(lines: Sequence[LineItem], *categories: str, of: Container[str] | None 
 def leased_usd(portfolio: Portfolio, lines: Sequence[LineItem], leases: Sequence[Lease]) -> float:
     """Rent and support of some of a portfolio's leases."""
     billed, _ = by_lease(portfolio.leases, lines)
-    of_them = [each for each in billed if each.lease in leases]
-    return total_usd(line for each in of_them for line in (each.rent, each.support) if line)
+    return total_usd(line for lease, *its in billed if lease in leases for line in its if line)
 
 
 def owner_of(line: LineItem) -> str:

@@ -30,8 +30,6 @@ class Fleet:
 
     what: str  # in words
     usd: float  # of the plan's weeks
-    training_units: int
-    serving_units: float  # needed in the busiest hour
     short_weeks: int  # in which runs leave too little for serving
     missed: tuple[str, ...]  # runs that no size of it ends in time
     usd_at: Callable[[float], float]  # by load
@@ -80,15 +78,7 @@ def two_fleets(problem: PortfolioProblem) -> Fleet | None:
         trains = training.usd_per_unit * training.training_units if training else 0.0
         return trains + (serving.usd_per_unit * serving.serving_count(load) if serving else 0.0)
 
-    return Fleet(
-        " + ".join(texts),
-        usd_at(1.0),
-        training.training_units if training else 0,
-        serving.serving_units if serving else 0.0,
-        0,
-        training.missed if training else (),
-        usd_at,
-    )
+    return Fleet(" + ".join(texts), usd_at(1.0), 0, training.missed if training else (), usd_at)
 
 
 def one_cluster(problem: PortfolioProblem) -> Fleet | None:
@@ -109,8 +99,6 @@ def one_cluster(problem: PortfolioProblem) -> Fleet | None:
     return Fleet(
         best.sized(size),
         size * best.usd_per_unit,
-        best.training_units,
-        best.serving_units,
         int(np.count_nonzero(size - best.dense_by_week < best.serving_units - 1e-9)),
         best.missed,
         lambda load: units(best, load) * best.usd_per_unit,

@@ -87,24 +87,18 @@ def month_of(week: int, start: date | None) -> int:
     return (start + timedelta(days=DAYS_PER_WEEK * week + 3)).month - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """One of the times that a run takes place."""
+def repeats_of(run: TrainingRun, start: date | None) -> tuple[tuple[str, int, float], ...]:
+    """Every time of a run that begins and must end within the plan; `base`, or `tune 1`, `tune 2`, …
 
-    name: str
-    first_week: int
-    end_week_count: float  # of the plan, after which it is over
-
-
-def repeats_of(run: TrainingRun, start: date | None) -> tuple[Repeat, ...]:
-    """Every time of a run that begins and must end within the plan; `base`, or `tune 1`, `tune 2`, …"""
+    Each with its first week, and the weeks of the plan after which it is over.
+    """
     begins = max(0, (run.first_day - start).days // DAYS_PER_WEEK) if run.first_day and start else 0
     limit_s = run.time_limit_s
     if run.repeats_every_s is None:
         end = WEEK_COUNT if limit_s is None else min(WEEK_COUNT, begins + limit_s / DAY_S / DAYS_PER_WEEK)
-        return (Repeat(run.name, begins, float(end)),)
+        return ((run.name, begins, float(end)),)
     every = max(1.0, run.repeats_every_s / DAY_S / DAYS_PER_WEEK)
-    found = []
+    found: list[tuple[str, int, float]] = []
     number = 0
     while (first := begins + round(number * every)) + 1 <= WEEK_COUNT:
         # Without a deadline, or with one of days, a repeated run has until the next one begins.
@@ -113,5 +107,5 @@ def repeats_of(run: TrainingRun, start: date | None) -> tuple[Repeat, ...]:
             end = min(end, first + max(1.0, limit_s / DAY_S / DAYS_PER_WEEK))
         number += 1
         if end <= WEEK_COUNT:
-            found.append(Repeat(f"{run.name} {number}", first, end))
+            found.append((f"{run.name} {number}", first, end))
     return tuple(found)

@@ -159,9 +159,9 @@ def _campaigns(
             continue
         short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
         dense = choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
-        for each in times:
-            at_once = dense or each.end_week_count < each.first_week + 1
-            found.append(Campaign(each.name, each.first_week, each.end_week_count, options, at_once))
+        for each, first_week, end_week in times:
+            at_once = dense or end_week < first_week + 1
+            found.append(Campaign(each, first_week, end_week, options, at_once))
     return tuple(found), tuple(left_out)
 
 

@@ -41,7 +41,11 @@ def node_offers(
     names = sorted(set(accelerators))
     held = context.spec.supply.own
     pairs = zip(own_offers(context.catalog, context.spec.supply), held, strict=True)
-    own = [_own(offer, owned.region or "", context) for offer, owned in pairs]
+    own = []
+    for mine, owned in pairs:
+        node, name, region = mine.node, mine.accelerator.name, owned.region or ""
+        size, units = node.accelerator_count, mine.node_count_max or 0
+        own.append(NodeOffer(own_offer(node.name, name, size, units, region, context.catalog), node, region))
     fixed = [_named(offer, context) for offer in searched if offer.price is not None and not offer.owned]
     listed = [each for name in names for each in _listed(name, context)]
     quoted = []
@@ -68,12 +72,6 @@ def stands_in(each: NodeOffer, entry: TrainingRun | Service, context: Context) -
     if each.offer.term == "owned":
         regions = entry.regions if isinstance(entry, Service) and each.price_region else ()
     return not regions or in_regions(context.catalog, each.offer.provider, each.price_region, regions)
-
-
-def _own(offer: Offer, region: str, context: Context) -> NodeOffer:
-    node, units = offer.node, offer.node_count_max or 0
-    name, count = offer.accelerator.name, node.accelerator_count
-    return NodeOffer(own_offer(node.name, name, count, units, region, context.catalog), node, region)
 
 
 def _named(offer: Offer, context: Context) -> NodeOffer:

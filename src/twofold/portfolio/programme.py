@@ -100,7 +100,6 @@ class Solved:
     values: Floats | None
     usd: float
     bound_usd: float
-    finished: bool
     infeasible: bool
 
 
@@ -154,7 +153,6 @@ def run(
         np.array(solver.getSolution().col_value) if feasible else None,
         float(info.objective_function_value) if feasible else np.inf,
         float(info.mip_dual_bound if np.any(whole) else info.objective_function_value),
-        status == kinds.kOptimal,
         status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible),
     )
 
@@ -187,27 +185,19 @@ def by_parts(programme: Programme, values: Floats, free: Mask, solver: Solver, k
     usd = bound = float(programme.cost_usd[~free] @ values[~free])
     for part, columns in _parts(programme, values, free):
         scale = max(float(np.abs(part.cost_usd).max(initial=0.0)), 1e-12)
-        key = _key(part, scale)
+        numbers = (part.cost_usd / scale, part.lower, part.upper, part.row_lower, part.row_upper, part.values)
+        exact = part.integer, part.columns, part.row_starts
+        # Equal for parts that differ by what an hour of all their hours costs alone.
+        key = (*[np.round(each, DIGITS).tobytes() for each in numbers], *[each.tobytes() for each in exact])
         solved, own_scale = known.get(key) or (solver(part), scale)
         if solved.values is not None or solved.infeasible:
             known[key] = (solved, own_scale)
         if solved.values is None:
-            return Solved(None, np.inf, bound, False, solved.infeasible)
+            return Solved(None, np.inf, bound, solved.infeasible)
         found[columns] = solved.values
         usd += solved.usd * scale / own_scale
         bound += solved.bound_usd * scale / own_scale
-    return Solved(found, usd, bound, True, False)
-
-
-def _key(part: Programme, scale: float) -> tuple[bytes, ...]:
-    """Equal for parts that differ by what an hour of all their hours costs alone."""
-    numbers = (part.cost_usd / scale, part.lower, part.upper, part.row_lower, part.row_upper, part.values)
-    return (
-        *[np.round(each, DIGITS).tobytes() for each in numbers],
-        part.integer.tobytes(),
-        part.columns.tobytes(),
-        part.row_starts.tobytes(),
-    )
+    return Solved(found, usd, bound, False)
 
 
 def _parts(programme: Programme, values: Floats, free: Mask) -> Iterator[tuple[Programme, Ints]]:

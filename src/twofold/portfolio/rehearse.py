@@ -57,22 +57,14 @@ class TwinCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedMachine:
-    """A machine that was looked at, or that serves and was not; and whether it serves in the last answer."""
-
-    key: Hashable
-    seen: TwinCheck | None
-    serves: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Rounds:
     """The last problem with its answer, a line for each round, and what is known of each machine."""
 
     problem: PortfolioProblem
     answer: PortfolioAnswer
     lines: tuple[str, ...]
-    looked: tuple[CheckedMachine, ...]
+    # Machines that were looked at, or that serve and were not; and whether each serves in the last answer.
+    looked: tuple[tuple[Any, TwinCheck | None, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +111,8 @@ def rehearsed(
         solve,
     )
     rows = []
-    for looked in found.looked:
-        machine, seen = by_key[looked.key], looked.seen  # type: ignore[index]
+    for key, seen, serves in found.looked:
+        machine = by_key[key]
         rows.append(
             holdings.RehearsedMachine(
                 service=machine.service,
@@ -129,7 +121,7 @@ def rehearsed(
                 accelerators=machine.pooled.accelerators_per_replica,
                 verdict=seen.verdict if seen else "unseen",
                 rate_ratio=seen.ratio if seen else None,
-                serves=looked.serves,
+                serves=serves,
                 text=seen.text if seen else machine.name,
             )
         )
@@ -179,7 +171,7 @@ def rounds(
         lines.append(f"machines that answer under {100 * LEAST_SHARE:.0f} % of a class were not looked at")
     gap = answer.usd / planned_usd - 1 if planned_usd else 0.0
     both = f"planned {format_usd(planned_usd)}, as rehearsed {format_usd(answer.usd)}"
-    looked = tuple(CheckedMachine(key, known.get(key), key in serving) for key in (*known, *unseen))
+    looked = tuple((key, known.get(key), key in serving) for key in (*known, *unseen))
     return Rounds(problem, answer, (*lines, f"gap {100 * gap:+.1f} %: {both}"), looked)
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from twofold.answer import Context, asked_regions
@@ -135,19 +135,10 @@ NOT_RENTED = ("owned", "api")  # terms and tenures of leases without a line of r
 LEAST_USD = 0.005  # what rounds to nothing is no line
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLines:
-    """What one lease is billed."""
-
-    lease: Lease
-    rent: LineItem
-    support: LineItem | None
-
-
 def by_lease(
     leases: Sequence[Lease], lines: Sequence[LineItem]
-) -> tuple[tuple[LeaseLines, ...], tuple[LineItem, ...]]:
-    """The lines of each rented lease, with which `bill` begins in the order of the leases; and all others."""
+) -> tuple[tuple[tuple[Lease, LineItem, LineItem | None], ...], tuple[LineItem, ...]]:
+    """Each rented lease with its rent and support, as `bill` begins with them; and all other lines."""
     found, at = [], 0
     for lease in leases:
         if lease.term in NOT_RENTED:
@@ -156,7 +147,7 @@ def by_lease(
         rent, *others = lines[at : at + 2]
         assert rent.category == "rent" and rent.what.startswith(f"{lease.what}: "), (lease, rent)
         support = others[0] if others and others[0].category == "support" else None
-        found.append(LeaseLines(lease, rent, support))
+        found.append((lease, rent, support))
         at += 2 if support else 1
     return tuple(found), tuple(lines[at:])
 

@@ -108,7 +108,14 @@ def case_of(problem: PortfolioProblem) -> Case:
         (_add_dense if campaign.dense else _add_pausing)(model, campaign)
     for offer in problem.offers:
         if is_hourly(offer) and offer.unit_limit is not None:
-            _limit_hourly(model, offer, offer.unit_limit)
+            # Units by the hour and those of dense campaigns together are no more than can be had.
+            rows = model.build.rows(model.calendar.period_h.shape, -inf, float(offer.unit_limit))
+            if offer.name in model.columns.hourly:
+                model.build.put(rows, model.columns.hourly[offer.name], 1.0)
+            for _, option, week, column in model.columns.starts:
+                if option.offer == offer.name:
+                    active = model.calendar.blocks_within(week, week + option.weeks)
+                    model.build.put(rows[active], column, float(option.units))
     if problem.platform_limit is not None:
         _limit_kinds(model, problem.platform_limit, lambda offer: offer.accelerator)
     if problem.provider_limit is not None:
@@ -254,17 +261,6 @@ def _add_pausing(model: _Model, campaign: Campaign) -> None:
             rented = build.add((), unit_usd_per_h(offer) + moved, most)
             build.put(done, rented, 1.0 / option.unit_h)
             model.columns.rented.append((campaign, option, int(rented)))
-
-
-def _limit_hourly(model: _Model, offer: CapacityOffer, limit: int) -> None:
-    """Units by the hour and those of dense campaigns together are no more than can be had."""
-    rows = model.build.rows(model.calendar.period_h.shape, -inf, float(limit))
-    if offer.name in model.columns.hourly:
-        model.build.put(rows, model.columns.hourly[offer.name], 1.0)
-    for _, option, week, column in model.columns.starts:
-        if option.offer == offer.name:
-            active = model.calendar.blocks_within(week, week + option.weeks)
-            model.build.put(rows[active], column, float(option.units))
 
 
 def _limit_kinds(model: _Model, limit: int, kind_of: Callable[[CapacityOffer], str]) -> None:

@@ -24,8 +24,8 @@ class Shown:
 
     @property
     def as_data(self) -> Any:
-        """What `--json` prints, as plain data, below its schema."""
-        return to_data(self)
+        """What `--json` prints, as plain data, below its schema: its `data`, where an answer holds such."""
+        return to_data(getattr(self, "data", self))
 
     @property
     def json(self) -> str:
@@ -53,8 +53,3 @@ class ShownData(Shown, Generic[Data]):
     only_ascii = True  # as plans are written
     data: Data
     lines: tuple[str, ...]
-
-    @property
-    def as_data(self) -> Any:
-        """The data, without how they look."""
-        return to_data(self.data)

@@ -9,8 +9,7 @@ from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
 from twofold.report.figures import percent, ranged, shares, watt_hours
 from twofold.report.lines import DOT, field, heading, listed, stacked, table, titled
-from twofold.report.money import more_money_lines
-from twofold.report.money_details import detail_money_lines
+from twofold.report.money import detail_money_lines, more_money_lines
 from twofold.report.plan import plan_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import choice_table, pooling_pieces

@@ -12,17 +12,12 @@ from twofold.report.lines import WIDTH, both_ends, field, listed, table
 
 NONE = "–"
 WORSE = 3  # exit code
-COLUMN_HEADS: Mapping[results.Column, str] = {
-    results.Column.SEEN: "SEEN",
-    results.Column.LEFT_OUT: "LEFT OUT",
-    results.Column.CALIBRATED: "AFTER 10",
-    results.Column.PRIORS: "PRIORS",
-}
-COLUMN_WORDS: Mapping[results.Column, str] = {
-    results.Column.SEEN: "seen",
-    results.Column.LEFT_OUT: "left out",
-    results.Column.CALIBRATED: "after",
-    results.Column.PRIORS: "priors",
+# How the goals head a column, and how the groups do.
+COLUMNS: Mapping[results.Column, tuple[str, str]] = {
+    results.Column.SEEN: ("SEEN", "seen"),
+    results.Column.LEFT_OUT: ("LEFT OUT", "left out"),
+    results.Column.CALIBRATED: ("AFTER 10", "after"),
+    results.Column.PRIORS: ("PRIORS", "priors"),
 }
 COUNTS = {"groups off", "constants above 1", "priors better"}
 RATIOS = {"Spearman in sources", "Spearman in clusters", "width"}
@@ -109,11 +104,11 @@ def validation_lines(shown: Validated) -> Iterator[str]:
 
 def goal_lines(goals: Sequence[results.Judged]) -> list[str]:
     """One line a goal: what each column reached, and beside it the limit and by how much it is missed."""
-    columns = [column for column in COLUMN_HEADS if any(column in goal.reached for goal in goals)]
+    columns = [column for column in COLUMNS if any(column in goal.reached for goal in goals)]
     heads, numbers = ["GOALS"], []
     for column in columns:
         numbers.append(len(heads))
-        heads += [COLUMN_HEADS[column]] + ([] if column is results.Column.PRIORS else ["goal"])
+        heads += [COLUMNS[column][0]] + ([] if column is results.Column.PRIORS else ["goal"])
     rows = []
     for goal in goals:
         cells = [goal.title]
@@ -156,11 +151,11 @@ def group_lines(figure: str, lines: Sequence[results.Line], by: Sequence[str]) -
     title = next((each.title for each in results.FIGURES if each.name == figure), f"{figure} above 50 µs")
     words = " · ".join("class" if lines[0].half == "kernels" and name == "source" else name for name in by)
     scored = {column for line in lines for column in line.scores}
-    others = [column for column in COLUMN_WORDS if column is not head and column in scored]
+    others = [column for column in COLUMNS if column is not head and column in scored]
     kept = [line for line in lines if line.scores[head].rows]
     shown = kept[:WORST_LINES]
     heads = ["", "", "rows", "mean", "med.", "bias", "rank", "≤10/20/30"]
-    heads += [COLUMN_WORDS[each] for each in others]
+    heads += [COLUMNS[each][1] for each in others]
     rows = [_errors(line, head, others) for line in shown]
     found = [f"{title} by {words}", *table(heads, rows, numbers=range(2, len(heads)))]
     if any(line.scores[head].coverage_80 is not None for line in shown):

@@ -253,7 +253,6 @@ QUANTITY_UNITS: Mapping[str, str] = MappingProxyType(
         "ridge": "FLOP/B", "node_draw": "W", "fabric_usd": "USD/accelerator", "bought_usd": "USD/accelerator",
     }
 )  # fmt: skip
-OF_FIRST = frozenset({"min", "max", "abs", "round"})
 
 
 def unit_of_name(name: str) -> str:
@@ -283,7 +282,7 @@ def _unit(node: ast.expr) -> str:
         case ast.Attribute():
             return unit_of_name(node.attr)
         case ast.Call(func=ast.Name(id=name)):
-            if name in OF_FIRST:
+            if name in FUNCTIONS:  # the unit of what it takes
                 return _unit(node.args[0]) if node.args else ""
             return QUANTITY_UNITS.get(name, unit_of_name(name))
         case ast.UnaryOp(op=ast.USub()):

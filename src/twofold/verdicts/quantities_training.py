@@ -66,16 +66,7 @@ def train(
     slower_latency: float = 1.0,
 ) -> Trained:
     """The fastest training step of a model on machines; `layout` fixes sizes, as in `tp=8,pp=4`."""
-    found = machines(
-        world,
-        on,
-        scale=scale,
-        oversubscription=oversubscription,
-        fabric=fabric,
-        nic=nic,
-        virtual=virtual,
-        slower_latency=slower_latency,
-    )
+    found = machines(world, on, scale, oversubscription, fabric, nic, virtual, slower_latency)
     job = job_of(world, model, batch, sequence, precision, kind, framework, offload)
     stated = {name: int(size) for name, size in sizes_of(layout, LAYOUT_SIZES, "size of a layout").items()}
     if recompute:

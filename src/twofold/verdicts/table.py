@@ -35,11 +35,9 @@ class Claim:
     id: str
     topic: str
     text: str
-    quantity: str
     low: float | None
     high: float | None
     unit: str
-    conditions: str
     computed: str  # what is compared, as the subject of a sentence; without predicates: why there are none
     predicates: tuple[Predicate, ...]
     case_text: str  # as the table writes them
@@ -66,11 +64,9 @@ def read_claim(row: dict[str, str]) -> Claim:
         row["id"],
         row["topic"],
         row["claim"],
-        row["quantity"],
         float(row["low"]) * factor if row["low"] else None,
         float(row["high"]) * factor if row["high"] else None,
         row["unit"],
-        row["conditions"],
         row["computed"],
         predicates,
         row["cases"],

@@ -8,34 +8,19 @@ from twofold.core import DAY_S, YEAR_S
 Value = float | str | bool | None
 """What a quantity may be: a number in SI units, a name, a yes or no; None where there is no such thing."""
 
-# Units that are not here are counts or ratios: one of them is 1.
-SI_FACTOR: Mapping[str, float] = MappingProxyType(
-    {
-        "%": 1e-2,
-        "ms": 1e-3,
-        "h": 3600.0,
-        "day": DAY_S,
-        "GB/s": 1e9,
-        "Gb/s": 1e9 / 8,
-        "TB/s": 1e12,
-        "kB": 1e3,
-        "MB": 1e6,
-        "MB/token": 1e6,
-        "kB/request": 1e3,
-        "GB": 1e9,
-        "TB": 1e12,
-        "kW": 1e3,
-        "TFLOPS": 1e12,
-        "$M": 1e6,
-        "ms/1000 km": 1e-9,
-    }
-)
 # What predicates may write behind a number: `40 * kW`.
 NAMED: Mapping[str, float] = MappingProxyType(
     {
         "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "GiB": 2.0**30, "Gbit": 1e9 / 8,
         "kW": 1e3, "ms": 1e-3, "hour": 3600.0, "day": DAY_S, "year": YEAR_S,
         "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12,
+    }
+)  # fmt: skip
+# Units of claims that are not here are counts or ratios: one of them is 1.
+SI_FACTOR: Mapping[str, float] = MappingProxyType(
+    {
+        **NAMED, "%": 1e-2, "h": 3600.0, "GB/s": 1e9, "Gb/s": 1e9 / 8, "TB/s": 1e12, "MB/token": 1e6,
+        "kB/request": 1e3, "TFLOPS": 1e12, "$M": 1e6, "ms/1000 km": 1e-9,
     }
 )  # fmt: skip
 LABELS = {"x": "×", "fraction": ""}
