@@ -6,14 +6,17 @@ machines, layout and clients. Throughput is by Little's law: clients × output /
 accelerator.
 Every row is predicted by constants that saw nothing of its source.
 
-Three rules choose. The usual one believes predictions, and the best of many within a limit is one that is too
-good. The sure one asks the upper end of the range to keep the limit. The weighed one takes the most of
-rate × (2P − 1), P the probability that the limit holds: to break it costs what to keep it brings.
+A rule takes the most of rate × worth, P the probability that the limit holds. The usual one believes
+predictions (P ≥ 50 %), and the best of many within a limit is one that is too good. The sure one asks the
+upper end of the range to keep the limit (P ≥ 90 %). The weighed one takes rate × (2P − 1): to break a limit
+costs what to keep it brings. It was thought of on the rows that it is shown on; so every second source also
+chooses a rule, which is scored on the others.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,7 +28,11 @@ from twofold.measure.validation import Part
 LIMITS_MS = (10, 15, 25, 50)
 FEWEST = 8  # configurations of a workload: fewer are no choice
 TOLERANCE = 1.02  # two runs of one configuration differ by as much
-RULES = ("usual", "sure", "weighed")
+# The probability that a rule asks for; None weighs by it instead.
+RULES: Mapping[str, float | None] = MappingProxyType({"usual": 0.5, "sure": 0.9, "weighed": None})
+CANDIDATES = {**RULES, **{f"P ≥ {share} %": share / 100 for share in (60, 70, 80)}}
+MOST_BROKEN = 0.15  # of the picks of a rule that may be chosen
+NEARLY = 1e-9  # of a probability: the upper end of a range is the limit itself
 HEAD = f"{'TPOT limit':>10} {'workloads':>9} {'broken':>7} {'lost':>7} " + " ".join(
     f"{how:>21} {'lost':>7}" for how in ("by upper end: broken", "weighed: broken")
 )
@@ -43,11 +50,14 @@ class Configuration:
 
     def worth(self, rule: str, limit_ms: float) -> float:
         """What a rule takes the most of; nothing where it refuses the configuration."""
-        if rule == "weighed":
-            said = Estimate(self.said_tpot_ms, 0.0, max(self.said_high_ms, self.said_tpot_ms), "ms")
-            return self.said_rate_per_s * max(2 * said.probability_within(limit_ms) - 1, 0.0)
-        kept = (self.said_high_ms if rule == "sure" else self.said_tpot_ms) <= limit_ms
-        return self.said_rate_per_s if kept else 0.0
+        said = Estimate(self.said_tpot_ms, 0.0, max(self.said_high_ms, self.said_tpot_ms), "ms")
+        holds, asked = said.probability_within(limit_ms), CANDIDATES[rule]
+        weight = max(2 * holds - 1, 0.0) if asked is None else float(holds >= asked - NEARLY)
+        return self.said_rate_per_s * weight
+
+
+Workloads = Mapping[tuple[str, ...], Sequence[Configuration]]
+"""By source, model and lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +70,25 @@ class Picked:
     lost_fraction: Mapping[str, float]
 
 
-def workloads(parts: Mapping[str, Part]) -> list[list[Configuration]]:
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """The rule that some sources chose, and what it brings there and on all others, over all limits.
+
+    Each is what share of picks breaks the limit, and the mean that the others lose.
+    """
+
+    chosen_on: tuple[str, ...]
+    rule: str
+    there: tuple[float, float]
+    scored_on: tuple[str, ...]
+    elsewhere: tuple[float, float]
+    believed: tuple[float, float]  # elsewhere, by the usual rule
+
+
+def workloads(parts: Mapping[str, Part]) -> Workloads:
     """Rows that state TTFT, TPOT, clients and accelerators, by source, model and lengths."""
+    if not {"ttft", "tpot"} <= parts.keys():
+        return {}
     ttft, tpot = parts["ttft"], parts["tpot"]
     first = ttft.answers[Column.LEFT_OUT]
     place_of = {text(row, "id"): place for place, row in enumerate(ttft.rows)}
@@ -79,7 +106,7 @@ def workloads(parts: Mapping[str, Part]) -> list[list[Configuration]]:
             told = values.measured[place], rates[0], values.predicted[place], values.high_80[place], rates[1]
             key = source_of(row), *(text(row, name) for name in ("model", "isl_mean", "osl_mean"))
             found[key].append(Configuration(*map(float, told)))
-    return [each for each in found.values() if len(each) >= FEWEST]
+    return {key: each for key, each in found.items() if len(each) >= FEWEST}
 
 
 def _rate(row: Row, ttft_ms: float, tpot_ms: float) -> float:
@@ -87,30 +114,60 @@ def _rate(row: Row, ttft_ms: float, tpot_ms: float) -> float:
     return clients * output / (ttft_ms + tpot_ms * output) * 1e3 / count if count else 0.0
 
 
-def picked(found: Sequence[Sequence[Configuration]], limit_ms: int) -> Picked:
-    """Over all workloads in which the limit is a choice: some configurations keep it, and not all."""
-    broken: dict[str, list[bool]] = {rule: [] for rule in RULES}
-    lost: dict[str, list[float]] = {rule: [] for rule in RULES}
+def outcomes(
+    found: Sequence[Sequence[Configuration]], limit_ms: float, rule: str
+) -> list[tuple[bool, float]]:
+    """(broken, lost) of each workload in which the limit is a choice: some configurations keep it, not all.
+
+    There is none where the rule refuses every configuration.
+    """
+    told = []
     for each in found:
         real = [one.rate_per_s for one in each if one.tpot_ms <= limit_ms * TOLERANCE]
         if not real or len(real) == len(each) or all(one.said_tpot_ms > limit_ms for one in each):
             continue
-        for rule in RULES:
-            pick = max(each, key=lambda one: one.worth(rule, limit_ms))
-            if pick.worth(rule, limit_ms):
-                broken[rule].append(pick.tpot_ms > limit_ms * TOLERANCE)
-                if not broken[rule][-1]:
-                    lost[rule].append(1 - pick.rate_per_s / max(real))
-    shares = {rule: float(np.mean(each)) if each else np.nan for rule, each in broken.items()}
+        pick = max(each, key=lambda one: one.worth(rule, limit_ms))
+        if pick.worth(rule, limit_ms):
+            told.append((pick.tpot_ms > limit_ms * TOLERANCE, 1 - pick.rate_per_s / max(real)))
+    return told
+
+
+def picked(found: Sequence[Sequence[Configuration]], limit_ms: int) -> Picked:
+    """The picks of each rule within one limit."""
+    told = {rule: outcomes(found, limit_ms, rule) for rule in RULES}
+    lost = {rule: [loss for broken, loss in each if not broken] for rule, each in told.items()}
+    shares = {rule: float(np.mean([b for b, _ in each])) if each else np.nan for rule, each in told.items()}
     medians = {rule: float(np.median(each)) if each else np.nan for rule, each in lost.items()}
-    return Picked(limit_ms, len(broken["usual"]), shares, medians)
+    return Picked(limit_ms, len(told["usual"]), shares, medians)
+
+
+def crossed(found: Workloads) -> list[Crossed]:
+    """Every second source chooses the rule for the rest, and the rest for it.
+
+    Of the rules that break at most `MOST_BROKEN` the one that loses least is chosen; without one, that which
+    breaks least.
+    """
+    sources = sorted({key[0] for key in found})
+    halves = tuple(sources[::2]), tuple(sources[1::2])
+
+    def brought(half: tuple[str, ...], rule: str) -> tuple[float, float]:
+        own = [each for key, each in found.items() if key[0] in half]
+        told = [one for limit in LIMITS_MS for one in outcomes(own, limit, rule)]
+        lost = [loss for broken, loss in told if not broken]
+        return float(np.mean([b for b, _ in told])) if told else np.nan, float(np.mean(lost or [np.nan]))
+
+    out = []
+    for chosen_on, scored_on in (halves, halves[::-1]) if halves[1] else ():
+        told = {rule: brought(chosen_on, rule) for rule in CANDIDATES}
+        rule = min(told, key=lambda name: (max(told[name][0], MOST_BROKEN), told[name][1]))
+        elsewhere = (brought(scored_on, each) for each in (rule, "usual"))
+        out.append(Crossed(chosen_on, rule, told[rule], scored_on, *elsewhere))
+    return out
 
 
 def picks(parts: Mapping[str, Part]) -> list[Picked]:
     """A row for each limit that is a choice in any workload."""
-    if not {"ttft", "tpot"} <= parts.keys():
-        return []
-    found = workloads(parts)
+    found = [*workloads(parts).values()]
     return [row for row in (picked(found, limit) for limit in LIMITS_MS) if row.workload_count]
 
 

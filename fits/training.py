@@ -52,7 +52,7 @@ def fit(truth: Path, constants: Constants) -> Fitted:
     told = told_by(fits[""], truths)
     out = [constant_row(*pair, told) for pair in zip(fits[""], priors, strict=True) if pair[0].name != SPREAD]
     fits[EVERYTHING] = priors
-    blind = [row for hidden, fitted in fits.items() if hidden for row in _blind_rows(hidden, fitted, priors)]
+    blind = [row for hidden, fitted in fits.items() if hidden for row in blind_rows(hidden, fitted, priors)]
     return Fitted(out, tuple(blind))
 
 
@@ -160,7 +160,7 @@ def constant_row(prior: Prior, before: Prior, told: Mapping[tuple[str, str], Tol
     )
 
 
-def _blind_rows(hidden: str, fitted: Sequence[Prior], priors: Sequence[Prior]) -> list[BlindRow]:
+def blind_rows(hidden: str, fitted: Sequence[Prior], priors: Sequence[Prior]) -> list[BlindRow]:
     """The free constants of one fit."""
     rows = []
     for prior, before in zip(fitted, priors, strict=True):

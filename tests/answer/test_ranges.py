@@ -95,6 +95,17 @@ def test_measured_widths_are_found_for_every_kind_of_model(catalog: Catalog, con
         assert found.low_factor < 1 < found.high_factor
 
 
+def test_tokens_per_second_are_off_as_far_as_tokens_are(catalog: Catalog, constants: Constants) -> None:
+    part = device(catalog.accelerator("H100-SXM5-80GB"), constants)
+    model, vllm = catalog.model("llama-3.1-70b"), engine(constants, "vllm")
+    token, rate = (
+        serving_spread(constants, model, metric, "closed", part, vllm) for metric in ("tpot", "output")
+    )
+    assert token and rate
+    assert token.high_factor * rate.low_factor == pytest.approx(1.0)
+    assert token.low_factor * rate.high_factor == pytest.approx(1.0)
+
+
 def test_power_ranges_as_published_devices_do(catalog: Catalog, constants: Constants) -> None:
     part = device(catalog.accelerator("H100-SXM5-80GB"), constants)
     spread = serving_power_spread(constants, part)

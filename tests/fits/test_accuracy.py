@@ -13,6 +13,7 @@ from fits.accuracy import (
     page,
     peers_summary,
     peers_table,
+    reliability_table,
     remains_table,
     write_figures,
 )
@@ -61,6 +62,19 @@ def test_tables_have_as_many_cells_in_every_line(evidence: Evidence, tmp_path: P
         else:
             assert len(widths) < 2, line
             widths = set()
+
+
+def test_limits_at_the_ends_of_ranges_are_said_to_hold_with_10_and_90_per_cent(evidence: Evidence) -> None:
+    steps = evidence.parts["step_time"]
+    values = steps.answers[Column.LEFT_OUT]
+    for measured, said, held in (
+        (values.high_80 * 0.999, 0.9, "100%, 100%"),
+        (values.high_80 * 1.001, 0.9, "0%, 0%"),
+        (values.low_80 * 0.999, 0.1, "100%, 100%"),
+    ):
+        moved = replace(steps, answers={Column.LEFT_OUT: replace(values, measured=measured)})
+        head, _, line = (each.split("|") for each in reliability_table([moved])[-4:-1])
+        assert line[head.index(f" said {said:.0%} ")].strip() == held
 
 
 def test_a_goal_that_is_missed_says_by_how_much() -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fits.picks import FEWEST, Configuration, lines_of_picks, picked
+from fits.picks import FEWEST, Configuration, crossed, lines_of_picks, picked
 
 
 def workload(*, bias: float, high: float = 1.2) -> list[Configuration]:
@@ -43,3 +43,21 @@ def test_a_limit_that_all_or_none_keep_is_no_choice() -> None:
 
 def test_without_the_figures_there_is_no_table() -> None:
     assert lines_of_picks({}) == []
+
+
+def test_each_half_of_the_sources_is_picked_by_the_rule_that_the_other_chose() -> None:
+    right = {(name, "m"): workload(bias=1.0, high=1.5) for name in "ac"}
+    fast = {(name, "m"): workload(bias=0.85) for name in "bd"}
+    careless, careful = crossed({**right, **fast})
+    assert (careless.chosen_on, careless.scored_on) == (("a", "c"), ("b", "d"))
+    assert careless.rule == "usual" and careless.there == (
+        0.0,
+        0.0,
+    )  # to believe costs nothing where it is true
+    assert careless.elsewhere == careless.believed and careless.believed[0] > 0
+    assert careful.scored_on == ("a", "c") and careful.there[0] < careless.elsewhere[0]
+    assert careful.elsewhere[0] == 0.0 < careful.elsewhere[1]
+
+
+def test_one_source_alone_chooses_for_nobody() -> None:
+    assert crossed({("a", "m"): workload(bias=1.0)}) == []

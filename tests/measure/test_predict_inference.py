@@ -59,6 +59,19 @@ def test_a_stated_row_gets_every_metric_with_a_range_around_it():
     assert answer["model"] == ROW["model"]
 
 
+def test_tokens_per_second_and_answers_range_as_the_tokens_that_they_are_made_of():
+    (answer,) = predict(ROW | {"osl_mean": "8192"})  # decoding is nearly all of an answer
+    factor = {
+        (metric, end): float(answer[f"pred_{metric}_{end}"]) / float(answer[f"pred_{metric}"])
+        for metric in ("tpot_mean_ms", "e2e_p50_ms", "output_tok_s")
+        for end in ("low", "high", "low_95", "high_95")
+    }
+    for low, high in (("low", "high"), ("low_95", "high_95")):
+        assert factor["e2e_p50_ms", high] == pytest.approx(factor["tpot_mean_ms", high], rel=0.02)
+        assert factor["output_tok_s", low] == pytest.approx(1 / factor["e2e_p50_ms", high], rel=1e-4)
+        assert factor["output_tok_s", high] == pytest.approx(1 / factor["e2e_p50_ms", low], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.calibrated import Software, run_scope, service_scope, spread_of_rows
+from twofold.answer.calibrated import SPREAD, Software, run_scope, service_scope, spread_of_rows
 from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
 from twofold.catalog import Accelerator, Model
 from twofold.core import Estimate, Source
@@ -96,9 +96,13 @@ def serving_spread(
 ) -> Spread | None:
     """How far serving measurements that no fit saw lay from predictions: `ttft`, `tpot` or `output`.
 
-    Those of the user's own rows, where they measured this kind of model.
+    Those of the user's own rows, where they measured this kind of model. Tokens/s that they did not are the
+    inverse of tokens' times.
     """
     own, kind = service_scope(device, engine), model_kind(model)
+    if metric == "output" and not constants.has(SPREAD, **own, metric=metric, kind=kind):
+        told = serving_spread(constants, model, "tpot", load, device, engine)
+        return told and Spread(1 / told.high_factor, 1 / told.low_factor, told.reference)
     scope = serving_scope(metric, load, model, device, engine)
     return spread_of_rows(constants, metric, own, kind, "interval_serving_ratio", scope)
 

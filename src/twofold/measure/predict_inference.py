@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import product
+from math import exp, log
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from twofold.answer import cluster_on, engine_on, loads
 from twofold.catalog import Catalog
+from twofold.core import half_common
 from twofold.inference import (
     Admission,
     CacheOptions,
@@ -289,16 +292,39 @@ def _columns(
         "pred_assumptions": "; ".join((*case.assumed, *case.usual, *_overload(case, predicted))),
         "pred_group": format_scope(known.group_of("inference", scopes)),
     }
-    for name, value in predicted.items():
-        columns[f"pred_{name}"] = f"{value:.6g}"
-        scope = scopes[name.split("_")[0]]
-        for share in ("", "_95"):
-            spread = constants.estimate(f"interval_serving{share}_ratio", **scope)
-            low, high, bound = value * spread.low, value * spread.high, bounds[name]
-            if name.startswith("output"):
-                high = min(high, max(bound, value))
-            else:
-                low = max(low, min(bound, value))
-            columns[f"pred_{name}_low{share}"] = f"{low:.6g}"
-            columns[f"pred_{name}_high{share}"] = f"{high:.6g}"
+    factors: dict[tuple[str, str], tuple[float, float]] = {}  # of the ends of 80 and 95 % ranges
+    for (name, value), share in product(predicted.items(), ("", "_95")):
+        metric, bound = name.split("_")[0], bounds[name] / value
+        if metric in ("ttft", "tpot"):
+            spread = constants.estimate(f"interval_serving{share}_ratio", **scopes[metric])
+            low, high = spread.low, spread.high
+        else:
+            decoding_ms = case.output_tokens * predicted["tpot_mean_ms"]
+            decoding = decoding_ms / (predicted["ttft_mean_ms"] + decoding_ms)
+            low, high = _of_answers(factors["ttft_mean_ms", share], factors["tpot_mean_ms", share], decoding)
+        if metric == "output":
+            low, high = 1 / high, min(1 / low, max(bound, 1.0))
+        else:
+            low = max(low, min(bound, 1.0))
+        factors[name, share] = low, high
+        columns |= {f"pred_{name}": f"{value:.6g}"}
+        columns |= {
+            f"pred_{name}_{end}{share}": f"{value * by:.6g}" for end, by in (("low", low), ("high", high))
+        }
     return columns
+
+
+def _of_answers(
+    first: tuple[float, float], token: tuple[float, float], decoding: float
+) -> tuple[float, float]:
+    """The ends of the range of whole answers, of which a share is spent decoding, as factors.
+
+    Formula  log of either end: half_common of the decoding share of a token's and the rest of a first token's
+    Why      Whole answers, and tokens/s that are clients over their times, are made of first tokens and
+             tokens: ranges of their own contradicted these, and missed more of sources left out.
+    """
+    low, high = (
+        half_common([decoding * abs(log(each)), (1 - decoding) * abs(log(begun))])
+        for each, begun in zip(token, first, strict=True)
+    )
+    return exp(-low), exp(high)
