@@ -102,7 +102,7 @@ class Client(asyncio.Protocol):
 
 
 class FixedChoice:
-    """A decider that decides nothing: the application's own cost, without gate and log."""
+    """In place of a `GateDriver`, it decides nothing: the application's own cost, without gate and log."""
 
     def __init__(self) -> None:
         self.given_ids = 0

@@ -9,7 +9,8 @@ tables rewrites it. Neither fit sees the held-out rows.
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fits.kernels import (
@@ -25,7 +26,7 @@ from fits.kernels import (
     PREFILL_FP8,
 )
 from fits.pooled import Prior, fit_pooled
-from twofold.measure.kernel_scores import FILE, ClassConstants, KernelClass, class_slices
+from twofold.measure.kernel_scores import FILE, KernelClass, class_slices
 from twofold.measure.kernel_tables import GEMM_FORMATS, families
 from twofold.perf import Constants, load_constants
 
@@ -41,6 +42,16 @@ GEMM_CLASS = (
 )
 QUANTISE = Prior("quantise_ratio", 1.0, 0.7, 0.02, 8.0)
 MOE_CLASS = (*MOE, *MOE_SHAPE, Prior("gemm_half_k", 100.0, 1.0, 1.0, 2000.0), *MOE_BENCH, *THROTTLE)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassConstants:
+    """The constants of one class of kernels on one accelerator."""
+
+    kernel: str
+    accelerator: str
+    rows: int
+    values: Mapping[str, float]
 
 
 def priors_of(one: KernelClass) -> tuple[Prior, ...]:

@@ -19,7 +19,7 @@ from twofold.live.processes import free_port
 from twofold.live.training_record import read_steps
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
-from twofold.policy.gate.replay import first_difference
+from twofold.policy.machine import first_difference
 
 for library, extra in {
     "torch": "train",

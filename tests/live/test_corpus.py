@@ -23,11 +23,11 @@ def test_sources_are_real_sorted_and_end_at_the_limit() -> None:
 def test_the_same_recipe_gives_the_same_bytes(tmp_path: Path) -> None:
     one = prepare_corpus(tmp_path / "one", VOCABULARY, LIMIT_BYTES)
     two = prepare_corpus(tmp_path / "two", VOCABULARY, LIMIT_BYTES)
-    assert one.folder.name == two.folder.name
+    assert one.name == two.name
     for name in (*TOKENIZER_FILES, TOKENS):
-        assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes(), name
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
     other = prepare_corpus(tmp_path / "one", VOCABULARY + 1, LIMIT_BYTES)
-    assert other.folder != one.folder
+    assert other != one
 
 
 def test_the_tokens_say_the_text_again(tmp_path: Path) -> None:
@@ -35,29 +35,31 @@ def test_the_tokens_say_the_text_again(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
     corpus = prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES)
-    tokens = np.load(corpus.tokens)
-    assert tokens.dtype == np.uint16 and len(tokens) == corpus.token_count
+    tokens = np.load(corpus / TOKENS)
+    made = json.loads((corpus / "corpus.json").read_text("utf-8"))
+    assert tokens.dtype == np.uint16 and len(tokens) == made["token_count"]
     assert tokens.max() < VOCABULARY
-    tokenizer = Tokenizer.from_file(str(corpus.folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(corpus / "tokenizer.json"))
     assert tokenizer.get_vocab_size() == VOCABULARY
     said = tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
     assert said == "".join(text + END for text in source_texts(LIMIT_BYTES))
-    config = json.loads((corpus.folder / "tokenizer_config.json").read_text("utf-8"))
+    config = json.loads((corpus / "tokenizer_config.json").read_text("utf-8"))
     assert (config["eos_token"], config["pad_token"]) == (END, PADDING)
 
 
 def test_a_whole_corpus_is_kept_and_a_changed_or_half_one_is_made_again(tmp_path: Path) -> None:
     first = prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES)
-    content, written_ns = first.tokens.read_bytes(), first.tokens.stat().st_mtime_ns
+    tokens = first / TOKENS
+    content, written_ns = tokens.read_bytes(), tokens.stat().st_mtime_ns
     assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES) == first
-    assert first.tokens.stat().st_mtime_ns == written_ns
-    first.tokens.chmod(0o644)
-    first.tokens.write_bytes(content[:-100])
+    assert tokens.stat().st_mtime_ns == written_ns
+    tokens.chmod(0o644)
+    tokens.write_bytes(content[:-100])
     assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES) == first
-    assert first.tokens.read_bytes() == content
-    first.folder.rename(tmp_path / f".partial-{first.folder.name}")  # as a kill just before the end leaves it
-    (tmp_path / f".partial-{first.folder.name}" / TOKENS).unlink()
-    assert prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES).tokens.read_bytes() == content
+    assert tokens.read_bytes() == content
+    first.rename(tmp_path / f".partial-{first.name}")  # as a kill just before the end leaves it
+    (tmp_path / f".partial-{first.name}" / TOKENS).unlink()
+    assert (prepare_corpus(tmp_path, VOCABULARY, LIMIT_BYTES) / TOKENS).read_bytes() == content
 
 
 @pytest.mark.parametrize("vocabulary_tokens", [0, 257, 2**16 + 1, 128_256])

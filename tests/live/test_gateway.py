@@ -41,7 +41,6 @@ from twofold.policy.gate.events import (
     Send,
     entry_from_line,
 )
-from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import (
     Beliefs,
     ClassSettings,
@@ -49,6 +48,7 @@ from twofold.policy.gate.settings import (
     QueueSettings,
     RetryBudgetSettings,
 )
+from twofold.policy.machine import first_difference
 
 PATH = "/v1/completions"
 STREAM = {"prompt": "once upon", "stream": True, "max_tokens": 4}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.loads import Answer, Held, Load, Outcome, load_point, quantiles
+from twofold.live.loads import Answer, Load, Outcome, load_point, quantiles
 
 
 def steady(concurrency: int, e2e_s: float, window_s: float, tokens: int) -> Load:
@@ -91,9 +91,6 @@ def test_quantiles_are_ordered_and_within_what_was_measured(latencies_s: list[fl
 
 def test_held_tokens_are_given_back_and_their_peak_kept() -> None:
     load = Load()
-    with Held(load, 10) as first:
-        first.add(5)
-        with Held(load, 100):
-            pass
-        first.add(1)
+    for tokens in (10, 5, 100, -100, 1, -16):
+        load.hold(tokens)
     assert (load.held_tokens, load.peak_held_tokens) == (0, 115)

@@ -1,6 +1,7 @@
 """A run's lines: nothing torn is read, and the record that they give adds up."""
 
 import math
+import statistics
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from twofold.live.training_record import (
     append_step,
     is_futile,
     mend,
-    quantile,
     read_events,
     read_steps,
     recovery_of,
@@ -70,7 +70,7 @@ def lines_of_a_rank(draw: st.DrawFn) -> list[StepLine]:
 def test_parts_sum_to_the_median_step(lines: list[StepLine]) -> None:  # INV-1
     parts = step_parts([lines])
     kept = lines[WARM_UP_STEPS:] or lines
-    assert math.isclose(sum(astuple(parts)), quantile([line.step_s for line in kept], 0.5), rel_tol=1e-9)
+    assert math.isclose(sum(astuple(parts)), statistics.median(line.step_s for line in kept), rel_tol=1e-9)
 
 
 def test_parts_are_those_of_the_rank_that_the_others_wait_for() -> None:

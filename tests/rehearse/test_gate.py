@@ -123,8 +123,8 @@ def test_every_arrangement_has_all_replicas_and_all_classes(
     assert len(plan.pools) == 2
     for pools in ("planned", "shared", "priority", "split"):
         found = pool_groups(plan, plan.pools, scenario(f"fleet: {{pools: {pools}}}").fleet)
-        assert {name for each in found for pool in each.pools for name in pool.classes} == CLASSES
-        assert sum(pool.replica_count for each in found for pool in each.pools) == plan.replica_count
+        assert {name for pools, _ in found for pool in pools for name in pool.classes} == CLASSES
+        assert sum(pool.replica_count for pools, _ in found for pool in pools) == plan.replica_count
         assert len(found) == (2 if pools == "planned" else 1)
 
 

@@ -55,7 +55,7 @@ def test_a_burst_of_a_tenant_is_its_own() -> None:
 def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n5,10,1\n6,20,1\n7,30,0\n")
-    assert scan_trace(path, "chat", ("chat",), 1000).end_s == 2.0
+    assert scan_trace(path, "chat", ("chat",), 1000)[0] == 2.0
     part = TracedTraffic(path, "chat", ("chat",), ("chat",), 2.0, True, 1000)
     again = list(TrafficMix((part,), 2.5, 0).arrivals())
     assert [each.arrival_s for each in again] == [0, 0.5, 1, 1, 1.5, 2, 2]
@@ -90,15 +90,15 @@ def test_rows_that_are_put_right_are_counted_and_the_first_is_named(
     """They were sorted without a word."""
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},10,1\n" for at in times))
-    scan = scan_trace(path, "chat", ("chat",), 1000)
-    assert (scan.notes, scan.end_s) == ((said,) if said else (), max(times) - min(times))
+    end_s, _, notes = scan_trace(path, "chat", ("chat",), 1000)
+    assert (notes, end_s) == ([said] if said else [], max(times) - min(times))
 
 
 def test_answers_of_no_token_are_told_as_what_they_are_replayed_as(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n1,10,0\n2,10,1\n3,10,0\n")
-    scan = scan_trace(path, "chat", ("chat",), 1000)
-    assert scan.notes == ("t.csv: 2 answers of no token are replayed with one, which ends it",)
+    *_, notes = scan_trace(path, "chat", ("chat",), 1000)
+    assert notes == ["t.csv: 2 answers of no token are replayed with one, which ends it"]
 
 
 def test_a_halved_trace_keeps_one_of_each_two_minutes_in_order_and_another_seed_other_ones(

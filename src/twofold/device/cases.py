@@ -82,17 +82,12 @@ class Sample:
     sizes: Mapping[str, Number]
     seconds: tuple[float, ...]
 
-    @property
-    def key(self) -> tuple[str, tuple[tuple[str, Number], ...]]:
-        """Equal for the same case on every rank."""
-        return self.group, tuple(sorted(self.sizes.items()))
-
 
 def pooled(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """Samples of one case on all ranks as one, in the order in which cases came first."""
     groups: dict[object, list[Sample]] = {}
     for sample in samples:
-        groups.setdefault(sample.key, []).append(sample)
+        groups.setdefault((sample.group, *sorted(sample.sizes.items())), []).append(sample)
     return tuple(
         Sample(same[0].group, same[0].sizes, tuple(chain.from_iterable(each.seconds for each in same)))
         for same in groups.values()

@@ -37,25 +37,25 @@ def _kernels(samples: Sequence[Sample]) -> Iterator[Figure]:
     """Memory, products, the shortest call, attention."""
     for group in ("read", "copy", "triad"):
         for largest in _by_bytes(samples, group)[-1:]:
-            yield _rate("memory", group, largest, float(largest.sizes["bytes"]), "B/s")
+            yield _figure("memory", group, largest, float(largest.sizes["bytes"]), "B/s")
     products: dict[object, list[Sample]] = {}
     for each in of_group(samples, "gemm"):
         products.setdefault(each.sizes["format"], []).append(each)
     for fmt, found in ((fmt, products[fmt]) for fmt in ("fp32", "bf16") if fmt in products):
         best = max(found, key=lambda each: _flops(each) / usual_s(each))
-        yield _rate("products", f"{fmt}, best shape", best, _flops(best), "FLOP/s")
+        yield _figure("products", f"{fmt}, best shape", best, _flops(best), "FLOP/s")
     # One row times weights that no cache holds: what decoding one sequence does.
     if single := [each for each in products.get("fp32", ()) if each.sizes["m"] == 1]:
         largest = max(single, key=_flops)
-        yield _rate("products", "one row, weights read", largest, 2.0 * _flops(largest), "B/s")
+        yield _figure("products", "one row, weights read", largest, 2.0 * _flops(largest), "B/s")
     for each in [each for each in of_group(samples, "launch") if each.sizes["kind"] == "add"][:1]:
-        yield _time("products", "shortest call", each)
+        yield _figure("products", "shortest call", each)
     for group, shape in (
         ("prefill", "prefill of {sequences} × {tokens} tok, {heads} heads"),
         ("decode", "decode of {sequences} over {context} tok"),
     ):
         for each in of_group(samples, group)[-1:]:
-            yield _time("attention", shape.format(**each.sizes), each)
+            yield _figure("attention", shape.format(**each.sizes), each)
 
 
 def _links_and_storage(samples: Sequence[Sample], rank_count: int) -> Iterator[Figure]:
@@ -64,13 +64,13 @@ def _links_and_storage(samples: Sequence[Sample], rank_count: int) -> Iterator[F
     for name, passes in PASSES.items():
         if found := _by_bytes(samples, name):
             words = name.replace("_", "-")
-            yield _time("links", f"{words}, 4 KiB", found[0])
+            yield _figure("links", f"{words}, 4 KiB", found[0])
             wire_bytes = passes * share * float(found[-1].sizes["bytes"])
-            yield _rate("links", f"{words}, 16 MiB", found[-1], wire_bytes, "B/s")
+            yield _figure("links", f"{words}, 16 MiB", found[-1], wire_bytes, "B/s")
     if found := _by_bytes(samples, "store"):
-        yield _time("storage", "4 KiB written and forced", found[0])
+        yield _figure("storage", "4 KiB written and forced", found[0])
         large_bytes = float(found[-1].sizes["bytes"])
-        yield _rate("storage", "32 MiB written and forced", found[-1], large_bytes, "B/s")
+        yield _figure("storage", "32 MiB written and forced", found[-1], large_bytes, "B/s")
 
 
 def _by_bytes(samples: Sequence[Sample], group: str) -> list[Sample]:
@@ -82,15 +82,8 @@ def _flops(sample: Sample) -> float:
     return 2.0 * m * n * k
 
 
-def _rate(group: str, name: str, sample: Sample, amount: float, unit: str) -> Figure:
-    """An amount over the seconds of a case."""
-    slow, fast = (float(np.quantile(sample.seconds, q)) for q in (HIGH, LOW))
-    value = amount / usual_s(sample)
-    low, high = min(amount / slow, value), max(amount / fast, value)
-    return Figure(value, low, high, unit, MEASURED, group=group, name=name)
-
-
-def _time(group: str, name: str, sample: Sample) -> Figure:
-    value = usual_s(sample)
-    low, high = (float(np.quantile(sample.seconds, q)) for q in (LOW, HIGH))
-    return Figure(value, min(low, value), max(high, value), "s", MEASURED, group=group, name=name)
+def _figure(group: str, name: str, sample: Sample, amount: float = 0.0, unit: str = "s") -> Figure:
+    """The seconds of a case, or an amount over them."""
+    seconds = usual_s(sample), *(float(np.quantile(sample.seconds, q)) for q in (LOW, HIGH))
+    value, *ends = (amount / each if amount else each for each in seconds)
+    return Figure(value, min(value, *ends), max(value, *ends), unit, MEASURED, group=group, name=name)

@@ -7,7 +7,6 @@ library opens a file, because opening a checkpoint unpickles it.
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.core import TwofoldError
@@ -15,22 +14,6 @@ from twofold.live.artefact import MANIFEST, check_files, write_manifest
 
 METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done
 KEPT_COUNT = 3  # newest complete ones; the last two could be lost to a bad disk and the run still resumes
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A checkpoint folder that nothing may resume from, and why."""
-
-    folder: Path
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What a run's checkpoint folder holds."""
-
-    newest: Path | None  # complete and checked
-    refused: tuple[Refused, ...]  # newer than that one, cut or altered
 
 
 def step_folder(checkpoints: Path, step: int) -> Path:
@@ -48,19 +31,19 @@ def complete(folder: Path) -> int:
     return sum(entry.size_bytes for entry in write_manifest(folder))
 
 
-def survey(checkpoints: Path) -> Survey:
-    """The newest checkpoint to resume from, and the newer ones that must not be."""
-    refused: list[Refused] = []
+def survey(checkpoints: Path) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint that is complete and checked, and why each newer one is not: cut or altered."""
+    refused: dict[Path, str] = {}
     for folder in reversed(_folders(checkpoints)):
         if not (folder / METADATA).exists():
-            refused.append(Refused(folder, f"`{METADATA}` is missing: the save was cut"))
+            refused[folder] = f"`{METADATA}` is missing: the save was cut"
             continue
         try:
             check_files(folder)
-            return Survey(folder, tuple(refused))
+            return folder, refused
         except TwofoldError as error:
-            refused.append(Refused(folder, error.message))
-    return Survey(None, tuple(refused))
+            refused[folder] = error.message
+    return None, refused
 
 
 def remove(folder: Path) -> None:

@@ -12,7 +12,6 @@ import os
 import shutil
 import sysconfig
 from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 from twofold.core import TwofoldError, ValueRefusedError
 from twofold.live.artefact import check_files, seal, write_manifest
 
-TOKENS = "tokens.npy"
+TOKENS = "tokens.npy"  # one array of uint16, for `numpy.load(mmap_mode="r")`
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 END, PADDING = "<|end|>", "<|pad|>"
 RECIPE = 1  # raised when the same text would become other tokens
@@ -33,20 +32,6 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """A corpus on disk."""
-
-    folder: Path
-    token_count: int
-    text_bytes: int
-
-    @property
-    def tokens(self) -> Path:
-        """One array of uint16, for `numpy.load(mmap_mode="r")`."""
-        return self.folder / TOKENS
 
 
 def source_texts(limit_bytes: int) -> list[str]:
@@ -65,8 +50,8 @@ def source_texts(limit_bytes: int) -> list[str]:
     return texts
 
 
-def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> Corpus:
-    """The corpus for a vocabulary, built below `corpora` unless it is there and whole.
+def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> Path:
+    """The folder of the corpus for a vocabulary, built below `corpora` unless it is there and whole.
 
     Raises ValueRefusedError for a vocabulary that bytes do not fit in or that two bytes do not count.
     """
@@ -80,7 +65,7 @@ def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> C
     if folder.exists():
         try:
             check_files(folder)
-            return _read(folder)
+            return folder
         except TwofoldError:  # someone changed it: make it again
             shutil.rmtree(folder)
     partial = corpora / f".partial-{folder.name}"
@@ -89,7 +74,7 @@ def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> C
     _build(partial, texts, vocabulary_tokens)
     write_manifest(partial)
     seal(partial, folder)
-    return _read(folder)
+    return folder
 
 
 def _sources(root: Path) -> list[Path]:
@@ -146,11 +131,6 @@ def _train_tokenizer(texts: list[str], vocabulary_tokens: int) -> Any:
     count = 1 + bisect_left(ends, sum(map(len, texts)) // TOKENIZER_SHARE)
     tokenizer.train_from_iterator(texts[:count], trainer)
     return tokenizer
-
-
-def _read(folder: Path) -> Corpus:
-    data = json.loads((folder / "corpus.json").read_text("utf-8"))
-    return Corpus(folder, data["token_count"], data["text_bytes"])
 
 
 def _write_json(path: Path, data: Any) -> None:

@@ -54,7 +54,6 @@ class Replica:
     """One running engine. `cold_start_s` is None when it was found running."""
 
     replica_id: str
-    child: Child
     port: int
     cold_start_s: float | None
 
@@ -116,7 +115,7 @@ def await_replica(child: Child, state: Path, artefact: Path, started: bool, bega
                     hint=f"its log is {log}",
                 ) from error
             time.sleep(0.2)
-    return Replica(child.role, child, port, time.monotonic() - began_s if started else None)
+    return Replica(child.role, port, time.monotonic() - began_s if started else None)
 
 
 def _ask(port: int, model: str) -> None:

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: clients here, replicas there, every decision by a `Decider`.
+"""The gateway as an ASGI application: clients here, replicas there, every decision by a `GateDriver`.
 
 Raw ASGI, because its hot path is one event after the other: a framework's request and response objects cost
 more than all the rest (`python -m bench gateway`).
@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 
 from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
-from twofold.live.gateway_driver import Decider
+from twofold.live.gateway_driver import GateDriver
 from twofold.live.openai_requests import (
     PASSED_FIELDS,
     Caller,
-    Callers,
     GenerationRequest,
     Problem,
+    caller_of,
     read_request,
 )
 from twofold.live.sse import SseTally
@@ -141,10 +141,10 @@ class Client:
 class GatewayApp:
     """The application. It keeps nothing between requests but its connections."""
 
-    def __init__(self, decider: Decider, upstream: Upstream, config: GatewayConfig) -> None:
+    def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
         self.replicas = {replica.replica_id: replica for replica in config.replicas}
-        self.model_name, self._callers = config.model_name, Callers(config.keys)
+        self.model_name, self._tenants = config.model_name, {key.sha256: key.tenant for key in config.keys}
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client, path, method = Client(receive, send), scope["path"], scope["method"]
@@ -157,7 +157,7 @@ class GatewayApp:
         if path == HEALTH_PATH:
             await self._report(path, client)
             return
-        caller = self._callers.of(scope["headers"])
+        caller = caller_of(scope["headers"], self._tenants)
         if not isinstance(caller, Caller):
             await client.refuse(caller)
         elif path in READ_PATHS:

@@ -10,32 +10,12 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Gate, events, state_of
-
-
-class Decider(Protocol):
-    """Who decides about requests: the gate's driver, or a bench's fixed choice."""
-
-    async def arrived(
-        self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
-    ) -> events.Decision: ...
-
-    async def held(self, request_id: int) -> events.Released: ...
-
-    async def failed(self, request_id: int, cause: events.Cause) -> events.Send | events.GiveUp: ...
-
-    def started(self, request_id: int) -> None: ...
-
-    def ended(self, request_id: int, output_tokens: int) -> None: ...
-
-    def left(self, request_id: int) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
 
 
 class GateDriver:

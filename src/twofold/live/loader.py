@@ -17,7 +17,7 @@ import numpy as np
 from twofold.contracts.results import loop
 from twofold.core import FileError, ValueRefusedError, errors
 from twofold.live.corpus import source_texts
-from twofold.live.loads import Answer, Held, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
+from twofold.live.loads import Answer, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
 from twofold.live.sse import SseTally
 
 if TYPE_CHECKING:
@@ -149,15 +149,17 @@ class Clients:
         prompt = self._prompts.next()
         answer = Answer(due_s, prompt.input_tokens)
         self._load.answers.append(answer)
-        with Held(self._load, prompt.input_tokens) as held:
-            try:
-                await self._read(answer, prompt, held)
-            except (aiohttp.ClientError, OSError, ValueError):  # a timeout is an OSError too
-                answer.outcome = Outcome.FAILED
+        self._load.hold(prompt.input_tokens)
+        try:
+            await self._read(answer, prompt)
+        except (aiohttp.ClientError, OSError, ValueError):  # a timeout is an OSError too
+            answer.outcome = Outcome.FAILED
+        finally:
+            self._load.hold(-prompt.input_tokens - answer.events)
         answer.ended_s = time.monotonic()
         return answer
 
-    async def _read(self, answer: Answer, prompt: Prompt, held: Held) -> None:
+    async def _read(self, answer: Answer, prompt: Prompt) -> None:
         tally = SseTally()
         async with self._session.post(self._url, json={"prompt": prompt.text, **self._request}) as response:
             if response.status != 200:
@@ -167,15 +169,14 @@ class Clients:
                 await response.read()
                 return
             async for chunk in response.content.iter_any():
-                events = tally.content_events
                 tally.feed(chunk)
-                if tally.content_events > events:
+                if new_events := tally.content_events - answer.events:
                     now_s = time.monotonic()
                     answer.first_s = answer.first_s or now_s
-                    answer.last_s = now_s
-                    answer.inside_events += (tally.content_events - events) * self._load.is_inside(now_s)
-                    held.add(tally.content_events - events)
-        answer.events, answer.output_tokens = tally.content_events, tally.output_tokens
+                    answer.last_s, answer.events = now_s, tally.content_events
+                    answer.inside_events += new_events * self._load.is_inside(now_s)
+                    self._load.hold(new_events)
+        answer.output_tokens = tally.output_tokens
         answer.input_tokens = tally.prompt_tokens or prompt.input_tokens
         # An answer without any text, or one that broke off with an error, tells nothing about speed.
         answer.outcome = Outcome.FINISHED if tally.started and not tally.failed else Outcome.FAILED

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -100,31 +99,14 @@ class Load:
         if self.ends_s is None:
             self.ends_s = now_s
 
+    def hold(self, tokens: int) -> None:
+        """So many tokens more are in flight, of prompts and answers; or fewer."""
+        self.held_tokens += tokens
+        self.peak_held_tokens = max(self.peak_held_tokens, self.held_tokens)
+
     def is_inside(self, now_s: float) -> bool:
         """Whether the load is still whole."""
         return self.ends_s is None or now_s <= self.ends_s
-
-
-class Held:
-    """The tokens of one request while it is in flight, prompt and answer. A context: they are given back."""
-
-    def __init__(self, load: Load, tokens: int) -> None:
-        self._load, self._tokens = load, 0
-        self.add(tokens)
-
-    def add(self, tokens: int) -> None:
-        """Tokens more."""
-        self._tokens += tokens
-        self._load.held_tokens += tokens
-        self._load.peak_held_tokens = max(self._load.peak_held_tokens, self._load.held_tokens)
-
-    def __enter__(self) -> "Held":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._load.held_tokens -= self._tokens
 
 
 def load_point(

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from twofold.live.gateway_config import GatewayKey, GatewayLimits
+from twofold.live.gateway_config import GatewayLimits
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 _COMMON = {
@@ -143,27 +143,24 @@ class Caller:
     retry_count: int  # that the client says; 0: new, or it says no such number
 
 
-class Callers:
-    """The tenants by their keys; only digests of keys are kept."""
+def caller_of(headers: Iterable[tuple[bytes, bytes]], tenants: Mapping[str, str]) -> Caller | Problem:
+    """Who asks, or why the request is refused; of a header given twice the first one counts.
 
-    def __init__(self, keys: Sequence[GatewayKey]) -> None:
-        self._tenants = {bytes.fromhex(key.sha256): key.tenant for key in keys}
-
-    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller | Problem:
-        """Who asks, or why the request is refused; of a header given twice the first one counts."""
-        said: dict[bytes, bytes] = {}
-        for name, value in headers:
-            if name in (RETRIES_HEADER, KEY_HEADER, TENANT_HEADER):
-                said.setdefault(name, value)
-        count, key = said.get(RETRIES_HEADER, b""), said.get(KEY_HEADER, b"")
-        retry_count = int(count) if count.isdigit() and len(count) < 4 else 0
-        if self._tenants:
-            scheme, secret = key[: len(KEY_SCHEME)], key[len(KEY_SCHEME) :].strip()
-            # Of another scheme nothing that any key has.
-            digest = hashlib.sha256(secret).digest() if scheme.lower() == KEY_SCHEME else b""
-            tenant = self._tenants.get(digest)
-            return NO_KEY if tenant is None else Caller(tenant, retry_count)
-        name = said.get(TENANT_HEADER, b"").strip()
-        if len(name) > TENANT_LIMIT:
-            return LONG_TENANT
-        return Caller(name.decode("latin-1"), retry_count)
+    `tenants` are those with a key, by its SHA-256 in hex: of a key only the digest is kept.
+    """
+    said: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in (RETRIES_HEADER, KEY_HEADER, TENANT_HEADER):
+            said.setdefault(name, value)
+    count, key = said.get(RETRIES_HEADER, b""), said.get(KEY_HEADER, b"")
+    retry_count = int(count) if count.isdigit() and len(count) < 4 else 0
+    if tenants:
+        scheme, secret = key[: len(KEY_SCHEME)], key[len(KEY_SCHEME) :].strip()
+        # Of another scheme nothing that any key has.
+        digest = hashlib.sha256(secret).hexdigest() if scheme.lower() == KEY_SCHEME else ""
+        tenant = tenants.get(digest)
+        return NO_KEY if tenant is None else Caller(tenant, retry_count)
+    name = said.get(TENANT_HEADER, b"").strip()
+    if len(name) > TENANT_LIMIT:
+        return LONG_TENANT
+    return Caller(name.decode("latin-1"), retry_count)

@@ -190,7 +190,7 @@ def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dic
     if not (job.folder / EXPORT).exists():
         on_progress("preparing the corpus")
         corpus = prepare_corpus(job.folder / "corpus", int(model["vocab_size"]), job.corpus_bytes)
-        order["corpus"] = corpus.folder.name
+        order["corpus"] = corpus.name
     elif path.exists():
         order["corpus"] = json.loads(path.read_text("utf-8"))["corpus"]
     write_whole(path, json.dumps(order, indent=1) + "\n")

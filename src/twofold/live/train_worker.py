@@ -19,7 +19,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,36 +95,20 @@ class StepClock:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class Timed:
     """A collective of FSDP's with a clock around it."""
 
     clock: StepClock
+    collective: Callable[..., Any]
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """The buffers that FSDP reads from and writes into."""
         return torch.empty(*size, dtype=dtype, device=device)
 
-
-class TimedAllGather(_Timed):
-    """FSDP's all-gather."""
-
-    def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
-        """Gather, and count the wait."""
+    def __call__(self, output_tensor: Any, input_tensor: Any, **how: Any) -> Any:
+        """Run it in the group and by the operation that FSDP names, and count the wait."""
         with self.clock.waiting():
-            return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
-
-
-class TimedReduceScatter(_Timed):
-    """FSDP's reduce-scatter."""
-
-    def __call__(
-        self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
-    ) -> Any:
-        """Reduce and scatter, and count the wait."""
-        with self.clock.waiting():
-            return dist.reduce_scatter_single(
-                output_tensor, input_tensor, op=op, group=group, async_op=async_op
-            )
+            return self.collective(output_tensor, input_tensor, **how)
 
 
 @dataclass(slots=True)
@@ -218,8 +202,8 @@ def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
     gathers_twice = order.job["zero_stage"] == 3
     for module in (*model.model.layers, model):
         fully_shard(module, mp_policy=policy, reshard_after_forward=gathers_twice)
-        module.set_custom_all_gather(TimedAllGather(clock))
-        module.set_custom_reduce_scatter(TimedReduceScatter(clock))
+        module.set_custom_all_gather(Timed(clock, dist.all_gather_single))
+        module.set_custom_reduce_scatter(Timed(clock, dist.reduce_scatter_single))
     # Fused: one kernel over all shards; a loop over parameters costs more in Python than in arithmetic here.
     optimiser = torch.optim.AdamW(
         model.parameters(),
@@ -245,11 +229,11 @@ def resume(order: Order, model: Any, optimiser: Any) -> int:
     """
     chosen = torch.zeros(1, dtype=torch.int64)
     if order.rank == 0:
-        found = survey(order.run / "checkpoints")
-        for refused in found.refused:
-            append_event(order.run, "refused", checkpoint=refused.folder.name, reason=refused.reason)
-            remove(refused.folder)
-        chosen[0] = step_of(found.newest) if found.newest else 0
+        newest, refused = survey(order.run / "checkpoints")
+        for folder, reason in refused.items():
+            append_event(order.run, "refused", checkpoint=folder.name, reason=reason)
+            remove(folder)
+        chosen[0] = step_of(newest) if newest else 0
     dist.broadcast(chosen, src=0)
     step = int(chosen.item())
     if step:

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twofold.contracts.results import loop
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
@@ -93,7 +95,7 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> loop.Training
     by_rank = [read_steps(run, rank) for rank in range(rank_count)]
     lines, events = by_rank[0], read_events(run)
     latest = {line.step: line for line in lines}
-    typical_s = [line.step_s for line in _after_warm_up(lines)]
+    p10_s, p50_s, p90_s = np.quantile([line.step_s for line in _after_warm_up(lines)], (0.1, 0.5, 0.9))
     saves = [event for event in events if event["event"] == "checkpoint"]
     built = [event for event in events if event["event"] == "built"]
     return loop.TrainingMeasured(
@@ -101,9 +103,9 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> loop.Training
         parameter_count=built[-1]["parameter_count"],
         steps=len(latest),
         tokens_per_step=tokens_per_step,
-        step_s_p10=quantile(typical_s, 0.1),
-        step_s_p50=quantile(typical_s, 0.5),
-        step_s_p90=quantile(typical_s, 0.9),
+        step_s_p10=float(p10_s),
+        step_s_p50=float(p50_s),
+        step_s_p90=float(p90_s),
         parts=step_parts(by_rank),
         first_loss=float.fromhex(latest[min(latest)].loss),
         last_loss=float.fromhex(latest[max(latest)].loss),
@@ -131,7 +133,7 @@ def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> loop.StepParts:
     middle = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
     whole_s = statistics.fmean(line.step_s - line.checkpoint_s for line in middle)
     # Steps of rank 0 are the run's steps: its median is the one that the parts must sum to.
-    factor = (quantile([line.step_s for line in kept[0]], 0.5) - checkpoint_s) / whole_s
+    factor = (statistics.median(line.step_s for line in kept[0]) - checkpoint_s) / whole_s
 
     def part(name: str) -> float:
         return factor * statistics.fmean(getattr(line, name) for line in middle)
@@ -187,15 +189,6 @@ def active_s(lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]) -> 
         max(sign for sign in signs if start <= sign < end) - start
         for start, end in zip(launches, ends, strict=True)
     )
-
-
-def quantile(values: Sequence[float], fraction: float) -> float:
-    """The value below which `fraction` of the values lie, interpolated."""
-    ordered = sorted(values)
-    place = fraction * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def _append(path: Path, text: str) -> None:

@@ -50,22 +50,11 @@ class KernelClass:
 class KernelError:
     """One measured kernel and its prediction."""
 
-    kind: KernelClass
-    accelerator: str
-    phase: str  # prefill, decode, a collective's operation, a way of routing; blank for products
+    table: str
+    facets: Facets  # its class stands as its source
     measured_s: float
     predicted_s: float
     held_out: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ClassConstants:
-    """The constants of one class of kernels on one accelerator."""
-
-    kernel: str
-    accelerator: str
-    rows: int
-    values: Mapping[str, float]
 
 
 def class_slices(truth: Path, constants: Constants) -> Iterator[tuple[KernelClass, Rows]]:
@@ -98,14 +87,14 @@ def _classes(rows: Sequence[Row], where: Mapping[str, str]) -> Iterator[tuple[st
     yield from sorted(by_class.items())
 
 
-def read_classes(path: Path = FILE) -> dict[tuple[str, str], ClassConstants]:
-    """The table by class and accelerator."""
-    found = {}
-    for row in read_rows(path):
-        values = {name: float(row[name]) for name in row.keys() - KEYS if row[name]}
-        key = (row["kernel"], row["accelerator"])
-        found[key] = ClassConstants(*key, int(row["rows"]), values)
-    return found
+def read_classes(path: Path = FILE) -> dict[tuple[str, str], Mapping[str, float]]:
+    """The constants of each class of kernels on each accelerator."""
+    return {
+        (row["kernel"], row["accelerator"]): {
+            name: float(row[name]) for name in row.keys() - KEYS if row[name]
+        }
+        for row in read_rows(path)
+    }
 
 
 def kernel_parts(folder: Path, constants: Constants) -> list[Part]:
@@ -113,21 +102,12 @@ def kernel_parts(folder: Path, constants: Constants) -> list[Part]:
     by_table: dict[str, list[KernelError]] = {}
     for error in kernel_errors(folder, constants):
         if error.held_out and error.measured_s > LEAST_S:
-            by_table.setdefault(error.kind.table, []).append(error)
+            by_table.setdefault(error.table, []).append(error)
     parts = []
     for name, errors in by_table.items():
         measured, predicted = np.array([(error.measured_s, error.predicted_s) for error in errors]).T
         none = np.full(len(errors), np.nan)
-        facets = tuple(
-            Facets(
-                source=error.kind.title,
-                gpu=error.accelerator,
-                phase=error.phase,
-                precision=error.kind.format,
-                known="yes",
-            )
-            for error in errors
-        )
+        facets = tuple(error.facets for error in errors)
         figure = Figure("kernels", name, f"{name} kernels above 50 µs", ())
         rows = tuple({"id": str(place)} for place in range(len(errors)))
         answers = {Column.SEEN: Values(measured, predicted, none, none, none, none)}
@@ -141,12 +121,13 @@ def kernel_errors(truth: Path, constants: Constants) -> list[KernelError]:
     found: list[KernelError] = []
     for kind, rows in class_slices(truth, constants):
         values = {
-            name: np.array([known[kind.title, leaf].values[name] for leaf in rows.leaf])
-            for name in known[kind.title, rows.leaf[0]].values
+            name: np.array([known[kind.title, leaf][name] for leaf in rows.leaf])
+            for name in known[kind.title, rows.leaf[0]]
         }
         predicted_s = rows.predict(values)
         for i in np.flatnonzero(rows.possible):
-            phase = str(rows.group[i]) if kind.table != "gemm" else ""
+            phase = str(rows.group[i]) if kind.table != "gemm" else ""  # prefill, decode, an operation …
+            facets = Facets(kind.title, str(rows.leaf[i]), phase=phase, precision=kind.format, known="yes")
             times_s = float(rows.measured_s[i]), float(predicted_s[i])
-            found.append(KernelError(kind, str(rows.leaf[i]), phase, *times_s, bool(rows.held_out[i])))
+            found.append(KernelError(kind.table, facets, *times_s, bool(rows.held_out[i])))
     return found

@@ -9,7 +9,6 @@ time. The rest is arithmetic: tokens/s per GPU and in all, requests/s × answer,
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -164,19 +163,10 @@ def _shape(model: Model) -> ModelShape:
     return ModelShape.of(model)
 
 
-class ModelWork(NamedTuple):
-    """Bytes and FLOPs of one model in one format."""
-
-    dense_bytes: float  # read in every step, whatever the batch
-    expert_bytes: float  # of the experts that one token visits
-    all_bytes: float
-    token_flops: float  # of one token's matrices, head not counted
-    head_flops: float
-
-
 @cache
-def _model_work(model: Model, weights_format: str) -> ModelWork:
-    """What one step and one token of a model need at least.
+def _model_work(model: Model, weights_format: str) -> tuple[float, float, float, float, float]:
+    """What one step and one token of a model need at least: bytes that every step reads, bytes of the experts
+    that one token visits, all bytes; FLOPs of one token's matrices, and of the head.
 
     Kind: every matrix is in the narrow format, though embeddings and 4-bit models' attention seldom are.
     Towers and the table of input embeddings are left out: a text token does not pass them. So is what the
@@ -192,13 +182,8 @@ def _model_work(model: Model, weights_format: str) -> ModelWork:
     head = float(shape.vocab * shape.hidden)
     width = bytes_per_weight(weights_format)
     everything = dense + visited / max(share, 1e-30) + float(shape.embedding_weights)
-    return ModelWork(
-        dense_bytes=(dense + head) * width,
-        expert_bytes=visited * width,
-        all_bytes=everything * width,
-        token_flops=2.0 * (dense + visited),
-        head_flops=2.0 * head,
-    )
+    flops = 2.0 * (dense + visited), 2.0 * head
+    return (dense + head) * width, visited * width, everything * width, *flops
 
 
 def _pair_flops(shape: ModelShape) -> Values:

@@ -141,9 +141,7 @@ def surprises(
             hint = f"{cause}? {value / factor:.4g} {unit} would agree with the prediction"
         else:
             grave = not low / FAR_BEYOND <= value <= high * FAR_BEYOND
-            hint = (
-                "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
-            )
+            hint = UNKNOWN
         severity: Severity = "suspect" if grave else "note"
         shown = (
             f"{like[0]} is {value:.4g} {unit}, {_times(value / middle)} the predicted "

@@ -21,15 +21,6 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class JitteredStep:
-    """What a step takes under some jitter."""
-
-    step_s_p50: float
-    step_s_p99: float
-    inflation_fraction: float  # of the p99 step over the undisturbed one
-
-
-@dataclass(frozen=True, slots=True)
 class StepAtSize:
     """What a step waits for at one size of the job."""
 
@@ -72,8 +63,11 @@ def ring_reduce_s(
     return longest
 
 
-def jittered_step(ring: Ring, jitter_fraction: float, seed: int = 0, repeat_count: int = 200) -> JitteredStep:
-    """How the tail of a step grows with jitter of its links and its ranks (R-011, R-014).
+def jittered_step(
+    ring: Ring, jitter_fraction: float, seed: int, repeat_count: int
+) -> tuple[float, float, float]:
+    """How the tail of a step grows with jitter of its links and its ranks (R-011, R-014): median and p99 of
+    its seconds, and by what fraction the p99 is over the undisturbed step.
 
     Ranks reach the collective when the slowest has computed: its time has the same relative spread. One seed
     has the same deviations under any jitter, so that steps compare.
@@ -85,7 +79,7 @@ def jittered_step(ring: Ring, jitter_fraction: float, seed: int = 0, repeat_coun
     late = np.abs(generator.standard_normal((repeat_count, ring.rank_count))).max(axis=1)
     step_s = ring.compute_s * (1 + jitter_fraction * late) + collective_s
     p99_s = float(np.quantile(step_s, 0.99))
-    return JitteredStep(float(np.median(step_s)), p99_s, p99_s / still_s - 1)
+    return float(np.median(step_s)), p99_s, p99_s / still_s - 1
 
 
 def step_parts(

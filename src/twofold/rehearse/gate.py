@@ -15,13 +15,8 @@ from twofold.core import ValueRefusedError
 from twofold.policy.gate import settings
 from twofold.rehearse.faults import BASE_VERSION, WorldPool
 
-
-@dataclass(frozen=True, slots=True)
-class PoolGroup:
-    """Pools that one gate serves from, and by which rules it chooses between two."""
-
-    pools: tuple[serving.Pool, ...]
-    rules: settings.PoolRules | None = None
+# Pools that one gate serves from, and by which rules it chooses between two.
+PoolGroup = tuple[tuple[serving.Pool, ...], settings.PoolRules | None]
 
 
 def pool_groups(
@@ -34,7 +29,7 @@ def pool_groups(
     other. Raises ValueRefusedError where pools are of different replicas, or nothing can be parted.
     """
     if change.pools == "planned":
-        return tuple(PoolGroup((pool,)) for pool in pools)
+        return tuple(((pool,), None) for pool in pools)
     bulk_names = tuple(each.name for each in service.classes if is_bulk(each))
     waited = [pool for pool in pools if not set(pool.classes) <= set(bulk_names)]
     bulk = [pool for pool in pools if pool not in waited]
@@ -53,10 +48,10 @@ def pool_groups(
             " own",
         )
     if change.pools != "split":
-        return (PoolGroup((_joined([*waited, *bulk]),)),)
+        return (((_joined([*waited, *bulk]),), None),)
     latency_pool, bulk_pool = _joined(waited), _joined(bulk)
     rules = settings.PoolRules(latency_pool.name, bulk_pool.name, bulk_names, change.borrow_fraction)
-    return (PoolGroup((latency_pool, bulk_pool), rules),)
+    return (((latency_pool, bulk_pool), rules),)
 
 
 def _joined(pools: Sequence[serving.Pool]) -> serving.Pool:

@@ -77,14 +77,14 @@ def pool_tasks(
     be put together, TraceError for a trace that cannot be replayed.
     """
     tasks = []
-    for together in pool_groups(service, pools_of(service), settings.scenario.fleet):
-        served = {name for pool in together.pools for name in pool.classes}
+    for pools, rules in pool_groups(service, pools_of(service), settings.scenario.fleet):
+        served = {name for pool in pools for name in pool.classes}
         sending = served if settings.only is None else served & {settings.only}
         classes = tuple(each for each in service.classes if each.name in sending)
         if classes:
-            make = measured_world if together.pools[0].replica.tp is None else pool_world
-            worlds = [make(service, pool, tables, settings.scenario.engine) for pool in together.pools]
-            tasks.append(_task(service, classes, worlds, together.rules, settings))
+            make = measured_world if pools[0].replica.tp is None else pool_world
+            worlds = [make(service, pool, tables, settings.scenario.engine) for pool in pools]
+            tasks.append(_task(service, classes, worlds, rules, settings))
     return tuple(tasks)
 
 
@@ -170,14 +170,14 @@ def _traffic(
     end_s: float | None = None
     notes: list[str] = []
     for name, path in settings.traces.items():
-        found = scan_trace(path, name, known, longest)
-        notes += found.notes
-        sent = [each for each in kept if each in found.classes]
+        last_s, found, said = scan_trace(path, name, known, longest)
+        notes += said
+        sent = [each for each in kept if each in found]
         if sent:
             scale = scenario.scale_ratio
             parts.append(TracedTraffic(path, name, kept, known, scale, False, longest, halved))
             origins |= dict.fromkeys(sent, f"{path.name}, {HALF}" if halved else path.name)
-            end_s = max(end_s or 0.0, found.end_s / scale / (2 if halved else 1) + INSTANT_S)
+            end_s = max(end_s or 0.0, last_s / scale / (2 if halved else 1) + INSTANT_S)
     for planned in [each for each in classes if each.name not in origins]:
         own = Path(planned.trace) if planned.trace else None
         if own is not None and own.is_file() and scenario.arrivals == "poisson":

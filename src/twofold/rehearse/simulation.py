@@ -109,13 +109,12 @@ def _belief_run(
     classes = _classes(tasks, scenario, results)
     arrived = sum(each.arrived_count for each in classes)
     within = sum(each.goodput_fraction * each.arrived_count for each in classes)
-    p95_s: dict[str, dict[str, float | None]] = {metric: {} for metric in METRICS}
-    for each in classes:
-        for metric in METRICS:
-            latency = getattr(each, f"{metric}_s")
-            p95_s[metric][each.name] = latency.p95 if latency else None
+    ttft_s, tpot_s, e2e_s = (
+        {each.name: latency.p95 if (latency := getattr(each, f"{metric}_s")) else None for each in classes}
+        for metric in METRICS
+    )
     fraction = within / arrived if arrived else 0.0
-    return simulated.BeliefRun(factor, fraction, p95_s["ttft"], p95_s["tpot"], p95_s["e2e"], _met(classes))
+    return simulated.BeliefRun(factor, fraction, ttft_s, tpot_s, e2e_s, _met(classes))
 
 
 # Student's t at 97.5 %, by degrees of freedom; what is beyond is taken at the last.

@@ -74,27 +74,10 @@ def drawn_parts(
     planned: ClassPlan, scenario: Scenario, context_tokens: float, block_tokens: int, first_stream: int
 ) -> tuple[DrawnTraffic, ...]:
     """The streams of a class, one for each tenant: a burst may be one tenant's alone."""
-    shares = [(tenant.name, tenant.share_fraction) for tenant in scenario.traffic.tenants]
+    traffic = scenario.traffic
+    shares = [(tenant.name, tenant.share_fraction) for tenant in traffic.tenants]
     rest = 1.0 - sum(share for _, share in shares)
     shares += [("", rest)] if rest > 1e-9 else []
-    return tuple(
-        DrawnTraffic(
-            _model(planned, scenario, tenant, share, context_tokens, block_tokens), first_stream + index
-        )
-        for index, (tenant, share) in enumerate(shares)
-        if share > 0
-    )
-
-
-def _model(
-    planned: ClassPlan,
-    scenario: Scenario,
-    tenant: str,
-    share: float,
-    context_tokens: float,
-    block_tokens: int,
-) -> TrafficModel:
-    traffic = scenario.traffic
     is_day = traffic.arrivals == "diurnal"
     rate = planned.rate_per_s if is_day or traffic.level == "mean" else planned.peak_per_s
     sessions = None
@@ -107,8 +90,8 @@ def _model(
     inputs = _lengths(input_tokens, planned.input_spread_ratio, int(most * INPUT_FRACTION))
     if sessions is not None:  # what was said so far may fill the context, whatever one turn adds
         inputs = replace(inputs, max_tokens=int(most * INPUT_FRACTION))
-    return TrafficModel(
-        rate_per_s=rate * share * traffic.scale_ratio,
+    whole = TrafficModel(
+        rate_per_s=rate * traffic.scale_ratio,
         input=inputs,
         output=_lengths(output_tokens, planned.output_spread_ratio, most - int(most * INPUT_FRACTION)),
         class_name=planned.name,
@@ -116,16 +99,24 @@ def _model(
         profile=Profile(planned.profile) if is_day else Profile.FLAT,
         peak_ratio=max(1.0, planned.peak_per_s / planned.rate_per_s),
         day_s=traffic.day_s,
-        surges=tuple(
-            Surge(burst.at_s, burst.at_s + burst.for_s, burst.rate_ratio)
-            for burst in traffic.bursts
-            if burst.class_name in (None, planned.name) and burst.tenant in (None, tenant)
-        ),
-        tenants=((tenant, 1.0),) if tenant else (),
         shared_prefix_fraction=min(planned.shared_prefix_fraction, 0.99),
         block_tokens=block_tokens,
         sessions=sessions,
     )
+    streams = []
+    for stream, (tenant, share) in enumerate(shares, first_stream):
+        if share <= 0:
+            continue
+        surges = (
+            Surge(burst.at_s, burst.at_s + burst.for_s, burst.rate_ratio)
+            for burst in traffic.bursts
+            if burst.class_name in (None, planned.name) and burst.tenant in (None, tenant)
+        )
+        tenants = ((tenant, 1.0),) if tenant else ()
+        rate_per_s = rate * share * traffic.scale_ratio
+        model = replace(whole, rate_per_s=rate_per_s, surges=tuple(surges), tenants=tenants)
+        streams.append(DrawnTraffic(model, stream))
+    return tuple(streams)
 
 
 def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
@@ -175,17 +166,14 @@ def _halved(arrivals: Iterator[fleet_types.Arrival], seed: int) -> Iterator[flee
             yield arrival._replace(arrival_s=arrival.arrival_s - earlier_s)
 
 
-@dataclass(frozen=True, slots=True)
-class TraceScan:
-    """What is known of a trace before it is replayed."""
+def scan_trace(
+    path: Path, class_name: str, known: Sequence[str], context_tokens: float
+) -> tuple[float, set[str], list[str]]:
+    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row.
 
-    end_s: float  # when its last request arrives, at its own rate
-    classes: frozenset[str]  # whose requests it holds
-    notes: tuple[str, ...] = ()  # what of it is replayed other than it stands there
-
-
-def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
-    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
+    Returns when its last request arrives, at its own rate, whose requests it holds, and what of it is
+    replayed other than it stands there.
+    """
     end_s, seen, put_right, empty_count = 0.0, set(), PutRight(), 0
     for row in ordered_arrivals(path, context_tokens, known, put_right):
         end_s = row.arrival_s
@@ -199,7 +187,7 @@ def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens
     if empty_count:  # an engine ends an answer with a token: it computes one at least
         those = "1 answer of no token is" if empty_count == 1 else f"{empty_count:,} answers of no token are"
         notes.append(f"{path.name}: {those} replayed with one, which ends it")
-    return TraceScan(end_s, frozenset(seen), tuple(notes))
+    return end_s, seen, notes
 
 
 SPAN_S_MAX = 366 * DAY_S  # simulated

@@ -102,10 +102,7 @@ def _too_large(site: Site) -> str:
 
 def compare_pool(
     world: cluster_types.ClusterWorld, jobs: Callable[[], Iterable[JobArrival]], on_job: OnJob | None = None
-) -> tuple[
-    simulated.SplitFigures,
-    tuple[cluster_types.ClusterResult, cluster_types.ClusterResult, cluster_types.ClusterResult],
-]:
+) -> tuple[simulated.SplitFigures, list[cluster_types.ClusterResult]]:
     """One pool against two fleets of its size, training's and serving's (R-091): figures, then its runs.
 
     Serving is coarse here: steps say how many accelerators it needs to hold its SLO, and what is missing of
@@ -140,7 +137,7 @@ def compare_pool(
         training_slowdown_factor=kept[0].slowdown_factor / kept[1].slowdown_factor,
         serving_slowdown_factor=shared.serving.slowdown_factor / serving.serving.slowdown_factor,
     )
-    return figures, (shared, training, serving)
+    return figures, [shared, training, serving]
 
 
 def _worked_h(result: cluster_types.ClusterResult) -> float:

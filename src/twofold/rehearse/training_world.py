@@ -115,7 +115,7 @@ def cluster_world(
     store = change.storage_bytes_per_s or (run.run.checkpoints.storage_bytes_per_s if run else None)
     part = device(catalog.accelerator(run.machine.accelerator if run else "H100-SXM"), constants)
     whole = power_factor(constants)
-    exposed = run.communication_exposed_fraction if run else None
+    usual, exposed = cluster_types.StepModel(), run.communication_exposed_fraction if run else None
     size = run.run.checkpoints.size_bytes if run else None
     each_bytes = CHECKPOINT_BYTES_PER_ACCELERATOR
     if run is not None and size is not None:  # over those that write it
@@ -136,9 +136,7 @@ def cluster_world(
         slow_nodes=slow_nodes(change, nodes),
         losses=node_losses(scenario.faults, nodes, faults.detection_s, horizon_s),
         step=cluster_types.StepModel(
-            communication_fraction=cluster_types.StepModel().communication_fraction
-            if exposed is None
-            else exposed,
+            communication_fraction=usual.communication_fraction if exposed is None else exposed,
             jitter_fraction=change.jitter_fraction,
             training_interference_fraction=change.training_interference_fraction,
             serving_interference_fraction=change.serving_interference_fraction,

@@ -22,9 +22,6 @@ class Heap:
         self._dead: set[int] = set()
         self._number = 0
 
-    def __len__(self) -> int:
-        return len(self._due) - len(self._dead)
-
     def push(self, at_s: float, kind: int, subject: Any) -> int:
         """Let something happen at `at_s`, after all that was pushed for the same time before."""
         self._number = number = self._number + 1
@@ -38,13 +35,6 @@ class Heap:
             self._due = [due for due in self._due if due[1] not in self._dead]
             heapq.heapify(self._due)
             self._dead.clear()
-
-    def next_at_s(self) -> float | None:
-        """When the next thing happens; None: nothing is to come."""
-        due, dead = self._due, self._dead
-        while dead and due and due[0][1] in dead:
-            dead.discard(heapq.heappop(due)[1])
-        return due[0][0] if due else None
 
     # HOT: per event; to look first and pop then was 1.4 times slower
     def pop_until(self, until_s: float) -> Due | None:

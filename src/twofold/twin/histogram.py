@@ -6,7 +6,6 @@ follow each other wait in the same queue, and only the spread between long batch
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, inf, isfinite, log, sqrt
 from operator import mul
@@ -30,18 +29,8 @@ BATCHES_FOR_INTERVAL = 8
 RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure and where it lies with 95 % confidence; without enough data, from 0 to infinity."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Low and high; None without enough data."""
-        return (self.low, self.high) if isfinite(self.high) else None
+# A figure, and between what it lies with 95 % confidence; without enough data, from 0 to infinity.
+Interval = tuple[float, float, float]
 
 
 class Histogram:
@@ -163,27 +152,20 @@ class Stream:
         whole = self.histogram()
         if not whole.count:
             return None
-        p50, p90, p95, p99 = (self.quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99))
         half = half_width([batch.mean for batch in self._batches])
-        mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
+        found = [self.quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99)]
+        found.append((whole.mean, max(0.0, whole.mean - half), whole.mean + half))
         asked: dict[str, float | None] = {}
         all_count = whole.count + unanswered_count + instant_count
         for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             place = fraction * all_count - instant_count  # among those that waited for something
             answered = whole.quantile(place / whole.count) if place > 0.0 else 0.0
             asked[name] = answered if place <= whole.count + 1e-9 else None
-        half_width_fraction = (p95.high - p95.low) / 2.0 / p95.value if p95.value else inf
-        return simulated.LatencyFigures(
-            p50=p50.value,
-            p90=p90.value,
-            p95=p95.value,
-            p99=p99.value,
-            mean=mean.value,
-            count=whole.count,
-            interval=simulated.Bounds(p50.bounds, p90.bounds, p95.bounds, p99.bounds, mean.bounds),
-            resolved=half_width_fraction <= RESOLVED_FRACTION,
-            asked=asked,
-        )
+        p50, p90, p95, p99, mean = (value for value, _, _ in found)
+        interval = simulated.Bounds(*((low, high) if isfinite(high) else None for _, low, high in found))
+        _, low, high = found[2]
+        resolved = ((high - low) / 2.0 / p95 if p95 else inf) <= RESOLVED_FRACTION
+        return simulated.LatencyFigures(p50, p90, p95, p99, mean, whole.count, interval, resolved, asked)
 
     def _close(self) -> None:
         self._batches.append(self._open)
@@ -206,7 +188,7 @@ class Stream:
         half = max(alone, half_width([batch.fraction_to(index) for batch in self._batches]))
         low = 0.0 if fraction - half <= 0.0 else whole.quantile(fraction - half)
         high = inf if fraction + half >= 1.0 else whole.quantile(fraction + half)
-        return Interval(value, low * (1.0 - ERROR_FRACTION), high * (1.0 + ERROR_FRACTION))
+        return value, low * (1.0 - ERROR_FRACTION), high * (1.0 + ERROR_FRACTION)
 
 
 def half_width(means: list[float]) -> float:

@@ -54,7 +54,7 @@ from twofold.policy.cluster.settings import (
     TeamQuota,
 )
 from twofold.policy.cluster.view import ClusterCounts
-from twofold.policy.gate.replay import first_difference
+from twofold.policy.machine import first_difference
 
 A100 = "A100-SXM4-40GB"
 QUOTAS = {"red": (12, 4), "blue": (8, None)}

@@ -36,8 +36,8 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
-from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.machine import first_difference
 
 SETTINGS = GateSettings(failure_limit=2, failure_window_s=5.0, open_s=1.0, open_s_max=4.0, attempt_limit=3)
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)

@@ -5,8 +5,8 @@ import pytest
 from twofold.core import ShapeError
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
-from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.machine import first_difference
 
 
 def test_a_recorded_day_is_decided_as_it_was(day_gate: Gate, day_lines: list[str]) -> None:  # INV-15
@@ -20,9 +20,10 @@ def test_a_gate_that_decides_otherwise_differs_at_the_first_such_line(day_lines:
     no_retry = Gate(GateSettings(probe_every_s=1.0, open_s=0.5, attempt_limit=1), Beliefs(0.0001, 0.02))
     difference = first_difference(no_retry, map(entry_from_line, day_lines))
     first_repeat = next(i for i, line in enumerate(day_lines, 1) if '"attempt":2' in line)
-    assert difference is not None and difference.line == first_repeat
-    assert any(isinstance(effect, Send) for effect in difference.logged.effects)
-    assert not any(isinstance(effect, Send) for effect in difference.replayed)
+    assert difference is not None and difference[0] == first_repeat
+    _, logged, replayed = difference
+    assert any(isinstance(effect, Send) for effect in logged.effects)
+    assert not any(isinstance(effect, Send) for effect in replayed)
 
 
 def test_one_changed_effect_is_found_on_its_line(day_gate: Gate, day_lines: list[str]) -> None:
@@ -31,7 +32,7 @@ def test_one_changed_effect_is_found_on_its_line(day_gate: Gate, day_lines: list
     entry["effects"][0]["replica_id"] = "nobody"
     changed = [*day_lines[:number], json.dumps(entry), *day_lines[number + 1 :]]
     difference = first_difference(day_gate, map(entry_from_line, changed))
-    assert difference is not None and difference.line == number + 1
+    assert difference is not None and difference[0] == number + 1
 
 
 def test_a_torn_line_is_refused(day_gate: Gate, day_lines: list[str]) -> None:

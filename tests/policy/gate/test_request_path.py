@@ -36,7 +36,6 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
-from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -54,6 +53,7 @@ from twofold.policy.gate.settings import (
     RoutingSettings,
     ScalingSettings,
 )
+from twofold.policy.machine import first_difference
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 CHAT = ClassSettings(

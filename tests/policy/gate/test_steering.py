@@ -46,7 +46,6 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
-from twofold.policy.gate.replay import first_difference
 from twofold.policy.gate.settings import (
     Beliefs,
     CanarySettings,
@@ -67,6 +66,7 @@ from twofold.policy.gate.settings import (
     WarmSettings,
     ZoneSettings,
 )
+from twofold.policy.machine import first_difference
 
 BELIEFS = Beliefs(0.0001, 0.02)
 LIMIT = 8

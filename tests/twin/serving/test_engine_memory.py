@@ -79,4 +79,4 @@ def test_taken_minus_left_are_in_use(moves):
             held.append(tuple(hashes))
         else:
             used -= cache.give_back(held.pop())
-        assert used == cache.used_count == len({each for prompt in held for each in prompt})
+        assert used == len(cache._users) == len({each for prompt in held for each in prompt})

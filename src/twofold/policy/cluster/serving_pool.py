@@ -47,7 +47,7 @@ def demand_parts(
         view.part_demands[name] = DayProfile(sharing.bin_s, sharing.day_memory_count)
         view.part_demands[name].observe(max(counts[name], 0), now_s)
     unknown = {name: counts[name] for name in sorted(counts.keys() - known)}
-    refused = planned_cuts(view.settings.partitions, unknown, ()).refused
+    _, refused = planned_cuts(view.settings.partitions, unknown, ())
     return [*(events.RefusePartition(name, reason) for name, reason in refused), *cut(view, now_s)]
 
 
@@ -64,16 +64,17 @@ def cut(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
         node.node_id: view.cuts.get(node.node_id, ((),) * node.accelerator_count)
         for node in view.serving.values()
     }
-    plan = planned_cuts(view.settings.partitions, wanted, list(chain.from_iterable(before.values())))
+    there = list(chain.from_iterable(before.values()))
+    planned, refused = planned_cuts(view.settings.partitions, wanted, there)
     effects: list[events.ClusterEffect] = []
-    cuts = iter(plan.cuts)
+    cuts = iter(planned)
     for node_id, was in before.items():
         layout = tuple(islice(cuts, len(was)))
         if layout != was:
             view.cuts[node_id] = layout
             effects.append(events.PartitionNode(node_id, layout))
-    news = [refused for refused in plan.refused if refused not in view.parts_refused]
-    view.parts_refused = plan.refused
+    news = [each for each in refused if each not in view.parts_refused]
+    view.parts_refused = refused
     return [*effects, *(events.RefusePartition(name, reason) for name, reason in news)]
 
 

@@ -1,6 +1,7 @@
 """Who holds which part of one engine's cache: running requests, prompts that they share, idle prompts."""
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from math import ceil
 
 from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Reservation
@@ -76,11 +77,6 @@ class PrefixCache:
         self._idle: OrderedDict[int, None] = OrderedDict()
 
     @property
-    def used_count(self) -> int:
-        """Blocks that sequences hold."""
-        return len(self._users)
-
-    @property
     def idle_count(self) -> int:
         """Blocks that nobody holds."""
         return len(self._idle)
@@ -147,27 +143,25 @@ class PrefixCache:
 WAITING, PREFILLING, DECODING, SWAPPED, HANDED, GONE = range(6)  # where a request is
 
 
+@dataclass(slots=True, eq=False)
 class Running:
     """One request in the engine, and what it holds. Mutable."""
 
-    __slots__ = (
-        "admitted", "base_tokens", "finish_clock", "first_s", "hashes", "left_tokens", "place",
-        "reserved_blocks", "submitted_s", "target_tokens", "todo_tokens", "work",
-    )  # fmt: skip
+    work: EngineWork
+    submitted_s: float
+    target_tokens: int = field(init=False)  # in the cache when its prefill ends
+    left_tokens: int = field(init=False)  # to be generated when that begins to decode
+    place: int = WAITING
+    first_s: float = -1.0  # when its first token is seen; -1: it is not made yet
+    admitted: int = 0  # a rising number, new at every admission
+    todo_tokens: int = 0  # of the target, not computed yet
+    base_tokens: int = 0  # held, less the token clock: once it decodes
+    finish_clock: int = 0
+    reserved_blocks: int = 0  # from the start on; 0: it grows
+    hashes: tuple[int, ...] = ()  # of shared blocks that it holds
 
-    def __init__(self, work: EngineWork, now_s: float) -> None:
-        self.work = work
-        self.submitted_s = now_s
-        self.place = WAITING
-        self.first_s = -1.0  # when its first token is seen; -1: it is not made yet
-        self.admitted = 0  # a rising number, new at every admission
-        self.target_tokens = work.input_tokens  # in the cache when its prefill ends
-        self.todo_tokens = 0  # of them, not computed yet
-        self.left_tokens = work.output_tokens  # to be generated when that begins to decode
-        self.base_tokens = 0  # held, less the token clock: once it decodes
-        self.finish_clock = 0
-        self.reserved_blocks = 0  # from the start on; 0: it grows
-        self.hashes: tuple[int, ...] = ()  # of shared blocks that it holds
+    def __post_init__(self) -> None:
+        self.target_tokens, self.left_tokens = self.work.input_tokens, self.work.output_tokens
 
 
 class EngineMemory:

@@ -102,15 +102,6 @@ class Release:
     withdrawn_s: float | None = None
 
 
-Fault = (
-    ReplicaCrash
-    | RandomCrashes
-    | SlowReplica
-    | ThermalThrottle
-    | ZoneLoss
-    | ColdStart
-    | Partition
-    | Drain
-    | StorageBrownout
-    | Release
-)
+OfReplicas = ReplicaCrash | RandomCrashes | SlowReplica | ColdStart
+OfZones = ThermalThrottle | ZoneLoss | Partition | Drain
+Fault = OfReplicas | OfZones | StorageBrownout | Release

@@ -5,6 +5,7 @@ two policies that are compared meet the same failing requests and the same waits
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import IntEnum
 from math import inf
 from typing import Final
@@ -47,81 +48,73 @@ class Life(IntEnum):
     GONE = 4
 
 
+@dataclass(slots=True, eq=False)
 class Replica:
     """One replica, from its grant to its end. It may live several times: each start is a new life."""
 
-    __slots__ = (
-        "asked_s", "attempts", "cut", "engine", "factors", "granted_s", "held", "life", "lives", "model",
-        "number", "order", "reads", "replica_id", "seeds", "silent", "stamp", "timer", "timer_s", "up_s",
-        "zone",
-    )  # fmt: skip
+    order: events.StartReplica
+    number: int
+    model: ReplicaModel
+    granted_s: float
+    replica_id: str = field(init=False)
+    zone: str = field(init=False)
+    asked_s: float = field(init=False)
+    up_s: float = field(init=False)
+    life: Life = Life.STARTING
+    lives: int = 0
+    engine: ServingEngine | None = None  # None: it is not up
+    attempts: "dict[int, Attempt]" = field(default_factory=dict)  # that its engine has, by key
+    timer: int = 0  # the heap's number for its engine; 0: none
+    timer_s: float = inf  # what its engine named then, on the engine's clock
+    factors: dict[int, float] = field(default_factory=dict)  # of its step time, by what slows it
+    cut: int = 0  # partitions that keep the gateway from it
+    stamp: int = 0  # how often it was cut off
+    held: "list[tuple[Output, Attempt]]" = field(default_factory=list)  # what it said meanwhile
+    seeds: bool = False  # it has the weights, and its peers may read them
+    reads: bool = False  # down, and its next start has to read the weights again
+    silent: bool = False  # down, and nobody answers for it: connections time out
 
-    def __init__(self, order: events.StartReplica, number: int, model: ReplicaModel, now_s: float) -> None:
-        self.replica_id = order.replica_id
-        self.number = number
-        self.model = model
-        self.order = order
-        self.zone = order.zone
-        self.granted_s = self.asked_s = self.up_s = now_s
-        self.life = Life.STARTING
-        self.lives = 0
-        self.engine: ServingEngine | None = None  # None: it is not up
-        self.attempts: dict[int, Attempt] = {}  # that its engine has, by key
-        self.timer = 0  # the heap's number for its engine; 0: none
-        self.timer_s = inf  # what its engine named then, on the engine's clock
-        self.factors: dict[int, float] = {}  # of its step time, by what slows it
-        self.cut = 0  # partitions that keep the gateway from it
-        self.stamp = 0  # how often it was cut off
-        self.held: list[tuple[Output, Attempt]] = []  # what it said meanwhile
-        self.seeds = False  # it has the weights, and its peers may read them
-        self.reads = False  # down, and its next start has to read the weights again
-        self.silent = False  # down, and nobody answers for it: connections time out
+    def __post_init__(self) -> None:
+        self.replica_id, self.zone = self.order.replica_id, self.order.zone
+        self.asked_s = self.up_s = self.granted_s
 
 
+@dataclass(slots=True, eq=False)
 class Visit:
     """One thing that a client wants, over all its requests for it. Mutable."""
 
-    __slots__ = (
-        "arrival", "arrival_s", "attempts", "begun_s", "class_number", "next_turn", "number",
-        "output_limit_tokens", "patient_from_s", "replica_id", "request_id", "tries", "turns", "waits",
-    )  # fmt: skip
+    number: int
+    arrival: Arrival
+    class_number: int
+    output_limit_tokens: int
+    turns: Iterator[Turn] | None
+    arrival_s: float = field(init=False)
+    patient_from_s: float = field(init=False)
+    next_turn: Turn | None = None
+    tries: int = 0  # requests so far
+    request_id: int = 0  # of the latest; 0: none is open
+    begun_s: float | None = None  # when the first token of the answer came
+    attempts: "list[Attempt]" = field(default_factory=list)  # in flight
+    replica_id: str = ""  # of the latest attempt
+    waits: bool = True  # the client is still there
 
-    def __init__(
-        self,
-        number: int,
-        arrival: Arrival,
-        class_number: int,
-        output_limit_tokens: int,
-        turns: Iterator[Turn] | None,
-    ) -> None:
-        self.number = number
-        self.arrival = arrival
-        self.arrival_s = self.patient_from_s = arrival.arrival_s
-        self.class_number = class_number
-        self.output_limit_tokens = output_limit_tokens
-        self.turns = turns
-        self.next_turn: Turn | None = next(turns, None) if turns is not None else None
-        self.tries = 0  # requests so far
-        self.request_id = 0  # of the latest; 0: none is open
-        self.begun_s: float | None = None  # when the first token of the answer came
-        self.attempts: list[Attempt] = []  # in flight
-        self.replica_id = ""  # of the latest attempt
-        self.waits = True  # the client is still there
+    def __post_init__(self) -> None:
+        self.arrival_s = self.patient_from_s = self.arrival.arrival_s
+        if self.turns is not None:
+            self.next_turn = next(self.turns, None)
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One request at one replica. Mutable."""
 
-    __slots__ = ("begun", "key", "live", "number", "output_tokens", "replica", "visit")
-
-    def __init__(self, key: int, visit: Visit, number: int, replica: Replica, output_tokens: int) -> None:
-        self.key = key
-        self.visit = visit
-        self.number = number
-        self.replica = replica
-        self.output_tokens = output_tokens
-        self.live = True  # the gateway waits for it
-        self.begun = False
+    key: int
+    visit: Visit
+    number: int
+    replica: Replica
+    output_tokens: int
+    live: bool = True  # the gateway waits for it
+    begun: bool = False
 
 
 class Purpose(IntEnum):
