@@ -25,12 +25,6 @@ PLANTED = {
     "power in kW": ("rooflines", "accelerators", "name,tdp_w\nH100-SXM5-80GB,0.7\n"),
     "memory in GiB taken for GB": ("rooflines", "accelerators", "name,visible_gib\nT4,17.2\n"),
     "the power of one accelerator for a node": ("node_power", "nodes", "name,power_w\nDGX-H100,1020\n"),
-    "a price that does not add up": (
-        "prices",
-        "prices",
-        "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,usd_per_accelerator_h,date,date_precision\n"
-        "mine,box,L4,4,here,on_demand,4,2,2026-11-01,day\n",
-    ),
     "spot above on demand": (
         "prices",
         "prices",

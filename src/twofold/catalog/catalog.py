@@ -30,7 +30,7 @@ from twofold.catalog.types import (
 )
 from twofold.core import CatalogError, Place, UnknownNameError
 
-PRICE_TOLERANCE_RATIO = 0.02  # between the price of a machine and that of its accelerators together
+PRICE_TOLERANCE_RATIO = 0.01  # between the price of a machine and that of its accelerators together
 T = TypeVar("T")
 
 
