@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.measure.kernel_routing import busiest_rank
+from twofold.measure.kernel_tables import busiest_rank
 
 
 def test_balanced_routing_gives_every_rank_the_mean() -> None:

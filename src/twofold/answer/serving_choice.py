@@ -361,13 +361,9 @@ def _too_many(entry: Service, fleet: Fleet, loads: Sequence[ClassLoad]) -> Infea
     """The objectives hold, on more machines than there are."""
     part = MOST_ACCELERATORS / fleet.accelerators
     rates = [f"{part * load.traffic.rate_per_s:.3g} requests/s of {load.name} at peak" for load in loads]
-    return InfeasibleError(
-        f"`{entry.name}` would need {fleet.accelerators:,} accelerators",
-        lines=(
-            ("binds", f"no site or market has more than {MOST_ACCELERATORS:,}"),
-            ("would fit", " and ".join(rates)),
-        ),
-    )
+    binds = ("binds", f"no site or market has more than {MOST_ACCELERATORS:,}")
+    lines = (binds, ("would fit", " and ".join(rates)))
+    return InfeasibleError(f"`{entry.name}` would need {fleet.accelerators:,} accelerators", lines=lines)
 
 
 def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:

@@ -225,9 +225,7 @@ def _spread(kinds: Sequence[_Footprint], limits: RackLimits) -> NDArray[np.int64
     room = [part * (1 + 1e-9) for part in (most_w, limits.rack_units, limits.ports, limits.weight_kg)]
     own = [is_rack_scale(kind.wanted.node) for kind in kinds]
     shared = sum(
-        kind.wanted.count / kind.fill.nodes_per_rack
-        for kind, is_own in zip(kinds, own, strict=True)
-        if not is_own
+        k.wanted.count / k.fill.nodes_per_rack for k, alone in zip(kinds, own, strict=True) if not alone
     )
     # As many rows as could ever be needed; those past the fullest packing open one by one.
     most = sum(kind.wanted.count for kind in kinds)

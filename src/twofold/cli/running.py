@@ -2,6 +2,8 @@
 
 # ruff: noqa: ARG002 (click calls these methods with a context, needed or not)
 
+import os
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from inspect import cleandoc, signature
 from operator import attrgetter
@@ -12,9 +14,11 @@ import click
 
 import twofold as package
 from twofold.cli.options import Verb
-from twofold.cli.output import STDOUT, check_free, today, write_text
 from twofold.cli.verbs import EXIT_CODES, VERBS
-from twofold.core import UsageError
+from twofold.core import FileError, UsageError
+
+STDOUT = Path("-")
+STATE = Path(".twofold")  # made when something is written there
 
 
 class QuestionGroup(click.Group):
@@ -104,3 +108,27 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     click.echo(answer.json if as_json else "\n".join((*answer.lines, "")), nl=False)
     if answer.exit_code:
         click.get_current_context().exit(answer.exit_code)
+
+
+def today() -> date:
+    """The day that prices are judged by; SOURCE_DATE_EPOCH fixes it where output must be repeatable."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdigit() else date.today()
+
+
+def check_free(path: Path, force: bool) -> None:
+    """Raises FileError if `path` is there and may not be replaced. Asked before the work, not after it."""
+    if path.is_dir():
+        raise FileError(f"`{path}` is a folder", hint="name a file in it")
+    if path.exists() and not force:
+        raise FileError(f"`{path}` exists", hint="write elsewhere, or add `--force` to replace it")
+    if not path.parent.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
+        raise FileError(f"`{path.parent}` does not exist", hint="make the folder first")
+
+
+def write_text(path: Path, text: str) -> None:
+    """All of the text or nothing."""
+    from twofold.app import whole_file
+
+    with whole_file(path) as handle:
+        handle.write(text)

@@ -209,14 +209,13 @@ def cheapest_redundancy(
     """
     zone = -(-needed // max(1, failing.zones - 1)) if failing.zones > 1 else 0
     spares = range(zone + int(0.02 * needed) + WORTH_LOOKING)
-    best: ledger.SpareStep | None = None
+    asked = needed, usd_per_replica_year, outage_usd_per_h, failing
+    (best,) = redundancy_steps(*asked, [0])
     for spare in spares:
-        if best and (needed + spare) * usd_per_replica_year > best.total_usd_per_year:
+        if (needed + spare) * usd_per_replica_year > best.total_usd_per_year:
             break  # dearer by its machines alone, and so is every further one
-        (step,) = redundancy_steps(needed, usd_per_replica_year, outage_usd_per_h, failing, [spare])
-        if best is None or step.total_usd_per_year < best.total_usd_per_year:
-            best = step
-    assert best is not None
+        (step,) = redundancy_steps(*asked, [spare])
+        best = step if step.total_usd_per_year < best.total_usd_per_year else best
     return best
 
 

@@ -76,7 +76,10 @@ def numbered_arrivals(path: Path) -> Iterator[tuple[int, Arrival]]:
         else:
             header, numbered = csv_table(rows, file, HINT)
             columns = columns_of(header, NAMES, NEEDED, Place(file, 1, 1), HINT)
-            _need_one_column_each(header, Place(file, 1, 1))
+            for field in NEEDED:  # which of two columns with one meaning counts would be a guess
+                if len(found := [f"`{name}`" for name in NAMES[field] if name in header]) > 1:
+                    what = f"{' and '.join(found)} have one meaning"
+                    raise errors.TraceError(what, place=Place(file, 1, 1), hint="leave one of them")
             read_row = _row_reader(columns, header.keys() >= MOONCAKE)
             for line, cells in numbered:
                 yield line, read_row(cells, Place(file, line, 1))
@@ -121,15 +124,6 @@ def columns_of(
         elif field in needed:
             raise errors.TraceError(f"no column `{field}`", place=place, hint=hint)
     return found
-
-
-def _need_one_column_each(header: Collection[str], place: Place) -> None:
-    """Raise TraceError where two columns of a table have one meaning: which of them counts is a guess."""
-    for field in NEEDED:
-        found = [f"`{name}`" for name in NAMES[field] if name in header]
-        if len(found) > 1:
-            hint = "leave one of them"
-            raise errors.TraceError(f"{' and '.join(found)} have one meaning", place=place, hint=hint)
 
 
 def _of_json(lines: Iterator[str], file: str) -> Iterator[tuple[int, Arrival]]:
