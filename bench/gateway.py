@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twofold.live.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
@@ -139,9 +139,10 @@ async def serve_bare(config: GatewayConfig) -> None:
 
     from twofold.live.gateway import server_config
     from twofold.live.gateway_app import GatewayApp
+    from twofold.live.gateway_driver import GateDriver
     from twofold.live.upstream import Upstream
 
-    app = GatewayApp(FixedChoice(), Upstream(config.limits.connect_timeout_s), config)
+    app = GatewayApp(cast(GateDriver, FixedChoice()), Upstream(config.limits.connect_timeout_s), config)
     await uvicorn.Server(server_config(app, config)).serve()
 
 

@@ -72,6 +72,16 @@ def test_tokens_per_second_and_answers_range_as_the_tokens_that_they_are_made_of
         assert factor["output_tok_s", high] == pytest.approx(1 / factor["e2e_p50_ms", low], rel=1e-4)
 
 
+def test_an_answer_of_one_token_ranges_as_its_first_token():
+    (answer,) = predict(ROW | {"osl_mean": "1"})
+    for end in ("high", "high_95"):
+        first, whole = (
+            float(answer[f"pred_{metric}_{end}"]) / float(answer[f"pred_{metric}"])
+            for metric in ("ttft_mean_ms", "e2e_p50_ms")
+        )
+        assert whole == pytest.approx(first, rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

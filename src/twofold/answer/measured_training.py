@@ -57,10 +57,12 @@ def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredC
     asked, limit_s = context.spec.confidence_fraction, entry.time_limit_s
     choice = usual = choose_run(entry, context)
     margin = 1.0
-    for _ in range(SURE_ROUNDS):
+    for searched in range(SURE_ROUNDS + 1):
         ratio = short_of(run_total(choice, context), limit_s, asked) if limit_s and asked else 1.0
         if ratio == 1.0:
             return replace(choice, margin_ratio=margin)
+        if searched == SURE_ROUNDS:
+            break
         margin *= ratio
         sooner = {"deadline_s": (limit_s or 0.0) / margin, "window": None}
         told = {"deadline_s": entry.deadline_s, "window": entry.window}

@@ -129,8 +129,9 @@ def _within_reason(
         found = choose_serving(entry, context, margins)
     except InfeasibleError:
         return None
-    sizes = [each.fleet.usd_per_h or each.fleet.accelerators for each in (found, usual)]
-    return found if sizes[0] <= GROWN_MOST * sizes[1] else None
+    priced = found.fleet.usd_per_h and usual.fleet.usd_per_h
+    size, was = (each.fleet.usd_per_h if priced else each.fleet.accelerators for each in (found, usual))
+    return found if (size or 0.0) <= GROWN_MOST * (was or 0.0) else None
 
 
 def latency_with(choice: ServingChoice, pool: PoolChoice, count: int, name: str, goal: str) -> float | None:

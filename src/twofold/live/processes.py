@@ -118,7 +118,8 @@ def _environments() -> Iterator[tuple[int, dict[str, str]]]:
     import psutil
 
     unread = list(psutil.process_iter())
-    for _ in range(STARTING_LOOKS):
+    for look in range(STARTING_LOOKS):
+        time.sleep(STARTING_LOOK_S if look else 0.0)
         looked, unread = unread, []
         for process in looked:
             with suppress(psutil.Error, OSError):  # another user's, or gone meanwhile
@@ -130,7 +131,6 @@ def _environments() -> Iterator[tuple[int, dict[str, str]]]:
                     unread.append(process)
         if not unread:
             return
-        time.sleep(STARTING_LOOK_S)
 
 
 def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool = False) -> None:

@@ -299,7 +299,7 @@ def _columns(
             spread = constants.estimate(f"interval_serving{share}_ratio", **scopes[metric])
             low, high = spread.low, spread.high
         else:
-            decoding_ms = case.output_tokens * predicted["tpot_mean_ms"]
+            decoding_ms = max(case.output_tokens - 1.0, 0.0) * predicted["tpot_mean_ms"]
             decoding = decoding_ms / (predicted["ttft_mean_ms"] + decoding_ms)
             low, high = _of_answers(factors["ttft_mean_ms", share], factors["tpot_mean_ms", share], decoding)
         if metric == "output":

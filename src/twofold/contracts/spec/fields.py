@@ -129,7 +129,8 @@ class Quantity:
         return natural_quantity(value, self.dimension)
 
     def example(self) -> str:
-        return f"10{'' if self.unit == 'x' else ' '}{self.unit}"
+        number = 80 if self.dimension is Dimension.FRACTION and self.lowest > 0.1 else 10
+        return f"{number}{'' if self.unit == 'x' else ' '}{self.unit}"
 
 
 def _count(value: object) -> int:
