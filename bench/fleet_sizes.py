@@ -14,6 +14,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog import load_catalog
 from twofold.contracts.results import ServicePlan
 from twofold.contracts.spec import parse_spec
+from twofold.inference.fleet import target_utilisation
 from twofold.perf import load_constants
 from twofold.rehearse import on_twin, tables_of
 
@@ -85,7 +86,7 @@ def of_size(case: Asked, count: int) -> tuple[ServingChoice, ServicePlan, Contex
     rate = 1.0
     for _ in range(4):
         pool = planned(case, rate)[0].fleet.pools[0]
-        rate = 0.9 * pool.limit_per_s * (count - 0.05)
+        rate = target_utilisation(pool.at_once_count) * pool.limit_per_s * (count - 0.05)
     return planned(case, rate)
 
 

@@ -117,10 +117,8 @@ def test_quantiles_are_ordered_at_any_spread(replica, rate, spread):
 FLEETS = (1.0, 2.0, 4.0, 16.0, 1e6, 1e9)
 
 
-@pytest.mark.parametrize(("places", "waits"), [(512.0, False), (16.0, True)])
-def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_very_many(
-    replica, places, waits
-):
+@pytest.mark.parametrize("places", [512.0, 16.0])
+def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_very_many(replica, places):
     few, lengths = replace(replica, rank_batch=places), Lengths(1024.0, 256.0, 0.5, 0.5)
     alone = regimes.open_loop(few, lengths, 6.0)
     among = [regimes.open_loop(few, lengths, 6.0, fleet_per_s=6.0 * count) for count in FLEETS]
@@ -129,8 +127,9 @@ def test_replicas_behind_one_gate_lie_between_one_alone_and_what_is_left_among_v
             one, *rest = (float(getattr(getattr(each, metric), figure)) for each in (alone, *among))
             assert rest[0] == one  # of one replica
             assert rest == sorted(rest, reverse=True)
-            assert rest[-1] == pytest.approx(rest[-2], rel=1e-3)
-    assert float(among[-1].tpot.p95_s) > float(among[-1].tpot.mean_s) == float(alone.tpot.mean_s)
-    assert (float(among[2].ttft.mean_s) < 0.95 * float(alone.ttft.mean_s)) is waits  # for a place
+            assert rest[-1] == pytest.approx(rest[-2], rel=2e-3)
+    assert float(among[-1].tpot.p95_s) > float(among[-1].tpot.mean_s) > 0.95 * float(alone.tpot.mean_s)
+    # Fewer meet prompts, and the fewer places there are, the fewer wait for one.
+    assert float(among[2].ttft.mean_s) < 0.95 * float(alone.ttft.mean_s)
     ends = [float(each.tpot.p95_s) for each in (among[0], among[2], among[-1])]
     assert 0.3 < (ends[0] - ends[1]) / (ends[0] - ends[2]) < 0.8  # of four: about a half

@@ -165,7 +165,10 @@ def _of_traffic(served: ClassPlan, at: str) -> Known:
     """What the spec says of a class, and the replicas that this takes."""
     promised = ", ".join(f"{slo.metric} ≤ {format_seconds(slo.limit_s)}" for slo in served.slos)
     at_peak = f"{at}.traffic, over {served.replica_count} replicas"
-    work, sized = format_count(served.rate_per_s * DAY_S), "peak / (0.9 × rate per replica), rounded up"
+    work, sized = (
+        format_count(served.rate_per_s * DAY_S),
+        "peak / (rate per replica − room for chance, a tenth at most), rounded up",
+    )
     return {
         "lengths": _lengths(served, at),
         "rate": spec_leaf("peak", format_si(served.peak_per_s, "1/s"), at_peak),

@@ -54,8 +54,11 @@ def weighed(
 def _apart(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context) -> Weighed | None:
     """Prompts on workers of their own, where that takes fewer; in all pools that can where none does."""
     node = choice.offer.node.accelerator_count
-    told = _sized(choice), node, node if choice.offer.fixed_count else 1, server_counts(choice.offer)
-    ways = [None if _all_batch(pool) else apart(pool.pool, _classes(pool), *told) for pool in pools]
+    told = node, node if choice.offer.fixed_count else 1, server_counts(choice.offer)
+    asked = [
+        None if _all_batch(pool) else (pool.pool, _classes(pool), _sized(choice, pool)) for pool in pools
+    ]
+    ways = [each and apart(*each, *told) for each in asked]
     own = [pool.pool.accelerators for pool in pools]
     fewer = [way if way and way.accelerators < count else None for way, count in zip(ways, own, strict=True)]
     taken = fewer if any(fewer) else ways
@@ -98,8 +101,9 @@ def _drafted(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context
     """Tokens that a small head proposes and the model checks, as many as carry most in each pool."""
     row = accepted_drafts(choice.model, context)
     layers = choice.model.mtp_layers or FOREIGN_LAYERS
-    totals, needs, sized = np.zeros(3), [], _sized(choice)
+    totals, needs = np.zeros(3), []
     for pool in pools:
+        sized = _sized(choice, pool)
         tokens, rates = drafted(pool.pool, _classes(pool), (row.low, row.value, row.high), layers)
         totals += [_size(pool.pool.replica) * sized(pool.pool.peak_per_s, rate).total for rate in rates]
         if tokens:
@@ -145,7 +149,7 @@ def _finding(pool: DrawnPool, choice: ServingChoice, part: float) -> tuple[Repli
             replace(each, shared_prefix_fraction=found.get(each.name, each.shared_prefix_fraction))
             for each in _classes(pool)
         )
-        count = _sized(choice)(chosen.peak_per_s, float(limits(chosen.replica, asked).requests_per_s))
+        count = _sized(choice, pool)(chosen.peak_per_s, float(limits(chosen.replica, asked).requests_per_s))
         needs = tuple(
             f"{100 * share:.0f} % of {name}'s input found in {format_count(room)} tokens of cache"
             for name, share in found.items()
@@ -174,9 +178,10 @@ def _all_batch(pool: DrawnPool) -> bool:
     return all(load.is_batch for load in pool.loads)
 
 
-def _sized(choice: ServingChoice) -> Callable[..., ReplicaCount]:
-    entry = choice.entry
-    return partial(ReplicaCount.of, zones=entry.zones, availability_fraction=entry.availability_fraction)
+def _sized(choice: ServingChoice, pool: DrawnPool) -> Callable[..., ReplicaCount]:
+    entry, at_once = choice.entry, pool.pool.at_once_count
+    promised = partial(ReplicaCount.of, zones=entry.zones, availability_fraction=entry.availability_fraction)
+    return partial(promised, at_once_count=at_once)
 
 
 def _size(replica: Replica) -> int:

@@ -43,7 +43,8 @@ class Ends:
 class _Queue:
     """What prompts of all classes do to one that arrives."""
 
-    busy_fraction: Floats  # of time, if all prompts were computed in full chunks
+    busy_fraction: Floats  # of time, if all prompts that meet others were computed in full chunks
+    met_per_s: Floats  # requests that meet others, see `meeting_fraction`
     service_s: Floats  # of a mean prompt in full chunks, long ones counted as often as they weigh
     rest_s: Floats  # of the prefill or step under way
     shared_s: Floats  # steps made longer by who comes later, and begun again for each group of prompts
@@ -124,6 +125,7 @@ def arrivals_ttft(
     ends: Ends,
     rate_per_s: Floats,
     prompt: Prompt | None = None,
+    replica_count: Floats = 1.0,
 ) -> Latency:
     """Seconds to the first token at a rate of all requests, whose lengths are `lengths`.
 
@@ -133,7 +135,8 @@ def arrivals_ttft(
              and a long one that joins the same step have above their means
     Why      Pollaczek and Khinchine's wait is what is left of the prefill under way, ½λE[S²], and what waits
              before one, ρ·W. Engines compute who came by the start of a step together with who came first, so
-             that later ones lengthen it too, and each group pays for its launches.
+             that later ones lengthen it too, and each group pays for its launches. Of `replica_count` behind
+             one gate it is the queue of those alone that meet others (`meeting_fraction`).
     Shapes   arguments broadcast. `prompt` is of the class that asks; None: of any request.
     Units    requests/s of the whole replica; seconds out.
     Source   Pollaczek 1930, Khinchine 1932; residual life, Feller 1966; gated service, Takagi 1986.
@@ -143,7 +146,7 @@ def arrivals_ttft(
     plain = np.asarray(steps.plain_s)
     everyone = Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
     lone = _at_places(replica, ends, steps, everyone)
-    queue = _queue(replica, lengths, steps, ends, rate, lone)
+    queue = _queue(replica, lengths, steps, ends, rate, lone, replica_count)
     mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, steps, prompt), prompt)
     own_s = _mean(mine)
     late = admission_steps(replica, own, rate * plain) * plain + first_token_s(replica, plain)
@@ -154,7 +157,7 @@ def arrivals_ttft(
         waits = np.maximum(above - queue.backlog_s, 0.0) + exponential * queue.shared_s
         long_s = prompt_s(replica, ends, steps.full_s, asked, quantile_factor(asked.spread, normal))
         longer = np.maximum(long_s - own_s, 0.0)
-        joins = _joining_s(queue, lengths.input_spread, steps.full_s, rate, level)
+        joins = _joining_s(queue, lengths.input_spread, steps.full_s, level)
         parts = np.square(0.45 * plain) + np.square(waits) + np.square(longer) + np.square(joins)
         found: Floats = mean + np.sqrt(parts)
         return found
@@ -180,8 +183,34 @@ def _mean(values: Sequence[Floats]) -> Floats:
     return sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
 
 
+def meeting_fraction(replica_count: Floats, busy_fraction: Floats, in_flight: Floats) -> Floats:
+    """Of the requests that a gate sends to one of n replicas those that take it as it is, prompts and all.
+
+    Formula  h = g + (1 − g)/√n, g = B/(B + ¼)·∫ w(1 − w)/(1 − ρw) dw for w from 0 to 1, B = `in_flight`
+    Why      A gate evens out how many are in flight: k or k + 1 on each replica, and k − 1 where one of k has
+             just ended. Those places are filled first, and are a queue of their own: with a share w of them
+             at k, i are open w^i·(1 − w) of the time. Who comes chooses among these, and meets prompts if
+             all have some, ρ^(i − 1) as often; where none is open there are many to choose from. While a
+             replica computes prompts it gets those alone that must take it.
+    Shapes   arguments broadcast; n need not be whole.
+    Limits   one replica: 1. Of 2 to 32 that fill up so, simulated: within 0.1.
+    """
+    busy = np.clip(busy_fraction, 1e-3, MOST_BUSY)
+    places = 0.5 / busy - (1.0 - busy) / np.square(busy) * (-np.log1p(-busy) / busy - 1.0)
+    held = np.asarray(in_flight, float)
+    many = places * held / (held + 0.25)
+    found: Floats = many + (1.0 - many) / np.sqrt(replica_count)
+    return found
+
+
 def _queue(
-    replica: Replica, lengths: Lengths, steps: Steps, ends: Ends, rate: Floats, lone: Sequence[Floats]
+    replica: Replica,
+    lengths: Lengths,
+    steps: Steps,
+    ends: Ends,
+    rate: Floats,
+    lone: Sequence[Floats],
+    replica_count: Floats,
 ) -> _Queue:
     """The queue of all prompts, each of which takes `lone` seconds if it comes alone.
 
@@ -200,16 +229,19 @@ def _queue(
     factors = _factors(spread)
     services = [own * each / chunk * chunk_s(ends, steps.full_s, spread, each) for each in factors]
     service = np.sqrt(_mean([np.square(each) for each in services]) / second)
-    busy = np.minimum(rate * _mean(services), MOST_BUSY)
+    mean_s = _mean(services)
+    met = rate * meeting_fraction(replica_count, rate * mean_s, batch)
+    busy = np.minimum(met * mean_s, MOST_BUSY)
     backlog = busy / (1.0 - busy) * service * second / 2.0
-    found = np.minimum(1.0, rate * _mean(lone) / replica.dp)
+    found = np.minimum(1.0, met * _mean(lone) / replica.dp)
     under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
     median = lone[len(lone) // 2]
-    usual = np.minimum(1.0, rate * median / replica.dp)
+    usual = np.minimum(1.0, met * median / replica.dp)
     later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)
     again = (1.0 - split) * busy / (1.0 - busy) * np.minimum(ends.launch_s, steps.carrying_s)
     return _Queue(
         busy,
+        met,
         service,
         0.5 * ((1.0 - found) * plain + found * under_way),
         later + again,
@@ -218,12 +250,12 @@ def _queue(
     )
 
 
-def _joining_s(queue: _Queue, spread: Floats, full_s: Floats, rate: Floats, level: float) -> Floats:
+def _joining_s(queue: _Queue, spread: Floats, full_s: Floats, level: float) -> Floats:
     """By how much a long prompt that comes later lengthens a step at a quantile: a chunk at most.
 
     Why      λ·rest prompts come before the step begins; a quantile of all is one of them, further up.
     """
-    within = 1.0 - (1.0 - level) / np.clip(rate * queue.rest_s, 1e-9, 1.0)
+    within = 1.0 - (1.0 - level) / np.clip(queue.met_per_s * queue.rest_s, 1e-9, 1.0)
     factor = quantile_factor(spread, normal_quantile(np.clip(within, 1e-6, level)))
     joining = np.minimum(full_s, queue.service_s * np.maximum(factor - 1.0, 0.0))
     return np.where(within > 0.0, joining, 0.0)

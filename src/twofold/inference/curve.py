@@ -41,6 +41,7 @@ T = TypeVar("T")
 # them, which bends the curve. Twice as many batches move no limit by 1 %.
 SMALL_RATIO, LARGE_RATIO = 2.0 ** (1 / 2), 2.0 ** (1 / 3)
 SMALL_COUNT = 10  # steps of the first kind: up to 32
+OWN_ROUNDS = 6  # until the batch that is met is known to a millionth
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +201,8 @@ def _utilisation(curve: LoadCurve, rate: Floats) -> Floats:
 def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) -> Latency:
     """First token with its wait for a slot; above the sustained rate it never comes.
 
-    Why      A gate's least work is largely answers to be given yet. That evens out batches and slots, but it
-             says little of prompts: they are taken to meet others as on a replica alone.
-    Limits   of a fleet mostly later than on the twin: `python -m bench.closed_form`.
+    Why      A gate's least work is largely answers to be given yet, which evens out batches and slots. Among
+             those that have as few, it takes one with the fewest prompts (`meeting_fraction`).
     """
     lengths = curve.lengths
     ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))
@@ -210,8 +210,9 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
     if curve.own is not lengths:
         spread = curve.own.input_spread
         prompt = Prompt(curve.own_tokens, spread, point.own_carrying_s, point.own_carried_tokens)
-    first = arrivals_ttft(curve.replica, lengths, point, ends, rate, prompt)
-    slots = _replica_count(curve, rate) * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
+    count = _replica_count(curve, rate)
+    first = arrivals_ttft(curve.replica, lengths, point, ends, rate, prompt, count)
+    slots = count * np.maximum(np.minimum(curve.limit_sequences, curve.slot_count), 1.0)
     slot_s = slot_wait_s(slots, lengths.output_tokens * point.tpot_s, utilisation, lengths)
     never = np.where(utilisation > 1.0, np.inf, 0.0)
     return Latency(
@@ -231,9 +232,10 @@ def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
     """
     mix = mix_of(curve.replica, curve.lengths, point, rate, _replica_count(curve, rate))
     sent, deviation = mix.rate_per_s * mix.output_tokens, met_deviation(mix, point.tpot_s)
-    plain, carrying = _plain_and_carrying(curve, 1.0 + sent * point.tpot_s + deviation)
+    above = deviation + _own_sequences(sent * point.tpot_s, mix.replica_count)
+    plain, carrying = _plain_and_carrying(curve, sent * point.tpot_s + above)
     slower = token_s(replace(mix, plain_s=plain, carrying_s=carrying), point.tpot_s, 0.0)
-    return arrivals_tpot(mix, point.tpot_s, *_plain_and_carrying(curve, 1.0 + sent * slower + deviation))
+    return arrivals_tpot(mix, point.tpot_s, *_plain_and_carrying(curve, sent * slower + above))
 
 
 def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats, Floats]:
@@ -244,29 +246,49 @@ def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats
 
 
 def rate_at(curve: LoadCurve, met_sequences: Floats, point: _Point | None = None) -> Array:
-    """Requests/s at which an arrival meets that many: λ = (B−1)/(output·TPOT)."""
-    tpot_s = (point or _read(curve, met_sequences)).tpot_s
-    return (np.asarray(met_sequences) - 1.0) / (curve.lengths.output_tokens * tpot_s)
+    """Requests/s at which an arrival meets that many: the inverse of `met_at`."""
+    return _rate(curve, np.asarray(met_sequences), (point or _read(curve, met_sequences)).tpot_s)
+
+
+def _rate(curve: LoadCurve, met: Array, tpot_s: Floats) -> Array:
+    """Formula  λ = L/(output·TPOT), L the larger of B − 1 and what solves B = L + `_own_sequences`(L)."""
+    decode_s, others = curve.lengths.output_tokens * tpot_s, met - 1.0
+    scale = 1.0 + 1.0 / np.maximum(curve.fleet_per_s * decode_s, 1e-12)
+    among_many = (others + np.sqrt(np.square(others) + 4.0 * scale * others)) / (2.0 * scale)
+    return np.maximum(others, among_many) / decode_s
+
+
+def _own_sequences(in_flight: Floats, replica_count: Floats) -> Floats:
+    """By how much the batch that an arrival meets, itself included, is above the mean.
+
+    Formula  1 − (1 − 1/n)·L/(L + 1)
+    Why      On one replica who comes at random meets the mean, and is one more. A gate sends it to one of n
+             that has fewer than the others, where it is one of the mean; a batch holds one at least.
+    """
+    return 1.0 - (1.0 - 1.0 / np.asarray(replica_count)) * in_flight / (np.asarray(in_flight) + 1.0)
 
 
 def met_at(curve: LoadCurve, rate_per_s: Floats) -> Array:
-    """The batch that arrivals at a rate meet: the inverse of `rate_at`, up to the end of the curve.
+    """The batch that arrivals at a rate meet, itself included: up to the end of the curve.
 
-    Formula  B = (1 + λ′·a)/(1 − λ′·b) on the piece where TPOT = a + b·B, λ′ = λ·output
+    Formula  B = (u + λ′·a)/(1 − λ′·b) on the piece where TPOT = a + b·B, λ′ = λ·output, u = `_own_sequences`
     """
     met, tpot = curve.met_sequences, curve.rows[ROWS["tpot_s"]]
     asked = np.asarray(rate_per_s, float)
     shape = np.broadcast_shapes(tpot.shape[:-1], asked.shape[:-1])
     tpot = np.broadcast_to(tpot, (*shape, met.size))
-    rates = (met - 1.0) / (curve.lengths.output_tokens * tpot)
+    rates = _rate(curve, met, tpot)
     wanted = np.broadcast_to(np.minimum(asked, rates[..., -1:]), (*shape, 1))
     # Where rounding lets flat rates fall, the first batch that reaches the rate is meant.
     reached = np.maximum.accumulate(rates, axis=-1) >= wanted
     above = np.clip(np.argmax(reached, axis=-1)[..., None], 1, met.size - 1)
     low, high = met[above - 1], met[above]
     slope = (_take(tpot, above) - _take(tpot, above - 1)) / (high - low)
-    wanted = wanted * curve.lengths.output_tokens
-    batch = (1.0 + wanted * (_take(tpot, above - 1) - slope * low)) / np.maximum(1.0 - wanted * slope, 1e-12)
+    count, wanted = _replica_count(curve, wanted), wanted * curve.lengths.output_tokens
+    start, batch = _take(tpot, above - 1) - slope * low, high
+    for _ in range(OWN_ROUNDS):
+        own = _own_sequences(wanted * (start + slope * batch), count)
+        batch = (own + wanted * start) / np.maximum(1.0 - wanted * slope, 1e-12)
     inside: Array = np.clip(batch, low, high)
     return inside
 

@@ -9,14 +9,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference.latency import Served
+from twofold.inference.latency import NORMAL_P95, Served
 from twofold.inference.replica import Replica
 from twofold.perf import Floats
 
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
 REPLICA_AVAILABILITY = 0.995  # of the hours, of one server: restarts, host failures, driver resets
 COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
-TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what balancing leaves
+TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what a plan fills at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,19 @@ class ReplicaCount:
         *,
         zones: int = 1,
         availability_fraction: float = 0.999,
+        at_once_count: float = 0.0,
     ) -> Self:
         """Replicas for a peak rate, with spares so that the promise holds through failures.
 
-        Formula  needed = ⌈peak / (0.9·limit)⌉; spare = the larger of what the loss of one zone takes and the
-                 smallest k with P(at least `needed` of needed+k are up) ≥ availability
+        Formula  needed = ⌈peak / (u·limit)⌉, u = `target_utilisation`; spare = the larger of what the loss of
+                 one zone takes and the smallest k with P(at least `needed` of needed+k are up) ≥ availability
         Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's
                  loss is rare enough that single failures meanwhile are borne.
                  Work that only has to be done by the end of a window gets the same: it has a tenth of slack,
                  so that without spares a lost zone breaks its promise too. Who can wait writes it as a
                  service of its own, with one zone and the availability that it needs.
                  A replica over several servers is down where any of them is.
-        Units    requests/s.
+        Units    requests/s; `at_once_count` requests in flight in the pool at its peak, 0 where unknown.
         Source   N+k sizing by the binomial distribution.
         Limits   no peak: no replicas; a limit of 0 cannot be met by any number (raises ValueError).
         """
@@ -55,7 +56,9 @@ class ReplicaCount:
             return cls(0, 0, max(1, zones))
         if limit_per_s <= 0:
             raise ValueError("a replica that carries nothing cannot be multiplied")
-        needed = max(1, int(np.ceil(peak_per_s / (limit_per_s * TARGET_UTILISATION) - 1e-9)))
+        needed = max(
+            1, int(np.ceil(peak_per_s / (limit_per_s * float(target_utilisation(at_once_count))) - 1e-9))
+        )
         zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
         spare = _failure_spares(needed, availability_fraction, REPLICA_AVAILABILITY**servers)
         return cls(needed, max(zone_spare, spare), max(1, zones))
@@ -70,6 +73,20 @@ class ReplicaCount:
         """As even as whole numbers allow, fullest first."""
         each, more = divmod(self.total, self.zones)
         return tuple(each + (1 if zone < more else 0) for zone in range(self.zones))
+
+
+def target_utilisation(at_once_count: Floats) -> Floats:
+    """Of the rate at which replicas just hold their promise, what a plan fills.
+
+    Formula  max(0.9, 1/(1 + 1.645/√N)), N = `at_once_count`
+    Why      Requests at once vary by √N. With room for 1.645·√N more, 19 of 20 moments have no more than fit:
+             the more there are, the less of them that is, and the hotter a fleet can run. Chance on each
+             replica is in its limit already, so that none leaves more than a tenth.
+    Source   square-root staffing, Halfin & Whitt 1981.
+    Limits   up to 219 requests at once, or where they are not known: 0.9.
+    """
+    at_least_one = np.maximum(at_once_count, 1.0)
+    return np.maximum(TARGET_UTILISATION, 1.0 / (1.0 + NORMAL_P95 / np.sqrt(at_least_one)))
 
 
 @dataclass(frozen=True, slots=True)

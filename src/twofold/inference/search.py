@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from twofold.catalog import Model
 from twofold.core import InputError, format_apart, format_memory, format_si
 from twofold.inference.curve import load_axis
-from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
+from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, target_utilisation
 from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity, replica_of
@@ -76,6 +76,7 @@ class PoolChoice:
     peak_per_s: float
     usd_per_h: float | None
     served: Served  # one replica at its share of the peak
+    at_once_count: float = 0.0  # requests at the peak where the promise just holds; 0: a day's work
 
     @property
     def accelerators(self) -> int:
@@ -298,7 +299,9 @@ def _best_pool(
     counted["dearer"] -= 1
     _, sweep, index, limit = min(found, key=lambda each: each[0])
     replica, limit_per_s = pick(sweep.replica, index), float(limit.requests_per_s[index])
-    count = sized(work, limit_per_s, int(servers_of(replica, offer.replica_accelerators_max)[0]))
+    at_once_count = work / limit_per_s * float(limit.met_sequences[index])
+    servers = int(servers_of(replica, offer.replica_accelerators_max)[0])
+    count = sized(work, limit_per_s, servers, at_once_count=at_once_count)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
     if traffic.slo.is_waited_for:
         share = peak / max(count.needed, 1)
@@ -318,6 +321,7 @@ def _best_pool(
         peak_per_s=peak,
         usd_per_h=None if price is None else count.total * float(np.max(replica.accelerator_count)) * price,
         served=served,
+        at_once_count=at_once_count,
     )
 
 
@@ -345,7 +349,8 @@ def _cheapest(
     # Accelerators of the whole pool, spares included; infinite where a layout does not work. Layouts that
     # need as many replicas of as many servers have as many spares.
     rate = np.where(works, limit.requests_per_s, 1.0)
-    needed = np.ceil(work_per_s / (rate * TARGET_UTILISATION) - 1e-9)
+    filled = target_utilisation(work_per_s / rate * limit.met_sequences)
+    needed = np.ceil(work_per_s / (rate * filled) - 1e-9)
     servers = np.broadcast_to(servers_of(sweep.replica, offer.replica_accelerators_max), needed.shape)
     distinct, place = np.unique(np.stack([needed, servers]), axis=1, return_inverse=True)
     each_per_s = work_per_s / TARGET_UTILISATION / np.maximum(distinct[0], 1.0)
@@ -387,8 +392,8 @@ def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
         return rate_limit(load_axis(replica), traffic)
     most = max_throughput(traffic.on(replica), traffic.lengths)
     rate = np.asarray(most.requests_per_s, float)
-    batch = np.broadcast_to(np.asarray(most.batch_sequences, float), rate.shape)
-    return RateLimit(rate, batch, np.full(rate.shape, "throughput"), np.zeros_like(rate), rate, rate)
+    none = np.zeros_like(rate)  # nobody who waits is met
+    return RateLimit(rate, none, np.full(rate.shape, "throughput"), none, rate, rate)
 
 
 def pick(replica: Replica, index: int) -> Replica:

@@ -97,14 +97,14 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
 def met_deviation(mix: Mix, tpot_s: Floats) -> Floats:
     """By how many sequences the batch that one arrival in a hundred meets is above its mean.
 
-    Formula  √((z²·λ·output·T/n) + (λ·output·(T_z − T))²), T_z = `token_s` at z deviations
+    Formula  √((z²·λ·output·T + (λ·output·(T_z − T))²)/n), T_z = `token_s` at z deviations
     Why      Arrivals are Poisson; and those who came while prefill held up the others are all still here. n
-             replicas hold n times as many together, which a gate spreads evenly.
+             replicas hold n times as many together and are held up at different times; a gate spreads both.
     """
     sent = mix.rate_per_s * mix.output_tokens
     held_up = sent * (token_s(replace(mix, output_spread=0.0), tpot_s, NORMAL_P99) - tpot_s)
-    poisson = np.square(NORMAL_P99) * sent * tpot_s / mix.replica_count
-    deviation: Floats = np.sqrt(poisson + np.square(held_up))
+    poisson = np.square(NORMAL_P99) * sent * tpot_s
+    deviation: Floats = np.sqrt((poisson + np.square(held_up)) / mix.replica_count)
     return deviation
 
 

@@ -65,7 +65,7 @@ def _unit_per_s(pooled: Pooled, offer: CapacityOffer) -> float:
 def reserve_of(choice: ServingChoice, class_name: str) -> float:
     """Replicas held over those that the peak takes: utilisation, zones and failures, as the plan has them."""
     pool = next(pool for pool in choice.fleet.pools if class_name in pool.classes)
-    full = ReplicaCount.of(1e4, 1.0).needed / 1e4  # what balancing leaves idle
+    full = ReplicaCount.of(1e4, 1.0, at_once_count=pool.at_once_count).needed / 1e4  # what is kept free
     return full * pool.count.total / max(pool.count.needed, 1)
 
 

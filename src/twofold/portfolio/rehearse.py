@@ -250,7 +250,7 @@ def _planned_check(machine: Machine, choice: ServingChoice, plan: ServicePlan | 
     chosen = next((each for each in plan.rehearsals if each.chosen), None) if plan else None
     if chosen is None or own is None:
         return None
-    needed = ReplicaCount.of(pool.peak_per_s, pool.limit_per_s).needed
+    needed = ReplicaCount.of(pool.peak_per_s, pool.limit_per_s, at_once_count=pool.at_once_count).needed
     ratio = needed / max(own.count.needed, 1)
     figures = [figure for each in chosen.classes if each.name in pool.classes for figure in each.figures]
     said = _said(machine, ((each.metric, each.value_s) for each in figures if each.value_s is not None))

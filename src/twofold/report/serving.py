@@ -123,7 +123,7 @@ def _need_pieces(need: serving.ReplicaNeed) -> list[str]:
         return [f"{need.pool}: closed form {asked}, twin within one of it{lost}"]
     pieces = [f"{need.pool}: closed form {asked}, twin {fewest}{lost}"]
     if asked > need.full_load_count:
-        pieces.append(f"{asked - need.full_load_count} for the tenth of the load that is kept free")
+        pieces.append(f"{asked - need.full_load_count} for the part of the load that is kept free")
     if need.predicted_s is not None and need.simulated_s is not None:
         figures = f"{format_seconds(need.predicted_s)} by the closed form, {format_seconds(need.simulated_s)}"
         pieces.append(f"at {fewest} {metric_text(need.metric)} is {figures} on the twin")

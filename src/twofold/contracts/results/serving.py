@@ -46,7 +46,7 @@ class ReplicaNeed:
 
     pool: str  # its first class
     closed_form_count: int  # that the search asks for, without spares
-    full_load_count: int  # of these, what the goals alone take: a tenth of the load is kept free
+    full_load_count: int  # of these, what the goals alone take: a part of the load is kept free
     holding_count: int  # the fewest that were seen to hold
     missing_count: int | None  # the most below that were seen to miss; null: none was
     class_name: str  # whose goal is missed there

@@ -79,7 +79,7 @@ class TrafficModel:
     day_s: float = 86400.0  # how long a day of it takes
     surges: tuple[Surge, ...] = ()
     tenants: tuple[tuple[str, float], ...] = ()  # names and shares; none: one without a name
-    shared_prefix_fraction: float = 0.0  # of the mean input: a prompt that many requests begin with
+    shared_prefix_fraction: float = 0.0  # of the input tokens: a prompt that many requests begin with
     prompt_count: int = 4  # different such prompts
     block_tokens: int = 512
     sessions: Sessions | None = None
@@ -112,7 +112,10 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
         tokens = next(input_tokens)
         base = Arrival(at_s, tokens, next(output_tokens), model.class_name, tenant, zone=zone)
         if model.sessions is None:
-            blocks = min(prompt_blocks, tokens // model.block_tokens)
+            # In proportion, so that this part of all input tokens is shared, as a plan has it: of one prompt
+            # of fixed length the short ones would lack a part, and the long ones share ever less of theirs.
+            blocks = round(model.shared_prefix_fraction * tokens / model.block_tokens)
+            blocks = min(blocks, tokens // model.block_tokens)
             yield base._replace(prefix_blocks=tuple(range(first, first + blocks)))
         else:
             yield _conversation(model, base, number, first, prompt_blocks, seed)
