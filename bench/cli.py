@@ -20,7 +20,10 @@ COMMANDS = (
         "twofold estimate train",
         [*TWOFOLD, "estimate", "train", "llama-3.1-70b", "--on", "64x8xH100-SXM", "--batch", "512 seq"],
     ),
-    ("twofold estimate serve", [*TWOFOLD, "estimate", "serve", "llama-3.1-70b", "--on", "4xH200", *SHAPE]),
+    (
+        "twofold estimate serve",
+        [*TWOFOLD, "estimate", "serve", "llama-3.1-70b", "--on", "4xH200", *SHAPE],
+    ),
     ("twofold plan", [*TWOFOLD, "plan", "examples/assistant"]),
 )
 

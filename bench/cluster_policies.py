@@ -72,7 +72,10 @@ def night() -> list[str]:
     ]
     return [
         shown("day-shaped sharing: more training", [one.training_gain_fraction for one in compared]),
-        shown("  seconds short of serving's need, shared", [one.shared_shortfall_s for one in compared]),
+        shown(
+            "  seconds short of serving's need, shared",
+            [one.shared_shortfall_s for one in compared],
+        ),
         shown("  seconds short of serving's need, split", [one.split_shortfall_s for one in compared]),
         shown("  training slowed by neighbours", [one.training_slowdown_factor for one in compared]),
         shown("  serving slowed by neighbours", [one.serving_slowdown_factor for one in compared]),

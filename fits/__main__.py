@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     """Run the named fits, or all; the exit code."""
     if not arguments or not Path(arguments[0]).is_dir():
         print(
-            "usage: python -m fits TRUTH_FOLDER [kernels|power|training|inference|ranges …]", file=sys.stderr
+            "usage: python -m fits TRUTH_FOLDER [kernels|power|training|inference|ranges …]",
+            file=sys.stderr,
         )
         return 2
     truth, wanted = Path(arguments[0]), set(arguments[1:]) or {name for name, _ in FITS}

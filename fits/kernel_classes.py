@@ -30,7 +30,10 @@ from twofold.measure.kernel_scores import FILE, KernelClass, class_slices
 from twofold.measure.kernel_tables import GEMM_FORMATS, families
 from twofold.perf import Constants, load_constants
 
-THROTTLE = (Prior("throttle_fraction", 0.2, 0.7, 0.01, 0.7), Prior("throttle_half_s", 2e-3, 0.7, 1e-4, 2e-2))
+THROTTLE = (
+    Prior("throttle_fraction", 0.2, 0.7, 0.01, 0.7),
+    Prior("throttle_half_s", 2e-3, 0.7, 1e-4, 2e-2),
+)
 GEMM_CLASS = (
     *GEMM,
     Prior("gemm_half_k", 100.0, 1.0, 5.0, 1000.0),

@@ -32,7 +32,16 @@ added, none is renamed or changes its unit within version 1.
 """
 # What a page is made of, innermost first.
 MODULES = {
-    "plan": ("ledger", "holdings", "premises", "compliance", "parts", "training", "serving", "plan"),
+    "plan": (
+        "ledger",
+        "holdings",
+        "premises",
+        "compliance",
+        "parts",
+        "training",
+        "serving",
+        "plan",
+    ),
     "simulation": ("simulated",),
 }
 SCHEMA = files("twofold.contracts.results")

@@ -179,7 +179,8 @@ def once_each(part: Part, half: str) -> tuple[list[Row], Values]:
     values = part.answers[Column.LEFT_OUT]
     medians = np.array([np.median(values.measured[places]) for places in groups.values()])
     return [part.rows[place] for place in first], replace(
-        values.where(np.isin(np.arange(len(part.rows)), first)), measured=medians
+        values.where(np.isin(np.arange(len(part.rows)), first)),
+        measured=medians,
     )
 
 

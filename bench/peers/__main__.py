@@ -147,7 +147,12 @@ def _show(found: Sequence[Line], ended: Sequence[Outcome]) -> None:
         print(f"{each.tool:30}{each.half:12}{each.rows:6}  {each.outcome}")
 
 
-RUN = {"baselines": _baselines, "calculon": _calculon, "aiconfigurator": _aiconfigurator, "again": _again}
+RUN = {
+    "baselines": _baselines,
+    "calculon": _calculon,
+    "aiconfigurator": _aiconfigurator,
+    "again": _again,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

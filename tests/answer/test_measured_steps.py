@@ -55,7 +55,11 @@ def test_more_accelerators_never_make_a_step_slower_nor_do_more_than_their_share
         assert far.value * (first + more) >= near.value * first * (1 - 1e-9)
 
 
-@given(counts=COUNTS, shares=st.lists(st.floats(0, 1), min_size=5, max_size=5), left_out=st.integers(0, 5))
+@given(
+    counts=COUNTS,
+    shares=st.lists(st.floats(0, 1), min_size=5, max_size=5),
+    left_out=st.integers(0, 5),
+)
 def test_the_range_without_a_row_holds_that_row(counts, shares, left_out):
     """Brute force: leave each row out; whatever lawful step it had, the range drawn without it holds it."""
     seconds = lawful(counts, shares)

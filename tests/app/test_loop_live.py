@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.replays import first_difference, read_gate_log
 from twofold.live import closed_loop, prompts_of, running, stop_all
-from twofold.live.gate_log import read_gate_log
 from twofold.live.processes import free_port
 from twofold.live.training_record import read_steps
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
-from twofold.policy.machine import first_difference
 
 for library, extra in {
     "torch": "train",

@@ -103,7 +103,8 @@ def test_a_trace_of_no_class_and_one_of_the_first_class_are_two(planned: ShownPl
     """The one was dropped without a word."""
     with pytest.raises(ValueRefusedError, match=r"two traces for class chat: `a\.csv`.* `b\.csv`"):
         simulate(
-            planned, SimulateOptions(scenario(), traces={"": tmp_path / "a.csv", "chat": tmp_path / "b.csv"})
+            planned,
+            SimulateOptions(scenario(), traces={"": tmp_path / "a.csv", "chat": tmp_path / "b.csv"}),
         )
 
 

@@ -86,7 +86,8 @@ def test_mixed_racks_are_less_even_than_equal_ones_and_name_the_hot_ones() -> No
 
 @settings(max_examples=25)
 @given(
-    st.dictionaries(st.sampled_from(ONPREM), st.integers(1, 30), min_size=1), st.sampled_from(COOLING_KINDS)
+    st.dictionaries(st.sampled_from(ONPREM), st.integers(1, 30), min_size=1),
+    st.sampled_from(COOLING_KINDS),
 )
 def test_no_rack_passes_a_limit_and_every_server_that_fits_stands(
     counts: dict[str, int], kind: CoolingKind

@@ -5,7 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.catalog import Accelerator, load_catalog
-from twofold.catalog.partitions import PartitionRefused, check_partition_request, legal_partitions
+from twofold.catalog.partitions import (
+    PartitionRefused,
+    check_partition_request,
+    legal_partitions,
+)
 from twofold.core import InputError, UnknownNameError
 
 CATALOG = load_catalog()

@@ -20,7 +20,11 @@ PLANTED = {
         "H100-SXM5-80GB,989.4,1978.9,1978.9,3957.8,3957.8\n",
     ),
     "a link given in both directions": ("links", "accelerators", "name,link_gb_s\nH100-SXM5-80GB,900\n"),
-    "a rate without a link": ("links", "accelerators", "name,link_gb_s,link_both_ways_gb_s\nL4,32,64\n"),
+    "a rate without a link": (
+        "links",
+        "accelerators",
+        "name,link_gb_s,link_both_ways_gb_s\nL4,32,64\n",
+    ),
     "bandwidth in Gbit/s": ("rooflines", "accelerators", "name,mem_bw_gb_s\nA100-SXM4-80GB,16312\n"),
     "power in kW": ("rooflines", "accelerators", "name,tdp_w\nH100-SXM5-80GB,0.7\n"),
     "memory in GiB taken for GB": ("rooflines", "accelerators", "name,visible_gib\nT4,17.2\n"),

@@ -65,7 +65,9 @@ def test_without_a_goal_almost_the_most_is_served_and_latency_stays_finite():
     assert math.isfinite(EMBEDDER.latency(limit).p99_s)
 
 
-@given(goals=st.dictionaries(st.sampled_from(GOALS), st.floats(0.005, 5.0), max_size=4))
+@given(
+    goals=st.dictionaries(st.sampled_from(GOALS), st.floats(0.005, 5.0), max_size=4),
+)
 def test_the_limit_is_the_last_rate_before_any_goal_is_missed_on_its_own_quantile(goals):
     """Brute force: every goal by itself, one rate after the other."""
     limit = SPEAKER.rate_limit(goals)

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from twofold.live.artefact import MANIFEST
-from twofold.live.checkpoints import METADATA, complete, prune, remove, step_folder, step_of, survey
+from twofold.live.checkpoints import (
+    METADATA,
+    complete,
+    prune,
+    remove,
+    step_folder,
+    step_of,
+    survey,
+)
 
 
 def saved(checkpoints: Path, step: int) -> Path:

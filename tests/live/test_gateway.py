@@ -20,7 +20,7 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
-from twofold.live.gate_log import read_gate_log
+from tests.replays import first_difference, read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
     GatewayConfig,
@@ -48,7 +48,6 @@ from twofold.policy.gate.settings import (
     QueueSettings,
     RetryBudgetSettings,
 )
-from twofold.policy.machine import first_difference
 
 PATH = "/v1/completions"
 STREAM = {"prompt": "once upon", "stream": True, "max_tokens": 4}
@@ -265,7 +264,10 @@ def test_with_keys_only_the_health_page_is_open(tmp_path: Path) -> None:
 
 def test_a_full_fleet_refuses_with_429_and_a_dead_one_with_503(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
-        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine], limit=1)) as served:
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], limit=1)) as served,
+        ):
             engine.gap_s = 0.2
             first = asyncio.create_task(served.ask(STREAM))
             await until(lambda: engine.requests)
@@ -288,7 +290,10 @@ def test_a_request_counts_for_the_tenant_whose_key_it_carries(tmp_path: Path, st
     keys = (GatewayKey("blue", hashlib.sha256(b"k-blue").hexdigest()),)
 
     async def scenario() -> None:
-        async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine], keys=keys)) as served:
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], keys=keys)) as served,
+        ):
             told = []
             for key in ("Bearer k-blue", "Bearer k-red", "k-blue"):
                 headers = {"authorization": key, "x-tenant": "red"}

@@ -162,7 +162,10 @@ def test_clean_serving_rows_have_no_finding(model, tp, framework, concurrency, i
     assert found("inference", row) == []
 
 
-TIMES = {"training": ("step_time_s",), "inference": ("ttft_mean_ms", "tpot_mean_ms", "e2e_p50_ms")}
+TIMES = {
+    "training": ("step_time_s",),
+    "inference": ("ttft_mean_ms", "tpot_mean_ms", "e2e_p50_ms"),
+}
 
 
 @pytest.mark.parametrize("half", RUN)

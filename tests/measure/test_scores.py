@@ -60,7 +60,9 @@ def test_log_errors_are_symmetric_in_what_is_too_much_and_too_little(
 
 
 @given(PAIRS)
-def test_errors_are_not_negative_and_shares_are_shares(rows: list[tuple[float, float, float, float]]) -> None:
+def test_errors_are_not_negative_and_shares_are_shares(
+    rows: list[tuple[float, float, float, float]],
+) -> None:
     found = score(values(rows))
     assert found.rows == len(rows)
     assert found.mean_error is not None and found.mean_error >= 0.0

@@ -109,7 +109,10 @@ def test_a_small_serving_all_reduce_is_far_faster_than_the_library_s(hgx: Networ
 
 
 def test_a_hand_off_knows_its_neighbour(hgx: Network) -> None:
-    inside, outside = (float(point_to_point_s(hgx, 1e9, 1)), float(point_to_point_s(hgx, 1e9, 8)))
+    inside, outside = (
+        float(point_to_point_s(hgx, 1e9, 1)),
+        float(point_to_point_s(hgx, 1e9, 8)),
+    )
     assert outside == pytest.approx(1e9 / float(hgx.nic_bytes_per_s), rel=0.01)
     assert inside < outside / 3
 

@@ -99,7 +99,9 @@ def test_machines_that_the_fleets_have_not_leave_no_risk_out_unsaid(plan: Plan) 
         rent, *others = plan.money.portfolio.lines
         bill = replace(plan.money.portfolio, lines=(*[rent] * len(leases), *others))
         changed = replace(
-            plan, portfolio=replace(plan.portfolio, leases=leases), money=replace(plan.money, portfolio=bill)
+            plan,
+            portfolio=replace(plan.portfolio, leases=leases),
+            money=replace(plan.money, portfolio=bill),
         )
         risk = {each.kind: each for each in actions_of(changed)}["risk"].text
         assert (known in risk, "80 % range" in risk) == (told, not told)

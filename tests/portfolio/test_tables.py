@@ -17,7 +17,19 @@ def solved(name: str, dense: bool) -> SolvedPortfolio:
     """A run that takes place twice at once; one's own machines have room for one of them."""
     own = CapacityOffer("own", *WHERE, "owned", "owned", 0.0, 52, 4, 0.0, 0.0, 0.0, 0.0, "spec", "2026")
     rented = CapacityOffer(
-        "rented", *WHERE, "on_demand", "virtual", 10.0, 0, None, 0.0, 0.0, 0.0, 0.0, "a list", "2026"
+        "rented",
+        *WHERE,
+        "on_demand",
+        "virtual",
+        10.0,
+        0,
+        None,
+        0.0,
+        0.0,
+        0.0,
+        0.0,
+        "a list",
+        "2026",
     )
     options = (CampaignOption("own", 4, 600.0), CampaignOption("rented", 2, 1000.0))
     runs = tuple(Campaign(f"{name} {number}", 0, 6, options, dense=dense) for number in (1, 2))

@@ -65,7 +65,9 @@ def test_a_trace_goes_at_its_scale_and_again_from_its_end(tmp_path: Path) -> Non
     assert len(once) == 3
 
 
-def test_streams_are_merged_by_time_and_of_equal_times_the_earlier_ones_first(tmp_path: Path) -> None:
+def test_streams_are_merged_by_time_and_of_equal_times_the_earlier_ones_first(
+    tmp_path: Path,
+) -> None:
     parts = []
     for name, times in (("a", (0, 2, 4)), ("b", (0, 2, 3))):
         path = tmp_path / f"{name}.csv"

@@ -227,7 +227,11 @@ def test_r_078_class_presets_name_their_metric_and_pass_or_fail(data: Any, scree
     stated = {
         name: [(each["metric"], each["limit_s"]) for each in one["slos"]] for name, one in classes.items()
     }
-    assert stated == {"chat": [("ttft_p95", 0.1)], "lookup": [("e2e_p95", 0.5)], "digest": [("e2e_p95", 30)]}
+    assert stated == {
+        "chat": [("ttft_p95", 0.1)],
+        "lookup": [("e2e_p95", 0.5)],
+        "digest": [("e2e_p95", 30)],
+    }
     assert all(each["met"] for one in classes.values() for each in one["slos"])
     marked = [line for line in screen.splitlines() if "✓" in line]
     assert sum("p95 ≤" in line for line in marked) == sum("success ≥" in line for line in marked) == 3

@@ -125,7 +125,9 @@ def test_r_134_the_spares_that_cost_least_with_their_outages_are_marked(data: An
     assert worth == sorted(worth, reverse=True) and worth[0] == pytest.approx(78.84 * 20_000)
 
 
-def test_r_135_an_input_that_is_too_large_becomes_a_smaller_shape_with_the_same_promise(data: Any) -> None:
+def test_r_135_an_input_that_is_too_large_becomes_a_smaller_shape_with_the_same_promise(
+    data: Any,
+) -> None:
     shapes = {row["name"]: row for row in data["money"]["detail"]["shapes"]}
     assert set(shapes) == {"finetune", "serve"}
     for row in shapes.values():

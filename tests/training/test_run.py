@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from twofold.core import InputError
 from twofold.policy.cluster import checkpoint_interval_s
-from twofold.training import Reliability, layouts_of, model_flops_utilisation, run_plan, run_work, step_time
+from twofold.training import (
+    Reliability,
+    layouts_of,
+    model_flops_utilisation,
+    run_plan,
+    run_work,
+    step_time,
+)
 from twofold.training.run import failing_time_ratio, lost_work_s
 
 

@@ -6,7 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.perf import load_constants
-from twofold.training import layouts_of, load_stack, model_flops_utilisation, run_plan, run_work, step_time
+from twofold.training import (
+    layouts_of,
+    load_stack,
+    model_flops_utilisation,
+    run_plan,
+    run_work,
+    step_time,
+)
 from twofold.training.layouts import enumerate_layouts
 
 TP8 = layouts_of([(8, 1, 1, 4, 5, 2, 1, 1, 0, 1)])

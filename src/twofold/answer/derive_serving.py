@@ -26,7 +26,14 @@ from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
 from twofold.contracts import METRICS, QUANTILES
 from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
 from twofold.core import DAY_S, Source, format_count, format_seconds, format_si, record
-from twofold.inference import PoolChoice, attended_tokens, capacity, iteration_s, merged_class, steady_steps
+from twofold.inference import (
+    PoolChoice,
+    attended_tokens,
+    capacity,
+    iteration_s,
+    merged_class,
+    steady_steps,
+)
 from twofold.perf import model_kind, one
 
 STEPS = ("decode_step", "prefill_step")

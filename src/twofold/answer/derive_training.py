@@ -123,7 +123,11 @@ def run_leaves(
             format_si(stop_s, "s"),
             "2 min to notice, 5 min to replace a node and start again",
         ),
-        "watts": (*leaves.moved("tdp_w", offer), *leaves.moved("idle_w", offer), leaves.unknown("power")),
+        "watts": (
+            *leaves.moved("tdp_w", offer),
+            *leaves.moved("idle_w", offer),
+            leaves.unknown("power"),
+        ),
         **supply_leaves(leaves, plan.machine.price, region_of(offer.price, context)),
     }
     if plan.deadline_s is not None:

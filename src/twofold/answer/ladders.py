@@ -42,7 +42,12 @@ OfRun = Callable[[PlannedRun, Context], tuple[Ladder, ...]]
 OfService = Callable[[ServingSite, Context], tuple[Ladder, ...]]
 
 OF_RUNS: Mapping[str, OfRun] = MappingProxyType(
-    {"fabric": fabric_of_run, "nodes": nodes_of_run, "context": context_of_run, "tenancy": tenancy_of_run}
+    {
+        "fabric": fabric_of_run,
+        "nodes": nodes_of_run,
+        "context": context_of_run,
+        "tenancy": tenancy_of_run,
+    }
 )
 OF_SERVICES: Mapping[str, OfService] = MappingProxyType(
     {

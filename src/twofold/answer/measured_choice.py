@@ -221,7 +221,12 @@ def _node_counts(offer: Offer, counts: Sequence[int]) -> list[int]:
 
 
 def _trial(
-    entry: TrainingRun, offer: Offer, node_count: int, rows: MeasuredRows, work: RunWork, context: Context
+    entry: TrainingRun,
+    offer: Offer,
+    node_count: int,
+    rows: MeasuredRows,
+    work: RunWork,
+    context: Context,
 ) -> MeasuredTrial:
     """The run on some nodes, through the same failures, checkpoints and hours as any other."""
     supply = context.spec.supply

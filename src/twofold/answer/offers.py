@@ -113,7 +113,11 @@ def owned_offer(
 
 
 def rented_offer(
-    on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...], regions: tuple[str, ...] = ()
+    on: FixedCluster,
+    catalog: Catalog,
+    supply: Supply,
+    terms: tuple[str, ...],
+    regions: tuple[str, ...] = (),
 ) -> Offer:
     """The machines that a spec names, at the cheapest price known for them in the regions asked.
 

@@ -121,7 +121,11 @@ def _holds(total: Drawn, deadline_s: float) -> float:
 
 
 def runs_under(
-    work: RunWork, step: Drawn, cluster: Cluster, draws: Draws, headroom: Mapping[str, float]
+    work: RunWork,
+    step: Drawn,
+    cluster: Cluster,
+    draws: Draws,
+    headroom: Mapping[str, float],
 ) -> tuple[RunPlan, list[RunPlan]]:
     """The run in its middle, and under every draw of its step and of failures."""
     usual = Reliability()

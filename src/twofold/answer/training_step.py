@@ -69,7 +69,10 @@ MEMORY_PARTS: Mapping[str, str] = MappingProxyType(  # by name on screens: field
         "buffers": "buffers_bytes",
     }
 )
-OF_PEAK = ("model FLOPs / (step × accelerators × peak)", *("model_flops", "batch", "step_s", "accelerators"))
+OF_PEAK = (
+    "model FLOPs / (step × accelerators × peak)",
+    *("model_flops", "batch", "step_s", "accelerators"),
+)
 STATES = ("weights", "gradients", "optimiser")  # counted exactly; the rest carries the doubt
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, pi, sqrt
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from twofold.catalog import Catalog, figure
 from twofold.contracts.results import premises
@@ -26,6 +26,20 @@ _TIERS: MappingProxyType[Tier, tuple[str, str]] = MappingProxyType(
     }
 )
 CLEANEST_H = 13  # local time
+
+
+class Provision(NamedTuple):
+    """What the building must deliver."""
+
+    expected_peak_w: float  # as fleets measured it
+    ride_through_j: float  # that the UPS holds
+
+
+class Capped(NamedTuple):
+    """Accelerators held below their usual draw."""
+
+    throughput_fraction: float  # of the uncapped throughput
+    energy_per_work_fraction: float  # of the uncapped energy, whole node
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +94,8 @@ def step_load(catalog: Catalog, name: str, busy_w: float, rest_w: float, synchro
     return premises.Swing(name, swing, phase, ramp_s, swing * ramp_s / 2)
 
 
-def provision(catalog: Catalog, training_it_w: float, serving_it_w: float) -> tuple[float, float]:
-    """The peak to expect of both halves' servers, network and storage, and the joules that the UPS holds.
+def provision(catalog: Catalog, training_it_w: float, serving_it_w: float) -> Provision:
+    """What to build for: servers, network and storage of both halves.
 
     Formula  peak = 0.97·training + 0.79·serving; ride-through = IT·time
     Why      Training reaches what is provisioned, bursty serving does not: its peaks do not meet.
@@ -91,7 +105,8 @@ def provision(catalog: Catalog, training_it_w: float, serving_it_w: float) -> tu
     training = figure(catalog, "power_fraction", "cluster peak, LLM training (of provisioned)").value
     serving = figure(catalog, "power_fraction", "cluster peak, LLM inference (of provisioned)").value
     ride_s = figure(catalog, "power", "UPS ride-through").value
-    return training * training_it_w + serving * serving_it_w, (training_it_w + serving_it_w) * ride_s
+    peak_w = training * training_it_w + serving * serving_it_w
+    return Provision(peak_w, (training_it_w + serving_it_w) * ride_s)
 
 
 def capped(
@@ -100,8 +115,8 @@ def capped(
     idle_fraction: float,
     compute_fraction: float,
     other_fraction: float = 0.0,
-) -> tuple[float, float]:
-    """Throughput, and energy for the same work, of accelerators held below their usual draw; 1: as uncapped.
+) -> Capped:
+    """Throughput and energy of accelerators under a power cap.
 
     Formula  clock = ((cap − idle)/(draw − idle))^(1/3); time = c/clock + 1 − c;
              energy = time · (cap + other)/(draw + other)
@@ -112,13 +127,13 @@ def capped(
     Limits   A cap at or above the draw changes nothing; one at idle or below stops: clock 0.
     """
     if cap_fraction >= draw_fraction:
-        return 1.0, 1.0
+        return Capped(1.0, 1.0)
     share = max(cap_fraction - idle_fraction, 0.0) / (draw_fraction - idle_fraction)
     clock = share ** (1 / FREQUENCY_EXPONENT)
     if clock == 0.0:
-        return 0.0, float("inf")
+        return Capped(0.0, float("inf"))
     time = compute_fraction / clock + 1 - compute_fraction
-    return 1 / time, time * (cap_fraction + other_fraction) / (draw_fraction + other_fraction)
+    return Capped(1 / time, time * (cap_fraction + other_fraction) / (draw_fraction + other_fraction))
 
 
 def redundancy(catalog: Catalog, tier: Tier) -> Redundancy:

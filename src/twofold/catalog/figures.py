@@ -15,13 +15,10 @@ def economic_by_provider(what: str, provider: str, catalog: Catalog) -> Economic
 
 
 W_PER_KW = 1e3
-# Units of tables that are units inside too.
-AS_THEY_ARE = (
-    "ratio", "fraction", "W", "W_per_GB", "W_per_TB", "W_per_U", "U", "kg", "kg_per_U", "ports", "racks", "m",
-    "V", "checkpoints",
-)  # fmt: skip
 # A table's unit → the unit inside, and how many of it one is.
-UNITS = {unit: (unit.replace("_per_", "/"), 1.0) for unit in AS_THEY_ARE} | {
+UNITS = {
+    "ratio": ("ratio", 1.0),
+    "fraction": ("fraction", 1.0),
     "multiplier": ("ratio", 1.0),
     "kW": ("W", W_PER_KW),
     "usd_per_kw": ("USD/W", 1.0 / W_PER_KW),
@@ -33,10 +30,22 @@ UNITS = {unit: (unit.replace("_per_", "/"), 1.0) for unit in AS_THEY_ARE} | {
     "fte_per_mw": ("FTE/W", 1e-6),
     "kgco2e": ("gCO2", 1e3),
     "celsius": ("°C", 1.0),
+    "W": ("W", 1.0),
+    "W_per_GB": ("W/GB", 1.0),
+    "W_per_TB": ("W/TB", 1.0),
+    "W_per_U": ("W/U", 1.0),
+    "U": ("U", 1.0),
+    "kg": ("kg", 1.0),
+    "kg_per_U": ("kg/U", 1.0),
+    "ports": ("ports", 1.0),
+    "racks": ("racks", 1.0),
+    "m": ("m", 1.0),
     "usd": ("USD", 1.0),
+    "V": ("V", 1.0),
     "seconds": ("s", 1.0),
     "minutes": ("s", 60.0),
     "fraction_per_minute": ("1/s", 1.0 / 60.0),
+    "checkpoints": ("checkpoints", 1.0),
     "bytes": ("B", 1.0),
     "TB": ("B", 1e12),
     "Gbit/s": ("B/s", 1e9 / 8),

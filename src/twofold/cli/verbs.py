@@ -239,7 +239,11 @@ VERBS = {
         summary="Stop what `up` started, and remove its state",
         help="Stop every process that `up` started for SPEC and remove its state.",
         answer="stop",
-        parameters=(SPEC, flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."), JSON),
+        parameters=(
+            SPEC,
+            flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."),
+            JSON,
+        ),
     ),
     "measure": Verb(
         group="learn",

@@ -8,12 +8,11 @@ log is a row of runs, and each run can be replayed from its own start.
 
 import json
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from twofold.core import DataError, ShapeError, from_data, to_data
+from twofold.core import to_data
 from twofold.policy.gate import settings as gates
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
@@ -97,71 +96,6 @@ class GateLog:
         self.append(_line(kind, at=datetime.now(UTC).isoformat(timespec="milliseconds"), **what))
 
 
-@dataclass(frozen=True, slots=True)
-class GateRun:
-    """One run of a gate, from its `started` line. `entries` are lines for `entry_from_line`."""
-
-    settings: gates.GateSettings
-    beliefs: gates.Beliefs
-    entries: tuple[str, ...]
-    lost_lines: int  # the disk refused them; a run that lost some cannot be replayed
-    stopped: bool  # in peace; a killed or a running gate has no such line
-
-
-@dataclass(frozen=True, slots=True)
-class GateHistory:
-    """A log as it was read."""
-
-    runs: tuple[GateRun, ...]
-    torn_bytes: int  # the end of a line that was being written, ignored
-    headless_lines: int  # of a run whose start was rotated away, ignored
-
-
-def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
-    """A log with its rotated files, oldest first; a file that is missing holds nothing.
-
-    Raises ShapeError when a line other than a torn last one is not of such a log.
-    """
-    data = b"".join(file.read_bytes() for file in numbered(path, file_count)[::-1] if file.exists())
-    *lines, torn = data.split(b"\n")
-    runs: list[GateRun] = []
-    head: dict[str, Any] | None = None
-    entries: list[str] = []
-    lost_lines = headless_lines = 0
-    stopped = False
-
-    def finish() -> None:
-        if head is None:
-            return
-        try:
-            settings = from_data(gates.GateSettings, head["settings"])
-            beliefs = from_data(gates.Beliefs, head["beliefs"])
-        except (KeyError, DataError) as error:
-            raise _refused(f"its start has other settings: {error}") from error
-        runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))
-
-    for line in lines:
-        note = _note_of(line)
-        match note:
-            case None if head is None:
-                headless_lines += 1
-            case None:
-                entries.append(line.decode())
-            case {"log": "started"}:
-                finish()
-                head, entries, lost_lines, stopped = note, [], 0, False
-            case {"log": "lost", "lines": int(lost_lines)}:  # since the start of the run
-                pass
-            case {"log": "stopped"}:
-                stopped = True
-            case {"log": "continued"}:
-                pass
-            case _:
-                raise _refused(f"an unknown kind `{note.get('log')}`")
-    finish()
-    return GateHistory(tuple(runs), len(torn), headless_lines)
-
-
 def numbered(path: Path, file_count: int) -> list[Path]:
     """The files of a log, newest first: log, log.1, log.2 …"""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, file_count))]
@@ -169,21 +103,6 @@ def numbered(path: Path, file_count: int) -> list[Path]:
 
 def _line(kind: str, **what: Any) -> str:
     return json.dumps({"log": kind, **what}, separators=(",", ":"))
-
-
-def _note_of(line: bytes) -> dict[str, Any] | None:
-    """A line of the log's own; None for an entry of the gate."""
-    if not line.startswith(b'{"log":'):
-        return None
-    try:
-        data = json.loads(line)
-    except ValueError as error:
-        raise _refused(str(error)) from error
-    return data if isinstance(data, dict) else None
-
-
-def _refused(why: str) -> ShapeError:
-    return ShapeError(f"not a gateway's log: {why}", hint="read the log with the version that wrote it")
 
 
 def _open(path: Path) -> tuple[int, int]:

@@ -9,6 +9,7 @@ time. The rest is arithmetic: tokens/s per GPU and in all, requests/s × answer,
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,9 +104,7 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
         return np.array([getattr(case.accelerator, name) or np.nan for case in cases], float)
 
     shape = ModelShape.stacked([_shape(case.model) for case in cases])
-    dense_bytes, expert_bytes, all_bytes, token_flops, head_flops = np.array(
-        [_model_work(case.model, case.weights_format) for case in cases]
-    ).T
+    work = ModelWork(*np.array([_model_work(case.model, case.weights_format) for case in cases]).T)
     guessed = np.array([any(" length " in each for each in case.assumed) for case in cases])
     inputs, outputs = np.where(guessed, 0.0, column("input_tokens")), column("output_tokens")
     loaded = np.array([not any(each.startswith("concurrency") for each in case.assumed) for case in cases])
@@ -130,12 +129,12 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
     caches = np.where(wide, *(shape.kv_bytes(word, context_tokens) for word in ("bf16", "fp8")))
     # FLOPs at least: matrices, and attention where no window cuts it.
     pair_flops, later = _pair_flops(shape), np.maximum(outputs - 1, 0)
-    prefill = token_flops * inputs + head_flops + pair_flops * attended_pairs(inputs, 0.0)
-    decode = (token_flops + head_flops) * later + pair_flops * attended_pairs(later, inputs)
+    prefill = work.token_flops * inputs + work.head_flops + pair_flops * attended_pairs(inputs, 0.0)
+    decode = (work.token_flops + work.head_flops) * later + pair_flops * attended_pairs(later, inputs)
     bandwidth, l2_bytes = device("memory_bytes_per_s"), np.nan_to_num(device("l2_bytes"))
     reads_s = [
         np.maximum(0.0, read_bytes / by - l2_bytes) / bandwidth
-        for read_bytes, by in ((dense_bytes, readers), (expert_bytes, all_readers))
+        for read_bytes, by in ((work.dense_bytes, readers), (work.expert_bytes, all_readers))
     ]
     return {
         "accelerators": accelerators,
@@ -150,7 +149,7 @@ def _figures(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Values]:
         "prefill_s": prefill / (np.maximum(readers * column("pp"), all_readers) * peaks),
         "request_flops": prefill + decode,
         "peak_flops_per_s": peaks,
-        "weights_bytes": all_bytes,
+        "weights_bytes": work.all_bytes,
         "memory_bytes": np.fmax(device("memory_bytes"), device("memory_nominal_bytes")),
         "tdp_w": device("tdp_w"),
         "idle_w": device("idle_w"),
@@ -163,10 +162,19 @@ def _shape(model: Model) -> ModelShape:
     return ModelShape.of(model)
 
 
+class ModelWork(NamedTuple):
+    """Bytes and FLOPs of one model in one format."""
+
+    dense_bytes: float  # read in every step, whatever the batch
+    expert_bytes: float  # of the experts that one token visits
+    all_bytes: float
+    token_flops: float  # of one token's matrices, head not counted
+    head_flops: float
+
+
 @cache
-def _model_work(model: Model, weights_format: str) -> tuple[float, float, float, float, float]:
-    """What one step and one token of a model need at least: bytes that every step reads, bytes of the experts
-    that one token visits, all bytes; FLOPs of one token's matrices, and of the head.
+def _model_work(model: Model, weights_format: str) -> ModelWork:
+    """What one step and one token of a model need at least.
 
     Kind: every matrix is in the narrow format, though embeddings and 4-bit models' attention seldom are.
     Towers and the table of input embeddings are left out: a text token does not pass them. So is what the
@@ -183,7 +191,7 @@ def _model_work(model: Model, weights_format: str) -> tuple[float, float, float,
     width = bytes_per_weight(weights_format)
     everything = dense + visited / max(share, 1e-30) + float(shape.embedding_weights)
     flops = 2.0 * (dense + visited), 2.0 * head
-    return (dense + head) * width, visited * width, everything * width, *flops
+    return ModelWork((dense + head) * width, visited * width, everything * width, *flops)
 
 
 def _pair_flops(shape: ModelShape) -> Values:

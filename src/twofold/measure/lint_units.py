@@ -109,7 +109,12 @@ def disagreements(
 
 
 def surprises(
-    table: Table, rows: Sequence[Row], like: Sequence[str], measured: Values, unit: str, slips: Sequence[Slip]
+    table: Table,
+    rows: Sequence[Row],
+    like: Sequence[str],
+    measured: Values,
+    unit: str,
+    slips: Sequence[Slip],
 ) -> list[RowFinding]:
     """Measurements far outside their predicted range, with the slip that would bring them back.
 

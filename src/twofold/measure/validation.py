@@ -158,7 +158,11 @@ def kept_fits(half: str, blind: Path) -> frozenset[str]:
 
 
 def predict_column(
-    half: str, rows: Sequence[Row], column: Column, blind: Path, done: Callable[[int], None] | None = None
+    half: str,
+    rows: Sequence[Row],
+    column: Column,
+    blind: Path,
+    done: Callable[[int], None] | None = None,
 ) -> list[Row]:
     """Each row as `column` answers it, blank where the column has nothing to say of it.
 

@@ -24,7 +24,10 @@ from twofold.money.levers import ranked, run_levers, service_levers, sourcing
 
 
 def detailed_money(
-    plan: Plan, runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
 ) -> Plan:
     """The plan whose money has its details; unchanged where nothing has a price.
 
@@ -121,7 +124,10 @@ ROOM = (1.0, 1.05, 1.1, 1.2, 1.3, 1.5)  # times the nodes that the deadline asks
 
 
 def shapes(
-    plan: Plan, runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
 ) -> tuple[ledger.Shape, ...]:
     """Every given machine that is more than enough: named for a run or a service, or owned."""
     found: list[ledger.Shape] = []

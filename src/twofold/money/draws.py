@@ -64,7 +64,10 @@ class Part:
 
 
 def priced_parts(
-    plan: Plan, runs: Mapping[str, TrainingChoice], services: Mapping[str, ServingChoice], context: Context
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
 ) -> tuple[Part, ...]:
     """The plan's parts that have a price."""
     return (

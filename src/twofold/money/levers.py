@@ -184,7 +184,11 @@ def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.Leve
 
 
 def sourcing(
-    entry: TrainingRun | Service, accelerator: str, paid_usd_per_h: float, yearly_usd: float, context: Context
+    entry: TrainingRun | Service,
+    accelerator: str,
+    paid_usd_per_h: float,
+    yearly_usd: float,
+    context: Context,
 ) -> Iterator[ledger.LeverRow]:
     """Where the same accelerators are bought: against a hyperscaler's list, and the cheapest other term.
 

@@ -5,7 +5,6 @@ that later versions add. Fields are text, whole and finite numbers, yes or no, e
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
@@ -55,18 +54,6 @@ class Entry(Generic[EventT, EffectT]):
     now_s: float  # as the driver gave it
     event: EventT
     effects: tuple[EffectT, ...]
-
-
-def first_difference(
-    machine: Machine[EventT, EffectT], entries: Iterable[Entry[EventT, EffectT]]
-) -> tuple[int, Entry[EventT, EffectT], tuple[EffectT, ...]] | None:
-    """Feed a fresh machine the entries of one run's log, in order. The first that it answers otherwise: which
-    one, counted from 1, the entry, and the other answer; None when it answers as the log says."""
-    for number, entry in enumerate(entries, 1):
-        replayed = tuple(machine.handle(entry.event, entry.now_s))
-        if replayed != entry.effects:
-            return number, entry, replayed
-    return None
 
 
 class LineFormat(Generic[EventT, EffectT]):

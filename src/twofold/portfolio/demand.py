@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -87,18 +87,23 @@ def month_of(week: int, start: date | None) -> int:
     return (start + timedelta(days=DAYS_PER_WEEK * week + 3)).month - 1
 
 
-def repeats_of(run: TrainingRun, start: date | None) -> tuple[tuple[str, int, float], ...]:
-    """Every time of a run that begins and must end within the plan; `base`, or `tune 1`, `tune 2`, …
+class Repeat(NamedTuple):
+    """One time of a run."""
 
-    Each with its first week, and the weeks of the plan after which it is over.
-    """
+    name: str
+    first_week: int
+    end_week: float  # weeks of the plan after which it is over
+
+
+def repeats_of(run: TrainingRun, start: date | None) -> tuple[Repeat, ...]:
+    """Every time of a run that begins and must end within the plan; `base`, or `tune 1`, `tune 2`, …"""
     begins = max(0, (run.first_day - start).days // DAYS_PER_WEEK) if run.first_day and start else 0
     limit_s = run.time_limit_s
     if run.repeats_every_s is None:
         end = WEEK_COUNT if limit_s is None else min(WEEK_COUNT, begins + limit_s / DAY_S / DAYS_PER_WEEK)
-        return ((run.name, begins, float(end)),)
+        return (Repeat(run.name, begins, float(end)),)
     every = max(1.0, run.repeats_every_s / DAY_S / DAYS_PER_WEEK)
-    found: list[tuple[str, int, float]] = []
+    found: list[Repeat] = []
     number = 0
     while (first := begins + round(number * every)) + 1 <= WEEK_COUNT:
         # Without a deadline, or with one of days, a repeated run has until the next one begins.
@@ -107,5 +112,5 @@ def repeats_of(run: TrainingRun, start: date | None) -> tuple[tuple[str, int, fl
             end = min(end, first + max(1.0, limit_s / DAY_S / DAYS_PER_WEEK))
         number += 1
         if end <= WEEK_COUNT:
-            found.append((f"{run.name} {number}", first, end))
+            found.append(Repeat(f"{run.name} {number}", first, end))
     return tuple(found)

@@ -14,7 +14,13 @@ from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, tr
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted
 from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
-from twofold.portfolio.problem import Batch, Campaign, Demand, PortfolioProblem, ServingRate
+from twofold.portfolio.problem import (
+    Batch,
+    Campaign,
+    Demand,
+    PortfolioProblem,
+    ServingRate,
+)
 from twofold.portfolio.programme import Known
 from twofold.portfolio.rehearse import Rehearsing, rehearsed
 from twofold.portfolio.report import portfolio_of

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from twofold.answer import Context, asked_regions
 from twofold.catalog import Catalog, Fit, fit_of
@@ -91,7 +91,11 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         scenarios=scenarios,
         conflict=solved.conflict,
         items=bill(solved, found, terms.tax_fraction),
-        notes=(*taxed, *wider_notes(found, context.spec, context.catalog), *_notes(solved, found, scenarios)),
+        notes=(
+            *taxed,
+            *wider_notes(found, context.spec, context.catalog),
+            *_notes(solved, found, scenarios),
+        ),
         rounds=solved.rounds,
         rehearsed=solved.rehearsed,
         trained=trained_shares(solved),
@@ -135,9 +139,17 @@ NOT_RENTED = ("owned", "api")  # terms and tenures of leases without a line of r
 LEAST_USD = 0.005  # what rounds to nothing is no line
 
 
+class LeaseLines(NamedTuple):
+    """What one lease costs."""
+
+    lease: Lease
+    rent: LineItem
+    support: LineItem | None
+
+
 def by_lease(
     leases: Sequence[Lease], lines: Sequence[LineItem]
-) -> tuple[tuple[tuple[Lease, LineItem, LineItem | None], ...], tuple[LineItem, ...]]:
+) -> tuple[tuple[LeaseLines, ...], tuple[LineItem, ...]]:
     """Each rented lease with its rent and support, as `bill` begins with them; and all other lines."""
     found, at = [], 0
     for lease in leases:
@@ -147,7 +159,7 @@ def by_lease(
         rent, *others = lines[at : at + 2]
         assert rent.category == "rent" and rent.what.startswith(f"{lease.what}: "), (lease, rent)
         support = others[0] if others and others[0].category == "support" else None
-        found.append((lease, rent, support))
+        found.append(LeaseLines(lease, rent, support))
         at += 2 if support else 1
     return tuple(found), tuple(lines[at:])
 

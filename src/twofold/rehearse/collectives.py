@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +64,16 @@ def ring_reduce_s(
     return longest
 
 
-def jittered_step(
-    ring: Ring, jitter_fraction: float, seed: int, repeat_count: int
-) -> tuple[float, float, float]:
-    """How the tail of a step grows with jitter of its links and its ranks (R-011, R-014): median and p99 of
-    its seconds, and by what fraction the p99 is over the undisturbed step.
+class JitteredStep(NamedTuple):
+    """The seconds of a step under jitter."""
+
+    step_s_p50: float
+    step_s_p99: float
+    inflation_fraction: float  # of the p99 over the undisturbed step
+
+
+def jittered_step(ring: Ring, jitter_fraction: float, seed: int, repeat_count: int) -> JitteredStep:
+    """How the tail of a step grows with jitter of its links and its ranks (R-011, R-014).
 
     Ranks reach the collective when the slowest has computed: its time has the same relative spread. One seed
     has the same deviations under any jitter, so that steps compare.
@@ -79,7 +85,7 @@ def jittered_step(
     late = np.abs(generator.standard_normal((repeat_count, ring.rank_count))).max(axis=1)
     step_s = ring.compute_s * (1 + jitter_fraction * late) + collective_s
     p99_s = float(np.quantile(step_s, 0.99))
-    return float(np.median(step_s)), p99_s, p99_s / still_s - 1
+    return JitteredStep(float(np.median(step_s)), p99_s, p99_s / still_s - 1)
 
 
 def step_parts(

@@ -195,7 +195,9 @@ def _scaling(scenario: Scenario, gated: GateScope) -> settings.ScalingSettings:
             settings.PoolScaling(pool.name, least, most, "", BASE_VERSION, zones, pool.in_flight_limit)
         )
     return settings.ScalingSettings(
-        pools=tuple(pools), start_s=gated.start_s, forecast=forecast if scaling.kind == "predictive" else None
+        pools=tuple(pools),
+        start_s=gated.start_s,
+        forecast=forecast if scaling.kind == "predictive" else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -166,14 +167,16 @@ def _halved(arrivals: Iterator[fleet_types.Arrival], seed: int) -> Iterator[flee
             yield arrival._replace(arrival_s=arrival.arrival_s - earlier_s)
 
 
-def scan_trace(
-    path: Path, class_name: str, known: Sequence[str], context_tokens: float
-) -> tuple[float, set[str], list[str]]:
-    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row.
+class TraceScan(NamedTuple):
+    """What a trace holds."""
 
-    Returns when its last request arrives, at its own rate, whose requests it holds, and what of it is
-    replayed other than it stands there.
-    """
+    end_s: float  # its last request arrives, at its own rate
+    class_names: set[str]  # whose requests it holds
+    notes: list[str]  # what is replayed other than it stands there
+
+
+def scan_trace(path: Path, class_name: str, known: Sequence[str], context_tokens: float) -> TraceScan:
+    """Reads a trace once, so that what is wrong with it is told before anything runs, with its row."""
     end_s, seen, put_right, empty_count = 0.0, set(), PutRight(), 0
     for row in ordered_arrivals(path, context_tokens, known, put_right):
         end_s = row.arrival_s
@@ -187,7 +190,7 @@ def scan_trace(
     if empty_count:  # an engine ends an answer with a token: it computes one at least
         those = "1 answer of no token is" if empty_count == 1 else f"{empty_count:,} answers of no token are"
         notes.append(f"{path.name}: {those} replayed with one, which ends it")
-    return end_s, seen, notes
+    return TraceScan(end_s, seen, notes)
 
 
 SPAN_S_MAX = 366 * DAY_S  # simulated

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from twofold.contracts.results import TrainingPlan, simulated
 from twofold.contracts.spec import ClusterChange
@@ -65,7 +66,7 @@ def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> simul
     reading_s = change.input_fraction * run.step_s.value * count / planned
     jitter, repeat_count = change.jitter_fraction, REPEATS_COUNT if change.jitter_fraction else 1
     parts = step_parts(ring, jitter, reading_s, seed, repeat_count)
-    p50_s, p99_s, inflation = jittered_step(ring, jitter, seed, repeat_count)
+    row = jittered_step(ring, jitter, seed, repeat_count)
     return simulated.StepFigures(
         accelerator_count=count * run.machine.accelerators_per_node,
         # Without what rounding leaves of a difference of equal times.
@@ -73,9 +74,9 @@ def step_rehearsal(run: TrainingPlan, change: ClusterChange, seed: int) -> simul
             name: 0.0 if abs(value := getattr(parts, f"{name}_s")) < 1e-12 else float(value)
             for name in STEP_PART_HEADINGS
         },
-        step_s_p50=p50_s + parts.input_s,
-        step_s_p99=p99_s + parts.input_s,
-        inflation_fraction=inflation,
+        step_s_p50=row.step_s_p50 + parts.input_s,
+        step_s_p99=row.step_s_p99 + parts.input_s,
+        inflation_fraction=row.inflation_fraction,
     )
 
 
@@ -125,11 +126,18 @@ HELD_UP_FRACTION = 0.01  # of a cluster's hours that wait for one node: beyond, 
 METADATA_ALARM_FRACTION = 0.1  # of a checkpoint's time; more than this throttles the cluster (R-023)
 
 
+class CheckpointFiles(NamedTuple):
+    """What one checkpoint takes, and what of that is to open its files."""
+
+    files_count: float
+    metadata_s: float
+    data_s: float
+
+
 def checkpoint_files(
     accelerator_count: int, checkpoint: cluster_types.CheckpointModel, store: cluster_types.CheckpointStore
-) -> tuple[float, float, float]:
-    """How a checkpoint's time grows with the number of files it is cut into (R-023): the files, seconds to
-    create them, and seconds to write the bytes.
+) -> CheckpointFiles:
+    """How a checkpoint's time grows with the number of files it is cut into (R-023).
 
     Formula  files = accelerators · files each; metadata = files / operations per second
     Why      Every file is created, and later looked up, by one operation of a service that all share; the
@@ -138,7 +146,7 @@ def checkpoint_files(
     """
     files_count = max(1.0, checkpoint.files_per_accelerator * accelerator_count)
     size_bytes = max(1, accelerator_count) * checkpoint.bytes_per_accelerator
-    return files_count, files_count / store.operations_per_s, size_bytes / store.bytes_per_s
+    return CheckpointFiles(files_count, files_count / store.operations_per_s, size_bytes / store.bytes_per_s)
 
 
 def training_figures(
@@ -146,18 +154,17 @@ def training_figures(
     watch: Watch,
     run: TrainingPlan | None,
     step: simulated.StepFigures | None,
-    files: tuple[float, float, float],
+    files: CheckpointFiles,
     split: simulated.SplitFigures | None,
 ) -> simulated.TrainingFigures:
     """The schema's figures. `run`: the plan's, where it is among the jobs; `files`: of the largest job."""
-    files_count, metadata_s, data_s = files
     return replace(
         result.figures,
         runs=tuple(map(_run, watch.own)),
         step=step,
-        checkpoint_files_count=files_count,
-        checkpoint_metadata_s=metadata_s,
-        checkpoint_data_s=data_s,
+        checkpoint_files_count=files.files_count,
+        checkpoint_metadata_s=files.metadata_s,
+        checkpoint_data_s=files.data_s,
         checkpoint_interval_s_mean=(
             watch.worked_s / watch.checkpoint_count if watch.checkpoint_count else None
         ),
@@ -182,7 +189,7 @@ def _run(record: cluster_types.JobRecord) -> simulated.RunFigures:
 
 
 def _alarms(
-    result: cluster_types.ClusterResult, step: simulated.StepFigures | None, files: tuple[float, float, float]
+    result: cluster_types.ClusterResult, step: simulated.StepFigures | None, files: CheckpointFiles
 ) -> list[str]:
     """One line each: jobs that were turned away, gave up or never ran, work that was not kept, a node that
     holds the others up, a long tail of steps, a throttled checkpoint."""
@@ -210,10 +217,10 @@ def _alarms(
         p99, over = format_seconds(step.step_s_p99), 100 * step.inflation_fraction
         most = f"{100 * ALARM_INFLATION_FRACTION:.0f} % at most"
         found.append(f"jitter: the p99 step of {p99} is {over:.0f} % over the undisturbed one, {most}")
-    files_count, metadata_s, data_s = files
-    if (part := metadata_s / (metadata_s + data_s)) > METADATA_ALARM_FRACTION:
-        whole = format_seconds(metadata_s + data_s)
+    whole_s = files.metadata_s + files.data_s
+    if (part := files.metadata_s / whole_s) > METADATA_ALARM_FRACTION:
         found.append(
-            f"many small files: {files_count:,.0f} of them take {100 * part:.0f} % of a checkpoint's {whole}"
+            f"many small files: {files.files_count:,.0f} of them take {100 * part:.0f} % "
+            f"of a checkpoint's {format_seconds(whole_s)}"
         )
     return found

@@ -103,8 +103,14 @@ FORMULAS: Mapping[str, tuple[str, ...]] = {
     "pp_s": ("activations handed to the next stage", "layout"),
     "dp_s": ("gradients summed and weights spread, exposed", "layout", "compute_s", *WITHIN),
     "host_s": ("launches that kernels do not hide", "layout", "compute_s", *WITHIN),
-    "head_s": ("logits and loss, and stages that wait for a longer one", *("layout", "compute_s", *WITHIN)),
-    "bubble_s": ("(PP − 1) / interleaving × stage", *("layout", "compute_s", *WITHIN, "pp_s", "head_s")),
+    "head_s": (
+        "logits and loss, and stages that wait for a longer one",
+        *("layout", "compute_s", *WITHIN),
+    ),
+    "bubble_s": (
+        "(PP − 1) / interleaving × stage",
+        *("layout", "compute_s", *WITHIN, "pp_s", "head_s"),
+    ),
     "optimizer_s": ("states, gradients and weights read and written once", "layout"),
     "data_s": ("waits for the input pipeline, a share of the rest", "compute_s", *WITHIN, *AROUND),
     "jitter_s": ("the slowest of all ranks, sigma · √(2 ln N)", "layout", "compute_s", *WITHIN, *AROUND),

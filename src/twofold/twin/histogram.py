@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import exp, inf, isfinite, log, sqrt
 from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,17 @@ BATCHES_FOR_INTERVAL = 8
 RESOLVED_FRACTION = 0.1  # of a p95: a wider interval does not resolve it
 
 
-# A figure, and between what it lies with 95 % confidence; without enough data, from 0 to infinity.
-Interval = tuple[float, float, float]
+class Interval(NamedTuple):
+    """A figure, and between what it lies with 95 % confidence; without enough data, from 0 to infinity."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Low and high; None without enough data."""
+        return (self.low, self.high) if isfinite(self.high) else None
 
 
 class Histogram:
@@ -154,18 +164,26 @@ class Stream:
             return None
         half = half_width([batch.mean for batch in self._batches])
         found = [self.quantile(whole, fraction) for fraction in (0.5, 0.9, 0.95, 0.99)]
-        found.append((whole.mean, max(0.0, whole.mean - half), whole.mean + half))
+        mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
         asked: dict[str, float | None] = {}
         all_count = whole.count + unanswered_count + instant_count
         for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             place = fraction * all_count - instant_count  # among those that waited for something
             answered = whole.quantile(place / whole.count) if place > 0.0 else 0.0
             asked[name] = answered if place <= whole.count + 1e-9 else None
-        p50, p90, p95, p99, mean = (value for value, _, _ in found)
-        interval = simulated.Bounds(*((low, high) if isfinite(high) else None for _, low, high in found))
-        _, low, high = found[2]
-        resolved = ((high - low) / 2.0 / p95 if p95 else inf) <= RESOLVED_FRACTION
-        return simulated.LatencyFigures(p50, p90, p95, p99, mean, whole.count, interval, resolved, asked)
+        p95 = found[2]
+        half_width_fraction = (p95.high - p95.low) / 2.0 / p95.value if p95.value else inf
+        return simulated.LatencyFigures(
+            p50=found[0].value,
+            p90=found[1].value,
+            p95=p95.value,
+            p99=found[3].value,
+            mean=mean.value,
+            count=whole.count,
+            interval=simulated.Bounds(*(each.bounds for each in (*found, mean))),
+            resolved=half_width_fraction <= RESOLVED_FRACTION,
+            asked=asked,
+        )
 
     def _close(self) -> None:
         self._batches.append(self._open)
@@ -188,7 +206,7 @@ class Stream:
         half = max(alone, half_width([batch.fraction_to(index) for batch in self._batches]))
         low = 0.0 if fraction - half <= 0.0 else whole.quantile(fraction - half)
         high = inf if fraction + half >= 1.0 else whole.quantile(fraction + half)
-        return value, low * (1.0 - ERROR_FRACTION), high * (1.0 + ERROR_FRACTION)
+        return Interval(value, low * (1.0 - ERROR_FRACTION), high * (1.0 + ERROR_FRACTION))
 
 
 def half_width(means: list[float]) -> float:

@@ -17,7 +17,13 @@ from twofold.building import (
     rack_limits,
     training_w,
 )
-from twofold.catalog import HardwarePrice, MandateRow, NetworkPart, Regime, find_regime
+from twofold.catalog import (
+    HardwarePrice,
+    MandateRow,
+    NetworkPart,
+    Regime,
+    find_regime,
+)
 from twofold.core import J_PER_KWH, InfeasibleError, UnknownNameError, ValueRefusedError
 from twofold.perf import fabric_parts
 from twofold.verdicts.world import MissingFigure, World, one_of

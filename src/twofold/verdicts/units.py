@@ -19,10 +19,19 @@ NAMED: Mapping[str, float] = MappingProxyType(
 # Units of claims that are not here are counts or ratios: one of them is 1.
 SI_FACTOR: Mapping[str, float] = MappingProxyType(
     {
-        **NAMED, "%": 1e-2, "h": 3600.0, "GB/s": 1e9, "Gb/s": 1e9 / 8, "TB/s": 1e12, "MB/token": 1e6,
-        "kB/request": 1e3, "TFLOPS": 1e12, "$M": 1e6, "ms/1000 km": 1e-9,
+        **NAMED,
+        "%": 1e-2,
+        "h": 3600.0,
+        "GB/s": 1e9,
+        "Gb/s": 1e9 / 8,
+        "TB/s": 1e12,
+        "MB/token": 1e6,
+        "kB/request": 1e3,
+        "TFLOPS": 1e12,
+        "$M": 1e6,
+        "ms/1000 km": 1e-9,
     }
-)  # fmt: skip
+)
 LABELS = {"x": "×", "fraction": ""}
 
 

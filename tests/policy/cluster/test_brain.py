@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.replays import first_difference
 from twofold.catalog import load_catalog
 from twofold.policy import Entry, Woke
 from twofold.policy.cluster import ClusterBrain
@@ -54,7 +55,6 @@ from twofold.policy.cluster.settings import (
     TeamQuota,
 )
 from twofold.policy.cluster.view import ClusterCounts
-from twofold.policy.machine import first_difference
 
 A100 = "A100-SXM4-40GB"
 QUOTAS = {"red": (12, 4), "blue": (8, None)}

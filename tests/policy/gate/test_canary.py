@@ -190,7 +190,10 @@ def tried(slower: float, answers_s: float, seed: int, told: float = 1.0, scored:
         score = float(draws.random() < 0.8) if draws.random() < scored else None
         tells = bool(draws.random() < told)
         outcome = Outcome(
-            ttft_s=ttft_s, tpot_s=tpot_s if tells else None, quality_score_value=score, residence_s=answers_s
+            ttft_s=ttft_s,
+            tpot_s=tpot_s if tells else None,
+            quality_score_value=score,
+            residence_s=answers_s,
         )
         if machine.observe("", "new" if new else "old", outcome, now_s):
             effects += [e for e in machine.tick(now_s) if not isinstance(e, StageRelease)]

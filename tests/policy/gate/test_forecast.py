@@ -83,7 +83,8 @@ def test_forecasts_are_never_negative_nor_nan_whatever_comes(steps: list[tuple[f
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"bin_s": 0.0}, {"season_s": 30.0}, {"bin_s": 1.0, "season_s": 1e6}, {"level_gain": 0.0}]
+    "wrong",
+    [{"bin_s": 0.0}, {"season_s": 30.0}, {"bin_s": 1.0, "season_s": 1e6}, {"level_gain": 0.0}],
 )
 def test_bins_that_could_not_work_are_our_mistake(wrong: dict[str, float]) -> None:
     with pytest.raises(AssertionError):

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
+from tests.replays import first_difference
 from twofold.core import ShapeError
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.policy.machine import first_difference
 
 
 def test_a_recorded_day_is_decided_as_it_was(day_gate: Gate, day_lines: list[str]) -> None:  # INV-15

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.replays import first_difference
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
@@ -53,7 +54,6 @@ from twofold.policy.gate.settings import (
     RoutingSettings,
     ScalingSettings,
 )
-from twofold.policy.machine import first_difference
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 CHAT = ClassSettings(
@@ -402,7 +402,8 @@ QUEUED = GateSettings(queue=QueueSettings(kept_fraction=0.0), classes=(ClassSett
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["come", "come", "end", "leave"])), max_size=60
+        st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["come", "come", "end", "leave"])),
+        max_size=60,
     )
 )
 @example([*[("n", "come")] * 3, *[("m", "come")] * 2, ("m", "end"), ("n", "leave"), ("n", "leave")])

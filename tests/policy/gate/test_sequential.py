@@ -151,7 +151,9 @@ def test_what_is_known_is_the_mean_of_the_blocks_less_what_is_doubted_of_their_a
 
 
 @given(BLOCKS)
-def test_the_spread_is_what_is_left_over_per_block_and_at_least_one(blocks: Blocks) -> None:
+def test_the_spread_is_what_is_left_over_per_block_and_at_least_one(
+    blocks: Blocks,
+) -> None:
     evidence = evidence_of(blocks)
     count = TOGETHER_BLOCKS + len(blocks) - 1
     assert evidence.spread() == pytest.approx(max(1.0, (TOGETHER_BLOCKS + evidence.squares()) / count))

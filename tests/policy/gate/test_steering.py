@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.replays import first_difference
 from twofold.core import from_data
 from twofold.policy import Entry, Woke
 from twofold.policy.gate import Gate
@@ -66,7 +67,6 @@ from twofold.policy.gate.settings import (
     WarmSettings,
     ZoneSettings,
 )
-from twofold.policy.machine import first_difference
 
 BELIEFS = Beliefs(0.0001, 0.02)
 LIMIT = 8

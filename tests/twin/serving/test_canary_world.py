@@ -25,7 +25,10 @@ from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, ReplicaGro
 
 # A step takes 10 ms, and more with what it reads and with how many it writes for.
 TABLE = StepTable(
-    [0.0, 8192.0], [0.0, 256.0], [0.0, 8192.0], [[[0.01, 0.01], [0.06, 0.06]], [[0.17, 0.17], [0.22, 0.22]]]
+    [0.0, 8192.0],
+    [0.0, 256.0],
+    [0.0, 8192.0],
+    [[[0.01, 0.01], [0.06, 0.06]], [[0.17, 0.17], [0.22, 0.22]]],
 )
 GATE = GateSettings(
     routing=Routing.PREFIX,

@@ -180,7 +180,11 @@ def _slots(header: Sequence[str], columns: Sequence[_Column], place_of: _PlaceOf
 
 
 def _read(
-    cells: Sequence[str], width: int, slots: dict[str, int], columns: Sequence[_Column], place_of: _PlaceOf
+    cells: Sequence[str],
+    width: int,
+    slots: dict[str, int],
+    columns: Sequence[_Column],
+    place_of: _PlaceOf,
 ) -> tuple[dict[str, Any], list[InputError]]:
     """The fields of a row, numbers in SI and None where a cell is empty, and what is wrong with it."""
     if len(cells) != width:

@@ -190,13 +190,15 @@ class Service(Part):
         "none: anywhere",
     )
     users: Annotated[tuple[Users, ...], Listed] = Field(
-        default=(), description="where requests come from; the way to them counts in the portfolio"
+        default=(),
+        description="where requests come from; the way to them counts in the portfolio",
     )
     quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
         default=(), description="weight formats whose quality you accept; none: as the model was published"
     )
     kv_quantisation: Annotated[tuple[KvFormat, ...], Listed] = Field(
-        default=(), description="KV cache formats whose quality you accept; none: as the engine does"
+        default=(),
+        description="KV cache formats whose quality you accept; none: as the engine does",
     )
     engine: Engine = Field(default=DEFAULT_ENGINE, description="serving software")
     weigh: Annotated[tuple[Choice, ...], Listed] = Field(

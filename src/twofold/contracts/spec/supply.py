@@ -140,10 +140,12 @@ class Supply(Part):
         default=None, description="a csv of offers that were made to you, beside those of the catalogue"
     )
     start: fields.Day | None = Field(
-        default=None, description="first day of the portfolio's year; none: that of a run"
+        default=None,
+        description="first day of the portfolio's year; none: that of a run",
     )
     seasons: Annotated[tuple[Season, ...], Listed] = Field(
-        default=(), description="months with more or less traffic; only the portfolio counts them"
+        default=(),
+        description="months with more or less traffic; only the portfolio counts them",
     )
     platforms: fields.PositiveCount | None = Field(
         default=None, description="different accelerators in the portfolio, at most"

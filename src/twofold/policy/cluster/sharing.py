@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from twofold.catalog import Partition, PartitionRefused, place_parts
 from twofold.policy.cluster.settings import DAY_S, SharingSettings
@@ -136,11 +137,17 @@ class ServingPlan:
         return wanted if limit is None else min(wanted, limit)
 
 
+class PartitionPlan(NamedTuple):
+    """The cuts to have, in the order of the accelerators given, and what cannot be had."""
+
+    cuts: tuple[Cut, ...]
+    refused: tuple[tuple[str, str], ...]  # profile, reason
+
+
 def planned_cuts(
     profiles: Sequence[Partition], demand_counts: Mapping[str, int], cuts: Sequence[Cut]
-) -> tuple[tuple[Cut, ...], tuple[tuple[str, str], ...]]:
-    """The cuts that meet a demand, in the order of the accelerators given, and which profiles cannot be had,
-    with the reason; as few accelerators change as this greedy order finds.
+) -> PartitionPlan:
+    """The cuts that meet a demand, changing as few accelerators as this greedy order finds.
 
     Parts that exist are used as they are. Missing ones, the largest first, go where room is left, then in the
     place of parts that nobody wants, on accelerators that are cut anew anyway first.
@@ -179,7 +186,7 @@ def planned_cuts(
         new[at].append(name)
         wanted[at].append(name)
         changed.add(at)
-    return tuple(tuple(sorted(cut)) for cut in new), tuple(dict.fromkeys(refused))
+    return PartitionPlan(tuple(tuple(sorted(cut)) for cut in new), tuple(dict.fromkeys(refused)))
 
 
 def _fits(rows: Mapping[str, Partition], names: Sequence[str]) -> bool:

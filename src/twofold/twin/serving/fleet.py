@@ -23,7 +23,9 @@ WAKES_MAX = 10_000  # at one moment; a gate that wants more turns in a circle
 
 
 def simulate_fleet(
-    world: FleetWorld, arrivals: Iterable[Arrival], record: Callable[[RequestRecord], None] | None = None
+    world: FleetWorld,
+    arrivals: Iterable[Arrival],
+    record: Callable[[RequestRecord], None] | None = None,
 ) -> FleetResult:
     """Run a gate over the world's replicas until all requests have ended, and say what came of it.
 

@@ -19,7 +19,12 @@ KV_FRACTION_MAX = 0.98
 
 
 def fleet_result(
-    world: FleetWorld, fleet: Fleet, metrics: Metrics, gateway: Gateway, now_s: float, waits_for: str | None
+    world: FleetWorld,
+    fleet: Fleet,
+    metrics: Metrics,
+    gateway: Gateway,
+    now_s: float,
+    waits_for: str | None,
 ) -> FleetResult:
     """All figures of a run that has ended at `now_s`."""
     spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)
