@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped soak quick core check doors structure bench golden fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast test test-skipped soak quick core check verbs structure bench golden fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -87,11 +87,9 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Every room's door again, from what other rooms use of it.
-doors: $(STAMP)
-	$(BIN)/python -m bench.doors
-	$(BIN)/ruff check --quiet --fix .
-	$(BIN)/ruff format --quiet .
+# The lists of verbs in README.md and in `help(twofold)`, after a verb has changed.
+verbs: $(STAMP)
+	$(BIN)/python -m bench.verb_lists
 
 # The measures of the house, which docs/architecture.md keeps.
 structure: $(STAMP)

@@ -16,13 +16,15 @@ from scipy.stats import beta  # type: ignore[import-untyped]  # scipy ships no t
 
 from bench.twin import WHOLE, world
 from bench.twin_engine import step_table
-from twofold.policy import Machine
 from twofold.policy.gate.events import Effect, Event, PromoteRelease, RollBackRelease
 from twofold.policy.gate.settings import GateSettings
-from twofold.twin.serving import Engine, EngineSettings, Lengths, TrafficModel, generate
+from twofold.policy.machine import Machine
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings
 from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
 from twofold.twin.serving.fleet_types import Arrival, FleetWorld, ReplicaGroup
+from twofold.twin.serving.traffic import Lengths, TrafficModel, generate
 
 SEEDS = 100
 REPLICAS = 4

@@ -12,12 +12,13 @@ import time
 
 from click.testing import CliRunner
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.cli.running import twofold
-from twofold.perf import load_constants
-from twofold.verdicts import Judged, Verdict, World, load_claims
+from twofold.perf.constants import load_constants
+from twofold.verdicts.table import load_claims
 from twofold.verdicts.units import SI_FACTOR
-from twofold.verdicts.verdicts import judge
+from twofold.verdicts.verdicts import Judged, Verdict, judge
+from twofold.verdicts.world import World
 
 
 def told_value(judged: Judged) -> object:

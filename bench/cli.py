@@ -7,7 +7,8 @@ import time
 from importlib.metadata import distribution, requires
 from pathlib import Path
 
-from twofold.catalog import Accelerator, Model, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator, Model
 
 RUNS = 5
 TWOFOLD = (sys.executable, "-m", "twofold")

@@ -16,17 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import fleet_sizes
-from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
-from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
+from twofold.catalog.catalog import load_catalog
+from twofold.inference import regimes
+from twofold.inference.replica import Replica, engine
+from twofold.inference.steady import Lengths
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape, model_kind
+from twofold.perf.types import Cluster
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived
 from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Beliefs, GateSettings, Routing, RoutingSettings
 from twofold.rehearse.engine import engine_settings
 from twofold.rehearse.pools import true_beliefs
-from twofold.twin.serving import Engine, StepTable
+from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineWork, FirstToken
+from twofold.twin.serving.step_table import StepTable
 
 Array = NDArray[np.float64]
 REQUESTS = 8000  # per replica

@@ -10,12 +10,14 @@ import numpy as np
 
 from bench.worlds.serving_day import day_profile, serving_load
 from bench.worlds.spares import spare_sweep
-from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain, checkpoint_interval_s
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Observation
+from twofold.policy.cluster.brain import ClusterBrain
+from twofold.policy.cluster.cadence import checkpoint_interval_s
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings
 from twofold.rehearse.training import compare_pool
-from twofold.twin.cluster import JobArrival, published_rates, simulate_cluster
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
@@ -26,6 +28,8 @@ from twofold.twin.cluster.cluster_types import (
     StepModel,
     Use,
 )
+from twofold.twin.cluster.faults import published_rates
+from twofold.twin.cluster.jobs import JobArrival
 
 DAY_S = 86_400.0
 SEEDS = range(5)

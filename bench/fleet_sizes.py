@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.answer import Context, ServingChoice, service_plan, sure_serving
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_plan import service_plan
+from twofold.answer.serving_pools import sure_serving
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import load_catalog
-from twofold.contracts.results import ServicePlan
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.inference.fleet import target_utilisation
-from twofold.perf import load_constants
-from twofold.rehearse import on_twin, tables_of
+from twofold.perf.constants import load_constants
+from twofold.rehearse.fleets import on_twin, tables_of
 
 COUNTS = (2, 5, 12, 30, 100)
 FAR = 4.0  # times the planned replicas: the most that are tried, and as many times fewer

@@ -3,23 +3,19 @@
 import numpy as np
 
 from bench.perf import best_s
-from twofold.catalog import load_catalog
-from twofold.inference import (
-    Hardware,
-    Lengths,
-    ModelVariant,
-    Replica,
-    ServiceTable,
-    Slo,
-    TrafficClass,
-    engine,
-    iteration_s,
-    load_axis,
-    rate_limit,
-    regimes,
-    search,
-)
-from twofold.perf import Cluster, ModelShape, device, load_constants, network
+from twofold.catalog.catalog import load_catalog
+from twofold.inference import regimes
+from twofold.inference.curve import load_axis
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import Replica, engine
+from twofold.inference.search import Hardware, ModelVariant, search
+from twofold.inference.slo import Slo, TrafficClass, rate_limit
+from twofold.inference.steady import Lengths
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster
 
 PARTS = ("H100-SXM", "H200", "B200", "A100-80GB", "MI300X", "L40S", "L4", "GH200-96GB", "A10", "RTX-4090")
 SWEEP = 10_000

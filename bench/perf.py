@@ -5,20 +5,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from twofold.catalog import load_catalog
-from twofold.perf import (
-    attention_decode_s,
-    attention_prefill_s,
-    collectives,
-    device,
-    elementwise_s,
-    gemm_s,
-    grouped_gemm_s,
-    load_constants,
-    mla_decode_s,
-    network,
-    quantise_s,
-)
+from twofold.catalog.catalog import load_catalog
+from twofold.perf import collectives
+from twofold.perf.attention import attention_decode_s, attention_prefill_s, mla_decode_s
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.operators import elementwise_s, gemm_s, grouped_gemm_s, quantise_s
 
 CANDIDATE_COUNT = 100_000
 

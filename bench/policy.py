@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from twofold.policy import Entry
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import ReplicaAdded, RequestArrived, ResponseEnded, ResponseStarted, to_line
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -20,6 +19,7 @@ from twofold.policy.gate.settings import (
     Rate,
     RetryBudgetSettings,
 )
+from twofold.policy.machine import Entry
 
 FLEETS = (1, 8, 64)
 REQUESTS = 60

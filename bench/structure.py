@@ -4,14 +4,15 @@
 
 Definitions, which give what a review counted before the rooms were moved (61 modules, 1 circle, 153 pairs):
 
-- A line is any line of a .py file in src/; stubs, and fits/ where there is one, are counted apart.
-- A door is a room's `__init__.py`, with the stub beside it; its names are those of `__all__`, or of the stub.
-  The door of the package itself, which opens to one of those again, does not count.
-- A chain is the longest way from import to import, those in functions and under TYPE_CHECKING too. A name
-  taken from a door is an import of the door, and a door imports what it opens to. `twofold` itself, which
-  every module stands in, counts once, and what is imported from it makes no way. A circle is a set of modules
-  that import each other, by any way; all of it counts in a chain. A chain of definitions takes every name
-  from the module that defines it instead.
+- A line is any line of a .py file in src/; fits/ is counted apart.
+- A room gives the names that modules of other rooms import from it, and the functions that the table of verbs
+  names. A module that is imported as a whole, as closed vocabularies are, is one name. What the package
+  itself opens to does not count.
+- A chain is the longest way from import to import, those in functions, under TYPE_CHECKING and from the table
+  of verbs too. A name that is taken from a package's `__init__.py` or stub would be an import of all that it
+  opens to: with such doors to every room the chain had 61 to 65 modules. `twofold` itself, which every module
+  stands in, counts once, and what is imported from it makes no way. A circle is a set of modules that import
+  each other, by any way; all of it counts in a chain.
 - Two classes of module level are a pair where four or more annotated fields have the same name, and those are
   60 % of the fewer fields. Inherited fields do not count.
 - A function is any `def`; a public one has no leading underscore. A private helper is one of module level
@@ -70,16 +71,6 @@ class Module:
         stub = self.path.with_suffix(".pyi")
         return ast.parse(stub.read_text("utf-8")) if stub.exists() else self.tree
 
-    @property
-    def door(self) -> int:
-        """How many names the package opens to."""
-        for node in self.doorway.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                return len(node.value.elts) if isinstance(node.value, ast.List | ast.Tuple) else 0
-        if self.doorway is self.tree:
-            return 0
-        return sum(len(node.names) for node in self.doorway.body if isinstance(node, ast.ImportFrom))
-
     @cached_property
     def imports(self) -> list[tuple[str, str]]:
         """Every module that is imported, with the name that is taken from it, or with none."""
@@ -115,33 +106,39 @@ def modules() -> dict[str, Module]:
     return found
 
 
-def graph(known: dict[str, Module], *, through_doors: bool) -> Graph:
+def answers(known: dict[str, Module]) -> set[tuple[str, str]]:
+    """Modules of `app` and the names in them that the table of verbs calls."""
+    tables = known[f"{PACKAGE}.cli.verbs"].text + known[f"{PACKAGE}.cli.estimate"].text
+    return {(f"{PACKAGE}.app.{module}", name) for module, name in re.findall(r'answer="(\w+)\.(\w+)', tables)}
+
+
+def graph(known: dict[str, Module]) -> Graph:
     """Who imports whom, the package itself left out."""
-    opened = {name: _opened(one) for name, one in known.items() if one.is_package}
     edges: Graph = {name: set() for name in known if name != PACKAGE}
     for name in edges:
         for module, taken in known[name].imports:
             target = f"{module}.{taken}" if f"{module}.{taken}" in known else module
-            if target == module and not through_doors:
-                target = _defining(module, taken, opened, known)
             edges[name] |= {target} & (edges.keys() - {name})
+    edges[f"{PACKAGE}.cli.running"] |= {module for module, _ in answers(known)}
     return edges
 
 
-def _opened(door: Module) -> dict[str, str]:
-    """Of which module each name of a door is."""
-    return {taken: module for module, taken in door.imports if module.startswith(f"{PACKAGE}.")}
+def given(known: dict[str, Module]) -> dict[str, set[tuple[str, str]]]:
+    """By room, what modules of other rooms take of it: a name with its module, or a module as a whole."""
+    taken = answers(known)
+    for name, one in known.items():
+        own = _room(name, known)
+        found = {pair for pair in one.imports if pair[0] in known and PACKAGE not in (name, pair[0])}
+        taken |= {pair for pair in found if _room(pair[0], known) != own}
+    rooms: dict[str, set[tuple[str, str]]] = {}
+    for module, name in taken:
+        rooms.setdefault(_room(module, known), set()).add((module, name))
+    return rooms
 
 
-def _defining(module: str, name: str, opened: dict[str, dict[str, str]], known: dict[str, Module]) -> str:
-    for _ in range(len(opened)):
-        below = opened.get(module, {}).get(name, "")
-        if f"{below}.{name}" in known:
-            return f"{below}.{name}"
-        if not below or below == module:
-            break
-        module = below
-    return module
+def _room(name: str, known: dict[str, Module]) -> str:
+    """The package that a module stands in; a package stands in itself."""
+    return name if known[name].is_package else name.rpartition(".")[0]
 
 
 def circles(edges: Graph) -> list[set[str]]:
@@ -223,35 +220,37 @@ def start() -> tuple[float, float]:
 
 
 def size_rows(known: dict[str, Module]) -> list[tuple[str, str, str]]:
-    """Lines, files, folders and doors."""
+    """Lines, files, folders and what rooms give each other."""
     rows = [("lines in src/", f"{_lines(SOURCE):,}", "")]
-    for label, folder, kind in (("stubs of doors", SOURCE, "pyi"), ("fits/", ROOT / "fits", "py")):
-        if lines := _lines(folder, kind):
-            rows.append((f"lines in {label}", f"{lines:,}", ""))
-    doors = {name: one.door for name, one in known.items() if one.is_package and name != PACKAGE and one.door}
-    largest = max(doors, key=lambda name: doors[name])
+    if lines := _lines(ROOT / "fits"):
+        rows.append(("lines in fits/", f"{lines:,}", ""))
+    rooms = {room.removeprefix(f"{PACKAGE}."): len(names) for room, names in given(known).items()}
+    widest = sorted(rooms, key=lambda room: -rooms[room])[:4]
     folders = Counter(path.parent for path in SOURCE.rglob("*.py"))
     folder, most = folders.most_common(1)[0]
     return [
         *rows,
         ("files in src/", f"{folders.total():,}", f"in {len(folders):,} folders"),
         ("largest folder", f"{most:,} files", folder.relative_to(SOURCE).as_posix()),
-        ("public names through doors", f"{sum(doors.values()):,}", f"of {len(doors)} doors"),
-        ("largest door", f"{doors[largest]:,} names", largest),
+        ("names that rooms give others", f"{sum(rooms.values()):,}", f"of {len(rooms)} rooms"),
+        (
+            "widest room",
+            f"{rooms[widest[0]]:,} names",
+            ", ".join(f"{room} {rooms[room]}" for room in widest[:4]),
+        ),
     ]
 
 
-def _lines(folder: Path, kind: str = "py") -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.rglob(f"*.{kind}"))
+def _lines(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.rglob("*.py"))
 
 
 def shape_rows(known: dict[str, Module]) -> list[tuple[str, str, str]]:
     """Imports and classes."""
-    length, found = chain(graph(known, through_doors=True))
-    defined, _ = chain(graph(known, through_doors=False))
+    length, found = chain(graph(known))
     named = "; ".join(" ↔ ".join(each.rsplit(".", 1)[-1] for each in sorted(circle)) for circle in found)
     return [
-        ("longest import chain", f"{length} modules", f"{defined} where names come from what defines them"),
+        ("longest import chain", f"{length} modules", ""),
         ("import circles", str(len(found)), named),
         ("pairs of classes", str(len(pairs(known.values()))), "share 60 % of the smaller one's fields"),
     ]

@@ -10,11 +10,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from twofold.catalog import load_catalog
-from twofold.perf import Cluster, device, load_constants, network
-from twofold.training import Layouts, Limits, Stack, TrainingJob, load_stack, price_layouts, search, step_time
-from twofold.training.layouts import enumerate_layouts
+from twofold.catalog.catalog import load_catalog
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.types import Cluster
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import Layouts, Limits, enumerate_layouts
 from twofold.training.memory import memory
+from twofold.training.search import price_layouts, search
+from twofold.training.stack import Stack, load_stack
+from twofold.training.step import step_time
 
 T = TypeVar("T")
 CALCULON_PER_S = 250

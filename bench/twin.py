@@ -8,9 +8,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 from bench.twin_engine import step_table
-from twofold.policy import Machine
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Effect, Event
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -31,11 +30,13 @@ from twofold.policy.gate.settings import (
     ScalingSettings,
     ZoneSettings,
 )
-from twofold.twin.serving import Engine, EngineSettings, Lengths, TrafficModel, generate
-from twofold.twin.serving.engine_types import EngineWork, Output
+from twofold.policy.machine import Machine
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Output
 from twofold.twin.serving.fault_types import Release
 from twofold.twin.serving.fleet import FleetRun
 from twofold.twin.serving.fleet_types import Arrival, ClassModel, FleetWorld, ReplicaGroup, ReplicaModel
+from twofold.twin.serving.traffic import Lengths, TrafficModel, generate
 
 REQUESTS = 20_000
 REPLICAS = 8

@@ -5,18 +5,12 @@ from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush, merge
 
-from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Observation
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.cluster.settings import ClusterSettings, TeamQuota
-from twofold.twin.cluster import (
-    SHAPES,
-    JobArrival,
-    JobTraffic,
-    generate_jobs,
-    published_rates,
-    simulate_cluster,
-)
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
@@ -24,6 +18,8 @@ from twofold.twin.cluster.cluster_types import (
     NodeGroup,
     StepModel,
 )
+from twofold.twin.cluster.faults import published_rates
+from twofold.twin.cluster.jobs import SHAPES, JobArrival, JobTraffic, generate_jobs
 
 DAY_S = 86_400.0
 DAYS = 30

@@ -6,11 +6,16 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from twofold.catalog import load_catalog
-from twofold.inference import Replica, ServiceTable, engine
-from twofold.perf import Cluster, ModelShape, device, load_constants, network
-from twofold.twin.serving import Engine, EngineSettings, StepTable
-from twofold.twin.serving.engine_types import EngineWork
+from twofold.catalog.catalog import load_catalog
+from twofold.inference.replica import Replica, engine
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings, EngineWork
+from twofold.twin.serving.step_table import StepTable
 
 REQUESTS = 3000
 RATES_PER_S = (2.0, 8.0, 16.0, 24.0)

@@ -12,9 +12,8 @@ from pathlib import Path
 from fits.fitted import Fitted, format_known, replace_blind, write_constants
 from fits.packaged import write_packaged
 from twofold.measure.blind import BlindRow, made_by_ranges
-from twofold.perf import Constants, load_constants, load_known
-from twofold.perf.constants import constants_path
-from twofold.perf.known import known_path
+from twofold.perf.constants import Constants, constants_path, load_constants
+from twofold.perf.known import known_path, load_known
 
 FITS = (  # name, module with `fit(truth: Path, constants: Constants) -> Fitted`
     ("kernels", "fits.kernels"),

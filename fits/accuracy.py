@@ -20,7 +20,7 @@ from fits.cases import cases_table, read_cases
 from fits.picks import RULES, Crossed, Picked, crossed, picks, workloads
 from fits.placebo import placebo_table
 from fits.unseen import FEWEST_ROWS, by_source, held, over_rows, range_width
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.gate import FILE, GateFigure, gate_figures
 from twofold.measure.goals import covered_groups, judge

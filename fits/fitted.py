@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twofold.core.errors import ConstantsError
 from twofold.measure.blind import ALL, BlindRow, read_blind
-from twofold.perf import ConstantRow, Constants
+from twofold.perf.constants import ConstantRow, Constants
 from twofold.perf.known import Seen
 
 

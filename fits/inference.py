@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from fits.fitted import Fitted
 from fits.serving_problem import Key, Problem, log_errors_with_slopes, read_problem
-from twofold.catalog import load_catalog
-from twofold.core import Estimate, Source
+from twofold.catalog.catalog import load_catalog
+from twofold.core.estimate import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow, fold_of, hidden_source
 from twofold.measure.truth import read_tables
-from twofold.perf import ConstantRow, Constants
+from twofold.perf.constants import ConstantRow, Constants
 
 Array = NDArray[np.float64]
 FITTED_BY = "inference"

@@ -28,7 +28,7 @@ from fits.kernels import (
 from fits.pooled import Prior, fit_pooled
 from twofold.measure.kernel_scores import FILE, KernelClass, class_slices
 from twofold.measure.kernel_tables import GEMM_FORMATS, families
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 THROTTLE = (
     Prior("throttle_fraction", 0.2, 0.7, 0.01, 0.7),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fits.fitted import Fitted
 from fits.pooled import Z_80, Pooled, Prior, fit_pooled, fold_masks
-from twofold.core import Source
+from twofold.core.estimate import Source
 from twofold.measure.kernel_tables import (
     FORMAT_FIELDS,
     UNTUNED_EXPERTS,
@@ -36,9 +36,9 @@ from twofold.measure.kernel_tables import (
     table,
 )
 from twofold.measure.truth import Row
-from twofold.perf import ConstantRow, Constants, gemm_flops_per_byte, gemm_s, load_constants
-from twofold.perf.constants import format_scope
+from twofold.perf.constants import ConstantRow, Constants, format_scope, load_constants
 from twofold.perf.formats import WEIGHT_ONLY
+from twofold.perf.operators import gemm_flops_per_byte, gemm_s
 
 FITTED_BY = "kernels"
 ENGINE_ALL_REDUCES = ("SGLang_CustomAllReduce_graph", "TRTLLM", "vLLM_custom_graph")

@@ -33,11 +33,11 @@ from fits.ranges import (
 )
 from fits.serving_problem import read_problem
 from fits.training_priors import read_priors
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.measure.blind import BlindRow, predict_blind
 from twofold.measure.truth import Row, source_of
-from twofold.perf import Constants, Half, Known, load_constants
-from twofold.perf.known import known_of
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.known import Half, Known, known_of
 
 Pair = tuple[str, str]
 FEWEST_ROWS = 4  # of a source whose mean counts

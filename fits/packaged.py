@@ -7,12 +7,12 @@ beside the rows. Priors ship whole, since `validate` holds any user's rows again
 from collections.abc import Callable, Iterator
 
 from fits.fitted import write_blind
-from twofold.catalog import load_catalog
-from twofold.measure import PREDICT
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.blind import (
     ALL,
     EVERYTHING,
     OF_THE_SAMPLE,
+    PREDICT,
     PRIORS,
     BlindRow,
     all_hidden,
@@ -23,7 +23,8 @@ from twofold.measure.blind import (
 )
 from twofold.measure.truth import Row
 from twofold.measure.validation import read_data
-from twofold.perf import load_constants, load_known
+from twofold.perf.constants import load_constants
+from twofold.perf.known import load_known
 
 HIDING: tuple[Callable[[Row], str], ...] = (fold_of, hidden_source, all_hidden)
 

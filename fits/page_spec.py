@@ -14,8 +14,7 @@ from twofold.contracts.spec.fields import Part, Quantity
 from twofold.contracts.spec.reader import keys_of, literals, part_of
 from twofold.contracts.spec.service import PRESETS
 from twofold.contracts.spec.spec import Spec
-from twofold.core import Dimension
-from twofold.core.quantity import UNITS
+from twofold.core.quantity import UNITS, Dimension
 
 PAGE = Path("docs") / "reference" / "spec.md"
 SCHEMA = Path("src") / "twofold" / "contracts" / "data" / FILE_NAME

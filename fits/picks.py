@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 from twofold.measure.results import Column
 from twofold.measure.truth import Row, number, source_of, text
 from twofold.measure.validation import Part

@@ -26,11 +26,11 @@ from fits.robust import Values
 from fits.serving_problem import ENGINE_FIELDS
 from fits.training_priors import Prior, read_priors
 from fits.training_truth import FABRIC
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.blind import fold_of, hidden_source
 from twofold.measure.predict_inference import Batch
 from twofold.measure.truth import measured_figures, number, read_tables, text
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 LOTS = (1, 2)  # seeds of the shuffled columns
 ROWS_PER_SOURCE = 40  # fewer than the fits take: a term is judged by sources, not by rows

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from fits.fitted import Fitted
-from twofold.catalog import load_catalog
-from twofold.core import Source, TwofoldError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import TwofoldError
+from twofold.core.estimate import Source
 from twofold.measure.truth import number, read_tables, text
-from twofold.perf import ConstantRow, Constants, device
+from twofold.perf.constants import ConstantRow, Constants
+from twofold.perf.device import device
 
 FITTED_BY = "power"
 NAME = "serving_power_fraction"

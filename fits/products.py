@@ -13,8 +13,10 @@ import numpy as np
 
 from fits.kernels import LAUNCHES_S
 from twofold.measure.kernel_tables import column, device_of_rows, leaves, table
-from twofold.perf import gemm_flops_per_byte, load_constants, peak_format
+from twofold.perf.constants import load_constants
+from twofold.perf.formats import peak_format
 from twofold.perf.measured_products import COLUMNS, products_path
+from twofold.perf.operators import gemm_flops_per_byte
 
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "sq": "int8", "nvfp4": "nvfp4"}  # dtypes of the table
 SOURCE = "aiconfigurator-core 0.12.0, kernel tables"

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fits.fitted import Fitted
 from fits.left_out import left_out, ranges_of
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import Estimate, Source, TwofoldError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import TwofoldError
+from twofold.core.estimate import Estimate, Source
 from twofold.measure.blind import (
     ALL,
     FOLD_COUNT,
@@ -32,9 +33,10 @@ from twofold.measure.blind import (
 from twofold.measure.inference_rows import read_case
 from twofold.measure.predict_training import seen_model
 from twofold.measure.truth import Row, framework_of, measured_figures, number, read_tables, source_of, text
-from twofold.perf import ConstantRow, Constants, Half, Known, engine_software, format_scope, read_scope
-from twofold.perf.known import Seen, known_of, student_quantile
-from twofold.training import software_family
+from twofold.perf.constants import ConstantRow, Constants, format_scope, read_scope
+from twofold.perf.known import Half, Known, Seen, known_of, student_quantile
+from twofold.perf.software import engine_software
+from twofold.training.stack import software_family
 
 FITTED_BY = "ranges"
 Path_ = tuple[str, ...]  # values of a chain

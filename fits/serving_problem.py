@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fits.training_truth import thin
-from twofold.catalog import Catalog
-from twofold.inference import Engine
+from twofold.catalog.catalog import Catalog
+from twofold.inference.replica import Engine
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.truth import METRICS, Row, measured_figures, number, source_of, text
-from twofold.perf import Constants, engine_software, model_kind
+from twofold.perf.constants import Constants
+from twofold.perf.shape import model_kind
+from twofold.perf.software import engine_software
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]  # name and scope of a constant

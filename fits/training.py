@@ -15,11 +15,11 @@ from fits.fitted import Fitted
 from fits.robust import Values, solve
 from fits.training_priors import Prior, read_priors, ridge_of
 from fits.training_truth import MEMORY, STEP, Columns, Truth, columns_of, log_errors, read_truth
-from twofold.catalog import load_catalog
-from twofold.core import Estimate, Source
+from twofold.catalog.catalog import load_catalog
+from twofold.core.estimate import Estimate, Source
 from twofold.measure.blind import EVERYTHING, BlindRow
 from twofold.measure.truth import read_tables, text
-from twofold.perf import ConstantRow, Constants
+from twofold.perf.constants import ConstantRow, Constants
 
 FITTED_BY = "training"
 NOISE = {STEP: 0.05, MEMORY: 0.10}  # log error of a row that the model explains: releases differ by 2-5 %

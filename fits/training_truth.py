@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fits.robust import Values
 from fits.training_priors import Prior, narrowest
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.measure.blind import fold_of
 from twofold.measure.predict_training import (
     Counter,
@@ -21,10 +21,12 @@ from twofold.measure.predict_training import (
     settled_entries,
 )
 from twofold.measure.truth import Row, number, source_of
-from twofold.perf import Constants, Network
-from twofold.training import Layouts, Stack, Workload
+from twofold.perf.constants import Constants
+from twofold.perf.types import Network
+from twofold.training.job import Workload
+from twofold.training.layouts import Layouts
 from twofold.training.memory import memory
-from twofold.training.stack import stack_scope
+from twofold.training.stack import Stack, stack_scope
 from twofold.training.step import BareStep, bare_step, bare_step_time, step_traffic
 
 ROWS_PER_SOURCE = 160  # taken evenly from larger sources; more change no digit that matters

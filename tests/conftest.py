@@ -21,15 +21,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from twofold import planner
 from twofold.answer.supply_rules import authorised
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.cli import main
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import parse_spec, read_spec
-from twofold.core import InfeasibleError, to_data
-from twofold.perf import Constants, load_constants
-from twofold.planner import PlanOptions
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec, read_spec
+from twofold.core.data import to_data
+from twofold.core.errors import InfeasibleError
+from twofold.perf.constants import Constants, load_constants
+from twofold.planner import build
+from twofold.planner.build import PlanOptions
 
 # The same examples in every run, without a clock: what passed here passes there. New ones, and many, are
 # sought by `make soak`; what that finds becomes an @example.
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests
 DATA_FILE = re.compile(r"[^'\"(\s]+\.(?:csv|jsonl?|gz|parquet)\b")
 kept_at: list[Path] = []  # where what was made lies, seen by every process of the session
-_build_plan = planner.build_plan
+_build_plan = build.build_plan
 
 
 def _read_only(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -52,7 +53,7 @@ def _read_only(items: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 copyreg.pickle(MappingProxyType, lambda held: (_read_only, (dict(held),)))  # devices hold some
 
 
-def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> planner.Planned:
+def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> build.Planned:
     """The same plan for the same input, as INV-5 promises: most tests plan the same few specs."""
     options = more.get("options")
     tells = options is not None and options.rehearse.name != "NO"
@@ -63,20 +64,18 @@ def _plan_made_once(spec: Any, catalog: Any, constants: Any, **more: Any) -> pla
         )  # what it tells, and what files hold, is not in the key
     said = "" if options is None else repr(replace(options, tell=print))
     named = repr((spec, catalog.digest, constants.digest, said))
-    made: planner.Planned = _once(
-        named, lambda: _without_tables(_build_plan(spec, catalog, constants, **more))
-    )
+    made: build.Planned = _once(named, lambda: _without_tables(_build_plan(spec, catalog, constants, **more)))
     digests = replace(made.plan.digests, spec=more["spec_digest"])  # it is passed on, no more
     context = replace(made.context, spec=spec, catalog=authorised(spec, catalog), constants=constants)
     return replace(made, plan=replace(made.plan, digests=digests), context=context)
 
 
-def _without_tables(made: planner.Planned) -> Any:
+def _without_tables(made: build.Planned) -> Any:
     """What is kept of a plan: tables and constants are those of who asks."""
     return replace(made, context=replace(made.context, spec=None, catalog=None, constants=None))
 
 
-planner.build_plan = _plan_made_once
+build.build_plan = _plan_made_once
 
 
 def _once(named: str, make: Callable[[], Any]) -> Any:
@@ -207,7 +206,7 @@ def planned() -> Callable[[str], Plan]:
     @cache
     def plan(text: str) -> Plan:
         spec = parse_spec(text, "twofold.yaml")
-        return planner.build_plan(spec, load_catalog(), load_constants(), spec_digest="0").plan
+        return build.build_plan(spec, load_catalog(), load_constants(), spec_digest="0").plan
 
     return plan
 
@@ -243,7 +242,7 @@ def examples() -> dict[str, Plan]:
     with contextlib.chdir(ROOT):
         for name in reversed(NAMES) if backwards else NAMES:
             spec = read_spec(Path("examples", name, "twofold.yaml"))
-            plans[name] = planner.build_plan(
+            plans[name] = build.build_plan(
                 spec, load_catalog(), load_constants(), spec_digest="0", options=AS_ASKED
             ).plan
     return {name: plans[name] for name in NAMES}

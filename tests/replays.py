@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.core import DataError, ShapeError, from_data
+from twofold.core.data import DataError, from_data
+from twofold.core.errors import ShapeError
 from twofold.live.gate_log import numbered
 from twofold.policy.gate import settings as gates
 from twofold.policy.machine import Entry, Machine

@@ -1,10 +1,10 @@
-"""Holds the map of docs/architecture.md: imports point down, rooms have one door, `--help` stays light."""
+"""Holds the map of docs/architecture.md: imports point down, rooms give few names, `--help` stays light."""
 
 import ast
 import re
 import subprocess
 import sys
-from importlib import import_module
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,8 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
-# Doors open to names; to a module where it is a closed vocabulary, of which others take many names at once.
+NAMES_MOST, NAMES_OF_A_ROOM_MOST = 600, 82
+# A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {
         *("compliance", "holdings", "ledger", "loop", "premises"),
@@ -103,34 +104,57 @@ VOCABULARIES = {
 }
 
 
-def names_of_the_door(room: str) -> list[ast.ImportFrom]:
-    stub = SOURCE / room.replace(".", "/") / "__init__.pyi"
-    return [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+def taken_of(path: Path) -> list[tuple[str, str, str]]:
+    """What a file takes of other rooms: the room, the module, and the name, empty for a whole module."""
+    taken = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("twofold."):
+            module = (node.module or "").removeprefix("twofold.")
+            if (room := target_of(node.module or "")) == room_of(path):
+                continue
+            names = [alias.name for alias in node.names]
+            taken += [
+                (room, f"{room}.{name}", "") if module == room else (room, module, name) for name in names
+            ]
+    return taken
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_down_and_enter_by_the_door(path: Path) -> None:
+def test_imports_point_down(path: Path) -> None:
     room = room_of(path)
     if not room:  # the package's own door re-exports app, lazily
         return
     for name in imports_of(path):
-        if not name.startswith("twofold."):
-            continue
-        target = target_of(name)
-        if not target:  # a name of the package itself, such as __version__
-            continue
-        assert target == room or FLOORS[target] < FLOORS[room], f"{room} may not import {name}"
-        assert target == room or name == f"twofold.{target}", f"{name}: enter {target} by its door"
+        target = target_of(name) if name.startswith("twofold.") else ""
+        assert not target or target == room or FLOORS[target] < FLOORS[room], f"{room} may not import {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_only_what_a_door_opens_to_is_taken_from_it(path: Path) -> None:
-    """A module behind a door would load as well, by its path; it is no name of the door."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        room = (node.module or "").removeprefix("twofold.") if isinstance(node, ast.ImportFrom) else ""
-        if room in {*FLOORS} - {room_of(path), "cli"}:
-            opened = {alias.name for each in names_of_the_door(room) for alias in each.names}
-            assert {alias.name for alias in node.names} <= opened, room
+def test_names_are_taken_from_what_defines_them_and_what_is_private_stays(path: Path) -> None:
+    """So that an import says where a name stands, and what a module imports is never imported from it."""
+    for room, module, name in taken_of(path):
+        if not name:
+            assert module == "cli.main" or module.rpartition(".")[2] in VOCABULARIES.get(room, ()), module
+            continue
+        assert not name.startswith("_"), f"{module}.{name}"
+        defined = ast.parse((SOURCE / f"{module.replace('.', '/')}.py").read_text("utf-8")).body
+        bound = {
+            each.id if isinstance(each, ast.Name) else getattr(each, "name", "")
+            for node in defined
+            if not isinstance(node, ast.Import | ast.ImportFrom)
+            for each in (node, *ast.walk(node))
+        }
+        assert name in bound, f"{module} does not define {name}"
+
+
+def test_rooms_give_few_names_to_others() -> None:
+    """The surface of the house: what one room may not change without looking into another."""
+    given = {
+        (room, module, name) for path in MODULES if room_of(path) for room, module, name in taken_of(path)
+    }
+    assert len(given) <= NAMES_MOST
+    by_room = Counter(room for room, _, _ in given)
+    assert max(by_room.values()) <= NAMES_OF_A_ROOM_MOST, by_room.most_common(3)
 
 
 @pytest.mark.parametrize("room", PURE_ROOMS)
@@ -162,7 +186,7 @@ def test_only_answer_makes_machines_and_software_and_asks_the_models_of_them(pat
     taken = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").removeprefix("twofold.") in MODEL_ROOMS
+        if isinstance(node, ast.ImportFrom) and target_of(node.module or "") in MODEL_ROOMS
         for alias in node.names
     }
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -207,18 +231,6 @@ def test_the_places_that_a_newcomer_is_sent_to_are_there() -> None:
         path = SOURCE / file if (SOURCE / file).exists() else SOURCE.parents[1] / file
         text = path.read_text("utf-8")
         assert not name or re.search(rf"^(def |class )?{name}\b", text, re.M), f"{file}:{name}"
-
-
-@pytest.mark.parametrize("room", sorted({*FLOORS} - {"cli"}))
-def test_a_door_opens_to_what_is_there_and_to_what_others_use(room: str) -> None:
-    """The stub is the one list of a door's names; `make doors` writes it."""
-    door = import_module(f"twofold.{room}")
-    names = [alias.name for node in names_of_the_door(room) for alias in node.names]
-    modules = {alias.name for node in names_of_the_door(room) if not node.module for alias in node.names}
-    assert modules == VOCABULARIES.get(room, set())
-    assert len(names) == len(set(names)) > 0
-    assert sorted(names) == door.__all__ == dir(door)
-    assert all(hasattr(door, name) for name in names)
 
 
 def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() -> None:

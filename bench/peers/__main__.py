@@ -23,10 +23,10 @@ from bench.peers.compare import (
     stored_answers,
 )
 from bench.peers.stored import ANSWERS, OUTCOMES, Line, Outcome, Told, read, replace
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import InputError, TwofoldError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import InputError, TwofoldError
 from twofold.measure.truth import Row
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 MOST_ROWS = 150
 FRACTION = {"training": "constant MFU", "inference": "constant fraction of roofline"}

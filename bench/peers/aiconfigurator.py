@@ -9,11 +9,12 @@ from functools import cache
 
 from bench.peers.ask import ask
 from bench.peers.compare import Answer, sample
-from twofold.catalog import Catalog, Model, load_catalog
-from twofold.core import InputError, TwofoldError, UnknownNameError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.types import Model
+from twofold.core.errors import InputError, TwofoldError, UnknownNameError
 from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.truth import Row
-from twofold.perf import Constants
+from twofold.perf.constants import Constants
 
 HALF = "inference"
 SYSTEMS = {

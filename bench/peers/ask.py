@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from twofold.core import InputError
+from twofold.core.errors import InputError
 
 HERE = Path(__file__).parent
 Question = Mapping[str, object]

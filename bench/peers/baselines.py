@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.peers.compare import FIGURES, Answer, Figure, measured
-from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import InputError, TwofoldError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Accelerator, Model
+from twofold.core.errors import InputError, TwofoldError
 from twofold.measure.inference_rows import Case, read_case
 from twofold.measure.training_rows import row_model
 from twofold.measure.truth import Row, count, number, text
-from twofold.perf import Constants, bytes_per_weight
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
 
 LITTLE_ROUNDS = 50
 PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}

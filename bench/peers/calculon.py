@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from bench.peers.ask import ask
 from bench.peers.compare import Answer, sample
-from twofold.catalog import Catalog, Model
-from twofold.core import InputError, TwofoldError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model
+from twofold.core.errors import InputError, TwofoldError
 from twofold.measure.training_rows import Entry, read_entries, row_model
 from twofold.measure.truth import Row, text
 

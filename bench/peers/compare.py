@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.peers.stored import Line, Outcome, Told
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.measure.blind import hidden_source, kept_blind, made_by_ranges, predict_blind, read_blind
 from twofold.measure.truth import Row, number, read_rows, text
 from twofold.measure.validation import means_where_they_are
-from twofold.perf import Constants
+from twofold.perf.constants import Constants
 
 Answer = Mapping[str, float] | str  # by title of the figure, or the reason why there is none
 SCORED_TIERS = ("A", "B")

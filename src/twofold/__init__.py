@@ -32,7 +32,7 @@ The verbs, one line each:
     validate        Score predictions on measured runs, against the goals
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
-returns shows itself in a terminal and in a notebook. Every door lists its names once, in the stub beside it.
+returns shows itself in a terminal and in a notebook.
 """
 
 import lazy_loader

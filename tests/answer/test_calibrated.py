@@ -8,21 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.answer import calibration_notes, calibration_rows, cluster_on, stack_on
-from twofold.answer.calibrated import factors_in, run_scope
-from twofold.catalog import Catalog, load_catalog
-from twofold.contracts.results import Plan
+from twofold.answer.calibrated import calibration_notes, calibration_rows, factors_in, run_scope
+from twofold.answer.stacks import cluster_on, stack_on
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.rows.calibrations import (
     CalibratedFactor,
     CalibratedFigure,
     CalibratedStack,
     Calibration,
 )
-from twofold.contracts.spec import Spec, parse_spec
-from twofold.core import Source, to_data
-from twofold.perf import Constants, load_constants
-from twofold.planner import build_plan, explain
-from twofold.training import TrainingJob
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.spec import Spec
+from twofold.core.data import to_data
+from twofold.core.estimate import Source
+from twofold.perf.constants import Constants, load_constants
+from twofold.planner.build import build_plan
+from twofold.planner.explained import explain
+from twofold.training.job import TrainingJob
 
 FILE = Path(".twofold", "calibration.json")
 SPEC = """

@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 
 from twofold.answer.moved import SWITCHES, cited, moved
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.core import record
-from twofold.inference import Engine, Replica, capacity, engine, iteration_s
-from twofold.perf import Cluster, ModelShape, device, load_constants, network
-from twofold.training import Layouts, Stack, TrainingJob, layouts_of, load_stack, step_time
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import Engine, Replica, capacity, engine
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import Layouts, layouts_of
 from twofold.training.memory import memory
+from twofold.training.stack import Stack, load_stack
+from twofold.training.step import step_time
 
 LAYOUTS = ((2, 1, 1, 2, 1, 16, 1, 1, 1, 1), (4, 2, 1, 4, 2, 2, 1, 1, 2, 1), (1, 1, 8, 1, 1, 64, 1, 1, 0, 0))
 SOFTWARE = (("megatron-core", "bf16"), ("nanotron", "bf16"), ("torchtitan", "fp8"), ("megatron", "fp16"))

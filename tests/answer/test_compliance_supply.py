@@ -3,9 +3,9 @@
 import pytest
 
 from twofold.answer.supply_rules import authorised
-from twofold.catalog import Catalog
-from twofold.contracts.spec import parse_spec
-from twofold.core import InfeasibleError, ValueRefusedError
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.errors import InfeasibleError, ValueRefusedError
 
 RUN = "training: {model: llama-3.1-8b, tokens: 1 Gtok}\n"
 SERVICE = """serving:

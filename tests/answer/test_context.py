@@ -15,11 +15,15 @@ from twofold.answer.context import (
 )
 from twofold.answer.offers import Offer, fixed_offer
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog, Node
-from twofold.contracts.spec import FixedCluster, ModelReference, Supply, parse_spec
-from twofold.core import Estimate, ValueRefusedError
-from twofold.perf import Constants
-from twofold.planner import build_plan
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Node
+from twofold.contracts.spec.parts import FixedCluster, ModelReference
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.supply import Supply
+from twofold.core.errors import ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import Constants
+from twofold.planner.build import build_plan
 
 SPEC = "name: c\nmodel: llama-3.1-8b\ntraining: {tokens: 1 Gtok}\n"
 

@@ -1,4 +1,4 @@
-from twofold.contracts.results import Plan
+from twofold.contracts.results.plan import Plan
 
 
 def test_a_half_on_its_own_fleet_is_as_planned(examples: dict[str, Plan]) -> None:

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves, resolve
-from twofold.core import Estimate, from_data
-from twofold.planner import explain
+from twofold.core.data import from_data
+from twofold.core.estimate import Estimate
+from twofold.planner.explained import explain
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
 TABLES = ("accelerators.csv", "nodes.csv", "models.csv", "prices.csv", "constants.csv", "spec ")

@@ -8,11 +8,13 @@ import pytest
 from twofold.answer.ladder_training import Ladder, Value
 from twofold.answer.ladders import AXES, OF_RUNS, OF_SERVICES, Ladders, compare_along
 from twofold.answer.uncertainty import FACTORS
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import Spec, parse_spec, read_spec
-from twofold.core import Estimate, InputError, ValueRefusedError
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec, read_spec
+from twofold.contracts.spec.spec import Spec
+from twofold.core.errors import InputError, ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import Constants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -5,10 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.answer import ServingQuestion, given, loads, make_replica
-from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, Served, regimes
-from twofold.perf import load_constants
+from twofold.answer import loads
+from twofold.answer.question import given
+from twofold.answer.quick_serve import ServingQuestion, make_replica
+from twofold.catalog.catalog import load_catalog
+from twofold.inference import regimes
+from twofold.inference.latency import Served
+from twofold.inference.replica import Replica
+from twofold.inference.steady import Lengths
+from twofold.perf.constants import load_constants
 
 LENGTHS = Lengths(1155.0, 211.0)
 TWO = np.array([2.0, 6.0])

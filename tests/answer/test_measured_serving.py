@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Plan
-from twofold.core import FileError, InfeasibleError, InputError, TableError, ValueRefusedError, to_data
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data
+from twofold.core.errors import FileError, InfeasibleError, InputError, TableError, ValueRefusedError
 
 Planned = Callable[[str], Plan]
 

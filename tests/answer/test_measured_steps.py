@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.answer.measured_steps import Basis, MeasuredSteps, figure_at, measured_steps, step_at
-from twofold.core import InputError
+from twofold.core.errors import InputError
 from twofold.perf.known import spread_factor
 
 RANKER = measured_steps([(8, 0.40), (16, 0.22), (64, 0.08)])

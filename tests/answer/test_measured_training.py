@@ -7,16 +7,12 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Plan, TrainingPlan, total_usd
-from twofold.core import (
-    InfeasibleError,
-    InputErrors,
-    TableError,
-    UnknownNameError,
-    ValueRefusedError,
-    to_data,
-)
-from twofold.planner import explain
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.data import to_data
+from twofold.core.errors import InfeasibleError, InputErrors, TableError, UnknownNameError, ValueRefusedError
+from twofold.planner.explained import explain
 
 Planned = Callable[[str], Plan]
 HEAD = "accelerator,accelerator_count,global_batch_samples,step_s"

@@ -12,9 +12,10 @@ from twofold.answer.offers import (
     serving_offers,
     training_offers,
 )
-from twofold.catalog import Catalog
-from twofold.contracts.spec import FixedCluster, Owned, Shop, Supply
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.spec.parts import FixedCluster
+from twofold.contracts.spec.supply import Owned, Shop, Supply
+from twofold.perf.constants import Constants
 
 ON_DEMAND = ("on_demand",)
 

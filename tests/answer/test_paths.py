@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import children, leaves, resolve, unit_of
-from twofold.core import InputError
+from twofold.core.errors import InputError
 
 STEP = {"value": 8.6, "low": 7.9, "high": 9.5, "unit": "s", "source": "f"}
 PLAN: dict[str, Any] = {

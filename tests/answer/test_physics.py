@@ -5,19 +5,16 @@ from hypothesis import assume, settings
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from twofold.answer import (
-    ServingQuestion,
-    TrainingQuestion,
-    Variation,
-    estimate_serving,
-    estimate_training,
-    given,
-)
+from twofold.answer.question import Variation, given
+from twofold.answer.quick_serve import ServingQuestion
 from twofold.answer.ranges import Drawn
-from twofold.catalog import Model, load_catalog
-from twofold.core import InfeasibleError, InputError, TwofoldError
-from twofold.perf import load_constants
-from twofold.training import TrainingJob
+from twofold.answer.serve_answer import estimate_serving
+from twofold.answer.training_estimate import TrainingQuestion, estimate_training
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Model
+from twofold.core.errors import InfeasibleError, InputError, TwofoldError
+from twofold.perf.constants import load_constants
+from twofold.training.job import TrainingJob
 
 CATALOG, CONSTANTS = load_catalog(), load_constants()
 MODELS = sorted(row.name for row in CATALOG.rows(Model) if row.heads and row.layers)

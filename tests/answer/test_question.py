@@ -2,11 +2,10 @@
 
 import pytest
 
-from twofold.answer import Given, Variation, given
-from twofold.answer.question import resized, scaled
-from twofold.catalog import Catalog
-from twofold.core import InputError
-from twofold.perf import Constants
+from twofold.answer.question import Given, Variation, given, resized, scaled
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import InputError
+from twofold.perf.constants import Constants
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,18 @@ from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from twofold.answer import ServingQuestion, Variation, given
-from twofold.answer.quick_serve import Chosen, at_layout, candidate_layouts, choose, make_replica
-from twofold.catalog import load_catalog
-from twofold.core import InfeasibleError, InputError
-from twofold.perf import load_constants
+from twofold.answer.question import Variation, given
+from twofold.answer.quick_serve import (
+    Chosen,
+    ServingQuestion,
+    at_layout,
+    candidate_layouts,
+    choose,
+    make_replica,
+)
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InfeasibleError, InputError
+from twofold.perf.constants import load_constants
 
 
 def question(on: str = "4xH200", model: str = "llama-3.1-70b", **scale: float) -> ServingQuestion:

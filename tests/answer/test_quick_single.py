@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from twofold.answer import estimate_collective, estimate_compute, estimate_roofline, given
-from twofold.answer.quick_single import slowest_factor
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import InputError
-from twofold.perf import Constants, collectives, load_constants
+from twofold.answer.question import given
+from twofold.answer.quick_single import (
+    estimate_collective,
+    estimate_compute,
+    estimate_roofline,
+    slowest_factor,
+)
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import InputError
+from twofold.perf import collectives
+from twofold.perf.constants import Constants, load_constants
 
 GB = 1e9
 

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread, serving_spread, step_spread
 from twofold.answer.uncertainty import DRAW_COUNT, Spread, draw_factors
-from twofold.catalog import Catalog
-from twofold.inference import engine
-from twofold.perf import Constants, device
-from twofold.training import TrainingJob, load_stack
+from twofold.catalog.catalog import Catalog
+from twofold.inference.replica import engine
+from twofold.perf.constants import Constants
+from twofold.perf.device import device
+from twofold.training.job import TrainingJob
+from twofold.training.stack import load_stack
 
 SPREAD = Spread(0.7, 1.5, "a constant")
 

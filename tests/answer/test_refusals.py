@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.answer import reason_text
+from twofold.answer.refusals import reason_text
 
 
 @pytest.mark.parametrize("reason", ["slo ttft_s_p95", "slo tpot_s_p50", "slo e2e_s_p99", "memory", "heads"])

@@ -10,11 +10,13 @@ from twofold.answer.context import Context
 from twofold.answer.runners_up import _hit_fraction
 from twofold.answer.serving_choice import choose_serving
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import parse_spec
-from twofold.inference import ReplicaCount, apart
-from twofold.perf import Constants, one
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.inference.choices import apart
+from twofold.inference.fleet import ReplicaCount
+from twofold.perf.constants import Constants
+from twofold.perf.types import one
 
 SPEC = """
 name: open

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.answer import ServingEstimate, ServingQuestion, ServingTables, Variation, estimate_serving, given
-from twofold.catalog import Catalog
-from twofold.core import Estimate
-from twofold.perf import Constants
+from twofold.answer.question import Variation, given
+from twofold.answer.quick_serve import ServingQuestion
+from twofold.answer.serve_answer import ServingEstimate, ServingTables, estimate_serving
+from twofold.catalog.catalog import Catalog
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import Constants
 
 ALL = ServingTables(frozenset({"formats", "layouts", "switches"}), (1, 2, 4))
 

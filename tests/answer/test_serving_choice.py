@@ -8,11 +8,12 @@ from twofold.answer.context import Context
 from twofold.answer.serving_choice import ClassLoad, choose_serving, class_load, main_pool, success_of
 from twofold.answer.serving_plan import SHARED_POOL, pool_text
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import LatencyClass, Service, parse_spec
-from twofold.core import exact
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.service import LatencyClass, Service
+from twofold.core.estimate import exact
+from twofold.perf.constants import Constants
 
 
 def latency_class(folder: Path | None = None, **traffic: object) -> LatencyClass:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_pools import LEAST_CARRIED_FRACTION, carried_ratios, missing_fraction
-from twofold.contracts.results import Plan
+from twofold.contracts.results.plan import Plan
 
 EDGE = """
 name: edge

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.answer import ServingQuestion, estimate_serving, read_rate_bytes_per_s
-from twofold.answer import given as machines_in
-from twofold.answer.quick_serve import choose
+from twofold.answer.question import given as machines_in
+from twofold.answer.quick_serve import ServingQuestion, choose, read_rate_bytes_per_s
+from twofold.answer.serve_answer import estimate_serving
 from twofold.answer.serving_replica import WARM_UP_RANGE_S, cold_start
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Catalog
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.perf.constants import Constants
 
 
 @pytest.fixture(scope="module")

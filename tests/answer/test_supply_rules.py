@@ -5,10 +5,10 @@ import re
 import pytest
 
 from twofold.answer.supply_rules import offered_where_asked
-from twofold.catalog import Catalog
-from twofold.contracts.results import Lease
-from twofold.contracts.spec import parse_spec
-from twofold.core import InfeasibleError
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.holdings import Lease
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.errors import InfeasibleError
 from twofold.portfolio.report import wider_notes
 
 SERVICE = """serving:

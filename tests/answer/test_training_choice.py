@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from twofold.contracts.results import Plan
-from twofold.core import InfeasibleError
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import InfeasibleError
 
 TRAIN = """
 name: t

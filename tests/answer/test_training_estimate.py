@@ -7,11 +7,12 @@ from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from twofold.answer import TrainingEstimate, TrainingQuestion, Variation, estimate_training, given
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import InfeasibleError, InputError
-from twofold.perf import Constants, load_constants
-from twofold.training import TrainingJob
+from twofold.answer.question import Variation, given
+from twofold.answer.training_estimate import TrainingEstimate, TrainingQuestion, estimate_training
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import InfeasibleError, InputError
+from twofold.perf.constants import Constants, load_constants
+from twofold.training.job import TrainingJob
 
 
 def ask(

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from twofold.answer import RunEstimate, TrainingQuestion, Variation, estimate_training, given
-from twofold.catalog import Catalog
-from twofold.core import InfeasibleError
-from twofold.perf import Constants
-from twofold.training import TrainingJob
+from twofold.answer.question import Variation, given
+from twofold.answer.training_estimate import TrainingQuestion, estimate_training
+from twofold.answer.training_run import RunEstimate
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import InfeasibleError
+from twofold.perf.constants import Constants
+from twofold.training.job import TrainingJob
 
 Ask = Callable[..., RunEstimate]
 

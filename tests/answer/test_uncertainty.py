@@ -20,7 +20,7 @@ from twofold.answer.uncertainty import (
     stretch,
 )
 from twofold.contracts.rows.calibrations import CalibratedFactor, CalibratedStack, Calibration
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 CONSTANTS = load_constants()
 DRAWS = draw_factors(CONSTANTS)

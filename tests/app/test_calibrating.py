@@ -10,8 +10,9 @@ from twofold.app.local_tables import LocalTables, local_tables
 from twofold.app.measured_rows import calibrate
 from twofold.app.planning import plan
 from twofold.contracts.rows.calibrations import Calibration
-from twofold.core import AlteredError, FileError, InputError, Source
-from twofold.perf import load_constants
+from twofold.core.errors import AlteredError, FileError, InputError
+from twofold.core.estimate import Source
+from twofold.perf.constants import load_constants
 
 DAY = date(2026, 11, 1)
 HEADER = "model,gpu,gpus,framework,precision,seq_len,global_batch_seqs,tp,micro_batch,recompute,step_time_s\n"

@@ -3,9 +3,8 @@ from datetime import date
 import pytest
 
 from twofold.app.catalogue import catalog_columns, catalog_rows, catalog_tables
-from twofold.catalog import load_catalog
-from twofold.core import InputError, UnknownNameError
-from twofold.core.errors import UnknownKeyError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError, UnknownKeyError, UnknownNameError
 from twofold.report.lines import WIDTH
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.checking import check
-from twofold.core import InputErrors
+from twofold.core.errors import InputErrors
 
 SPEC = """name: q
 model: llama-3.1-8b

@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.app.claiming import claim_value, claims
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 from twofold.report.claims import command_lines
 from twofold.report.lines import WIDTH
 

@@ -3,7 +3,7 @@ import pytest
 import twofold
 from twofold.app.estimating import search_layouts
 from twofold.app.planning import search_fleets
-from twofold.core import EmptyError
+from twofold.core.errors import EmptyError
 
 SERVING = """\
 model: llama-3.1-8b

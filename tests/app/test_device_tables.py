@@ -1,7 +1,7 @@
 import pytest
 
 from twofold.app.device_tables import kernels, partitions
-from twofold.core import InfeasibleError, InputError
+from twofold.core.errors import InfeasibleError, InputError
 from twofold.report.lines import WIDTH
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 import twofold
-from twofold.answer import ServingEstimate, TrainingEstimate
-from twofold.app import Machines
-from twofold.core import InfeasibleError, InputError
-from twofold.report import ShownData
+from twofold.answer.serve_answer import ServingEstimate
+from twofold.answer.training_estimate import TrainingEstimate
+from twofold.app.estimating import Machines
+from twofold.core.errors import InfeasibleError, InputError
+from twofold.report.answers import ShownData
 
 
 def test_a_question_reads_as_the_command_does() -> None:

@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 
 from twofold.app.catalogue import refresh_prices
-from twofold.catalog import load_catalog
-from twofold.core import InputError, UsageError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError, UsageError
 
 DAY = date(2026, 11, 22)
 

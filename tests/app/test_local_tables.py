@@ -7,9 +7,8 @@ import pytest
 
 from twofold.app.planning import compare, plan
 from twofold.app.sources import load
-from twofold.core import AlteredError
-from twofold.device import DeviceRecord
-from twofold.device.files import Identity, digest_of, this_identity, write_device
+from twofold.core.errors import AlteredError
+from twofold.device.files import DeviceRecord, Identity, digest_of, this_identity, write_device
 
 SPEC = """\
 name: small

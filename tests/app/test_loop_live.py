@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.replays import first_difference, read_gate_log
-from twofold.live import closed_loop, prompts_of, running, stop_all
-from twofold.live.processes import free_port
+from twofold.live.loader import closed_loop, prompts_of
+from twofold.live.processes import free_port, running, stop_all
 from twofold.live.training_record import read_steps
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Send, entry_from_line
+from twofold.policy.gate.gate import Gate
 
 for library, extra in {
     "torch": "train",

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app.loop_page import LoopShown, _grouped, _row, notes_on_loads, share_of_load
-from twofold.contracts.results import Part
 from twofold.contracts.results.loop import (
     Finding,
     LoadPoint,
@@ -20,8 +19,9 @@ from twofold.contracts.results.loop import (
     StepParts,
     TrainingMeasured,
 )
-from twofold.core import Estimate, Source
-from twofold.report import loop_lines
+from twofold.contracts.results.parts import Part
+from twofold.core.estimate import Estimate, Source
+from twofold.report.loop import loop_lines
 
 QUANTILES = Quantiles(0.02, 0.018, 0.04, 0.05)
 LOAD = LoadPoint(

@@ -12,7 +12,7 @@ import pytest
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.looping import MemoryShortError, alone, down, need_memory, up
 from twofold.app.sources import load
-from twofold.core import BusyError, FileError, ValueRefusedError
+from twofold.core.errors import BusyError, FileError, ValueRefusedError
 from twofold.live.processes import PortError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
@@ -141,7 +141,7 @@ def test_whoever_tells_it_to_end_nothing_is_left_running(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
-    from twofold.live import running, stop_all
+    from twofold.live.processes import running, stop_all
 
     command = [sys.executable, "-c", STOPPED, str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -184,8 +184,7 @@ def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_pa
 
 def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path) -> None:
     pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
-    from twofold.live import running, stop_all
-    from twofold.live.processes import start
+    from twofold.live.processes import running, start, stop_all
 
     folder = tmp_path / "spec"
     state = folder / ".twofold"
@@ -201,8 +200,7 @@ def test_what_runs_for_a_folder_that_is_gone_can_still_be_stopped(tmp_path: Path
 def test_a_port_that_is_taken_is_refused_before_the_work_and_stops_nothing(tmp_path: Path) -> None:
     for library in ("psutil", "torch"):
         pytest.importorskip(library, reason="needs the extras [train] and [live]: `make extras`")
-    from twofold.live import running, stop_all
-    from twofold.live.processes import start
+    from twofold.live.processes import running, start, stop_all
 
     spec, state, told = changed(tmp_path, "steps: 110", "steps: 110"), tmp_path / ".twofold", list[str]()
     tell: Callable[[str], None] = told.append

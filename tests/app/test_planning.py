@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.app.planning import diff, explain, plan_data, plan_to_json
-from twofold.contracts.results import Plan
-from twofold.core import InputError, to_data
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data
+from twofold.core.errors import InputError
 
 JUNK = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.measured_rows import predict
-from twofold.core import FileError, TableError
-from twofold.core.errors import EncodingError
+from twofold.core.errors import EncodingError, FileError, TableError
 
 HEADER = (
     "id,model,gpu,gpus_total,framework,precision_weights,tp,isl_mean,osl_mean,concurrency,tpot_mean_ms,notes"

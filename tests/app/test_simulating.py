@@ -11,13 +11,11 @@ import pytest
 from twofold.app.planning import plan, plan_to_json, plan_value, rehearsed_plan
 from twofold.app.simulate_inputs import rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
-from twofold.contracts.spec import Scenario
-from twofold.contracts.spec.scenario import parse_scenario, scenario_names
-from twofold.core import EmptyError, InputError, UnknownNameError, ValueRefusedError
-from twofold.core.errors import TraceError
-from twofold.rehearse import compared
+from twofold.contracts.spec.scenario import Scenario, parse_scenario, scenario_names
+from twofold.core.errors import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.figure_table import flat_figures
-from twofold.report import ShownPlan
+from twofold.rehearse.simulation import compared
+from twofold.report.plan import ShownPlan
 
 SPEC = """\
 name: helpdesk

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app import whole_file
-from twofold.app.sources import load
+from twofold.app.sources import load, whole_file
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.measured_rows import lint_table, validate
-from twofold.core import TableError, UsageError, ValueRefusedError
+from twofold.core.errors import TableError, UsageError, ValueRefusedError
 from twofold.measure.results import Column, Gate, Judged, Line, Moved, Reached, RowFinding
 from twofold.measure.scores import Score
 from twofold.report.validate import Linted, gate_lines, goal_lines, group_lines, lint_lines

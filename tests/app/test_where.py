@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app.where import select, unmatched
-from twofold.catalog import load_catalog
-from twofold.core import InputError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError
 
 ROWS = load_catalog().table("accelerators").rows
 SMALL: tuple[dict[str, float | str | bool | None], ...] = (

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app.words import counts_in, model_in, pairs_in, sequences_in, sizes_in
-from twofold.catalog import load_catalog
-from twofold.core import InputError
-from twofold.core.errors import BatchError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import BatchError, InputError
 
 CONFIG = Path(__file__).parents[2] / "examples" / "laptop" / "config.json"
 

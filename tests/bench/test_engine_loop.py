@@ -8,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import LoopFigures, run_requests
-from twofold.catalog import load_catalog
-from twofold.inference import Lengths, Replica, ServiceTable, engine, regimes
-from twofold.perf import Cluster, ModelShape, device, load_constants, network
+from twofold.catalog.catalog import load_catalog
+from twofold.inference import regimes
+from twofold.inference.replica import Replica, engine
+from twofold.inference.steady import Lengths
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster
 from twofold.rehearse.engine import engine_settings
 from twofold.twin.serving.disaggregated import DisaggregatedEngine
 from twofold.twin.serving.engine import Engine

@@ -13,10 +13,10 @@ from bench.peers import aiconfigurator, baselines, calculon, compare
 from bench.peers.compare import FIGURES, Tool
 from bench.peers.stored import Line, Outcome, Told, read
 from bench.peers.stored import replace as replace_lines
-from twofold.catalog import load_catalog
-from twofold.core import InputError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError
 from twofold.measure.inference_rows import read_case
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 FOLDER = Path(command.__file__).parent
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"

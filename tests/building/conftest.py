@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from twofold.building.compliance_system import RuledFleet, RuledSystem
-from twofold.catalog import Regime, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Regime
 
 
 def ruled_system(

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.figures import figure
-from twofold.contracts.results import Plan, total_usd
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.premises import Building
-from twofold.core import InfeasibleError
+from twofold.core.errors import InfeasibleError
 
 TRAIN = """
 name: own

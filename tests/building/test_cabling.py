@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.building.cabling import CableRun, cable_runs, fabric_bill, hall
-from twofold.catalog import NetworkPart, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import NetworkPart
 from twofold.contracts.results.premises import BuiltNetwork
 from twofold.perf.topology import FabricParts, fabric_parts
 

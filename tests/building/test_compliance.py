@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.contracts.results import Compliance, Plan, total_usd
-from twofold.core import to_data
+from twofold.contracts.results.compliance import Compliance
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data
 
 Planned = Callable[[str], Plan]
 SERVING = """model: llama-3.1-8b

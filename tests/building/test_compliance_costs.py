@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from twofold.building.compliance_costs import CLAIM, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.building.compliance_system import RuledSystem, keys_of, logs_of
-from twofold.catalog import ComplianceFigure, HardwarePrice, load_catalog
-from twofold.contracts.results import total_usd
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import ComplianceFigure, HardwarePrice
 from twofold.contracts.results.compliance import ComplianceItem
-from twofold.contracts.spec import ComplianceSpec
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.spec.supply import ComplianceSpec
 
 CATALOG = load_catalog()
 RENT = Rent("run", 1000.0, 8.0, 6.0, 2.0, "gov", "commercial", "anybody", "2026-07-20")

@@ -16,8 +16,9 @@ from twofold.building.compliance_evidence import (
     families_of,
     register_of,
 )
-from twofold.catalog import Catalog, MandateRow, Regime, load_catalog
-from twofold.core import UnknownNameError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.types import MandateRow, Regime
+from twofold.core.errors import UnknownNameError
 
 ROOT = Path(__file__).parents[2]
 CATALOG = load_catalog()

@@ -15,7 +15,8 @@ from twofold.building.compliance_system import (
     logs_of,
     record_bytes,
 )
-from twofold.catalog import ComplianceFigure, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import ComplianceFigure
 from twofold.contracts.results.compliance import KeyPlan
 
 CATALOG = load_catalog()

@@ -12,7 +12,7 @@ from twofold.building.compliance_system import (
     spare_nodes,
     transfer_of,
 )
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 CATALOG = load_catalog()
 System = Callable[..., RuledSystem]

@@ -14,8 +14,8 @@ from twofold.building.cooling import (
     pue,
     wue_l_per_kwh,
 )
-from twofold.catalog import load_catalog
-from twofold.core import UnknownNameError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import UnknownNameError
 
 CATALOG = load_catalog()
 

@@ -19,7 +19,8 @@ from twofold.building.delivery import (
     step_load,
     year_of,
 )
-from twofold.catalog import figure, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.figures import figure
 from twofold.contracts.results.premises import Feed
 
 CATALOG = load_catalog()

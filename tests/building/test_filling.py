@@ -17,7 +17,7 @@ from twofold.building.filling import (
     training_racks,
     unevenness,
 )
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 CATALOG = load_catalog()
 ONPREM = ["DGX-H100", "HGX-B200-10U-CX7", "L40S-4U-8", "L4-2U-4", "GB200-NVL72-rack", "HGX-H100-5U"]

@@ -14,8 +14,9 @@ from twofold.building.node_power import (
     training_peak_w,
     training_w,
 )
-from twofold.catalog import Node, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.figures import figure
+from twofold.catalog.types import Node
 
 CATALOG = load_catalog()
 STATED = [

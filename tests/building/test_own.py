@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.building.own import OwnYear, at_work, own_year_lines, own_years
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan, UnitCost, total_usd
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.ledger import UnitCost, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.money.bill import bill_lines
-from twofold.perf import Constants
+from twofold.perf.constants import Constants
 
 Planned = Callable[[str], Plan]
 TWO_PLACES = """

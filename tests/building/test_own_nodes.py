@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from twofold.building.own_nodes import judge_node
-from twofold.catalog import Node, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Node
 
 CATALOG = load_catalog()
 OURS = replace(CATALOG.node("HGX-H100-RoCE"), name="our-box", rack_units=6, power_w_max=9800.0)

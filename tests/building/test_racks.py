@@ -5,7 +5,7 @@ import pytest
 from twofold.building.cooling import COOLING_KINDS
 from twofold.building.filling import rack_limits
 from twofold.building.racks import cooling_options
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.premises import CoolingWay
 
 CATALOG = load_catalog()

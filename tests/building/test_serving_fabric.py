@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.building.network import ServingFabric, serving_fabric, serving_flow
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 CATALOG = load_catalog()
 

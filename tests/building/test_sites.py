@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.building.sites import Site, rank_sites, site_of, split_users, transfer_s, user_latencies
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 CATALOG = load_catalog()
 EAST, WEST, NORTH = (

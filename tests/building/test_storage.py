@@ -12,7 +12,8 @@ from twofold.building.storage import (
     storm_need,
     training_need,
 )
-from twofold.catalog import Storage, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Storage
 
 CATALOG = load_catalog()
 TB = 1e12

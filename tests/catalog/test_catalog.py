@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import Accelerator, Fabric, Model, Node, load_catalog
-from twofold.core import CatalogError, InputErrors, UnknownNameError
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator, Fabric, Model, Node
+from twofold.core.errors import CatalogError, InputErrors, UnknownNameError
 
 CATALOG = load_catalog()
 

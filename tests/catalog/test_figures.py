@@ -2,9 +2,9 @@
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.figures import UNITS, figure
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 CATALOG = load_catalog()
 ROWS = CATALOG.table("facility").rows

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Region, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.geography import distance_m, distance_rtt_s
+from twofold.catalog.types import Region
 
 CATALOG = load_catalog()
 REGIONS = st.sampled_from(CATALOG.regions())

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Accelerator, Model, Node, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.names import canonical, did_you_mean
-from twofold.core import UnknownNameError
+from twofold.catalog.types import Accelerator, Model, Node
+from twofold.core.errors import UnknownNameError
 
 CATALOG = load_catalog()
 ACCELERATORS = [accelerator.name for accelerator in CATALOG.rows(Accelerator)]

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.app.catalogue import age_days, is_stale
-from twofold.catalog import Fit, best_price, fit_of, load_catalog
-from twofold.core import UnknownNameError
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.places import Fit, best_price, fit_of
+from twofold.core.errors import UnknownNameError
 
 CATALOG = load_catalog()
 TERMS = ("on_demand", "spot", "reserved_1y", "reserved_3y", "community")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Model, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.model_config import count_parameters, dense_ffn_layers
+from twofold.catalog.types import Model
 
 CATALOG = load_catalog()
 DENSE = CATALOG.model("llama-3.1-8b")

@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Accelerator, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.partitions import (
     PartitionRefused,
     check_partition_request,
     legal_partitions,
 )
-from twofold.core import InputError, UnknownNameError
+from twofold.catalog.types import Accelerator
+from twofold.core.errors import InputError, UnknownNameError
 
 CATALOG = load_catalog()
 CUTTABLE = [a.name for a in CATALOG.rows(Accelerator) if CATALOG.partitions(a.name)]

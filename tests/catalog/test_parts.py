@@ -1,6 +1,6 @@
 """What one partition costs and holds follows from the device that is cut."""
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.parts import cut_node, cut_price, find_profile, part_of
 
 CATALOG = load_catalog()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from twofold.catalog import Fit, country_of, fit_of, load_catalog, places_in, region_names
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.places import Fit, country_of, fit_of, places_in, region_names
 
 CATALOG = load_catalog()
 INSIDE, WIDER, OUTSIDE = Fit.INSIDE, Fit.WIDER, Fit.OUTSIDE

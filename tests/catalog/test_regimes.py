@@ -6,10 +6,11 @@ import pytest
 
 from twofold.building.compliance import places_of
 from twofold.building.compliance_system import asks
-from twofold.catalog import Regime, load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.figures import figure_of
 from twofold.catalog.regimes import find_regime, permits
-from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.catalog.types import Regime
+from twofold.core.errors import UnknownNameError, ValueRefusedError
 
 CATALOG = load_catalog()
 REGIMES = CATALOG.named(Regime)

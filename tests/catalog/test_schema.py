@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Column, load_catalog, schema
-from twofold.catalog.schema import DATA, SI_FACTOR
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.schema import DATA, SI_FACTOR, Column, schema
 from twofold.catalog.types import RECORDS
 
 SAME_IN_SI = {"", "W", "d", "deg", "$", "$/h", "$/kWh", "$/TB/month", "g/kWh", "l/kWh", "tok", "see unit"}

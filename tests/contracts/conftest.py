@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.contracts import Names
+from twofold.contracts.names import Names
 
 ASSISTANT = """\
 name: assistant

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import METRICS, QUANTILES, SuccessGoal, metric_text
-from twofold.contracts.goals import stated_goal
+from twofold.contracts.goals import METRICS, QUANTILES, SuccessGoal, metric_text, stated_goal
 
 
 def test_a_goal_reads_the_same_in_a_plan_and_in_a_reason() -> None:

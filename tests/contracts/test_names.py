@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import Names
-from twofold.contracts.names import did_you_mean, fold, unknown_name
+from twofold.contracts.names import Names, did_you_mean, fold, unknown_name
 
 KNOWN = ("llama-3.1-70b", "llama-3.1-8b", "qwen3-32b")
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twofold.contracts import render_error
-from twofold.contracts.spec import parse_spec
-from twofold.core import InputError, InputErrors, Place
-from twofold.core.errors import UnitError
+from twofold.contracts.render import render_error
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.errors import InputError, InputErrors, Place, UnitError
 
 TEXT = """model: llama-3.1-70b
 serving:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from twofold.core import DataError, Estimate, Source, from_data, to_data, to_json
+from twofold.core.data import DataError, from_data, to_data, to_json
+from twofold.core.estimate import Estimate, Source
 
 
 @dataclass(frozen=True, slots=True)

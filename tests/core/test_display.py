@@ -7,21 +7,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twofold.core import (
-    Estimate,
-    Source,
+from twofold.core.display import (
     format_apart,
     format_bytes,
     format_count,
     format_enough,
     format_estimate,
     format_memory,
+    format_range,
     format_seconds,
     format_si,
     format_usd,
-    parse_quantity,
 )
-from twofold.core.display import format_range
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from twofold.core import InfeasibleError, InputError, InputErrors, Place, TwofoldError
-from twofold.core.errors import UnitError
+from twofold.core.errors import InfeasibleError, InputError, InputErrors, Place, TwofoldError, UnitError
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"\bcode(?:: ClassVar\[str\])? = \"(E-[a-z-]+)\"")

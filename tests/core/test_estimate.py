@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import Estimate, exact
+from twofold.core.estimate import Estimate, exact
 
 ends = st.floats(1.001, 50.0)
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import Dimension, natural_quantity, parse_quantity
 from twofold.core.errors import QuantityError, UnitError
-from twofold.core.quantity import UNITS, format_quantity
+from twofold.core.quantity import UNITS, Dimension, format_quantity, natural_quantity, parse_quantity
 
 DIMENSIONS = st.sampled_from(list(Dimension))
 SIZES = st.floats(min_value=1e-9, max_value=1e20) | st.just(0.0)

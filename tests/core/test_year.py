@@ -4,7 +4,7 @@ import tokenize
 from pathlib import Path
 
 import twofold
-from twofold.core import YEAR_H, YEAR_S, Dimension, parse_quantity
+from twofold.core.quantity import YEAR_H, YEAR_S, Dimension, parse_quantity
 
 ROOT = Path(twofold.__file__).parent
 

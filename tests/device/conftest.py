@@ -7,7 +7,8 @@ from types import MappingProxyType, ModuleType
 import numpy as np
 import pytest
 
-from twofold.catalog import Accelerator, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator
 from twofold.device.cases import (
     ATTENTION_HEADS,
     ATTENTION_KV_HEADS,
@@ -29,20 +30,19 @@ from twofold.device.cases import (
 from twofold.device.fit import PASSES
 from twofold.device.fit_software import _llama
 from twofold.device.measuring import Measured
-from twofold.inference import Replica, engine, iteration_s
-from twofold.perf import (
-    Cluster,
-    Device,
-    ModelShape,
-    attention_decode_s,
-    attention_prefill_s,
-    collectives,
-    device,
-    gemm_s,
-    load_constants,
-    network,
-)
-from twofold.training import TrainingJob, layouts_of, load_stack, step_time
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import Replica, engine
+from twofold.perf import collectives
+from twofold.perf.attention import attention_decode_s, attention_prefill_s
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.operators import gemm_s
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster, Device
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import layouts_of
+from twofold.training.stack import load_stack
+from twofold.training.step import step_time
 
 MEMORY_BYTES_PER_S, FLOPS_PER_S, HALF_FLOPS_PER_S = 10e9, 50e9, 20e9
 FLOOR_S, LINK_BYTES_PER_S = 8e-6, 1e9

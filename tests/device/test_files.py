@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import AlteredError, FileError
-from twofold.device import DeviceRecord, notes_about, read_device
-from twofold.device.files import FitError, Identity, digest_of, this_identity, write_device
+from twofold.core.errors import AlteredError, FileError
+from twofold.device.files import (
+    DeviceRecord,
+    FitError,
+    Identity,
+    digest_of,
+    notes_about,
+    read_device,
+    this_identity,
+    write_device,
+)
 
 TABLES = {"accelerators.csv": "name\nx\n", "nodes.csv": "name\ny\n", "constants.csv": "# version 1\n"}
 HERE = Identity("a processor", 4, 16 * 2**30)

@@ -5,10 +5,12 @@ from types import ModuleType
 
 import pytest
 
-from twofold.core import RunError, Source
+from twofold.core.errors import RunError
+from twofold.core.estimate import Source
 from twofold.device.cases import Sample
 from twofold.device.fit import FittedPart, fit_kernels, fit_links, peaks, usual_s
-from twofold.perf import load_constants, network
+from twofold.perf.constants import load_constants
+from twofold.perf.device import network
 
 
 @pytest.fixture(scope="module")

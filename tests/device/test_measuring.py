@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import RunError
+from twofold.core.errors import RunError
 from twofold.device.cases import Service
 from twofold.device.measuring import BURSTS, default_rank_count, measure, served_samples
 

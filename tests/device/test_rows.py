@@ -6,14 +6,18 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import Source
+from twofold.catalog.catalog import load_catalog
+from twofold.core.estimate import Source
 from twofold.device.files import Identity
 from twofold.device.fit_software import _llama
 from twofold.device.rows import NAME, NODE, FittedDevice, accelerator_family, fit_device
-from twofold.inference import engine
-from twofold.perf import Constants, device, load_constants, network
-from twofold.training import TrainingJob, layouts_of, load_stack, step_time
+from twofold.inference.replica import engine
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.device import device, network
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import layouts_of
+from twofold.training.stack import load_stack
+from twofold.training.step import step_time
 
 HERE = Identity("a processor", 2, 16 * 10**9)
 

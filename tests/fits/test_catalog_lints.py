@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fits.catalog_lints import LINTS, lint
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 CATALOG = load_catalog()
 PLANTED = {

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fits.catalog_lints import compliance_faults
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 PLANTED = {
     "an unknown regime": ("compliance_items", "name,regimes\nkey ceremony,il4\n", "no such regime: il4"),

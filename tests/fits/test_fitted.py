@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fits.fitted import format_known, replace_blind, write_constants
-from twofold.core import Estimate, exact
 from twofold.core.errors import ConstantsError
+from twofold.core.estimate import Estimate, exact
 from twofold.measure.blind import BlindRow, read_blind
-from twofold.perf import ConstantRow, Constants
+from twofold.perf.constants import ConstantRow, Constants
 from twofold.perf.known import Seen, parse_known
 
 TABLE = """# version 3

@@ -16,10 +16,12 @@ from fits.serving_problem import (
     read_problem,
     thin,
 )
-from twofold.catalog import Accelerator, Model, load_catalog
-from twofold.inference import engine
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator, Model
+from twofold.inference.replica import engine
 from twofold.measure.truth import read_rows
-from twofold.perf import load_constants, model_kind
+from twofold.perf.constants import load_constants
+from twofold.perf.shape import model_kind
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "inference.csv"
 

@@ -9,10 +9,12 @@ import pytest
 from fits.kernel_classes import ClassConstants, write_classes
 from fits.kernels import SLICES, constant_rows, fit
 from fits.pooled import Pooled, Prior, fit_pooled
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.kernel_scores import read_classes
 from twofold.measure.kernel_tables import ACCELERATORS, Array, Predict, Rows, families, held_out
-from twofold.perf import device, gemm_s, load_constants
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device
+from twofold.perf.operators import gemm_s
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 FAMILIES = {"a1": "old", "a2": "old", "b1": "new"}

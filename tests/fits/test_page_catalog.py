@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fits.page_catalog import main, reference_page
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "catalog.md"
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fits.page_third_party import third_party_notice
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 
 PAGE = Path(__file__).parents[2] / "THIRD_PARTY_DATA.md"
 CATALOG = load_catalog()

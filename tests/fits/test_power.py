@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fits.power import NAME, fit
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 HEADER = "model,gpu,tier,watts_per_gpu\n"
 

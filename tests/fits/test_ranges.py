@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fits.left_out import held_widths, left_out, ranges_of, strays_of
 from fits.ranges import Errors, groups, left_out_rows, memory_rows, spread_of, spread_rows
-from twofold.perf import load_constants, read_scope
+from twofold.perf.constants import load_constants, read_scope
 
 
 def errors(*parts: tuple[str, str, str, Sequence[float]]) -> Errors:

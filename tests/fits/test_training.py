@@ -8,9 +8,9 @@ import pytest
 from fits import training as fit_training
 from fits.training_priors import Prior, read_priors, ridge_of
 from fits.training_truth import ROWS_PER_SOURCE, thin
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.predict_training import predict_training
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 MOST_PER_FRAMEWORK = 6  # constants of step time beyond those that all software shares
 

@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import Catalog, load_catalog
-from twofold.inference import Hardware, ModelVariant, Replica, engine
-from twofold.perf import Cluster, Constants, ModelShape, device, load_constants, model_kind, network
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.inference.replica import Replica, engine
+from twofold.inference.search import Hardware, ModelVariant
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape, model_kind
+from twofold.perf.types import Cluster
 
 MakeReplica = Callable[..., Replica]
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Lengths, regimes
+from twofold.inference import regimes
 from twofold.inference.arrivals import Ends, backlog_quantile, normal_quantile, prompt_s
 from twofold.inference.latency import Prompt, quantile_factor
+from twofold.inference.steady import Lengths
 
 CHAT = Lengths(1024.0, 256.0)
 ENDS = Ends(0.012, 0.3, 12.0)

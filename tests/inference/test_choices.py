@@ -6,20 +6,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from twofold.inference import (
-    Lengths,
-    PoolChoice,
-    Replica,
-    ReplicaCount,
-    Slo,
-    TrafficClass,
-    rate_limit,
-    search,
-)
 from twofold.inference.choices import apart, drafted
+from twofold.inference.fleet import ReplicaCount
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.parted import parted
-from twofold.perf import one
+from twofold.inference.replica import Replica
+from twofold.inference.search import PoolChoice, search
+from twofold.inference.slo import Slo, TrafficClass, rate_limit
+from twofold.inference.steady import Lengths
+from twofold.perf.types import one
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.03}))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo({"e2e_p95": 20.0}))

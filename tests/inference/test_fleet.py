@@ -3,16 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.inference import (
+from twofold.inference import regimes
+from twofold.inference.fleet import (
     LatencyBudget,
-    Lengths,
     ReplicaCount,
     cold_start_s,
-    regimes,
     replicas_power_w,
     throughput_of,
     warm_pool,
 )
+from twofold.inference.steady import Lengths
 
 
 @given(

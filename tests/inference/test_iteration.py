@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import iteration_s, relieved
-from twofold.inference.iteration import Iteration, _hidden_s, _Tokens, tokens_per_step
-from twofold.perf import attention_decode_s, bytes_per_weight
+from twofold.inference.iteration import Iteration, _hidden_s, _Tokens, iteration_s, tokens_per_step
+from twofold.inference.slo import relieved
+from twofold.perf.attention import attention_decode_s
+from twofold.perf.formats import bytes_per_weight
 
 LAYOUTS = st.sampled_from(
     ["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b", "nemotron-nano-9b-v2", "mamba2-2.7b"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import SuccessGoal
-from twofold.contracts.rows import ServiceRow
-from twofold.core import InputError, Place
-from twofold.inference import MeasuredService
+from twofold.contracts.goals import SuccessGoal
+from twofold.contracts.rows.measured_rows import ServiceRow
+from twofold.core.errors import InputError, Place
+from twofold.inference.measured import MeasuredService
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
 ROWS = [batch(1, 0.004), batch(8, 0.008), batch(8, 0.009), batch(32, 0.020)]

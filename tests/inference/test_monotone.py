@@ -10,25 +10,18 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import Accelerator, Model, load_catalog
-from twofold.inference import (
-    Lengths,
-    Replica,
-    Slo,
-    TrafficClass,
-    batch_limit,
-    engine,
-    rate_limit,
-    regimes,
-    relieved,
-    shared_load,
-)
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator, Model
+from twofold.inference import regimes
 from twofold.inference.curve import price_curve, served_at
 from twofold.inference.latency import Served
-from twofold.inference.replica import weights_bytes_per_accelerator
-from twofold.inference.slo import shared_rate_limit
-from twofold.inference.steady import sustained_batch
-from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
+from twofold.inference.replica import Replica, engine, weights_bytes_per_accelerator
+from twofold.inference.slo import Slo, TrafficClass, rate_limit, relieved, shared_load, shared_rate_limit
+from twofold.inference.steady import Lengths, batch_limit, sustained_batch
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape, model_kind
+from twofold.perf.types import Cluster
 
 RESOURCES = ("bandwidth", "compute", "capacity", "link", "host")
 FACTORS = (1.05, 1.2, 2.0, 10.0)

@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.inference import Lengths, Replica, ServiceTable, Slo, TrafficClass
 from twofold.inference.iteration import iteration_s
 from twofold.inference.parted import moved_latency, moved_s, parted, received
 from twofold.inference.regimes import HANDOFF_S
-from twofold.perf import one
+from twofold.inference.replica import Replica
+from twofold.inference.slo import Slo, TrafficClass
+from twofold.inference.steady import Lengths
+from twofold.inference.table import ServiceTable
+from twofold.perf.types import one
 from twofold.rehearse.engine import engine_settings, separate_engine, transfer_token_s
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken
 from twofold.twin.serving.step_table import StepTable

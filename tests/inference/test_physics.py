@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Lengths, iteration_s, regimes
+from twofold.inference import regimes
+from twofold.inference.iteration import iteration_s
 from twofold.inference.physics import bounds_of, least_step_s
 from twofold.inference.replica import Replica
+from twofold.inference.steady import Lengths
 
 MODELS = st.sampled_from(["llama-3.1-8b", "mixtral-8x7b", "deepseek-r1", "gpt-oss-120b"])
 

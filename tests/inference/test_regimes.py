@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import run_requests
-from twofold.inference import Lengths, ServiceTable, batch_limit, iteration_s, relieved, steady_steps
+from twofold.inference.iteration import iteration_s
 from twofold.inference.regimes import (
     LimitHabits,
     at_batch,
@@ -21,8 +21,12 @@ from twofold.inference.regimes import (
     open_loop,
     static_batch,
 )
+from twofold.inference.slo import relieved
+from twofold.inference.steady import Lengths, batch_limit, steady_steps
+from twofold.inference.table import ServiceTable
 from twofold.rehearse.engine import engine_settings
-from twofold.twin.serving import Engine, StepTable
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.step_table import StepTable
 
 CHAT = Lengths(1024.0, 256.0)
 DOCUMENTS = Lengths(8192.0, 512.0)

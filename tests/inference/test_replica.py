@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.inference import CacheOptions, Engine, capacity, engine, iteration_s, max_sequences
-from twofold.perf import bytes_per_weight, engine_software, load_constants
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import CacheOptions, Engine, capacity, engine, max_sequences
+from twofold.perf.constants import load_constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.software import engine_software
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth" / "inference_memory.csv"
 

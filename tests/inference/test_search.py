@@ -3,10 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.core import InputError
-from twofold.inference import Lengths, ReplicaCount, Slo, TrafficClass, rate_limit, search
+from twofold.core.errors import InputError
+from twofold.inference.fleet import ReplicaCount
 from twofold.inference.replica import replica_of
-from twofold.inference.search import LAYOUT_FIELDS, candidate_layouts, servers_of, spanning_layouts
+from twofold.inference.search import LAYOUT_FIELDS, candidate_layouts, search, servers_of, spanning_layouts
+from twofold.inference.slo import Slo, TrafficClass, rate_limit
+from twofold.inference.steady import Lengths
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 100.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 6.0, Slo({"e2e_p95": 20.0}))

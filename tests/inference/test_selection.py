@@ -3,17 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.catalog import Accelerator
-from twofold.inference import (
-    Lengths,
-    Slo,
-    TrafficClass,
-    chips_needed,
-    communication_bytes_per_token,
-    max_sequences,
-    regimes,
-    search,
-)
+from twofold.catalog.types import Accelerator
+from twofold.inference import regimes
+from twofold.inference.replica import chips_needed, communication_bytes_per_token, max_sequences
+from twofold.inference.search import search
+from twofold.inference.slo import Slo, TrafficClass
+from twofold.inference.steady import Lengths
 
 CHAT = TrafficClass("chat", Lengths(1000.0, 200.0, 0.5, 0.5), 10.0, Slo({"ttft_p95": 1.0, "tpot_p95": 0.08}))
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import Lengths, regimes
+from twofold.inference import regimes
 from twofold.inference.sharing import Mix, arrivals_tpot, met_deviation, token_s
+from twofold.inference.steady import Lengths
 
 MIX = Mix(
     share_fraction=0.24, tpot_s=0.01 / 0.76, plain_s=0.01, carrying_s=0.04, full_s=0.2, carried_tokens=1000.0,

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import (
-    Lengths,
+from twofold.inference import regimes
+from twofold.inference.curve import load_axis
+from twofold.inference.slo import (
     Slo,
     TrafficClass,
     bottleneck,
-    load_axis,
     rate_limit,
-    regimes,
     relieved,
     shared_load,
+    shared_rate_limit,
 )
-from twofold.inference.slo import shared_rate_limit
+from twofold.inference.steady import Lengths
 
 CHAT = TrafficClass("chat", Lengths(1155.0, 211.0, 0.8, 0.6), 40.0, Slo({"ttft_p95": 0.6, "tpot_p95": 0.04}))
 LONG = TrafficClass("documents", Lengths(8000.0, 300.0, 0.4, 0.4), 4.0, Slo({"e2e_p95": 20.0}))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.inference import Admission, Lengths, batch_limit
-from twofold.inference.steady import admission_steps, carried_tokens, gathered_prompts
+from twofold.inference.replica import Admission
+from twofold.inference.steady import Lengths, admission_steps, batch_limit, carried_tokens, gathered_prompts
 
 PROMPT = 1000.0
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import ServiceTable, iteration_s
+from twofold.inference.iteration import iteration_s
+from twofold.inference.table import ServiceTable
 
 
 @pytest.fixture(scope="module")

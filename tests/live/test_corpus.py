@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.live.corpus import END, PADDING, TOKENIZER_FILES, TOKENS, prepare_corpus, source_texts
 
 pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")

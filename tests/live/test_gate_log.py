@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replays import read_gate_log
-from twofold.core import ShapeError
+from twofold.core.errors import ShapeError
 from twofold.live.gate_log import GateLog, numbered
 from twofold.policy.gate.settings import Beliefs, GateSettings
 

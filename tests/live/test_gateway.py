@@ -32,7 +32,6 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.upstream import CLOSED_WITHIN_S
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Probe,
     RequestArrived,
@@ -41,6 +40,7 @@ from twofold.policy.gate.events import (
     Send,
     entry_from_line,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     Beliefs,
     ClassSettings,

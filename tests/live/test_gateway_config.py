@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twofold.core import FileError
+from twofold.core.errors import FileError
 from twofold.live.gateway_config import (
     GatewayConfig,
     GatewayKey,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.live.loads import ARRIVAL_LIMIT_COUNT, Shuffled, poisson_arrivals_s
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twofold.contracts.results.loop import LoadPoint
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.live.loader import Prompt, closed_loop, open_loop
 from twofold.live.loads import poisson_arrivals_s
 

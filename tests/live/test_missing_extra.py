@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import MissingExtraError
-from twofold.live import closed_loop
 from twofold.live.gateway import run_gateway
 from twofold.live.gateway_config import GatewayConfig
-from twofold.live.loader import Prompt
+from twofold.live.loader import Prompt, closed_loop
 from twofold.policy.gate.settings import Beliefs
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.core import RunError
+from twofold.core.errors import RunError
 from twofold.live.processes import (
     PortError,
     digest_of,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from twofold.live import EngineSettings, ServiceSettings, bring_up, need_gateway_port, running
+from twofold.live.engines import EngineSettings
 from twofold.live.gateway_config import write_gateway_config
-from twofold.live.processes import PortError, digest_of, free_port, start, stop_all
-from twofold.live.supervisor import _config
+from twofold.live.processes import PortError, digest_of, free_port, running, start, stop_all
+from twofold.live.supervisor import ServiceSettings, _config, bring_up, need_gateway_port
 
 for library in ("psutil", "uvicorn", "aiohttp"):
     pytest.importorskip(library, reason="needs the extra [live]: `make extras`")

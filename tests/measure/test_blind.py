@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.blind import ALL, OF_THE_SAMPLE, fold_of, hidden_constants, hidden_source, predict_blind
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, read_rows
 from twofold.measure.validation import SAMPLE
-from twofold.perf import load_constants, load_known
+from twofold.perf.constants import load_constants
+from twofold.perf.known import load_known
 
 ROW = {"id": "a", "source": "s", "model": "m", "gpu": "H100-SXM", "seq_len": "4096", "gpus": "8", "tp": "8"}
 

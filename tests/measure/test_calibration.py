@@ -5,13 +5,13 @@ from datetime import date
 import numpy as np
 import pytest
 
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.contracts.rows.calibrations import CalibratedStack, Calibration
-from twofold.core import TableError
+from twofold.core.errors import TableError
 from twofold.measure.calibration import calibrate
 from twofold.measure.calibration_sheet import sheets_of
 from twofold.measure.truth import Row
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 TODAY = date(2026, 11, 1)
 TRUTH = {"compute": 0.9, "memory_bandwidth": 1.05, "host": 0.8}

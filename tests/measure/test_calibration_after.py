@@ -1,11 +1,11 @@
 """Sources calibrated with ten of their own rows."""
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.blind import PRIORS
 from twofold.measure.calibration_after import after_calibration
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 COUNT = 24
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import InputError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import InputError
 from twofold.measure.calibration_sheet import FACTORS, Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row
-from twofold.perf import Half, load_constants
+from twofold.perf.constants import load_constants
+from twofold.perf.known import Half
 
 TRAINED: Row = {
     "model": "llama-3.1-8b", "gpu": "H100-SXM5-80GB", "gpus": "16", "seq_len": "4096", "precision": "bf16",

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.contracts.results.loop import LoadPoint, Quantiles, ServingMeasured, StepParts, TrainingMeasured
-from twofold.measure import diagnose
-from twofold.measure.doctor import communication_bound, input_bound, kv_pressure, tail_grows
+from twofold.measure.doctor import communication_bound, diagnose, input_bound, kv_pressure, tail_grows
 
 PARTS = StepParts(0.001, 0.03, 0.06, 0.01, 0.004, 0.001, 0.002)
 RUN = TrainingMeasured(

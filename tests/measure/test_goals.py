@@ -9,7 +9,7 @@ from twofold.measure.results import FIGURES, Column, Judged, Refusals
 from twofold.measure.scores import Values
 from twofold.measure.truth import Facets
 from twofold.measure.validation import Part
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 KERNELS = {"gemm", "attention", "collective", "moe"}
 

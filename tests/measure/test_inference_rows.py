@@ -1,9 +1,9 @@
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import InputError, UnknownNameError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError, UnknownNameError
 from twofold.measure.inference_rows import layouts, read_case
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 ROW = {
     "model": "llama-3.1-8b",

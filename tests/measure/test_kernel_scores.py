@@ -8,7 +8,7 @@ import pytest
 from twofold.measure.kernel_scores import LEAST_S, KernelError, kernel_errors, kernel_parts, read_classes
 from twofold.measure.kernel_tables import gemm_rows, table
 from twofold.measure.results import Column
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.lint import lint
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import read_rows
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 SHARED = Path(__file__).parents[3] / "shared"
 CATALOG, CONSTANTS = load_catalog(), load_constants()

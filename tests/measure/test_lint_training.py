@@ -3,12 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.lint_table import read_table
 from twofold.measure.lint_training import HIGHEST_MFU, lint_training, read_bounds
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import read_rows
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 SHARED = Path(__file__).parents[3] / "shared"
 CATALOG, CONSTANTS = load_catalog(), load_constants()

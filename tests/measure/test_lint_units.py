@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Accelerator, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator
 from twofold.measure.lint_table import COLUMNS, read_table
 from twofold.measure.lint_units import (
     AGREEMENTS,

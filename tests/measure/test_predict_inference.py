@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.truth import METRICS, read_rows
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 SHARED = Path(__file__).parents[3] / "shared"
 ROW = {

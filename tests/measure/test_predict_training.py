@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import InputError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError
 from twofold.measure.predict_training import Counter, counter, predict_training, printed
 from twofold.measure.training_rows import read_interconnect
 from twofold.measure.truth import read_rows
-from twofold.perf import load_constants
-from twofold.training import TrainingJob, layouts_of, load_stack
+from twofold.perf.constants import load_constants
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import layouts_of
 from twofold.training.memory import memory
+from twofold.training.stack import load_stack
 
 SHARED = Path(__file__).parents[3] / "shared"
 MEASURED = (

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import InputError
-from twofold.measure import FACETS
-from twofold.measure.truth import Facets, facets_of, fitted_sources, framework_of, is_known, read_rows
-from twofold.perf import load_known
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import InputError
+from twofold.measure.truth import FACETS, Facets, facets_of, fitted_sources, framework_of, is_known, read_rows
+from twofold.perf.known import load_known
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import TableError
-from twofold.measure import half_of
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import TableError
 from twofold.measure.blind import PRIORS
 from twofold.measure.evidence import Evidence, gather
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.results import Column
-from twofold.measure.truth import Row, fitted_sources, read_rows, source_of
+from twofold.measure.truth import Row, fitted_sources, half_of, read_rows, source_of
 from twofold.measure.validation import (
     SAMPLE,
     columns_of,
@@ -24,7 +23,7 @@ from twofold.measure.validation import (
     predict_column,
     read_data,
 )
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 PERMISSIVE = {"MIT", "Apache-2.0", "BSD-3-Clause"}

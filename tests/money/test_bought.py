@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import UnitCost, line_item, total_usd
+from twofold.contracts.results.ledger import UnitCost, line_item, total_usd
 from twofold.money.bought import (
     Bought,
     OwningTerms,

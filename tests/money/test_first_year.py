@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from twofold.contracts.results import Plan
-from twofold.core import InfeasibleError, format_enough
+from twofold.contracts.results.plan import Plan
+from twofold.core.display import format_enough
+from twofold.core.errors import InfeasibleError
 
 CLOSE = """
 name: flat

@@ -4,10 +4,10 @@ import pytest
 
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import load_catalog
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.spec.reader import parse_spec
 from twofold.money.levers import Pulled, lever, ranked, sourcing
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 
 PART = "H100-SXM5-80GB"
 SPEC = """

@@ -8,12 +8,13 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.building.own import own_years
-from twofold.catalog import Catalog
-from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, total_usd
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.holdings import TrainedShare
-from twofold.contracts.spec import parse_spec
+from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.money.portfolio import portfolio_bill
-from twofold.perf import Constants
+from twofold.perf.constants import Constants
 
 Planned = Callable[[str], Plan]
 FLAT = """

@@ -9,12 +9,12 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
 from twofold.building.entries import training_token_bytes
-from twofold.catalog import load_catalog
-from twofold.contracts.results import LineItem, Plan, total_usd
-from twofold.contracts.results.ledger import Money
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.ledger import LineItem, Money, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.money.first_year import with_money
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 from twofold.training.run import TOKEN_BYTES
 
 Planned = Callable[[str], Plan]

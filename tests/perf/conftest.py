@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.perf import Constants, Device, Network, device, load_constants, network
+from twofold.catalog.catalog import load_catalog
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.device import device, network
+from twofold.perf.types import Device, Network
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.perf import Device, attended_pairs, attention_decode_s, attention_prefill_s, mla_decode_s
+from twofold.perf.attention import attended_pairs, attention_decode_s, attention_prefill_s, mla_decode_s
+from twofold.perf.types import Device
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 tokens = st.integers(1, 300)

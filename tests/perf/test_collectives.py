@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.perf import Floats, Network
 from twofold.perf.collectives import (
     all_gather_s,
     all_reduce_s,
@@ -18,6 +17,7 @@ from twofold.perf.collectives import (
     serving_all_reduce_s,
     straggler_factor,
 )
+from twofold.perf.types import Floats, Network
 
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 Collective = Callable[..., Floats]

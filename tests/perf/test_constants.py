@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.core import Source
 from twofold.core.errors import ConstantsError
-from twofold.perf import Constants, load_constants
+from twofold.core.estimate import Source
+from twofold.perf.constants import Constants, load_constants
 
 TABLE = """# version 3
 name,scope,value,low,high,unit,source,rows,fitted_by,note

@@ -8,19 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from twofold.catalog import Accelerator, load_catalog
-from twofold.perf import (
-    Constants,
-    Device,
-    attention_decode_s,
-    attention_prefill_s,
-    collectives,
-    gemm_s,
-    grouped_gemm_s,
-    kernel_support,
-    load_constants,
-    network,
-)
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator
+from twofold.perf import collectives
+from twofold.perf.attention import attention_decode_s, attention_prefill_s
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.device import kernel_support, network
+from twofold.perf.operators import gemm_s, grouped_gemm_s
+from twofold.perf.types import Device
 
 PARTS = [part.name for part in load_catalog().rows(Accelerator)]
 

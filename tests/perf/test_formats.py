@@ -2,8 +2,8 @@
 
 import pytest
 
-from twofold.core import UnknownNameError
-from twofold.perf import bytes_per_weight
+from twofold.core.errors import UnknownNameError
+from twofold.perf.formats import bytes_per_weight
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.perf import load_known, spread_factor
-from twofold.perf.known import ASSUMED_SPREAD_FRACTION, Seen, known_of, student_quantile
+from twofold.perf.known import (
+    ASSUMED_SPREAD_FRACTION,
+    Seen,
+    known_of,
+    load_known,
+    spread_factor,
+    student_quantile,
+)
 
 ROWS = (
     Seen("training", "step", "llama", "H100", "megatron", ("a", "b"), ("0", "1")),

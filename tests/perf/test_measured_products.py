@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.perf.measured_products import measured_products
 
 MEASURED = [

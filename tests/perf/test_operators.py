@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.perf import Device, bytes_per_weight, elementwise_s, gemm_s, grouped_gemm_s, quantise_s
-from twofold.perf.operators import experts_touched
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.operators import elementwise_s, experts_touched, gemm_s, grouped_gemm_s, quantise_s
+from twofold.perf.types import Device
 
 sizes = st.integers(1, 65536)
 shared = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

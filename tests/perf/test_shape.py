@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.perf import ModelShape, model_kind
+from twofold.catalog.catalog import load_catalog
+from twofold.perf.shape import ModelShape, model_kind
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Catalog, load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.perf.topology import FabricParts, fabric_parts, fat_tree, rail_optimised
 
 CARD_400G = 50e9

@@ -8,18 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
-from twofold.perf import (
-    FORMAT_BYTES,
-    Cluster,
-    Device,
-    device,
-    gemm_flops_per_byte,
-    gemm_s,
-    load_constants,
-    network,
-    smooth_max,
-)
+from twofold.catalog.catalog import load_catalog
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.formats import FORMAT_BYTES
+from twofold.perf.operators import gemm_flops_per_byte, gemm_s
+from twofold.perf.types import Cluster, Device, smooth_max
 
 costs = st.floats(0.0, 1e6)
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.contracts.results import Action, Plan, UnitCost, line_item, total_usd
 from twofold.contracts.results.holdings import RehearsedMachine
+from twofold.contracts.results.ledger import UnitCost, line_item, total_usd
+from twofold.contracts.results.plan import Action, Plan
 from twofold.money.portfolio import answers_all
 from twofold.planner.actions import actions_of
 from twofold.report.lines import WIDTH

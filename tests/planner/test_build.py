@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from twofold.app.planning import plan_to_json
-from twofold.catalog import Catalog
-from twofold.contracts.results import Part, Plan, serving, total_usd
-from twofold.contracts.spec import parse_spec
-from twofold.core import Estimate, InfeasibleError
-from twofold.perf import Constants
-from twofold.planner import PlanOptions, build_plan
-from twofold.planner.build import need_kept
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results import serving
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.parts import Part
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import Constants
+from twofold.planner.build import PlanOptions, build_plan, need_kept
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
 Planned = Callable[[str], Plan]

@@ -1,7 +1,7 @@
 import copy
 from typing import Any
 
-from twofold.planner import diff
+from twofold.planner.explained import diff
 
 STEP = {"value": 8.0, "low": 7.0, "high": 9.0, "unit": "s", "source": "f"}
 PLAN: dict[str, Any] = {

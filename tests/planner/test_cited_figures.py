@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.catalog import Catalog, load_catalog, schema
-from twofold.catalog.schema import DATA
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.schema import DATA, schema
 from twofold.catalog.tables import Source
-from twofold.contracts.spec import parse_spec
-from twofold.core import to_data
-from twofold.perf import Constants, load_constants
-from twofold.planner import PlanOptions, build_plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.data import to_data
+from twofold.perf.constants import Constants, load_constants
+from twofold.planner.build import PlanOptions, build_plan
 
 SERVING = """
 serving:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.contracts.results import Plan
-from twofold.planner import compare_halves
+from twofold.contracts.results.plan import Plan
+from twofold.planner.compare import compare_halves
 
 
 def test_every_run_and_service_stands_on_both_fleets(examples: dict[str, Plan]) -> None:

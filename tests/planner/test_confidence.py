@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from twofold.app.planning import plan_to_json
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.core.errors import InputErrors
-from twofold.money import detailed_money
-from twofold.perf import Constants
-from twofold.planner import build_plan
+from twofold.money.detail import detailed_money
+from twofold.perf.constants import Constants
+from twofold.planner.build import build_plan
 from twofold.report.plan import plan_lines
 
 SERVE = """

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from twofold.core import InputError
-from twofold.planner import explain
+from twofold.core.errors import InputError
+from twofold.planner.explained import explain
 
 STEP = {"value": 8.6, "low": 7.9, "high": 9.5, "unit": "s", "source": "f"}
 

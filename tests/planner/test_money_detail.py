@@ -4,13 +4,13 @@ from math import inf
 
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.contracts.results import Plan, total_usd
-from twofold.contracts.results.ledger import MoneyDetail
-from twofold.contracts.spec import parse_spec
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.ledger import MoneyDetail, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
 from twofold.money.detail import Billed, detailed_money
-from twofold.perf import load_constants
-from twofold.planner import build_plan
+from twofold.perf.constants import load_constants
+from twofold.planner.build import build_plan
 
 SPEC = """
 name: both

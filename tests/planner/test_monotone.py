@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from twofold.answer.paths import is_estimate, leaves
-from twofold.catalog import Accelerator, Catalog, schema
-from twofold.catalog.schema import DATA
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.schema import DATA, schema
 from twofold.catalog.tables import Source
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import parse_spec
-from twofold.core import to_data
-from twofold.perf import Constants
-from twofold.planner import PlanOptions, build_plan
+from twofold.catalog.types import Accelerator
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.data import to_data
+from twofold.perf.constants import Constants
+from twofold.planner.build import PlanOptions, build_plan
 
 SPEC = """
 name: law

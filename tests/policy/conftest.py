@@ -13,8 +13,6 @@ from random import Random
 
 import pytest
 
-from twofold.policy import Entry, Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
@@ -33,7 +31,9 @@ from twofold.policy.gate.events import (
     Send,
     to_line,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.machine import Entry, Woke
 
 LAG_S = 0.002  # of the network
 TIMEOUT_S = 1.0

@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from twofold.contracts.spec import Spec
+from twofold.contracts.spec.spec import Spec
 from twofold.portfolio.demand import WEEK_COUNT, first_day, month_of, repeats_of, seasons
 
 RUN = {"kind": "lora", "model": "llama-3.1-8b", "steps": "100", "global_batch": "64 seq"}

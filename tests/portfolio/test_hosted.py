@@ -8,9 +8,10 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import choose_serving
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import ApiPrice, Catalog, load_catalog
-from twofold.contracts.spec import parse_spec
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.types import ApiPrice
+from twofold.contracts.spec.reader import parse_spec
+from twofold.perf.constants import Constants
 from twofold.portfolio.demand import class_demands
 from twofold.portfolio.hosted import api_model, api_offers, hosted, known_names
 from twofold.portfolio.problem import CapacityOffer, ServingRate

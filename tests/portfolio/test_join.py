@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.contracts.spec import Supply
+from twofold.contracts.spec.supply import Supply
 from twofold.portfolio.join import budget_for_machines, conflict
 from twofold.portfolio.problem import Batch, Campaign, CampaignOption, PortfolioProblem, ServingRate
 from twofold.portfolio.solve import is_possible

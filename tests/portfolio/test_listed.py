@@ -8,10 +8,11 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.supply_rules import authorised
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import ApiPrice, Catalog, Observation, load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.figures import economic_by_provider
-from twofold.contracts.spec import parse_spec
-from twofold.perf import Constants
+from twofold.catalog.types import ApiPrice, Observation
+from twofold.contracts.spec.reader import parse_spec
+from twofold.perf.constants import Constants
 from twofold.portfolio.hosted import api_offer, usd_per_request
 from twofold.portfolio.listed import interruptions_by_place, kept_fraction, offer_of_price, own_offer
 from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import load_catalog
-from twofold.core import CatalogError, InputErrors, TwofoldError
+from twofold.catalog.catalog import load_catalog
+from twofold.core.errors import CatalogError, InputErrors, TwofoldError
 from twofold.portfolio.problem import unit_usd_per_h
 from twofold.portfolio.quotes import offer_of_quote, read_quotes
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from twofold.contracts.results import LineItem
-from twofold.core import TwofoldError
+from twofold.contracts.results.ledger import LineItem
+from twofold.core.errors import TwofoldError
 from twofold.portfolio.check import paid_usd
 from twofold.portfolio.problem import Campaign, CampaignOption, CapacityOffer, PortfolioProblem
 from twofold.portfolio.report import bill, by_lease, portfolio_of

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.perf import Network, collectives
+from twofold.perf import collectives
+from twofold.perf.types import Network
 from twofold.rehearse.collectives import (
     Ring,
     StepAtSize,

@@ -9,18 +9,25 @@ import pytest
 from bench.worlds.engine_loop import run_requests
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.simulated import Simulation
-from twofold.contracts.spec import EngineChange, Scenario
-from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import InputErrors
-from twofold.inference import Replica, ServiceTable, engine, iteration_s
-from twofold.perf import Cluster, ModelShape, device, load_constants, model_kind, network
+from twofold.contracts.spec.scenario import Scenario, parse_scenario
+from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.core.errors import InputErrors
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import Replica, engine
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.shape import ModelShape, model_kind
 from twofold.perf.software import ENGINES
+from twofold.perf.types import Cluster
 from twofold.rehearse.engine import changed_engine, engine_of, engine_settings, transfer_token_s
 from twofold.rehearse.pools import grouped, planned_replica, pool_world
-from twofold.twin.serving import DisaggregatedEngine, Engine, EngineSettings, PrefillMode, StepTable
-from twofold.twin.serving.engine_types import Reservation
+from twofold.twin.serving.disaggregated import DisaggregatedEngine
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings, PrefillMode, Reservation
+from twofold.twin.serving.step_table import StepTable
 
 SPEC = """\
 name: helpdesk

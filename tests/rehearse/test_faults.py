@@ -2,12 +2,11 @@
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.simulated import TrainingFigures
-from twofold.contracts.spec import Scenario
-from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import InputErrors, TwofoldError
-from twofold.perf import load_constants
+from twofold.contracts.spec.scenario import Scenario, parse_scenario
+from twofold.core.errors import InputErrors, TwofoldError
+from twofold.perf.constants import load_constants
 from twofold.policy.cluster.events import FaultCause
 from twofold.rehearse.faults import node_losses
 from twofold.rehearse.training import rehearse_training

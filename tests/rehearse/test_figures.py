@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import ClassFigures, ClassPlan, serving
-from twofold.contracts.spec import Scenario
-from twofold.core import exact
+from twofold.contracts.results import serving
+from twofold.contracts.results.serving import ClassPlan
+from twofold.contracts.results.simulated import ClassFigures
+from twofold.contracts.spec.scenario import Scenario
+from twofold.core.estimate import exact
 from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.rehearse.figures import after_fault, class_figures, missed_goal, power_w
 from twofold.rehearse.run import class_model
-from twofold.twin.serving import simulate_fleet
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import Drain, Fault, RandomCrashes, Release
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_state import Visit
 from twofold.twin.serving.fleet_types import (
     Arrival,

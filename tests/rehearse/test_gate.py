@@ -8,13 +8,16 @@ from twofold.answer.context import Context
 from twofold.answer.serving_choice import choose_serving
 from twofold.answer.serving_plan import service_plan
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import load_catalog
-from twofold.contracts.results import Plan, ServicePlan
-from twofold.contracts.spec import Policies, Scenario, Supply, parse_spec
-from twofold.contracts.spec.scenario import Reading, parse_scenario
-from twofold.core import InputErrors, ValueRefusedError
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.scenario import Reading, Scenario, parse_scenario
+from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.supply import Supply
+from twofold.core.errors import InputErrors, ValueRefusedError
 from twofold.live.gateway_config import NOT_LIVE
-from twofold.perf import load_constants
+from twofold.perf.constants import load_constants
 from twofold.policy.gate.settings import ClassKind, Rate, RoutingSettings
 from twofold.rehearse.faults import WorldPool
 from twofold.rehearse.gate import GateScope, gate_settings, live_gate_settings, pool_groups

@@ -8,9 +8,9 @@ import pytest
 from twofold.app.planning import plan_to_json
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
-from twofold.contracts.spec import EngineChange, Scenario
-from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import TableError, ValueRefusedError
+from twofold.contracts.spec.scenario import Scenario, parse_scenario
+from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.core.errors import TableError, ValueRefusedError
 from twofold.rehearse.pools import measured_pools, measured_world
 from twofold.rehearse.run import pools_of
 

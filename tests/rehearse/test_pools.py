@@ -10,11 +10,13 @@ from twofold.answer.context import Context
 from twofold.answer.serving_choice import ServingChoice, choose_serving
 from twofold.answer.serving_plan import service_plan
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import load_catalog
-from twofold.contracts.results import Machine, ServicePlan
-from twofold.contracts.spec import Supply, parse_spec
-from twofold.inference import iteration_s
-from twofold.perf import load_constants
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.parts import Machine
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.supply import Supply
+from twofold.inference.iteration import iteration_s
+from twofold.perf.constants import load_constants
 from twofold.rehearse.pools import RehearsalTables, planned_node, planned_replica, pool_world
 
 SPEC = """\

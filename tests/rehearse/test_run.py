@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import ClassPlan
 from twofold.contracts.results.parts import Part
-from twofold.contracts.spec import Scenario
-from twofold.core import Estimate
+from twofold.contracts.results.serving import ClassPlan
+from twofold.contracts.spec.scenario import Scenario
+from twofold.core.estimate import Estimate
 from twofold.rehearse.run import PoolTask, belief_factors
 
 ONE = Estimate(1.0, 1.0, 1.0, "1/s")

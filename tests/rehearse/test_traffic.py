@@ -7,10 +7,10 @@ import pytest
 
 from twofold.app.simulate_inputs import Rehearsable, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
-from twofold.contracts.results import ClassPlan
-from twofold.contracts.spec import Scenario
-from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import Estimate, InputErrors, ValueRefusedError
+from twofold.contracts.results.serving import ClassPlan
+from twofold.contracts.spec.scenario import Scenario, parse_scenario
+from twofold.core.errors import InputErrors, ValueRefusedError
+from twofold.core.estimate import Estimate
 from twofold.rehearse.traffic import TracedTraffic, TrafficMix, drawn_parts, scan_trace
 
 ONE = Estimate(1.0, 1.0, 1.0, "1/s")

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 
 from twofold.app.simulating import SimulateOptions, simulate
-from twofold.catalog import load_catalog
-from twofold.contracts.results import Plan, TrainingPlan
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.simulated import Simulation, TrainingFigures
+from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import DAY_S, EmptyError, ValueRefusedError
-from twofold.perf import load_constants
+from twofold.core.errors import EmptyError, ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.perf.constants import load_constants
 from twofold.rehearse.training import left_out, rehearse_training
 from twofold.rehearse.training_world import traced_jobs
-from twofold.twin.cluster import JobEnd
+from twofold.twin.cluster.jobs import JobEnd
 
 SPEC = """\
 name: small

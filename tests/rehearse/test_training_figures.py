@@ -3,10 +3,10 @@
 from functools import partial
 from itertools import pairwise
 
-from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training_figures import METADATA_ALARM_FRACTION, Watch, checkpoint_files
-from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
@@ -14,6 +14,7 @@ from twofold.twin.cluster.cluster_types import (
     JobRecord,
     NodeGroup,
 )
+from twofold.twin.cluster.jobs import JobArrival
 
 
 def test_every_job_is_told_with_where_it_stood() -> None:

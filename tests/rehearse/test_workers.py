@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from twofold.core import Place, RunError, ValueRefusedError
-from twofold.core.errors import MissingExtraError
+from twofold.core.errors import MissingExtraError, Place, RunError, ValueRefusedError
 from twofold.rehearse.workers import Call, WorkEngine, Workers, answer, run_calls
 from twofold.rehearse.workers import Refused as RefusedRun
 

@@ -2,26 +2,20 @@
 
 import pytest
 
-from twofold.contracts.results import (
+from twofold.contracts.results.parts import (
     Bound,
-    ClassPlan,
     Count,
-    CrossCell,
-    Digests,
-    Factor,
     FrontPoint,
     Loser,
     Machine,
     Part,
-    Plan,
     PriceUsed,
     ScalingPoint,
-    ServicePlan,
-    TrainingPlan,
 )
-from twofold.contracts.results.serving import Replica, SloOutcome
-from twofold.contracts.results.training import Checkpoints, Layout, Run
-from twofold.core import Estimate, exact
+from twofold.contracts.results.plan import CrossCell, Digests, Factor, Plan
+from twofold.contracts.results.serving import ClassPlan, Replica, ServicePlan, SloOutcome
+from twofold.contracts.results.training import Checkpoints, Layout, Run, TrainingPlan
+from twofold.core.estimate import Estimate, exact
 
 DAY_S = 86400.0
 

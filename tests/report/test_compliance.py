@@ -7,9 +7,10 @@ import pytest
 from twofold.building.compliance import compliance_of
 from twofold.building.compliance_costs import Rent
 from twofold.building.compliance_system import RuledFleet, RuledSystem
-from twofold.catalog import Regime, load_catalog
-from twofold.contracts.results import Compliance
-from twofold.contracts.spec import ComplianceSpec
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Regime
+from twofold.contracts.results.compliance import Compliance
+from twofold.contracts.spec.supply import ComplianceSpec
 from twofold.report.compliance import bill_blocks, compliance_lines, more_compliance_lines
 from twofold.report.lines import WIDTH
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twofold.planner import Change
+from twofold.planner.explained import Change
 from twofold.report.differences import SHOWN, difference_lines, telling_lines
 from twofold.report.lines import WIDTH
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from twofold.answer import RooflineEstimate, estimate_roofline, given
-from twofold.catalog import load_catalog
-from twofold.perf import load_constants
+from twofold.answer.question import given
+from twofold.answer.quick_single import RooflineEstimate, estimate_roofline
+from twofold.catalog.catalog import load_catalog
+from twofold.perf.constants import load_constants
 from twofold.report.estimates import AXIS_WIDTH, PLOT_ROWS, plot
 
 

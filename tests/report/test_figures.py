@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import Estimate, exact
+from twofold.core.estimate import Estimate, exact
 from twofold.report.figures import (
     apportioned,
     hours_unit,

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan
-from twofold.core import Estimate
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.estimate import Estimate
 from twofold.report.details import default_lines, detail_lines
 from twofold.report.lines import WIDTH
 from twofold.report.plan import plan_lines

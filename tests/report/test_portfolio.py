@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from twofold.contracts.results import Lease, Portfolio
-from twofold.contracts.results.holdings import FleetOption, MonthDemand, YearScenario
+from twofold.contracts.results.holdings import FleetOption, Lease, MonthDemand, Portfolio, YearScenario
 from twofold.contracts.results.ledger import PortfolioBill
 from twofold.report.portfolio import portfolio_lines, portfolio_tables
 

@@ -3,10 +3,11 @@ import json
 
 import twofold
 from twofold.app.planning import Explanation, plan_to_json
-from twofold.contracts.results import Plan
-from twofold.core import to_data
-from twofold.planner import Change
-from twofold.report import Difference, ShownPlan
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data
+from twofold.planner.explained import Change
+from twofold.report.differences import Difference
+from twofold.report.plan import ShownPlan
 
 
 def test_a_plan_shows_itself_and_stays_the_same_data(plan: Plan) -> None:

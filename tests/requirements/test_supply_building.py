@@ -11,7 +11,8 @@ from twofold.building.filling import NodeList as Servers
 from twofold.building.filling import nodes_per_rack, rack_limits, serving_racks, training_racks, unevenness
 from twofold.building.node_power import node_power
 from twofold.building.sites import Site, rank_sites
-from twofold.catalog import Node, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Node
 
 Ask = Callable[[str], Any]
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from twofold.catalog import Model, load_catalog
-from twofold.perf import Cluster, device, load_constants, network
-from twofold.training import Stack, TrainingJob, load_stack
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Model
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.types import Cluster
+from twofold.training.job import TrainingJob
+from twofold.training.stack import Stack, load_stack
 
 MakeCluster = Callable[..., Cluster]
 MakeJob = Callable[..., TrainingJob]

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.training import layouts_of
 from twofold.training.communication import (
     context_parallel_s,
     data_parallel_s,
@@ -13,6 +12,7 @@ from twofold.training.communication import (
     handoff_s,
     tensor_parallel_s,
 )
+from twofold.training.layouts import layouts_of
 
 GRADIENTS = (2.0, 1e8)  # bytes per trained parameter, and of one collective
 ALONE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from twofold.training import layouts_of
 from twofold.training.compute import head_s, kernels_for, layer_compute, layer_kernels
+from twofold.training.layouts import layouts_of
 
 WHOLE = layouts_of([(1, 1, 1, 1, 1, 1, 0, 1, 0, 0)])
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from twofold.core import InputError
-from twofold.training import TrainingJob, Workload
+from twofold.core.errors import InputError
+from twofold.training.job import TrainingJob, Workload
 
 
 def test_a_lora_run_needs_a_rank_and_no_other_run_has_one(make_job) -> None:

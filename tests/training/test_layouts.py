@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.training import Limits, layouts_of
-from twofold.training.layouts import REASONS, Recompute, enumerate_layouts
+from twofold.training.layouts import REASONS, Limits, Recompute, enumerate_layouts, layouts_of
 
 
 def test_a_layout_reads_as_engineers_write_it() -> None:

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog import Model, load_catalog
-from twofold.training import Layouts, Recompute, TrainingJob, layouts_of
-from twofold.training.layouts import enumerate_layouts
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Model
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import Layouts, Recompute, enumerate_layouts, layouts_of
 from twofold.training.memory import memory
 from twofold.training.recompute import kept_activation_bytes, kept_bytes, score_bytes
 

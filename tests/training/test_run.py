@@ -3,17 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import InputError
-from twofold.policy.cluster import checkpoint_interval_s
-from twofold.training import (
-    Reliability,
-    layouts_of,
-    model_flops_utilisation,
-    run_plan,
-    run_work,
-    step_time,
-)
-from twofold.training.run import failing_time_ratio, lost_work_s
+from twofold.core.errors import InputError
+from twofold.policy.cluster.cadence import checkpoint_interval_s
+from twofold.training.layouts import layouts_of
+from twofold.training.run import Reliability, failing_time_ratio, lost_work_s, run_plan, run_work
+from twofold.training.step import model_flops_utilisation, step_time
 
 
 def test_a_405b_checkpoint_is_5_67_tb_and_asks_94_gb_per_s(make_job, make_cluster) -> None:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.core import record
-from twofold.perf import Cluster, device, load_constants, network
-from twofold.training import Reliability, run_plan
-from twofold.training.run import RunWork
+from twofold.perf.constants import load_constants
+from twofold.perf.device import device, network
+from twofold.perf.types import Cluster
+from twofold.training.run import Reliability, RunWork, run_plan
 
 USUAL = {
     "run.steps_count": 1000.0,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.training import straggler_loss_fraction
+from twofold.training.search import straggler_loss_fraction
 
 
 def test_mixed_parts_lose_what_the_faster_could_have_done() -> None:

@@ -4,9 +4,10 @@ from itertools import compress
 import numpy as np
 import pytest
 
-from twofold.training import Limits, candidate, search, step_time
-from twofold.training.layouts import enumerate_layouts
+from twofold.training.layouts import Limits, enumerate_layouts
 from twofold.training.memory import memory
+from twofold.training.search import candidate, search
+from twofold.training.step import step_time
 
 
 def test_the_search_equals_brute_force(make_job, make_cluster, stack) -> None:  # INV-4

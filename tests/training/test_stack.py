@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from twofold.perf import load_constants
-from twofold.training import Stack, load_stack, software_family
+from twofold.perf.constants import load_constants
+from twofold.training.stack import Stack, load_stack, software_family
 
 
 @pytest.mark.parametrize(

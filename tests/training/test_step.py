@@ -5,16 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.perf import load_constants
-from twofold.training import (
-    layouts_of,
-    load_stack,
-    model_flops_utilisation,
-    run_plan,
-    run_work,
-    step_time,
-)
-from twofold.training.layouts import enumerate_layouts
+from twofold.perf.constants import load_constants
+from twofold.training.layouts import enumerate_layouts, layouts_of
+from twofold.training.run import run_plan, run_work
+from twofold.training.stack import load_stack
+from twofold.training.step import model_flops_utilisation, step_time
 
 TP8 = layouts_of([(8, 1, 1, 4, 5, 2, 1, 1, 0, 1)])
 DP = layouts_of([(1, 1, 1, 1, 1, 64, 1, 1, 0, 0)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.twin import SharedStore
+from twofold.twin.storage import SharedStore
 
 
 def drain(store: SharedStore) -> dict[str, float]:

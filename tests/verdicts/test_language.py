@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import TwofoldError, UnknownNameError, ValueRefusedError
-from twofold.verdicts import unit_of_expression
-from twofold.verdicts.language import QUANTITY_UNITS, evaluate, judge_expression, names_in, parse, subject
+from twofold.core.errors import TwofoldError, UnknownNameError, ValueRefusedError
+from twofold.verdicts.language import (
+    QUANTITY_UNITS,
+    evaluate,
+    judge_expression,
+    names_in,
+    parse,
+    subject,
+    unit_of_expression,
+)
 from twofold.verdicts.quantities import QUANTITIES
 
 FINITE = st.floats(-1e9, 1e9)

@@ -9,11 +9,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.cli.running import twofold
-from twofold.core import InfeasibleError, TwofoldError
-from twofold.perf import load_constants
-from twofold.verdicts import Judged, Verdict, World, compute, load_claims
+from twofold.core.errors import InfeasibleError, TwofoldError
+from twofold.perf.constants import load_constants
 from twofold.verdicts.quantities import quoted
 from twofold.verdicts.quantities_cluster import (
     left_after_zone,
@@ -24,7 +23,9 @@ from twofold.verdicts.quantities_cluster import (
     wait_share,
 )
 from twofold.verdicts.quantities_training_run import gpus_for_flops, time_for_flops
-from twofold.verdicts.verdicts import judge
+from twofold.verdicts.table import load_claims
+from twofold.verdicts.verdicts import Judged, Verdict, compute, judge
+from twofold.verdicts.world import World
 
 WORLD = World(load_catalog(), load_constants())
 

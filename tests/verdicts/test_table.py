@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core import InputError
-from twofold.verdicts import load_claims
+from twofold.core.errors import InputError
 from twofold.verdicts.language import FUNCTIONS, calls_in, names_in
 from twofold.verdicts.quantities import QUANTITIES
-from twofold.verdicts.table import cases_of, read_cases, read_claim
+from twofold.verdicts.table import cases_of, load_claims, read_cases, read_claim
 from twofold.verdicts.units import NAMED
 
 SOURCE = Path(__file__).parents[3] / "shared" / "design" / "claims.csv"

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.catalog.schema import DATA
-from twofold.core import TwofoldError
-from twofold.perf import load_constants
-from twofold.verdicts import Judged, Verdict, World, compute, judge_all, load_claims
-from twofold.verdicts.verdicts import judge
+from twofold.core.errors import TwofoldError
+from twofold.perf.constants import load_constants
+from twofold.verdicts.table import load_claims
+from twofold.verdicts.verdicts import Judged, Verdict, compute, judge, judge_all
+from twofold.verdicts.world import World
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 

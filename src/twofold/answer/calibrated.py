@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.rows import calibrations
-from twofold.core import Estimate, Source
-from twofold.inference import Engine
-from twofold.perf import Cluster, ConstantRow, Constants, Device, format_scope
-from twofold.training import Stack, TrainingJob, software_family
+from twofold.core.estimate import Estimate, Source
+from twofold.inference.replica import Engine
+from twofold.perf.constants import ConstantRow, Constants, format_scope
+from twofold.perf.types import Cluster, Device
+from twofold.training.job import TrainingJob
+from twofold.training.stack import Stack, software_family
 
 OWNER = "calibration"
 FACTOR = "calibration_factor"

@@ -7,12 +7,20 @@ import numpy as np
 
 from twofold.answer.offers import Offer, own_offers
 from twofold.answer.uncertainty import Draws, estimate_of
-from twofold.catalog import Catalog, Fit, Model, Price, Region, fit_of, read_model_config
-from twofold.contracts.results import Machine, PriceUsed
-from twofold.contracts.spec import ModelReference, Spec, TrainingRun
-from twofold.core import J_PER_KWH, Estimate, Source, ValueRefusedError, record
-from twofold.perf import Constants
-from twofold.training import TrainingJob
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.model_config import read_model_config
+from twofold.catalog.places import Fit, fit_of
+from twofold.catalog.types import Model, Price, Region
+from twofold.contracts.results.parts import Machine, PriceUsed
+from twofold.contracts.spec.parts import ModelReference
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core import record
+from twofold.core.errors import ValueRefusedError
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import J_PER_KWH
+from twofold.perf.constants import Constants
+from twofold.training.job import TrainingJob
 
 STALE_DAYS = 365
 # Optimisers that keep one moment of 4 bytes or less; the models know Adam's two and this one.

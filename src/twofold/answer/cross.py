@@ -11,8 +11,13 @@ from twofold.answer.offers import Offer, bought_near, in_regions, run_terms
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.answer.supply_rules import asked_regions
 from twofold.answer.training_choice import TrainingChoice, trial_of_size
-from twofold.contracts.results import CrossCell, ServicePlan, TrainingPlan
-from twofold.core import YEAR_H, Estimate, Source, exact, format_seconds, format_usd, record
+from twofold.contracts.results.plan import CrossCell
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import record
+from twofold.core.display import format_seconds, format_usd
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.core.quantity import YEAR_H
 
 PLANNED, ELSEWHERE = "as planned", "the same model, on that fleet's machines"
 

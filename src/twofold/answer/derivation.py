@@ -7,10 +7,17 @@ from typing import Any
 from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
 from twofold.answer.offers import Offer
 from twofold.answer.paths import is_estimate, leaves, unit_of
-from twofold.catalog import Accelerator, Model, Region
-from twofold.contracts.results import Derivation, Input, PriceUsed
-from twofold.core import Estimate, Source, format_estimate, format_si, from_data, record, to_data
-from twofold.perf import SAME_KERNELS, ConstantRow, Constants, load_known, one, read_from
+from twofold.catalog.types import Accelerator, Model, Region
+from twofold.contracts.results.parts import PriceUsed
+from twofold.contracts.results.plan import Derivation, Input
+from twofold.core import record
+from twofold.core.data import from_data, to_data
+from twofold.core.display import format_estimate, format_si
+from twofold.core.estimate import Estimate, Source
+from twofold.perf.constants import ConstantRow, Constants
+from twofold.perf.device import SAME_KERNELS, read_from
+from twofold.perf.known import load_known
+from twofold.perf.types import one
 
 Known = Mapping[str, Input | Sequence[Input]]
 

@@ -10,8 +10,11 @@ from twofold.answer.derive_training import measured_training_derivations, traini
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
-from twofold.contracts.results import CrossCell, Derivation, ServicePlan, TrainingPlan
-from twofold.core import Estimate, record
+from twofold.contracts.results.plan import CrossCell, Derivation
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import record
+from twofold.core.estimate import Estimate
 
 
 def derivations(

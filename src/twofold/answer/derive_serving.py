@@ -23,18 +23,20 @@ from twofold.answer.runners_up import accepted_drafts
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_pools import drawn_pool, served_by
 from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
-from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import ClassPlan, Derivation, Input, ServicePlan
-from twofold.core import DAY_S, Source, format_count, format_seconds, format_si, record
-from twofold.inference import (
-    PoolChoice,
-    attended_tokens,
-    capacity,
-    iteration_s,
-    merged_class,
-    steady_steps,
-)
-from twofold.perf import model_kind, one
+from twofold.contracts.goals import METRICS, QUANTILES
+from twofold.contracts.results.plan import Derivation, Input
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.core import record
+from twofold.core.display import format_count, format_seconds, format_si
+from twofold.core.estimate import Source
+from twofold.core.quantity import DAY_S
+from twofold.inference.iteration import iteration_s
+from twofold.inference.replica import capacity
+from twofold.inference.search import PoolChoice
+from twofold.inference.slo import merged_class
+from twofold.inference.steady import attended_tokens, steady_steps
+from twofold.perf.shape import model_kind
+from twofold.perf.types import one
 
 STEPS = ("decode_step", "prefill_step")
 PLACES = {  # of what was noted, where a plan calls it otherwise

@@ -23,10 +23,15 @@ from twofold.answer.moved import cited, moved
 from twofold.answer.ranges import training_scope
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import MEMORY_PARTS, STEP_PARTS
-from twofold.contracts.results import Derivation, Input, TrainingPlan
-from twofold.contracts.rows import StepRow
-from twofold.core import Source, format_count, format_memory, format_si, record
-from twofold.training import SNAPSHOT_S, Reliability, memory, step_time
+from twofold.contracts.results.plan import Derivation, Input
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.rows.measured_rows import StepRow
+from twofold.core import record
+from twofold.core.display import format_count, format_memory, format_si
+from twofold.core.estimate import Source
+from twofold.training.memory import memory
+from twofold.training.run import SNAPSHOT_S, Reliability
+from twofold.training.step import step_time
 
 PLACES = {  # of what was noted, where a plan calls it otherwise
     "compute_s": "step_parts.compute.value",

@@ -19,30 +19,17 @@ from twofold.answer.serve_tables import WEIGHT_FORMATS, figures_of, format_rows
 from twofold.answer.serving_choice import ServingChoice, main_pool, named_offers, serving_stack
 from twofold.answer.serving_pools import sure_serving
 from twofold.answer.serving_replica import draw_replica
-from twofold.catalog import Model
-from twofold.contracts.spec import Service
-from twofold.core import Estimate
-from twofold.inference import (
-    Hardware,
-    Lengths,
-    ModelVariant,
-    Replica,
-    TrafficClass,
-    bottleneck,
-    chips_needed,
-    max_sequences,
-    search,
-)
-from twofold.perf import (
-    HALF_BYTES,
-    Device,
-    ModelShape,
-    bytes_per_weight,
-    engine_called,
-    engine_software,
-    model_kind,
-    one,
-)
+from twofold.catalog.types import Model
+from twofold.contracts.spec.service import Service
+from twofold.core.estimate import Estimate
+from twofold.inference.replica import Replica, chips_needed, max_sequences
+from twofold.inference.search import Hardware, ModelVariant, search
+from twofold.inference.slo import TrafficClass, bottleneck
+from twofold.inference.steady import Lengths
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.shape import HALF_BYTES, ModelShape, model_kind
+from twofold.perf.software import engine_called, engine_software
+from twofold.perf.types import Device, one
 
 CONTEXTS = (8192, 32768, 131072)
 ANSWER_TOKENS = 256.0

@@ -12,10 +12,13 @@ from twofold.answer.training_choice import choose_training
 from twofold.answer.training_plan import bare_metal
 from twofold.answer.training_run import estimate_run
 from twofold.answer.training_step import TrainedStep, memory_estimate, step_samples, trained_step
-from twofold.contracts.spec import TrainingRun
-from twofold.core import Estimate
-from twofold.perf import fabric_parts
-from twofold.training import Limits, Stack, TrainingJob, search
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.estimate import Estimate
+from twofold.perf.topology import fabric_parts
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import Limits
+from twofold.training.search import search
+from twofold.training.stack import Stack
 
 LIMITS = Limits(vpp_max=8)
 # Label, class of fabric, line rate per accelerator, oversubscription.

@@ -31,11 +31,11 @@ from twofold.answer.supply_rules import authorised
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import step_samples
 from twofold.answer.uncertainty import FACTORS, HIGH_PERCENTILE, LOW_PERCENTILE, draw_factors, factor_ends
-from twofold.catalog import Catalog
-from twofold.contracts.results import Factor
-from twofold.contracts.spec import Spec
-from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Factor
+from twofold.contracts.spec.spec import Spec
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.perf.constants import Constants
 
 SCHEMA = "twofold/ladder/1"
 OfRun = Callable[[PlannedRun, Context], tuple[Ladder, ...]]

@@ -9,20 +9,14 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.inference import (
-    Iteration,
-    Latency,
-    Lengths,
-    Replica,
-    Served,
-    Slo,
-    TrafficClass,
-    answer_latency,
-    iteration_s,
-    parted,
-    regimes,
-)
-from twofold.perf import Floats, one
+from twofold.inference import regimes
+from twofold.inference.iteration import Iteration, iteration_s
+from twofold.inference.latency import Latency, Served, answer_latency
+from twofold.inference.parted import parted
+from twofold.inference.replica import Replica
+from twofold.inference.slo import Slo, TrafficClass
+from twofold.inference.steady import Lengths
+from twofold.perf.types import Floats, one
 
 SUSTAINED_FRACTION = 0.95  # of saturation, up to which a measured rate is taken at its word
 

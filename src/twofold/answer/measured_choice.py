@@ -23,20 +23,13 @@ from twofold.answer.training_trials import (
     preferred,
     run_on,
 )
-from twofold.catalog import Catalog
-from twofold.contracts.results import Loser
-from twofold.contracts.rows import StepRow, read_step_rows
-from twofold.contracts.spec import TrainingRun
-from twofold.core import (
-    InfeasibleError,
-    TableError,
-    UnknownNameError,
-    ValueRefusedError,
-    format_enough,
-    format_memory,
-    format_seconds,
-)
-from twofold.training import RunWork
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.parts import Loser
+from twofold.contracts.rows.measured_rows import StepRow, read_step_rows
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.display import format_enough, format_memory, format_seconds
+from twofold.core.errors import InfeasibleError, TableError, UnknownNameError, ValueRefusedError
+from twofold.training.run import RunWork
 
 
 @dataclass(frozen=True, slots=True)

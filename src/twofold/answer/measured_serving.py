@@ -7,25 +7,20 @@ import numpy as np
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.serving_choice import ClassLoad, class_load, success_of
-from twofold.contracts import METRICS, QUANTILES, metric_text
-from twofold.contracts.results import ClassPlan, Loser, Part, ServicePlan, serving
-from twofold.contracts.rows import read_service_rows
-from twofold.contracts.spec import Service
-from twofold.core import (
-    DAY_S,
-    YEAR_H,
-    YEAR_S,
-    Estimate,
-    InfeasibleError,
-    Source,
-    ValueRefusedError,
-    exact,
-    format_seconds,
-    format_si,
-    record,
-)
-from twofold.inference import MeasuredService, ReplicaCount
-from twofold.perf import device
+from twofold.contracts.goals import METRICS, QUANTILES, metric_text
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Loser, Part
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.rows.measured_rows import read_service_rows
+from twofold.contracts.spec.service import Service
+from twofold.core import record
+from twofold.core.display import format_seconds, format_si
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
+from twofold.inference.fleet import ReplicaCount
+from twofold.inference.measured import MeasuredService
+from twofold.perf.device import device
 
 LENGTHS = ("input", "output")
 ONE_ROW = "one row per batch size: ±{:.0f} % between runs is assumed, repeated rows would tell"

@@ -6,8 +6,8 @@ from enum import StrEnum
 from math import exp, log, sqrt
 from statistics import median
 
-from twofold.core import InputError
-from twofold.perf import spread_factor
+from twofold.core.errors import InputError
+from twofold.perf.known import spread_factor
 
 # Times the largest count measured, or a part of the smallest: beyond that nothing is said.
 MEASURED_REACH = 2.0

@@ -17,10 +17,13 @@ from twofold.answer.training_run import run_figures, runs_under
 from twofold.answer.training_step import trained_step
 from twofold.answer.training_trials import cheaper_fraction, losers, rivals
 from twofold.answer.uncertainty import draws_between, flip_warning
-from twofold.contracts.results import Loser, ScalingPoint, TrainingPlan
-from twofold.contracts.spec import TrainingRun
-from twofold.core import Estimate, InfeasibleError, Source, record
-from twofold.training import run_work
+from twofold.contracts.results.parts import Loser, ScalingPoint
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core import record
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate, Source
+from twofold.training.run import run_work
 
 # Beyond the measured counts a figure follows from a law, not from a measurement.
 SOURCES = {Basis.MEASURED: Source.MEASURED, Basis.BETWEEN: Source.MEASURED, Basis.BEYOND: Source.ASSUMED}

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from twofold.answer.calibrated import Software
 from twofold.core import record
-from twofold.perf import Cluster, one
-from twofold.training import Stack
+from twofold.perf.types import Cluster, one
+from twofold.training.stack import Stack
 
 MOVE = 0.01  # up and down, as a share of the number; of 1 where it is 0
 NOTHING = 1e-9  # what rounding may move a number by, as a share of it

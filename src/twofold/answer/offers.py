@@ -5,11 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from twofold.answer.stacks import cluster_on
-from twofold.catalog import Accelerator, Catalog, Fit, Node, Price, fit_of
-from twofold.contracts.results import Loser
-from twofold.contracts.spec import FixedCluster, Shop, Supply
-from twofold.core import UnknownNameError
-from twofold.perf import Cluster, Constants
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.places import Fit, fit_of
+from twofold.catalog.types import Accelerator, Node, Price
+from twofold.contracts.results.parts import Loser
+from twofold.contracts.spec.parts import FixedCluster
+from twofold.contracts.spec.supply import Shop, Supply
+from twofold.core.errors import UnknownNameError
+from twofold.perf.constants import Constants
+from twofold.perf.types import Cluster
 
 # Families that the usual frameworks drive; the others are considered only when the spec names the part.
 USUAL = "volta turing ampere ada hopper blackwell blackwell-rtx rubin cdna2 cdna3 cdna4 cdna5"

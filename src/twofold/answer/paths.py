@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-from twofold.core import InputError
+from twofold.core.errors import InputError
 
 # What names an entry of an array, the first that it has. Derivations are reached through `explain` instead.
 _NAMES = ("name", "metric", "resource", "reason", "what", "accelerator_count")

@@ -9,11 +9,16 @@ from types import MappingProxyType
 from twofold.answer.offers import Offer, fixed_offer
 from twofold.answer.stacks import cluster_on
 from twofold.answer.uncertainty import factor_ends
-from twofold.catalog import Accelerator, Catalog, Node
-from twofold.contracts.results import Machine, PriceUsed
-from twofold.contracts.spec import FixedCluster, Supply
-from twofold.core import Estimate, Source, UnknownNameError, ValueRefusedError, exact
-from twofold.perf import Cluster, Constants, Device, peak_format
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Accelerator, Node
+from twofold.contracts.results.parts import Machine, PriceUsed
+from twofold.contracts.spec.parts import FixedCluster
+from twofold.contracts.spec.supply import Supply
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.perf.constants import Constants
+from twofold.perf.formats import peak_format
+from twofold.perf.types import Cluster, Device
 
 CLUSTER = re.compile(r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<name>\S.{0,60})")
 SCALED = MappingProxyType({"nic": "fabric", "memory": "memory_capacity", "bandwidth": "memory_bandwidth"})

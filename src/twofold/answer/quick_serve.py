@@ -10,28 +10,18 @@ from twofold.answer import loads
 from twofold.answer.question import Given, check_units
 from twofold.answer.refusals import machines_text, need_context
 from twofold.answer.stacks import engine_on
-from twofold.catalog import Catalog, Model, Storage
-from twofold.core import InfeasibleError, ValueRefusedError, format_bytes, format_memory, format_si
-from twofold.inference import (
-    CacheOptions,
-    Lengths,
-    Replica,
-    Served,
-    capacity,
-    chips_needed,
-    max_sequences,
-    replica_of,
-    splits,
-)
-from twofold.perf import (
-    DEFAULT_ENGINE,
-    Constants,
-    ModelShape,
-    bytes_per_weight,
-    engine_software,
-    load_constants,
-    model_kind,
-)
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model, Storage
+from twofold.core.display import format_bytes, format_memory, format_si
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.inference.latency import Served
+from twofold.inference.replica import CacheOptions, Replica, capacity, chips_needed, max_sequences, replica_of
+from twofold.inference.search import splits
+from twofold.inference.steady import Lengths
+from twofold.perf.constants import Constants, load_constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.shape import ModelShape, model_kind
+from twofold.perf.software import DEFAULT_ENGINE, engine_software
 
 MAX_BATCH = 1024  # what engines admit to decode together unless told otherwise
 WIDEST_TENSOR = 64

@@ -8,20 +8,17 @@ import numpy as np
 from twofold.answer.question import Given
 from twofold.answer.ranges import drawn
 from twofold.answer.uncertainty import draw_factors
-from twofold.catalog import Model
-from twofold.contracts.results import Machine
-from twofold.core import Estimate, UnknownNameError, ValueRefusedError
-from twofold.perf import (
-    Cluster,
-    Constants,
-    ModelShape,
-    bytes_per_weight,
-    collectives,
-    gemm_flops_per_byte,
-    measured_products,
-    one,
-    peak_format,
-)
+from twofold.catalog.types import Model
+from twofold.contracts.results.parts import Machine
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf import collectives
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight, peak_format
+from twofold.perf.measured_products import measured_products
+from twofold.perf.operators import gemm_flops_per_byte
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster, one
 
 PASSES = {"all_reduce": 2.0}  # times that a tensor goes round the ring; the others once
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

@@ -8,11 +8,15 @@ from numpy.typing import NDArray
 
 from twofold.answer.calibrated import SPREAD, Software, run_scope, service_scope, spread_of_rows
 from twofold.answer.uncertainty import Draws, Spread, draws_in, estimate_of, stretch
-from twofold.catalog import Accelerator, Model
-from twofold.core import Estimate, Source
-from twofold.inference import Engine
-from twofold.perf import Cluster, Constants, Device, Floats, load_known, model_kind
-from twofold.training import TrainingJob, software_family
+from twofold.catalog.types import Accelerator, Model
+from twofold.core.estimate import Estimate, Source
+from twofold.inference.replica import Engine
+from twofold.perf.constants import Constants
+from twofold.perf.known import load_known
+from twofold.perf.shape import model_kind
+from twofold.perf.types import Cluster, Device, Floats
+from twofold.training.job import TrainingJob
+from twofold.training.stack import software_family
 
 Samples = NDArray[np.float64]  # one per draw
 

@@ -8,10 +8,13 @@ import numpy as np
 
 from twofold.answer.question import Given
 from twofold.answer.training_step import TrainingSite
-from twofold.catalog import Model
-from twofold.contracts import metric_text
-from twofold.core import InfeasibleError, ValueRefusedError, format_memory, format_seconds
-from twofold.training import RunPlan, TrainingJob, search
+from twofold.catalog.types import Model
+from twofold.contracts.goals import metric_text
+from twofold.core.display import format_memory, format_seconds
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.training.job import TrainingJob
+from twofold.training.run import RunPlan
+from twofold.training.search import search
 
 
 def machines_text(machines: Given) -> str:

@@ -14,11 +14,17 @@ from twofold.answer.ranges import Drawn, Samples
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, server_counts
 from twofold.answer.serving_pools import DrawnPool, carried_ratios, relative_need
 from twofold.answer.serving_replica import draw_replica
-from twofold.catalog import EconomicFigure, Model
+from twofold.catalog.types import EconomicFigure, Model
 from twofold.contracts.results import serving
-from twofold.core import Estimate, Source, format_count, format_seconds, record
-from twofold.inference import Apart, Replica, ReplicaCount, TrafficClass, apart, capacity, drafted, limits
-from twofold.perf import one
+from twofold.core import record
+from twofold.core.display import format_count, format_seconds
+from twofold.core.estimate import Estimate, Source
+from twofold.inference.choices import Apart, apart, drafted
+from twofold.inference.fleet import ReplicaCount
+from twofold.inference.replica import Replica, capacity
+from twofold.inference.search import limits
+from twofold.inference.slo import TrafficClass
+from twofold.perf.types import one
 
 ACCEPTED, ACCEPTED_OWN = "draft tokens accepted", "draft tokens accepted from the own head"
 FOREIGN_LAYERS = 1  # of a head that somebody else trained: EAGLE's

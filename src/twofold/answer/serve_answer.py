@@ -32,18 +32,15 @@ from twofold.answer.serving_replica import (
     taken_bytes,
 )
 from twofold.answer.uncertainty import draw_factors
-from twofold.contracts.results import Bound, Machine, Part, serving
-from twofold.core import Estimate, Source, exact
-from twofold.inference import (
-    RESOURCES,
-    LatencyBudget,
-    Replica,
-    Served,
-    communication_bytes_per_token,
-    relieved,
-    replicas_power_w,
-)
-from twofold.perf import Constants, one
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Bound, Machine, Part
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.inference.fleet import LatencyBudget, replicas_power_w
+from twofold.inference.latency import Served
+from twofold.inference.replica import Replica, communication_bytes_per_token
+from twofold.inference.slo import RESOURCES, relieved
+from twofold.perf.constants import Constants
+from twofold.perf.types import one
 
 SCHEMA = "twofold/estimate-serve/1"
 OPERATORS = {"gemm": "GEMM", "moe": "experts"}  # parts of a step that screens call otherwise

@@ -18,9 +18,13 @@ from twofold.answer.quick_serve import (
 from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.serving_replica import DrawnLoad, draw_replica, layout_text, scales_bytes
 from twofold.answer.uncertainty import Draws
-from twofold.core import Estimate, InfeasibleError
-from twofold.inference import Replica, capacity, communication_bytes_per_token, throughput_of
-from twofold.perf import Constants, bytes_per_weight, one
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate
+from twofold.inference.fleet import throughput_of
+from twofold.inference.replica import Replica, capacity, communication_bytes_per_token
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.types import one
 
 WEIGHT_FORMATS = ("bf16", "fp8", "int8", "int4", "fp4")
 

@@ -12,26 +12,27 @@ from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import need_context, reason_text
 from twofold.answer.stacks import engine_on
-from twofold.catalog import Catalog, Model
-from twofold.contracts import SuccessGoal
-from twofold.contracts.results import Loser, serving
-from twofold.contracts.rows import read_trace
-from twofold.contracts.spec import LatencyClass, Service, Supply
-from twofold.core import DAY_S, Estimate, InfeasibleError, format_bytes, format_si
-from twofold.inference import (
-    Engine,
-    Fleet,
-    Hardware,
-    Lengths,
-    ModelVariant,
-    PoolChoice,
-    SearchResult,
-    Slo,
-    TrafficClass,
-    search,
-    spread_of,
-)
-from twofold.perf import Cluster, Constants, bytes_per_weight, engine_called, one
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model
+from twofold.contracts.goals import SuccessGoal
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Loser
+from twofold.contracts.rows.trace import read_trace
+from twofold.contracts.spec.service import LatencyClass, Service
+from twofold.contracts.spec.supply import Supply
+from twofold.core.display import format_bytes, format_si
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate
+from twofold.core.quantity import DAY_S
+from twofold.inference.replica import Engine
+from twofold.inference.search import Fleet, Hardware, ModelVariant, PoolChoice, SearchResult, search
+from twofold.inference.slo import Slo, TrafficClass
+from twofold.inference.spreads import spread_of
+from twofold.inference.steady import Lengths
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.software import engine_called
+from twofold.perf.types import Cluster, one
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first

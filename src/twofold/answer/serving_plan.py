@@ -34,23 +34,20 @@ from twofold.answer.serving_replica import (
     taken_bytes,
 )
 from twofold.answer.uncertainty import flip_fraction, flip_warning
-from twofold.contracts import stated_goal
-from twofold.contracts.results import Bound, ClassPlan, Count, Loser, Part, ServicePlan, serving
-from twofold.core import DAY_S, YEAR_S, Estimate, Source, record
-from twofold.inference import (
-    BUDGET,
-    RESOURCES,
-    LatencyBudget,
-    PoolChoice,
-    Replica,
-    SearchResult,
-    batch_limit,
-    bottleneck,
-    communication_bytes_per_token,
-    merged_class,
-    warm_pool,
-)
-from twofold.perf import one, peak_format
+from twofold.contracts.goals import stated_goal
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Bound, Count, Loser, Part
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import DAY_S, YEAR_S
+from twofold.inference.fleet import BUDGET, LatencyBudget, warm_pool
+from twofold.inference.replica import Replica, communication_bytes_per_token
+from twofold.inference.search import PoolChoice, SearchResult
+from twofold.inference.slo import RESOURCES, bottleneck, merged_class
+from twofold.inference.steady import batch_limit
+from twofold.perf.formats import peak_format
+from twofold.perf.types import one
 
 RUNNERS_UP = 3
 SHARED_POOL = "one pool for"  # starts what a class says of its replicas where others use them too

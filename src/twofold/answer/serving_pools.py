@@ -12,18 +12,17 @@ from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, choose_serving
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
-from twofold.contracts.spec import Service
-from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, InfeasibleError, Source, record
-from twofold.inference import (
-    PoolChoice,
-    Replica,
-    Served,
-    merged_class,
-    rate_limit,
-    replicas_power_w,
-    shared_load,
-)
-from twofold.perf import one
+from twofold.contracts.spec.service import Service
+from twofold.core import record
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
+from twofold.inference.fleet import replicas_power_w
+from twofold.inference.latency import Served
+from twofold.inference.replica import Replica
+from twofold.inference.search import PoolChoice
+from twofold.inference.slo import merged_class, rate_limit, shared_load
+from twofold.perf.types import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.

@@ -8,12 +8,20 @@ import numpy as np
 from twofold.answer.calibrated import service_scope
 from twofold.answer.ranges import Drawn, drawn, serving_spread, under_draws
 from twofold.answer.uncertainty import Draws, Spread, factor_ends
-from twofold.catalog import Model
-from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import Part, serving
-from twofold.core import Estimate, Source, exact, record
-from twofold.inference import Lengths, Replica, Served, capacity, cold_start_s
-from twofold.perf import TWO_HALVES, Constants, Floats, bytes_per_weight, engine_software, one
+from twofold.catalog.types import Model
+from twofold.contracts.goals import METRICS, QUANTILES
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Part
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.inference.fleet import cold_start_s
+from twofold.inference.latency import Served
+from twofold.inference.replica import Replica, capacity
+from twofold.inference.steady import Lengths
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.software import TWO_HALVES, engine_software
+from twofold.perf.types import Floats, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
 WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log of start, capture and first requests

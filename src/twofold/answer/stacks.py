@@ -4,10 +4,12 @@ Whoever asks for a speed or a size takes them from here: plans, estimates, claim
 """
 
 from twofold.answer.calibrated import calibrated, service_scope, training_scope
-from twofold.catalog import Accelerator, Fabric
-from twofold.inference import Engine, engine
-from twofold.perf import Cluster, Constants, device, network
-from twofold.training import Stack, load_stack
+from twofold.catalog.types import Accelerator, Fabric
+from twofold.inference.replica import Engine, engine
+from twofold.perf.constants import Constants
+from twofold.perf.device import device, network
+from twofold.perf.types import Cluster
+from twofold.training.stack import Stack, load_stack
 
 
 def cluster_on(

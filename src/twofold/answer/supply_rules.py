@@ -15,19 +15,16 @@ from twofold.answer.offers import (
     shop_prices,
     training_offers,
 )
-from twofold.catalog import (
-    Authorisation,
-    Catalog,
-    Price,
-    Regime,
-    country_of,
-    find_regime,
-    permits,
-    places_in,
-    refusal_reason,
-)
-from twofold.contracts.spec import Service, Shop, Spec, Supply, TrainingRun
-from twofold.core import InfeasibleError, format_seconds, format_si
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.places import country_of, places_in
+from twofold.catalog.regimes import find_regime, permits, refusal_reason
+from twofold.catalog.types import Authorisation, Price, Regime
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.supply import Shop, Supply
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.display import format_seconds, format_si
+from twofold.core.errors import InfeasibleError
 
 
 def offered_where_asked(spec: Spec, catalog: Catalog) -> Catalog:

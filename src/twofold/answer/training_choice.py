@@ -18,29 +18,17 @@ from twofold.answer.training_trials import (
     preferred,
     run_on,
 )
-from twofold.contracts.results import Loser
-from twofold.contracts.spec import TrainingRun
-from twofold.core import (
-    DAY_S,
-    InfeasibleError,
-    ValueRefusedError,
-    format_bytes,
-    format_enough,
-    format_memory,
-    format_seconds,
-    format_si,
-)
-from twofold.perf import Device, device
-from twofold.training import (
-    Priced,
-    SearchResult,
-    Stack,
-    TrainingJob,
-    price_layouts,
-    run_work,
-    search,
-    straggler_loss_fraction,
-)
+from twofold.contracts.results.parts import Loser
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.display import format_bytes, format_enough, format_memory, format_seconds, format_si
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.perf.device import device
+from twofold.perf.types import Device
+from twofold.training.job import TrainingJob
+from twofold.training.run import run_work
+from twofold.training.search import Priced, SearchResult, price_layouts, search, straggler_loss_fraction
+from twofold.training.stack import Stack
 
 TARGET_S = 30 * DAY_S  # for a run without a deadline
 GOOD_MFU_FRACTION = 0.65  # no published run is above: fewer accelerators than this asks for cannot be on time

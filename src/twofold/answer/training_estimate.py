@@ -19,10 +19,12 @@ from twofold.answer.training_step import (
     training_site,
 )
 from twofold.answer.uncertainty import Draws, draw_factors
-from twofold.contracts.results import Bound, Count, Machine, Part, training
-from twofold.core import Estimate, ValueRefusedError
-from twofold.perf import Constants
-from twofold.training import TrainingJob
+from twofold.contracts.results import training
+from twofold.contracts.results.parts import Bound, Count, Machine, Part
+from twofold.core.errors import ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import Constants
+from twofold.training.job import TrainingJob
 
 SCHEMA = "twofold/estimate-train/1"
 CHOICES = ("zero_stage", "recompute", "sequence_parallel")  # of a layout, where 0 means none

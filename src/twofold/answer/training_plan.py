@@ -25,9 +25,15 @@ from twofold.answer.training_trials import (
     run_on,
 )
 from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
-from twofold.contracts.results import Count, Part, ScalingPoint, TrainingPlan, training
-from twofold.core import Source, exact, record
-from twofold.training import Layouts, Limits, Priced, run_work, search, step_time
+from twofold.contracts.results import training
+from twofold.contracts.results.parts import Count, Part, ScalingPoint
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import record
+from twofold.core.estimate import Source, exact
+from twofold.training.layouts import Layouts, Limits
+from twofold.training.run import run_work
+from twofold.training.search import Priced, search
+from twofold.training.step import step_time
 
 RUNNERS_UP = 8
 

@@ -10,10 +10,12 @@ from twofold.answer.ranges import Drawn
 from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
-from twofold.contracts.results import Part, training
-from twofold.core import Estimate, Source, record
-from twofold.perf import Cluster
-from twofold.training import Reliability, RunPlan, RunWork, run_plan, run_work
+from twofold.contracts.results import training
+from twofold.contracts.results.parts import Part
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source
+from twofold.perf.types import Cluster
+from twofold.training.run import Reliability, RunPlan, RunWork, run_plan, run_work
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,24 +13,19 @@ from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn, drawn, step_spread, under_draws
 from twofold.answer.stacks import stack_on
 from twofold.answer.uncertainty import Draws
-from twofold.contracts.results import Bound, Part, training
-from twofold.core import Estimate, Source, record
-from twofold.perf import Cluster, Constants, Floats, one
-from twofold.training import (
-    Candidate,
-    Layouts,
-    Limits,
-    Memory,
-    Priced,
-    Recompute,
-    Stack,
-    TrainingJob,
-    candidate,
-    model_flops_utilisation,
-    price_layouts,
-    repeated_flops_per_token,
-    step_time,
-)
+from twofold.contracts.results import training
+from twofold.contracts.results.parts import Bound, Part
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source
+from twofold.perf.constants import Constants
+from twofold.perf.types import Cluster, Floats, one
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import Layouts, Limits, Recompute
+from twofold.training.memory import Memory
+from twofold.training.recompute import repeated_flops_per_token
+from twofold.training.search import Candidate, Priced, candidate, price_layouts
+from twofold.training.stack import Stack
+from twofold.training.step import model_flops_utilisation, step_time
 
 RELIEF = 1.2  # how much more of a resource `bounds` tries
 RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do

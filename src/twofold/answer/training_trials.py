@@ -11,11 +11,11 @@ from twofold.answer.context import Context, machine_of
 from twofold.answer.offers import Offer
 from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
-from twofold.contracts.results import FrontPoint, Loser
-from twofold.contracts.spec import TrainingRun
-from twofold.core import format_seconds, format_usd
-from twofold.perf import Cluster
-from twofold.training import RunPlan, RunWork, run_plan
+from twofold.contracts.results.parts import FrontPoint, Loser
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.display import format_seconds, format_usd
+from twofold.perf.types import Cluster
+from twofold.training.run import RunPlan, RunWork, run_plan
 
 SHOWN_MISSES = 5
 WORTH_SWITCHING = 1.03  # a layout or machine that is 1 % better in some draw is no other decision

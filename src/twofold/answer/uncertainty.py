@@ -13,8 +13,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.core import Estimate, Source
-from twofold.perf import Constants, format_scope
+from twofold.core.estimate import Estimate, Source
+from twofold.perf.constants import Constants, format_scope
 
 COVARIANCE = "calibration_log_covariance"
 NO_DOUBT = 1e-12

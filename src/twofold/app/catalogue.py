@@ -10,9 +10,14 @@ from typing import Any
 
 from twofold.app.fetched import fetched_prices
 from twofold.app.where import Row, select, unmatched
-from twofold.catalog import Catalog, Cell, Column, Node, Price, did_you_mean, load_catalog
-from twofold.core import InputError, UsageError, errors
-from twofold.report import WIDTH, Shown, table
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.names import did_you_mean
+from twofold.catalog.schema import Cell, Column
+from twofold.catalog.types import Node, Price
+from twofold.core import errors
+from twofold.core.errors import InputError, UsageError
+from twofold.report.answers import Shown
+from twofold.report.lines import WIDTH, table
 
 SCHEMA = "twofold/catalog/1"
 STALE_DAYS = 365.25

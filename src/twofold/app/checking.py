@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from twofold.app.sources import SpecSource, load, names_of, whole_file
-from twofold.catalog import Catalog, load_catalog
-from twofold.contracts.spec import Default, Spec, defaults_used, infer_spec, starter_spec
-from twofold.core import CatalogError, InputError, InputErrors, format_si
-from twofold.report import Shown
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.contracts.spec.defaults import Default, defaults_used
+from twofold.contracts.spec.inferring import infer_spec
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.starter import starter_spec
+from twofold.core.display import format_si
+from twofold.core.errors import CatalogError, InputError, InputErrors
+from twofold.report.answers import Shown
 
 if TYPE_CHECKING:
-    from twofold.building import NodeVerdict
+    from twofold.building.own_nodes import NodeVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,11 @@ def check(spec: SpecSource, today: date | None = None) -> Checked:
     quotes_count: int | None = None
     notes: tuple[str, ...] = ()
     if read.supply.quotes is not None:
-        from twofold.portfolio import read_quotes
+        from twofold.portfolio.quotes import read_quotes
 
         quotes_count = len(read_quotes(read.supply.quotes, catalog, today))
     if read.compliance is not None and read.compliance.cites:
-        from twofold.building import cited_notes
+        from twofold.building.compliance_evidence import cited_notes
 
         notes = cited_notes(catalog, read.compliance.cites, None)
     return Checked(read, defaults_used(read), nodes, quotes_count, notes)
@@ -75,7 +79,7 @@ def own_nodes(catalog: Catalog) -> "tuple[NodeVerdict, ...]":
     places = catalog.places_of_own("nodes")
     if not places:
         return ()
-    from twofold.building import judge_node
+    from twofold.building.own_nodes import judge_node
 
     verdicts = tuple(judge_node(catalog, catalog.node(name)) for name in places)
     errors: list[InputError] = [

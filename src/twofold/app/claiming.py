@@ -6,13 +6,18 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twofold.catalog import did_you_mean, load_catalog
-from twofold.core import UnknownNameError, UsageError, to_data
-from twofold.report import Shown
-from twofold.verdicts import load_claims, unit_of_expression, unit_of_name
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.names import did_you_mean
+from twofold.core.data import to_data
+from twofold.core.errors import UnknownNameError, UsageError
+from twofold.report.answers import Shown
+from twofold.verdicts.language import unit_of_expression, unit_of_name
+from twofold.verdicts.table import load_claims
 
 if TYPE_CHECKING:
-    from twofold.verdicts import Claim, Judged, World
+    from twofold.verdicts.table import Claim
+    from twofold.verdicts.verdicts import Judged
+    from twofold.verdicts.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,8 @@ def claims(
     Raises UnknownNameError for an id, a topic or a verdict that there is none of.
     """
     chosen = _chosen(only, topic)  # names that there are none of are refused before any model is loaded
-    from twofold.report import claims_lines
-    from twofold.verdicts import Verdict, judge_all
+    from twofold.report.claims import claims_lines
+    from twofold.verdicts.verdicts import Verdict, judge_all
 
     if verdict and verdict not in list(Verdict):
         raise UnknownNameError(f"`{verdict}` is not a verdict", hint=did_you_mean(verdict, list(Verdict), ""))
@@ -99,7 +104,7 @@ def claims(
 
 def claim_value(expression: str, catalog: Path | None = None) -> Any:
     """The value of an expression in the language of claims, in SI units."""
-    from twofold.verdicts import compute  # brings every model
+    from twofold.verdicts.verdicts import compute  # brings every model
 
     return compute(expression, _world(catalog))
 
@@ -128,7 +133,7 @@ def _finite(value: Any) -> Any:
 def _world(catalog: Path | None) -> "World":
     """The product's own tables, with a user's rows laid over them; nothing measured or calibrated here."""
     from twofold.app.local_tables import local_tables
-    from twofold.verdicts import World
+    from twofold.verdicts.world import World
 
     return World(load_catalog(None, catalog), local_tables(None, None).constants)
 

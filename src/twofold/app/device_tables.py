@@ -4,17 +4,16 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.catalog import (
-    Partition,
-    PartitionRefused,
-    Placement,
-    check_partition_request,
-    legal_partitions,
-    load_catalog,
-)
-from twofold.core import Estimate, InfeasibleError, ValueRefusedError, format_bytes
-from twofold.perf import KernelSupport, device, kernel_support, load_constants
-from twofold.report import Shown, field, table
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.partitions import PartitionRefused, Placement, check_partition_request, legal_partitions
+from twofold.catalog.types import Partition
+from twofold.core.display import format_bytes
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.core.estimate import Estimate
+from twofold.perf.constants import load_constants
+from twofold.perf.device import KernelSupport, device, kernel_support
+from twofold.report.answers import Shown
+from twofold.report.lines import field, table
 
 _ITEM = re.compile(r"\s*(?:(\d{1,3})\s*[x×]\s*)?(\S+)\s*", re.IGNORECASE)
 SHOWN_CUTS = 8

@@ -5,35 +5,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from twofold.answer import (
+from twofold.answer.question import Given, Variation, given
+from twofold.answer.quick_serve import ServingQuestion, read_rate_bytes_per_s
+from twofold.answer.quick_single import (
     CollectiveEstimate,
     ComputeEstimate,
-    Given,
     RooflineEstimate,
-    ServingEstimate,
-    ServingQuestion,
-    ServingTables,
-    TrainingEstimate,
-    TrainingQuestion,
-    Variation,
     estimate_collective,
     estimate_compute,
     estimate_roofline,
-    estimate_serving,
-    estimate_training,
-    given,
-    read_rate_bytes_per_s,
 )
+from twofold.answer.serve_answer import ServingEstimate, ServingTables, estimate_serving
+from twofold.answer.training_estimate import TrainingEstimate, TrainingQuestion, estimate_training
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import calibration_file, device_folder
 from twofold.app.words import LARGEST, counts_in, model_in, not_more_than, pairs_in, sequences_in, sizes_in
-from twofold.catalog import Catalog, load_catalog
-from twofold.contracts.spec import Precision
-from twofold.core import Dimension, ValueRefusedError, parse_quantity
-from twofold.inference import CacheOptions
-from twofold.perf import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, Constants, engine_called, engine_software
-from twofold.report import ShownData, estimate_lines
-from twofold.training import RECOMPUTE, TrainingJob
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.contracts.spec.training_run import Precision
+from twofold.core.errors import ValueRefusedError
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.inference.replica import CacheOptions
+from twofold.perf.constants import Constants
+from twofold.perf.software import DEFAULT_ENGINE, DEFAULT_FRAMEWORK, engine_called, engine_software
+from twofold.report.answers import ShownData
+from twofold.report.estimates import estimate_lines
+from twofold.training.job import TrainingJob
+from twofold.training.layouts import RECOMPUTE
 
 THINNEST = 1000  # oversubscription of a fabric
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from twofold.catalog import Catalog
-from twofold.core import InputError, UnknownNameError, UsageError
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import InputError, UnknownNameError, UsageError
 
 COLUMNS = (
     *("provider", "instance", "accelerator", "accelerator_count", "region", "term"),  # which offer it is

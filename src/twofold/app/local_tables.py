@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.answer import calibration_rows
+from twofold.answer.calibrated import calibration_rows
 from twofold.contracts.rows import calibrations
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 GOOD_FOR_DAYS = 180  # releases of frameworks and engines, drivers and firmware change
 
@@ -28,7 +28,7 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
     """
     tables = LocalTables(load_constants())
     if device:
-        from twofold.device import notes_about, read_device
+        from twofold.device.files import notes_about, read_device
 
         record, text = read_device(device)
         constants = load_constants().with_rows(Constants.parse(text).rows)

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from twofold.answer import ServingEstimate
+from twofold.answer.serve_answer import ServingEstimate
 from twofold.app.planning import plan_digest
-from twofold.contracts.results import Part, Plan, loop
-from twofold.core import Estimate, Source, exact
-from twofold.device import DeviceRecord
-from twofold.report import Shown, loop_lines
+from twofold.contracts.results import loop
+from twofold.contracts.results.parts import Part
+from twofold.contracts.results.plan import Plan
+from twofold.core.estimate import Estimate, Source, exact
+from twofold.device.files import DeviceRecord
+from twofold.report.answers import Shown
+from twofold.report.loop import loop_lines
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
 # The measured part that a planned one is in; launches, head and jitter pass in compute.

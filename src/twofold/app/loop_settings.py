@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.catalog import read_model_config
-from twofold.contracts.spec import ModelReference, Service, Spec, Traffic, TrainingRun
-from twofold.core import FileError, ValueRefusedError
-from twofold.live import BLOCK_TOKENS, TrainJob
+from twofold.catalog.model_config import read_model_config
+from twofold.contracts.spec.parts import ModelReference
+from twofold.contracts.spec.service import Service, Traffic
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live.engines import BLOCK_TOKENS
+from twofold.live.train_job import TrainJob
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8

@@ -6,7 +6,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from twofold.answer import ServingEstimate
+from twofold.answer.serve_answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
 from twofold.app.loop_page import LoopShown, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
@@ -21,25 +21,16 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.sources import device_folder, whole_file
 from twofold.contracts.results import loop
-from twofold.contracts.spec import Policies
-from twofold.core import AlteredError, FileError, InfeasibleError
-from twofold.device import DeviceRecord, notes_about, read_device
-from twofold.live import (
-    EngineSettings,
-    Service,
-    ServiceSettings,
-    TrainJob,
-    bring_up,
-    closed_loop,
-    engine_name,
-    open_loop,
-    prompts_of,
-    published_artefact,
-    run_training,
-)
-from twofold.measure import diagnose
-from twofold.rehearse import live_gate_settings
-from twofold.report import ShownPlan
+from twofold.contracts.spec.scenario_policies import Policies
+from twofold.core.errors import AlteredError, FileError, InfeasibleError
+from twofold.device.files import DeviceRecord, notes_about, read_device
+from twofold.live.engines import EngineSettings, engine_name
+from twofold.live.loader import closed_loop, open_loop, prompts_of
+from twofold.live.supervisor import Service, ServiceSettings, bring_up
+from twofold.live.train_job import TrainJob, published_artefact, run_training
+from twofold.measure.doctor import diagnose
+from twofold.rehearse.gate import live_gate_settings
+from twofold.report.plan import ShownPlan
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2

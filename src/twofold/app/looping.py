@@ -30,17 +30,13 @@ from twofold.app.loop_stages import (
 )
 from twofold.app.sources import load, spec_path
 from twofold.contracts.results import loop
-from twofold.core import (
-    Dimension,
-    FileError,
-    InfeasibleError,
-    ValueRefusedError,
-    errors,
-    parse_quantity,
-    require_extra,
-)
-from twofold.live import need_gateway_port, running, stop_all
-from twofold.report import Shown
+from twofold.core import errors
+from twofold.core.errors import FileError, InfeasibleError, ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.processes import running, stop_all
+from twofold.live.supervisor import need_gateway_port
+from twofold.report.answers import Shown
 
 STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"

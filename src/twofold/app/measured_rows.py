@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from twofold.app.sources import CALIBRATION_FILE, whole_file
-from twofold.catalog import load_catalog
-from twofold.contracts import fold
+from twofold.catalog.catalog import load_catalog
+from twofold.contracts.names import fold
 from twofold.contracts.rows import calibrations
-from twofold.core import Place, TableError, UsageError, ValueRefusedError, errors, to_json
-from twofold.measure import (
-    COLUMNS,
-    FACETS,
-    NEEDED,
-    PREDICT,
-    gate_of,
-    gather,
-    half_of,
-    judge,
-    lines_of,
-    lint,
-    read_data,
-    read_rows,
-)
-from twofold.measure import calibrate as fitted
-from twofold.perf import load_constants, load_known
-from twofold.report import Linted, Shown, Validated, calibration_lines, field
+from twofold.core import errors
+from twofold.core.data import to_json
+from twofold.core.errors import Place, TableError, UsageError, ValueRefusedError
+from twofold.measure.blind import PREDICT
+from twofold.measure.calibration import calibrate as fitted
+from twofold.measure.evidence import gather
+from twofold.measure.gate import gate_of
+from twofold.measure.goals import judge
+from twofold.measure.lint import lint
+from twofold.measure.lint_table import COLUMNS
+from twofold.measure.truth import FACETS, NEEDED, half_of, read_rows
+from twofold.measure.validation import lines_of, read_data
+from twofold.perf.constants import load_constants
+from twofold.perf.known import load_known
+from twofold.report.answers import Shown
+from twofold.report.calibrate import calibration_lines
+from twofold.report.lines import field
+from twofold.report.validate import Linted, Validated
 
 CHUNK_ROWS = 512
 PREFIX = "pred_"

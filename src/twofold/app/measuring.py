@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from twofold.app.sources import DEVICE_FOLDER
-from twofold.core import ValueRefusedError, format_si, require_extra, to_data
-from twofold.device import DeviceRecord, measure_into, notes_about
-from twofold.report import Shown, both_ends, table
+from twofold.core.data import to_data
+from twofold.core.display import format_si
+from twofold.core.errors import ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.device.files import DeviceRecord, notes_about
+from twofold.device.rows import measure_into
+from twofold.report.answers import Shown
+from twofold.report.lines import both_ends, table
 
 RANKS_MAX = 64
 

@@ -8,19 +8,25 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from twofold.answer import Ladders, compare_along
+from twofold.answer.ladders import Ladders, compare_along
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
-from twofold.catalog import Catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import Spec
-from twofold.core import DataError, EmptyError, InputError, from_data, to_data, to_json
-from twofold.money import detailed_money
-from twofold.perf import Constants
-from twofold.planner import Comparison, Planned, PlanOptions, Rehearse, build_plan, compare_halves
-from twofold.planner import diff as changes
-from twofold.planner import explain as explanation
-from twofold.report import Difference, Shown, ShownData, ShownPlan, comparison_lines, screen_lines
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.spec import Spec
+from twofold.core.data import DataError, from_data, to_data, to_json
+from twofold.core.errors import EmptyError, InputError
+from twofold.money.detail import detailed_money
+from twofold.perf.constants import Constants
+from twofold.planner.build import Planned, PlanOptions, Rehearse, build_plan
+from twofold.planner.compare import Comparison, compare_halves
+from twofold.planner.explained import diff as changes
+from twofold.planner.explained import explain as explanation
+from twofold.report.answers import Shown, ShownData
+from twofold.report.compare import comparison_lines
+from twofold.report.details import screen_lines
+from twofold.report.differences import Difference
+from twofold.report.plan import ShownPlan
 
 SCHEMA = "twofold/plan/1"
 PlanSource = Plan | Path | str | Mapping[str, Any]

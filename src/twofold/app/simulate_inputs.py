@@ -10,15 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.answer import model_of
+from twofold.answer.context import model_of
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import plan_digest, plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
-from twofold.catalog import Catalog, Model, load_catalog
-from twofold.contracts.results import Plan
-from twofold.contracts.spec import ModelReference, Supply
-from twofold.core import UnknownNameError, UsageError, ValueRefusedError
-from twofold.rehearse import RehearsalRuns, RehearsalTables, measured_services
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.types import Model
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.parts import ModelReference
+from twofold.contracts.spec.supply import Supply
+from twofold.core.errors import UnknownNameError, UsageError, ValueRefusedError
+from twofold.rehearse.pools import RehearsalTables, measured_services
+from twofold.rehearse.rehearsals import RehearsalRuns
 from twofold.twin.cluster import cluster_types
 from twofold.twin.serving import fleet_types
 

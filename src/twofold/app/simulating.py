@@ -17,20 +17,16 @@ from twofold.app.simulate_inputs import (
     traces_by_class,
 )
 from twofold.app.sources import SpecSource
-from twofold.contracts.results import Plan, simulated, sweeps
-from twofold.contracts.spec import Scenario, find_scenario
-from twofold.core import UnknownNameError, UsageError, ValueRefusedError
-from twofold.rehearse import (
-    RehearsalRuns,
-    WorkEngine,
-    Workers,
-    compared,
-    fleet_rehearsal,
-    rehearsed,
-    swept,
-    training_rehearsal,
-)
-from twofold.report import Shown, simulation_lines
+from twofold.contracts.results import simulated, sweeps
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.scenario import Scenario, find_scenario
+from twofold.core.errors import UnknownNameError, UsageError, ValueRefusedError
+from twofold.rehearse.rehearsals import RehearsalRuns, fleet_rehearsal, rehearsed, training_rehearsal
+from twofold.rehearse.simulation import compared
+from twofold.rehearse.sweep import swept
+from twofold.rehearse.workers import WorkEngine, Workers
+from twofold.report.answers import Shown
+from twofold.report.simulate import simulation_lines
 from twofold.twin.cluster import cluster_types
 from twofold.twin.serving import fleet_types
 

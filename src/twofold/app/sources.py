@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from twofold.catalog import Accelerator, Catalog, MandateRow, Model, Node, load_catalog, region_names
-from twofold.contracts import Names
-from twofold.contracts.spec import Spec, parse_spec, read_spec
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.places import region_names
+from twofold.catalog.types import Accelerator, MandateRow, Model, Node
+from twofold.contracts.names import Names
+from twofold.contracts.spec.reader import parse_spec, read_spec
+from twofold.contracts.spec.spec import Spec
 
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours

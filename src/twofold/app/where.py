@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from twofold.catalog import Cell, did_you_mean
-from twofold.core import InputError
+from twofold.catalog.names import did_you_mean
+from twofold.catalog.schema import Cell
+from twofold.core.errors import InputError
 
 LENGTH_LIMIT = 1000
 DEPTH_LIMIT = 50

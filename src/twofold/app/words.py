@@ -3,9 +3,13 @@
 import re
 from pathlib import Path
 
-from twofold.answer import token_model
-from twofold.catalog import Catalog, Model, read_model_config
-from twofold.core import Dimension, UnknownNameError, ValueRefusedError, errors, parse_quantity
+from twofold.answer.context import token_model
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.model_config import read_model_config
+from twofold.catalog.types import Model
+from twofold.core import errors
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.core.quantity import Dimension, parse_quantity
 
 # Sizes of a layout as people write them -> as layouts name them.
 SIZES = {name: name for name in ("tp", "cp", "ep", "pp", "vpp", "dp")}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from twofold.answer import Context
+from twofold.answer.context import Context
 from twofold.building.cooling import COOLING_KINDS, capex_usd_per_w, pue
 from twofold.building.delivery import redundancy
 from twofold.building.derive import building_derivations
@@ -13,9 +13,13 @@ from twofold.building.own import own_year_lines, years_of
 from twofold.building.power import MONTHS, Housed, efficiency, it_power_w, power, year
 from twofold.building.racks import Placed, climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
-from twofold.catalog import figure
-from twofold.contracts.results import LineItem, Plan, UnitCost, line_item, premises, total_usd
-from twofold.core import InfeasibleError, format_apart, format_enough, format_si, record
+from twofold.catalog.figures import figure
+from twofold.contracts.results import premises
+from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.core import record
+from twofold.core.display import format_apart, format_enough, format_si
+from twofold.core.errors import InfeasibleError
 
 
 def with_building(plan: Plan, context: Context) -> Plan:

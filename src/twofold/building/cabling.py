@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
 
-from twofold.catalog import Catalog, NetworkPart, figure
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import NetworkPart
 from twofold.contracts.results import premises
-from twofold.perf import FabricParts
+from twofold.perf.topology import FabricParts
 
 # Reach of optics by the letters that IEEE 802.3 gives them, in m: short, datacentre and far reach.
 REACH_M = MappingProxyType({"SR": 50.0, "DR": 500.0, "FR": 2000.0})

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from twofold.answer import Context, cheapest, node_of_size, priced
+from twofold.answer.context import Context
+from twofold.answer.offers import cheapest, node_of_size, priced
 from twofold.building.compliance_costs import SIZES, Rent, bill_of, totals_of, uncharged, uplift_at, uplift_of
 from twofold.building.compliance_evidence import cited_notes, controls_of, families_of, register_of
 from twofold.building.compliance_system import (
@@ -19,29 +20,20 @@ from twofold.building.compliance_system import (
 )
 from twofold.building.derive import compliance_derivations
 from twofold.building.entries import training_token_bytes
-from twofold.catalog import (
-    Catalog,
-    HardwarePrice,
-    Price,
-    Regime,
-    best_price,
-    economic_by_provider,
-    figure,
-    find_regime,
-    permits,
-    refusal_reason,
-)
-from twofold.contracts.results import (
-    Compliance,
-    Machine,
-    Plan,
-    PriceUsed,
-    ServicePlan,
-    TrainingPlan,
-    compliance,
-)
-from twofold.contracts.spec import ComplianceSpec
-from twofold.core import DAY_S, YEAR_H, record
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import economic_by_provider, figure
+from twofold.catalog.places import best_price
+from twofold.catalog.regimes import find_regime, permits, refusal_reason
+from twofold.catalog.types import HardwarePrice, Price, Regime
+from twofold.contracts.results import compliance
+from twofold.contracts.results.compliance import Compliance
+from twofold.contracts.results.parts import Machine, PriceUsed
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.supply import ComplianceSpec
+from twofold.core import record
+from twofold.core.quantity import DAY_S, YEAR_H
 
 BYTES_PER_WEIGHT = 2.0  # as published, in 16 bits
 OF_REQUESTS = ("ttft", "e2e")  # goals that a record written once per request may hold up

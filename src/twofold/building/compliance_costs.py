@@ -14,10 +14,15 @@ from twofold.building.compliance_system import (
     logs_of,
     spare_nodes,
 )
-from twofold.catalog import Catalog, CostItem, HardwarePrice, figure_of
-from twofold.contracts.results import UnitCost, cents, compliance, line_item, total_usd
-from twofold.contracts.spec import ComplianceSpec
-from twofold.core import DAY_S, YEAR_H, Estimate, Source, exact, half_common, record
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure_of
+from twofold.catalog.types import CostItem, HardwarePrice
+from twofold.contracts.results import compliance
+from twofold.contracts.results.ledger import UnitCost, cents, line_item, total_usd
+from twofold.contracts.spec.supply import ComplianceSpec
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source, exact, half_common
+from twofold.core.quantity import DAY_S, YEAR_H
 
 B_PER_TB = 1e12
 CLAIM = (0.2, 0.4)  # the uplift that circulates: 20–40 % of the total

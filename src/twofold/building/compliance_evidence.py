@@ -2,9 +2,11 @@
 
 from collections import Counter
 
-from twofold.catalog import Catalog, ControlRow, MandateRow, Regime, canonical
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.names import canonical
+from twofold.catalog.types import ControlRow, MandateRow, Regime
 from twofold.contracts.results import compliance
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 IN_FORCE, REVOKED, FLAGGED = "in force", "revoked", "flagged"
 LACKING = frozenset({"partial", "gap"})

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from math import ceil
 
-from twofold.catalog import Catalog, KeyPoint, Regime, figure_of
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure_of
+from twofold.catalog.types import KeyPoint, Regime
 from twofold.contracts.results import compliance
-from twofold.core import DAY_S, YEAR_S, Estimate, Source, record
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import DAY_S, YEAR_S
 
 MANAGEMENT, STAGING = "management", "staging"
 ADMINISTRATORS_MIN = 5  # a rota around the clock, and the two-person rule

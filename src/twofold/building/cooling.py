@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from twofold.catalog import Catalog, figure
-from twofold.core import Estimate, UnknownNameError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.core.errors import UnknownNameError
+from twofold.core.estimate import Estimate
 
 CoolingKind = Literal["air", "contained_air", "rear_door", "direct_to_chip", "immersion", "liquid_800_v"]
 Climate = Literal["cold", "temperate", "hot"]

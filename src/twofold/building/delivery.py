@@ -6,9 +6,10 @@ from math import cos, pi, sqrt
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from twofold.catalog import Catalog, figure
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
 from twofold.contracts.results import premises
-from twofold.core import YEAR_H
+from twofold.core.quantity import YEAR_H
 
 BREAKERS_A = (16, 20, 30, 32, 50, 60, 63, 80, 100, 125)  # that rack strips are sold with
 LARGEST_STRIP_A = 63  # of one plug; larger feeds are bus bars

@@ -3,12 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from twofold.answer import Noted, assumed_leaf, figures_of
+from twofold.answer.derivation import Noted, assumed_leaf, figures_of
 from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
 from twofold.building.power import BESIDE, Housed, beside_w, efficiency
-from twofold.catalog import Catalog, ComplianceFigure, FacilityFigure
-from twofold.contracts.results import Compliance, Derivation, Input, compliance, premises
-from twofold.core import Source, format_si, format_usd, record
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import ComplianceFigure, FacilityFigure
+from twofold.contracts.results import compliance, premises
+from twofold.contracts.results.compliance import Compliance
+from twofold.contracts.results.plan import Derivation, Input
+from twofold.core import record
+from twofold.core.display import format_si, format_usd
+from twofold.core.estimate import Source
 
 SWING = "daily swing of a grid with much solar"
 DRAWN = {  # rows of power_fraction, by use

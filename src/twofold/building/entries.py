@@ -5,13 +5,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 
-from twofold.answer import Context, assumed_node, region_of
+from twofold.answer.context import Context, region_of
+from twofold.answer.offers import assumed_node
 from twofold.building.filling import NodeList, Use
 from twofold.building.node_power import NodePower, node_power
-from twofold.catalog import Catalog, Node, Region, figure
-from twofold.contracts.results import Machine, Plan, ServicePlan, TrainingPlan, UnitCost
-from twofold.contracts.spec import Owned
-from twofold.core import YEAR_S, InputError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Node, Region
+from twofold.contracts.results.ledger import UnitCost
+from twofold.contracts.results.parts import Machine
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.supply import Owned
+from twofold.core.errors import InputError
+from twofold.core.quantity import YEAR_S
 
 COLLECTED = "2026"  # the year in which tables without a date of their own were read
 

@@ -19,7 +19,9 @@ from twofold.building.node_power import (
     serving_w,
     training_w,
 )
-from twofold.catalog import Catalog, Node, figure
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Node
 
 Use = Literal["training", "serving"]
 Limit = Literal["cooling", "power", "rack units", "ports", "weight", "a rack of its own"]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from types import MappingProxyType
 
-from twofold.answer import READING, Context
+from twofold.answer.context import Context
+from twofold.answer.serving_replica import READING
 from twofold.building.cabling import cable_runs, fabric_bill, hall, unbuilt
 from twofold.building.entries import COLLECTED, Entry, training_token_bytes
 from twofold.building.filling import NodeList, Use
@@ -19,10 +20,16 @@ from twofold.building.storage import (
     storm_need,
     training_need,
 )
-from twofold.catalog import Catalog, Node, figure_of
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, UnitCost, premises
-from twofold.core import DAY_S
-from twofold.perf import FabricCounts, FabricParts, fabric_parts, ports_at, switch_for
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure_of
+from twofold.catalog.types import Node
+from twofold.contracts.results import premises
+from twofold.contracts.results.ledger import UnitCost
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.quantity import DAY_S
+from twofold.perf.topology import FabricCounts, FabricParts, fabric_parts, ports_at, switch_for
 
 RAILS_FROM = 4  # cards of a server from which each number has leaves of its own
 SERVING_LINK_BYTES_PER_S = 12.5e9  # 100 Gb/s: small flows fill no more

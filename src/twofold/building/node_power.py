@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-from twofold.catalog import Accelerator, Catalog, NetworkPart, Node, figure
-from twofold.core import Estimate
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Accelerator, NetworkPart, Node
+from twofold.core.estimate import Estimate
 
 GB, TB = 1e9, 1e12
 GBIT_BYTES_PER_S = 1e9 / 8
@@ -143,7 +145,7 @@ def is_rack_scale(node: Node) -> bool:
 def network_cards(node: Node) -> tuple[int, float]:
     """(cards, bytes/s of one) of a node: as its type says (`8x400`), else by the rate of an accelerator.
 
-    >>> from twofold.catalog import load_catalog
+    >>> from twofold.catalog.catalog import load_catalog
     >>> network_cards(load_catalog().node("DGX-H100"))
     (8, 50000000000.0)
     """

@@ -7,11 +7,12 @@ what these draw at rest: it is counted with whoever uses most.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from twofold.answer import Context
+from twofold.answer.context import Context
 from twofold.building.entries import COLLECTED, electricity, entries
 from twofold.building.power import MONTHS, Housed, efficiency, monthly_peak_w, rest_w, work_w, year
-from twofold.contracts.results import LineItem, Plan, UnitCost, line_item
-from twofold.core import J_PER_KWH, YEAR_S
+from twofold.contracts.results.ledger import LineItem, UnitCost, line_item
+from twofold.contracts.results.plan import Plan
+from twofold.core.quantity import J_PER_KWH, YEAR_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from typing import Literal
 
 from twofold.building.filling import nodes_per_rack, rack_limits
 from twofold.building.node_power import network_cards, node_power
-from twofold.catalog import Accelerator, Catalog, NetworkPart, Node
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Accelerator, NetworkPart, Node
 
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 CARD_LANES = 16

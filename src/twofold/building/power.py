@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from twofold.answer import Context
+from twofold.answer.context import Context
 from twofold.building.cooling import CoolingKind, pue, wue_l_per_kwh
 from twofold.building.delivery import (
     Year,
@@ -22,10 +22,14 @@ from twofold.building.delivery import (
 from twofold.building.entries import Entry, electricity, grid_gco2_per_kwh
 from twofold.building.node_power import resting_w, serving_w, training_peak_w
 from twofold.building.racks import climate, in_use_w
-from twofold.catalog import figure
-from twofold.contracts.results import ServicePlan, TrainingPlan, premises
-from twofold.core import J_PER_KWH, YEAR_S, Estimate, Source, record
-from twofold.twin.serving import Profile, hourly_weights
+from twofold.catalog.figures import figure
+from twofold.contracts.results import premises
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import record
+from twofold.core.estimate import Estimate, Source
+from twofold.core.quantity import J_PER_KWH, YEAR_S
+from twofold.twin.serving.profiles import Profile, hourly_weights
 
 MONTHS = 12
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do

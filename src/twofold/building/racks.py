@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
-from twofold.answer import Context
+from twofold.answer.context import Context
 from twofold.building.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, climate_of, pue
 from twofold.building.entries import Entry, electricity
 from twofold.building.filling import (
@@ -19,9 +19,13 @@ from twofold.building.filling import (
     unevenness,
 )
 from twofold.building.node_power import node_power, resting_w, serving_w, training_w
-from twofold.catalog import Catalog, Node, figure
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Node
 from twofold.contracts.results import premises
-from twofold.core import YEAR_H, Estimate, record
+from twofold.core import record
+from twofold.core.estimate import Estimate
+from twofold.core.quantity import YEAR_H
 
 W_PER_KW = 1e3
 # A year that is cheaper by less is within the tables' own ranges: no reason for more plumbing.

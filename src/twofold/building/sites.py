@@ -5,13 +5,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
-from twofold.answer import Context, all_asked_regions, in_regions
+from twofold.answer.context import Context
+from twofold.answer.offers import in_regions
+from twofold.answer.supply_rules import all_asked_regions
 from twofold.building.cooling import Climate, CoolingKind, climate_of, cooling_limit_w, pue, wue_l_per_kwh
 from twofold.building.entries import Entry, electricity
 from twofold.building.power import Housed, it_power_w, mean_it_w
-from twofold.catalog import Catalog, Region, figure, find_regime
-from twofold.contracts.results import Plan, premises
-from twofold.core import YEAR_H, InputError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.regimes import find_regime
+from twofold.catalog.types import Region
+from twofold.contracts.results import premises
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import InputError
+from twofold.core.quantity import YEAR_H
 
 SHOWN = 6  # sites besides those that the plan uses
 SPLIT_REGIONS = 24  # that choices of a few are made from: nearest to the users

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from twofold.catalog import Catalog, Storage, figure
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Storage
 from twofold.contracts.results import premises
 
 TB, TIB = 1e12, 2.0**40

@@ -28,7 +28,7 @@ from twofold.catalog.types import (
     Price,
     Region,
 )
-from twofold.core import CatalogError, Place, UnknownNameError
+from twofold.core.errors import CatalogError, Place, UnknownNameError
 
 PRICE_TOLERANCE_RATIO = 0.01  # between the price of a machine and that of its accelerators together
 T = TypeVar("T")

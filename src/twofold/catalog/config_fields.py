@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.catalog.types import ModelFamily
-from twofold.core import InputError, Place
+from twofold.core.errors import InputError, Place
 
 FILE_LIMIT_BYTES = 4 * 2**20
 COUNT_LIMIT = 10**8  # no width, layer count or vocabulary is larger

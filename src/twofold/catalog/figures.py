@@ -2,7 +2,8 @@
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import ComplianceFigure, EconomicFigure, FacilityFigure
-from twofold.core import Estimate, Source, UnknownNameError
+from twofold.core.errors import UnknownNameError
+from twofold.core.estimate import Estimate, Source
 
 # They bill what leaves them and sell support apart; the others include both or leave them to a contract.
 HYPERSCALERS = frozenset({"aws", "azure", "gcp", "google", "alibaba", "ibm"})

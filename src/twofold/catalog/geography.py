@@ -15,7 +15,7 @@ ENDS_S = 9.3e-3
 def distance_m(start: Region, end: Region) -> float:
     """Great-circle distance.
 
-    >>> from twofold.catalog import load_catalog
+    >>> from twofold.catalog.catalog import load_catalog
     >>> region = load_catalog().region
     >>> round(distance_m(region("aws:us-east-1"), region("aws:eu-west-1")) / 1e5)  # about 5,400 km
     54

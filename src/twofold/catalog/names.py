@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 # Words in front of and behind a name that do not tell parts or shapes apart.
 MAKERS = ("nvidia", "amd", "intel", "google", "aws", "tesla", "instinct")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.parts import find_profile
 from twofold.catalog.types import Partition
-from twofold.core import InputError
+from twofold.core.errors import InputError
 
 MEDIA_ENGINES = "+me"
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from twofold.catalog.names import canonical, did_you_mean
 from twofold.catalog.types import Accelerator, Node, Partition, Price
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 _RATES = [field.name for field in fields(Accelerator) if field.name.endswith("_flops_per_s")]
 

@@ -10,7 +10,7 @@ from twofold.catalog.catalog import Catalog
 from twofold.catalog.geography import distance_m
 from twofold.catalog.names import canonical
 from twofold.catalog.types import Price, Region
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 METRO_M = 40e3  # a: how far apart the data centres of one metropolitan area are
 # Prices with these words for a region are of a provider's list, which names none.

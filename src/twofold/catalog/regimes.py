@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Authorisation, Regime
-from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.core.errors import UnknownNameError, ValueRefusedError
 
 
 def find_regime(catalog: Catalog, name: str) -> Regime:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from twofold.catalog.names import canonical, did_you_mean
 from twofold.catalog.schema import Cell, Column, schema
-from twofold.core import CatalogError, InputError, InputErrors, Place
+from twofold.core.errors import CatalogError, InputError, InputErrors, Place
 
 FILE_LIMIT_BYTES = 16 * 2**20
 ERROR_LIMIT = 50

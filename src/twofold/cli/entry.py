@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from twofold.cli.running import twofold
-from twofold.core import FileError, InfeasibleError, InputErrors, TwofoldError, UsageError, to_json
+from twofold.core.data import to_json
+from twofold.core.errors import FileError, InfeasibleError, InputErrors, TwofoldError, UsageError
 
 DEBUG = "TWOFOLD_DEBUG"
 
@@ -95,7 +96,7 @@ def failure_text(error: TwofoldError) -> str:
     """What stderr gets."""
     if isinstance(error, InfeasibleError):
         return _infeasible_text(error)
-    from twofold.contracts import render_error  # loads pydantic: not for `--help`
+    from twofold.contracts.render import render_error  # loads pydantic: not for `--help`
 
     return render_error(error, _source_lines(error))
 
@@ -118,8 +119,8 @@ def _as_data(error: TwofoldError) -> dict[str, Any]:
 
 
 def _infeasible_text(error: InfeasibleError) -> str:
-    from twofold.contracts import error_lines
-    from twofold.report import field
+    from twofold.contracts.render import error_lines
+    from twofold.report.lines import field
 
     said = [line for label, text in error.lines for line in field(label, text)]
     hint = error_lines(f"hint: {error.hint}", "      ") if error.hint else []

@@ -24,7 +24,7 @@ MACHINES = (
 
 def on_machines(parsed: dict[str, Any]) -> dict[str, Any]:
     """The words on machines as one argument."""
-    from twofold.app import Machines
+    from twofold.app.estimating import Machines
 
     words = [each.name for each in fields(Machines) if each.name in parsed]
     machines = Machines(**{name: parsed.pop(name) for name in words})
@@ -43,7 +43,7 @@ QUESTIONS = {
         help="""One training step of MODEL: time by part, memory by part and format, layouts; with --tokens
         the run.
         """,
-        answer="estimate.train",
+        answer="estimating.estimate.train",
         epilog=lambda: f"For example: {TRAIN_EXAMPLE}",
         gathered=on_machines,
         parameters=(
@@ -77,7 +77,7 @@ QUESTIONS = {
     "serve": Verb(
         summary="A load: memory, latency, tokens/s, cost",
         help="One copy of MODEL under a load: memory, KV cache, latency, tokens/s, cost, what limits it.",
-        answer="estimate.serve",
+        answer="estimating.estimate.serve",
         epilog=lambda: f"For example: {SERVE_EXAMPLE}",
         gathered=with_tables,
         parameters=(
@@ -109,7 +109,7 @@ QUESTIONS = {
     "collective": Verb(
         summary="A collective, idle and with jitter",
         help="One all_reduce, all_gather, reduce_scatter or all_to_all, on an idle network and with jitter.",
-        answer="estimate.collective",
+        answer="estimating.estimate.collective",
         gathered=on_machines,
         parameters=(
             click.argument("operation"),
@@ -123,7 +123,7 @@ QUESTIONS = {
     "compute": Verb(
         summary="FLOPs of a fleet, and what they may cost",
         help="FLOPs of a fleet in a time, and the price per GPU-hour at which a spend pays for it.",
-        answer="estimate.compute",
+        answer="estimating.estimate.compute",
         gathered=on_machines,
         parameters=(
             *MACHINES,
@@ -137,7 +137,7 @@ QUESTIONS = {
     "roofline": Verb(
         summary="FLOPs per byte under the roofline",
         help="FLOPs per byte of training, prefill and decode of MODEL under a device's roofline.",
-        answer="estimate.roofline",
+        answer="estimating.estimate.roofline",
         gathered=on_machines,
         parameters=(
             click.argument("model"),

@@ -18,7 +18,7 @@ class Verb:
     """A verb: `answer` names the function of `twofold`, or of its `app`, that takes what is parsed."""
 
     help: str
-    answer: str = ""
+    answer: str = ""  # module of `app`, and its function
     parameters: tuple[Parameter, ...] = ()
     group: str = ""
     summary: str = ""  # in the list of verbs

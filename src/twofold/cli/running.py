@@ -5,6 +5,7 @@
 import os
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from importlib import import_module
 from inspect import cleandoc, signature
 from operator import attrgetter
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import Any
 
 import click
 
-import twofold as package
+from twofold import __version__
 from twofold.cli.options import Verb
 from twofold.cli.verbs import EXIT_CODES, VERBS
-from twofold.core import FileError, UsageError
+from twofold.core.errors import FileError, UsageError
 
 STDOUT = Path("-")
 STATE = Path(".twofold")  # made when something is written there
@@ -67,7 +68,7 @@ class VerbGroup(click.Group):
 
 
 @click.command(cls=VerbGroup, context_settings={"max_content_width": 100})
-@click.version_option(package.__version__, prog_name="twofold", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="twofold", message="%(prog)s %(version)s")
 def twofold() -> None:
     """Plan LLM training and serving from one spec: sized, priced and explained, with honest ranges."""
 
@@ -94,10 +95,8 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     for path in (kept, *(parsed[name] for name in verb.writes)):
         if path is not None and path != STDOUT:
             check_free(path, force)
-    from twofold import app
-
-    public = verb.answer.partition(".")[0] in dir(package)
-    function = attrgetter(verb.answer)(package if public else app)
+    module, _, name = verb.answer.partition(".")
+    function = attrgetter(name)(import_module(f"twofold.app.{module}"))
     taken = signature(function).parameters
     words = verb.gathered(parsed)
     with verb.progress() as tell:
@@ -128,7 +127,7 @@ def check_free(path: Path, force: bool) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """All of the text or nothing."""
-    from twofold.app import whole_file
+    from twofold.app.sources import whole_file
 
     with whole_file(path) as handle:
         handle.write(text)

@@ -42,7 +42,7 @@ VERBS = {
         group="decide",
         summary="Write a commented starter spec, or infer one from what you run",
         help="Write a commented starter spec; with --from, infer one, the rest marked `# assumed`.",
-        answer="first_spec",
+        answer="checking.first_spec",
         writes=("out",),
         parameters=(
             usual("--kind", "both", "What is planned.", type=click.Choice(["chat", "train", "both"])),
@@ -58,7 +58,7 @@ VERBS = {
         help="""Validate SPEC: a file, or a folder with a twofold.yaml. Every error in one pass; exit 2 if
         any.
         """,
-        answer="check",
+        answer="checking.check",
         parameters=(SPEC, JSON),
     ),
     "plan": Verb(
@@ -68,7 +68,7 @@ VERBS = {
 
         `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
         """,
-        answer="plan_screen",
+        answer="planning.plan_screen",
         progress=patient_bar,
         parameters=(
             SPEC,
@@ -89,7 +89,7 @@ VERBS = {
         With --ladder one thing changes at a time: the network between nodes, how many nodes, how long a
         context, the size of the model, the number format of its weights, bare metal or virtual machines.
         """,
-        answer="compare",
+        answer="planning.compare",
         parameters=(
             SPEC,
             option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
@@ -113,14 +113,14 @@ VERBS = {
 
         PATH reads like training.pretrain.step_s; a part of the plan lists what is below it.
         """,
-        answer="explain",
+        answer="planning.explain",
         parameters=(click.argument("plan", type=FILE), click.argument("path", default=""), JSON),
     ),
     "diff": Verb(
         group="decide",
         summary="Show what changed between two plans",
         help="Show what changed from plan OLD to plan NEW; exit 4 when anything did.",
-        answer="diff",
+        answer="planning.diff",
         parameters=(
             click.argument("old", type=FILE),
             click.argument("new", type=FILE),
@@ -137,7 +137,7 @@ VERBS = {
         what each engine runs on it. `twofold catalog refresh-prices --folder catalog` writes the prices of
         today.
         """,
-        answer="catalog",
+        answer="catalogue.catalog",
         parameters=(
             click.argument("table", required=False),
             click.argument("gpu", required=False),
@@ -162,7 +162,7 @@ VERBS = {
         conditional (true in some of its cases), it is contradicted, or nothing computable decides it. Every
         claim comes with its figures and with the command that shows one of them.
         """,
-        answer="claims_or_value",
+        answer="claiming.claims_or_value",
         progress=patient_bar,
         parameters=(
             option("--only", "These claims, such as S0-22,S2-13.", default="", type=NAMES),
@@ -182,7 +182,7 @@ VERBS = {
 
         NAME:VARIANT is a scenario with what one of its variants changes. Exits 3 when a goal is missed.
         """,
-        answer="simulate_or_sweep",
+        answer="simulating.simulate_or_sweep",
         progress=patient_bar,
         epilog=_scenarios,
         writes=("requests", "timeline", "jobs"),
@@ -223,7 +223,7 @@ VERBS = {
         SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
         `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
         """,
-        answer="up_page",
+        answer="looping.up_page",
         progress=stage_bar,
         parameters=(
             SPEC,
@@ -257,7 +257,7 @@ VERBS = {
                 kernels, links, training framework and serving engine. `plan`, `estimate` and `compare`
                 there use them.
                 """,
-                answer="measure_device",
+                answer="measuring.measure_device",
                 progress=stage_lines,
                 parameters=(
                     option(
@@ -284,7 +284,7 @@ VERBS = {
         Three to six named factors per accelerator and software are fitted, with shrinkage: about ten rows
         do. `plan`, `estimate` and `compare` beside the file use them. Rows that cannot be true are refused.
         """,
-        answer="calibrate",
+        answer="measured_rows.calibrate",
         writes=("out",),
         parameters=(
             click.argument("measurements", type=FILE),
@@ -307,7 +307,7 @@ VERBS = {
         Only what a user could know beforehand is read. A row that cannot be predicted says why in
         `pred_error`.
         """,
-        answer="predict",
+        answer="measured_rows.predict",
         progress=patient_bar,
         writes=("out",),
         parameters=(
@@ -325,7 +325,7 @@ VERBS = {
 
         Each row is predicted by constants that never saw its source. Without a half, all that there are.
         """,
-        answer="validate_or_lint",
+        answer="measured_rows.validate_or_lint",
         progress=patient_bar,
         parameters=(
             click.argument("half", default="", metavar="[training|inference|kernels]"),

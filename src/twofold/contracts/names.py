@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 
 @dataclass(frozen=True, slots=True)

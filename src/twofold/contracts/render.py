@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from textwrap import wrap
 
-from twofold.core import InputErrors, TwofoldError
+from twofold.core.errors import InputErrors, TwofoldError
 
 WIDTH = 100
 ROOM = WIDTH - 9  # of a source line: behind the number and the bar, and before a caret past its end

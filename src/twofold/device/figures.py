@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from twofold.core import Source
+from twofold.core.estimate import Source
 from twofold.device.cases import Sample
 from twofold.device.files import Figure
 from twofold.device.fit import PASSES, of_group, usual_s
-from twofold.perf import ConstantRow
+from twofold.perf.constants import ConstantRow
 
 LOW, HIGH = 0.1, 0.9  # quantiles of the repeats
 MEASURED = Source.MEASURED

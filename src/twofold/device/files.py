@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.core import AlteredError, Estimate, FileError, from_data, to_data, to_json
+from twofold.core.data import from_data, to_data, to_json
+from twofold.core.errors import AlteredError, FileError
+from twofold.core.estimate import Estimate
 
 SCHEMA = "twofold/device/1"
 RECORD = "device.json"

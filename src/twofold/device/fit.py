@@ -11,23 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from twofold.catalog import Accelerator
-from twofold.core import RunError, Source
+from twofold.catalog.types import Accelerator
+from twofold.core.errors import RunError
+from twofold.core.estimate import Source
 from twofold.device.cases import ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, Sample
 from twofold.device.files import FitError
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.perf import (
-    ConstantRow,
-    Constants,
-    Device,
-    Network,
-    attention_decode_s,
-    attention_prefill_s,
-    bytes_per_weight,
-    collectives,
-    device,
-    gemm_s,
-)
+from twofold.perf import collectives
+from twofold.perf.attention import attention_decode_s, attention_prefill_s
+from twofold.perf.constants import ConstantRow, Constants
+from twofold.perf.device import device
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.operators import gemm_s
+from twofold.perf.types import Device, Network
 
 FITTED_BY = "device"
 LEAST_SPREAD_LOG = 0.05  # no machine repeats itself more exactly over a day

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import engine_on, loads, stack_on
-from twofold.catalog import Model
-from twofold.core import Source
+from twofold.answer import loads
+from twofold.answer.stacks import engine_on, stack_on
+from twofold.catalog.types import Model
+from twofold.core.estimate import Source
 from twofold.device.cases import HEAD_DIM, LONG_ANSWER_TOKENS, SERVED_VOCAB, Sample, Stack
 from twofold.device.fit import (
     LEAST_SPREAD_LOG,
@@ -25,10 +26,14 @@ from twofold.device.fit import (
     usual,
 )
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.inference import Engine, Replica, replica_of
-from twofold.perf import Cluster, ConstantRow, Constants, ModelShape
-from twofold.training import Layouts, TrainingJob, Workload, candidate, layouts_of
-from twofold.training import Stack as Software
+from twofold.inference.replica import Engine, Replica, replica_of
+from twofold.perf.constants import ConstantRow, Constants
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import Cluster
+from twofold.training.job import TrainingJob, Workload
+from twofold.training.layouts import Layouts, layouts_of
+from twofold.training.search import candidate
+from twofold.training.stack import Stack as Software
 
 LEAST_FIRST_TOKEN_S = 1e-4
 LEAST_UNSEEN_LOG = 0.15  # few stacks tell little about others, and no day is like another

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from twofold.core import RunError
+from twofold.core.errors import RunError
 from twofold.device.cases import LONG_ANSWER_TOKENS, SERVICES, SHORT_ANSWER_TOKENS, Sample, Service, pooled
 
 WORKER = (sys.executable, "-m", "twofold.device.worker")

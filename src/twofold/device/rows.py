@@ -8,14 +8,15 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from twofold.answer import cluster_on
-from twofold.catalog import Accelerator, load_catalog
+from twofold.answer.stacks import cluster_on
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator
 from twofold.device.figures import figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import FittedPart, Peaks, fit_kernels, fit_links, measured_row, peaks
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
 from twofold.device.measuring import Measured, measure
-from twofold.perf import ConstantRow, Constants, load_constants
+from twofold.perf.constants import ConstantRow, Constants, load_constants
 
 RESIDENT_SPREAD_LOG = 0.2  # pools grow with what passes through them
 NAME, NODE = "this-machine", "this-node"

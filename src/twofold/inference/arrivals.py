@@ -22,7 +22,7 @@ from twofold.inference.latency import (
 )
 from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 MOST_BUSY = 0.98
 # Gauss and Hermite's places and weights for a standard normal: means over log-normal lengths.

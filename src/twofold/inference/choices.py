@@ -37,7 +37,7 @@ from twofold.inference.search import (
 )
 from twofold.inference.slo import Slo, TrafficClass, merged_class, rate_limit, shared_rate_limit
 from twofold.inference.steady import longest_ratio
-from twofold.perf import one
+from twofold.perf.types import one
 
 MOST_DRAFTS = 5
 # Of a goal on first tokens what workers for answers may take, and of one on whole answers those for prompts.

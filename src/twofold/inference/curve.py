@@ -33,7 +33,7 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

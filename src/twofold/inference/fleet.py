@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.inference.latency import NORMAL_P95, Served
 from twofold.inference.replica import Replica
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
 REPLICA_AVAILABILITY = 0.995  # of the hours, of one server: restarts, host failures, driver resets

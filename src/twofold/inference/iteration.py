@@ -10,22 +10,13 @@ import numpy as np
 
 from twofold.core import record
 from twofold.inference.replica import Replica, expert_shards, rank_experts
-from twofold.perf import (
-    HALF_BYTES,
-    Floats,
-    ModelShape,
-    attention_decode_s,
-    attention_prefill_s,
-    bytes_per_weight,
-    collectives,
-    elementwise_s,
-    engine_software,
-    gemm_s,
-    grouped_gemm_s,
-    mla_decode_s,
-    quantise_s,
-    smooth_max,
-)
+from twofold.perf import collectives
+from twofold.perf.attention import attention_decode_s, attention_prefill_s, mla_decode_s
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.operators import elementwise_s, gemm_s, grouped_gemm_s, quantise_s
+from twofold.perf.shape import HALF_BYTES, ModelShape
+from twofold.perf.software import engine_software
+from twofold.perf.types import Floats, smooth_max
 
 LEAST_PREFILL = 1e-3  # tokens of a step
 FLOORS = ("kernel_floor_s", "attention_floor_s", "decode_floor_s", "grouped_floor_s")  # of Device

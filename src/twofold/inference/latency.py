@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.contracts import QUANTILES
+from twofold.contracts.goals import QUANTILES
 from twofold.core import record
 from twofold.inference.iteration import tokens_per_step
 from twofold.inference.physics import bounds_of
 from twofold.inference.replica import Replica, max_sequences
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 NORMAL_P95, NORMAL_P99 = 1.645, 2.326
 SMALLEST = np.finfo(np.float64).tiny

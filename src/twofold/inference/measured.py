@@ -10,11 +10,13 @@ from typing import Self
 
 import numpy as np
 
-from twofold.contracts import QUANTILES, SuccessGoal
-from twofold.contracts.rows import ServiceRow
-from twofold.core import InputError, record
+from twofold.contracts.goals import QUANTILES, SuccessGoal
+from twofold.contracts.rows.measured_rows import ServiceRow
+from twofold.core import record
+from twofold.core.errors import InputError
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency
-from twofold.perf import Floats, spread_factor
+from twofold.perf.known import spread_factor
+from twofold.perf.types import Floats
 
 POINTS = 200
 

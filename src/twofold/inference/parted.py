@@ -34,7 +34,7 @@ from twofold.inference.steady import (
     longest_ratio,
     own_input_tokens,
 )
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 MOST_MOVED = 0.9  # of the time that a worker's links may be busy with caches
 

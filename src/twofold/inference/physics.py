@@ -7,7 +7,8 @@ import numpy as np
 
 from twofold.inference.replica import Replica, expert_shards
 from twofold.inference.steady import Lengths, batch_limit, own_input_tokens
-from twofold.perf import Floats, peak_format
+from twofold.perf.formats import peak_format
+from twofold.perf.types import Floats
 
 
 def least_step_s(replica: Replica, sequences: Floats, context_tokens: Floats) -> Floats:

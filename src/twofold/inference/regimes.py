@@ -28,7 +28,7 @@ from twofold.inference.steady import (
     steady_steps,
     sustained_batch,
 )
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 RATE_HALVINGS = 16
 FAR_BELOW = 9.0  # cost at which a limit says nothing: who is that far below it was bound by something else

@@ -7,7 +7,11 @@ from typing import Self
 import numpy as np
 
 from twofold.core import record
-from twofold.perf import HALF_BYTES, Cluster, Constants, Floats, ModelShape, bytes_per_weight, engine_software
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.shape import HALF_BYTES, ModelShape
+from twofold.perf.software import engine_software
+from twofold.perf.types import Cluster, Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Model
-from twofold.core import InputError, format_apart, format_memory, format_si
+from twofold.catalog.types import Model
+from twofold.core.display import format_apart, format_memory, format_si
+from twofold.core.errors import InputError
 from twofold.inference.curve import load_axis
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, target_utilisation
 from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity, replica_of
 from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
-from twofold.perf import Cluster, ModelShape, engine_software, one
+from twofold.perf.shape import ModelShape
+from twofold.perf.software import engine_software
+from twofold.perf.types import Cluster, one
 
 Array = NDArray[np.float64]
 DAY_S = 86400.0

@@ -13,7 +13,7 @@ from twofold.inference.iteration import tokens_per_step
 from twofold.inference.latency import NORMAL_P95, NORMAL_P99, Latency, quantile_factor
 from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, Steps, carried_tokens, chunk_tokens, own_input_tokens
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 # Between "a fuller batch" and "more prefill in between": the worst of four is within 4 % of the worst of all.
 ANGLES = np.linspace(0.0, np.pi / 2.0, 4)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.contracts import SuccessGoal
+from twofold.contracts.goals import SuccessGoal
 from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
 from twofold.inference.latency import Latency, Served
 from twofold.inference.regimes import open_loop
 from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 Array = NDArray[np.float64]
 CURVE_POINTS = 33

@@ -11,7 +11,7 @@ import numpy as np
 
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 NEXT_TO_NONE = 1e-9  # tokens: what divides by prompts stays finite
 LONGEST = 3.5  # standard deviations of a prompt's logarithm: one in four thousand

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from twofold.inference.iteration import iteration_s
 from twofold.inference.replica import Replica, capacity
 from twofold.inference.steady import chunk_tokens
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from twofold.core import AlteredError, FileError
+from twofold.core.errors import AlteredError, FileError
 
 MANIFEST = "manifest.json"
 PREFIX = "sha256-"

@@ -9,7 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
-from twofold.core import TwofoldError
+from twofold.core.errors import TwofoldError
 from twofold.live.artefact import MANIFEST, check_files, write_manifest
 
 METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done

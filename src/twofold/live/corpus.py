@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from twofold.core import TwofoldError, ValueRefusedError
+from twofold.core.errors import TwofoldError, ValueRefusedError
 from twofold.live.artefact import check_files, seal, write_manifest
 
 TOKENS = "tokens.npy"  # one array of uint16, for `numpy.load(mmap_mode="r")`

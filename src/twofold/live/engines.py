@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from twofold.core import RunError
+from twofold.core.errors import RunError
 from twofold.live.processes import (
     Child,
     digest_of,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from twofold.core import to_data
+from twofold.core.data import to_data
 from twofold.policy.gate import settings as gates
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses

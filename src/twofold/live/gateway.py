@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twofold.core import TwofoldError, errors
+from twofold.core import errors
+from twofold.core.errors import TwofoldError
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayConfig, read_gateway_config
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import need_free_port
-from twofold.policy.gate import Gate
+from twofold.policy.gate.gate import Gate
 
 if TYPE_CHECKING:
     import uvicorn

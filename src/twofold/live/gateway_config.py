@@ -5,7 +5,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from twofold.core import FileError, from_data, to_json
+from twofold.core.data import from_data, to_json
+from twofold.core.errors import FileError
 from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers

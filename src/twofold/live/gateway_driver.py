@@ -14,8 +14,10 @@ from typing import Any
 
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
-from twofold.policy import Entry, Woke
-from twofold.policy.gate import Gate, events, state_of
+from twofold.policy.gate import events
+from twofold.policy.gate.breaker import state_of
+from twofold.policy.gate.gate import Gate
+from twofold.policy.machine import Entry, Woke
 
 
 class GateDriver:

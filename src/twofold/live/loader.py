@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twofold.contracts.results import loop
-from twofold.core import FileError, ValueRefusedError, errors
+from twofold.core import errors
+from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.corpus import source_texts
 from twofold.live.loads import Answer, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
 from twofold.live.sse import SseTally

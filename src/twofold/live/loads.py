@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from twofold.contracts.results import loop
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 
 ARRIVAL_LIMIT_COUNT = 100_000
 Item = TypeVar("Item")

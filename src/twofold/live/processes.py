@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.core import InputError, RunError
+from twofold.core.errors import InputError, RunError
 
 STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
 GRACE_S = 5.0  # between asking a process to end and ending it

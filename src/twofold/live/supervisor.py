@@ -10,7 +10,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twofold.core import RunError
+from twofold.core.errors import RunError
 from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
 from twofold.live.gateway_config import (
     HEALTH_PATH,

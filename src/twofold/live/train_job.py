@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from twofold.contracts.results import loop
-from twofold.core import FileError, RunError, ValueRefusedError, errors
+from twofold.core import errors
+from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.live.artefact import publish, verify, write_whole
 from twofold.live.corpus import prepare_corpus
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all

@@ -13,12 +13,14 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from twofold.catalog import Catalog
-from twofold.core import Estimate, Source, errors
+from twofold.catalog.catalog import Catalog
+from twofold.core import errors
+from twofold.core.estimate import Estimate, Source
 from twofold.measure.predict_inference import predict_inference
 from twofold.measure.predict_training import predict_training
 from twofold.measure.truth import Row, source_of, text
-from twofold.perf import ConstantRow, Constants, Known, load_known
+from twofold.perf.constants import ConstantRow, Constants
+from twofold.perf.known import Known, load_known
 
 ALL = Path(__file__).parents[3] / "fits" / "blind.csv"  # of a checkout
 OF_THE_SAMPLE = Path(__file__).parent / "sample" / "blind.csv"  # all that its rows ask for, and no more

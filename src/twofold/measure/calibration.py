@@ -12,9 +12,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.rows import calibrations
-from twofold.core import InputError, TableError
+from twofold.core.errors import InputError, TableError
 from twofold.measure.blind import PREDICT
 from twofold.measure.calibration_sheet import FACTORS, Sheet, half_of_row, measured_logs, sheets_of
 from twofold.measure.calibration_solve import (
@@ -31,7 +31,8 @@ from twofold.measure.calibration_solve import (
 )
 from twofold.measure.lint import lint
 from twofold.measure.truth import METRICS, Row, number
-from twofold.perf import Constants, Half, load_known
+from twofold.perf.constants import Constants
+from twofold.perf.known import Half, load_known
 
 Array = NDArray[np.float64]
 STEP_LOG = 0.05  # of a factor, for its slope

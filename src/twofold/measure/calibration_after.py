@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Catalog
-from twofold.core import TwofoldError
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import TwofoldError
 from twofold.measure.blind import PREDICT, hidden_constants, hidden_source
 from twofold.measure.calibration import Fitted, calibrated_logs, fit_sheet, ranges_of
 from twofold.measure.calibration_sheet import Sheet, sheets_of
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Half, load_known, model_kind
+from twofold.perf.constants import Constants
+from twofold.perf.known import Half, load_known
+from twofold.perf.shape import model_kind
 
 FEWEST_ROWS = 20  # of one stack in one source
 CALIBRATING_ROWS = 10

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Catalog
-from twofold.core import InputError
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import InputError
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.predict_inference import Batch, batches, best_layouts, price_batch
 from twofold.measure.predict_training import (
@@ -25,8 +25,12 @@ from twofold.measure.predict_training import (
 )
 from twofold.measure.training_rows import Entry
 from twofold.measure.truth import METRICS, Row, measured_figures, text
-from twofold.perf import Cluster, Constants, Half, engine_software, model_kind
-from twofold.training import Stack, software_family
+from twofold.perf.constants import Constants
+from twofold.perf.known import Half
+from twofold.perf.shape import model_kind
+from twofold.perf.software import engine_software
+from twofold.perf.types import Cluster
+from twofold.training.stack import Stack, software_family
 
 Array = NDArray[np.float64]
 Factors = Mapping[str, Array]  # name -> (draws, 1)

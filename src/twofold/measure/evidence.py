@@ -5,12 +5,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from twofold.catalog import load_catalog
+from twofold.catalog.catalog import load_catalog
 from twofold.measure.kernel_scores import kernel_parts
 from twofold.measure.results import Column, Refusals
 from twofold.measure.truth import Row
 from twofold.measure.validation import Data, Part, columns_of, parts_of, predict_column, refusals_of
-from twofold.perf import Constants, load_constants
+from twofold.perf.constants import Constants, load_constants
 
 COLUMN_WORDS: Mapping[Column, str] = {
     Column.SEEN: "unseen configurations",

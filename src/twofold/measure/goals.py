@@ -28,7 +28,7 @@ from twofold.measure.scores import (
 )
 from twofold.measure.truth import Facets, Row, read_rows
 from twofold.measure.validation import Part
-from twofold.perf import read_scope
+from twofold.perf.constants import read_scope
 
 FILE = Path(__file__).parent / "goals.csv"
 COVERED = (0.75, 0.90)  # share of rows that an 80 % range may hold

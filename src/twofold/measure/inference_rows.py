@@ -13,12 +13,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import InputError
-from twofold.inference import NORMAL_P99
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Accelerator, Model
+from twofold.core.errors import InputError
+from twofold.inference.latency import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, number, read_each, read_rows, text
-from twofold.perf import CONTAINERS, Constants, bytes_per_weight, engine_software, model_kind
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.shape import model_kind
+from twofold.perf.software import CONTAINERS, engine_software
 
 Kind = Literal["static", "closed", "open", "burst", "saturated", "disaggregated"]
 IN_BLOCKS = re.compile(r"^Qwen/.*-FP8$")

@@ -29,7 +29,7 @@ from twofold.measure.results import Column, Figure
 from twofold.measure.scores import Values
 from twofold.measure.truth import Facets, Row, read_rows
 from twofold.measure.validation import Part
-from twofold.perf import Constants
+from twofold.perf.constants import Constants
 
 FILE = Path(__file__).parent / "kernel_classes.csv"
 KEYS = {"kernel", "accelerator", "rows"}

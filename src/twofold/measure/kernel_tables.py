@@ -10,26 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import cluster_on
-from twofold.catalog import Accelerator, load_catalog
+from twofold.answer.stacks import cluster_on
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Accelerator
 from twofold.measure.truth import Row, read_rows
-from twofold.perf import (
-    Constants,
-    Device,
-    Floats,
-    Network,
-    attended_pairs,
-    attention_decode_s,
-    attention_prefill_s,
-    collectives,
-    device,
-    gemm_s,
-    grouped_gemm_s,
-    kernel_format,
-    peak_format,
-    quantise_s,
-    smooth_max,
-)
+from twofold.perf import collectives
+from twofold.perf.attention import attended_pairs, attention_decode_s, attention_prefill_s
+from twofold.perf.constants import Constants
+from twofold.perf.device import device
+from twofold.perf.formats import kernel_format, peak_format
+from twofold.perf.operators import gemm_s, grouped_gemm_s, quantise_s
+from twofold.perf.types import Device, Floats, Network, smooth_max
 
 Array = NDArray[np.float64]
 Predict = Callable[[Mapping[str, Array]], Array]  # a value per row of each constant -> seconds per row

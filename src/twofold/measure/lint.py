@@ -8,14 +8,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.measure.blind import PREDICT
 from twofold.measure.lint_inference import lint_inference
 from twofold.measure.lint_table import COLUMNS, SEVERITIES, Table, read_table
 from twofold.measure.lint_training import lint_training
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, Half, load_known
+from twofold.perf.constants import Constants
+from twofold.perf.known import Half, load_known
 
 UNEXPLAINED = {"roofline", "memory", "power", "order", "rate", "flops", "mfu", "latency", "conservation"}
 """Rules that say what is wrong, and cannot say why as well as a slip that fits."""

@@ -13,13 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twofold.catalog import Catalog, Model
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model
 from twofold.measure.inference_rows import Case, read_cases
 from twofold.measure.lint_table import Mask, Table, Values, first_known, lint_rules
 from twofold.measure.lint_units import Slip, disagreements, fastest_flops_per_s, slips, surprises
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, text
-from twofold.perf import HALF_BYTES, Constants, ModelShape, attended_pairs, bytes_per_weight
+from twofold.perf.attention import attended_pairs
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.shape import HALF_BYTES, ModelShape
 
 SERVED_IN = ("bf16", "fp16", "fp8", "int8", "fp4")
 RESTED_ON = ("layout", "accelerator count", "weights format", "expert parallelism")  # unless a row states it

@@ -14,10 +14,10 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import did_you_mean
+from twofold.catalog.names import did_you_mean
 from twofold.measure.results import RowFinding, Severity
 from twofold.measure.truth import LARGEST, Row, number, read_rows, text
-from twofold.perf import Half
+from twofold.perf.known import Half
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

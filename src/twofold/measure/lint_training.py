@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.measure.lint_table import Table, Values, first_known
 from twofold.measure.lint_units import (
     GIB_OVER_GB,
@@ -23,7 +23,8 @@ from twofold.measure.lint_units import (
 from twofold.measure.predict_training import group_entries, hardware, price_group, read_all
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
-from twofold.perf import Constants, bytes_per_weight
+from twofold.perf.constants import Constants
+from twofold.perf.formats import bytes_per_weight
 
 GIB = 2**30
 HIGHEST_MFU = 0.8  # beyond: nobody has published it

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.catalog import Accelerator
+from twofold.catalog.types import Accelerator
 from twofold.measure.lint_table import Mask, Table, Values
 from twofold.measure.results import RowFinding, Severity
 from twofold.measure.truth import Row, number, read_rows, text
-from twofold.perf import FORMAT_BYTES
+from twofold.perf.formats import FORMAT_BYTES
 
 AGREEMENTS = Path(__file__).parent / "lint_agreements.csv"
 SLIPS = Path(__file__).parent / "lint_slips.csv"

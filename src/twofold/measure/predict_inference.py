@@ -15,32 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import cluster_on, engine_on, loads
-from twofold.catalog import Catalog
-from twofold.core import half_common
-from twofold.inference import (
-    Admission,
-    CacheOptions,
-    Engine,
-    Lengths,
-    Replica,
-    Served,
-    capacity,
-    regimes,
-    replica_of,
-)
+from twofold.answer import loads
+from twofold.answer.stacks import cluster_on, engine_on
+from twofold.catalog.catalog import Catalog
+from twofold.core.estimate import half_common
+from twofold.inference import regimes
+from twofold.inference.latency import Served
+from twofold.inference.replica import Admission, CacheOptions, Engine, Replica, capacity, replica_of
+from twofold.inference.steady import Lengths
 from twofold.measure.inference_rows import Case, layouts, read_cases
 from twofold.measure.truth import METRICS, Row, refusal
-from twofold.perf import (
-    Cluster,
-    Constants,
-    Known,
-    ModelShape,
-    engine_software,
-    format_scope,
-    load_known,
-    model_kind,
-)
+from twofold.perf.constants import Constants, format_scope
+from twofold.perf.known import Known, load_known
+from twofold.perf.shape import ModelShape, model_kind
+from twofold.perf.software import engine_software
+from twofold.perf.types import Cluster
 
 Array = NDArray[np.float64]
 RACK_SCALE_NODE = 4  # accelerators per tray where the scale-up domain is a rack

@@ -11,22 +11,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import cluster_on, stack_on
-from twofold.catalog import Catalog
-from twofold.core import Source, TwofoldError
+from twofold.answer.stacks import cluster_on, stack_on
+from twofold.catalog.catalog import Catalog
+from twofold.core.errors import TwofoldError
+from twofold.core.estimate import Source
 from twofold.measure.training_rows import Entry, Machine, read_entries
 from twofold.measure.truth import Row, read_each, refusal, text
-from twofold.perf import Cluster, Constants, Floats, Known, format_scope, load_known
-from twofold.training import (
-    Candidate,
-    Layouts,
-    Memory,
-    Stack,
-    Workload,
-    candidate,
-    layouts_of,
-    software_family,
-)
+from twofold.perf.constants import Constants, format_scope
+from twofold.perf.known import Known, load_known
+from twofold.perf.types import Cluster, Floats
+from twofold.training.job import Workload
+from twofold.training.layouts import Layouts, layouts_of
+from twofold.training.memory import Memory
+from twofold.training.search import Candidate, candidate
+from twofold.training.stack import Stack, software_family
 
 Values = NDArray[np.float64]
 GIB = float(2**30)

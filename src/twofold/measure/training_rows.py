@@ -8,10 +8,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from twofold.catalog import Accelerator, Catalog, Model
-from twofold.core import InputError, UnknownNameError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Accelerator, Model
+from twofold.core.errors import InputError, UnknownNameError
 from twofold.measure.truth import Row, count, framework_of, number, signed_number, text
-from twofold.training import RECOMPUTE, Precision, Recompute, TrainingJob, Workload, software_family
+from twofold.training.job import Precision, TrainingJob, Workload
+from twofold.training.layouts import RECOMPUTE, Recompute
+from twofold.training.stack import software_family
 
 PRECISIONS = get_args(Precision)
 FABRICS = {

@@ -13,10 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from twofold.catalog import Catalog, Model
-from twofold.core import InputError, Place, TableError, TwofoldError
-from twofold.perf import load_known, model_kind
-from twofold.training import software_family
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model
+from twofold.core.errors import InputError, Place, TableError, TwofoldError
+from twofold.perf.known import load_known
+from twofold.perf.shape import model_kind
+from twofold.training.stack import software_family
 
 Row = dict[str, str]
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.catalog import Catalog, load_catalog
-from twofold.core import FileError, TableError, TwofoldError
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.core.errors import FileError, TableError, TwofoldError
 from twofold.measure.blind import (
     OF_THE_SAMPLE,
     all_hidden,
@@ -40,7 +40,8 @@ from twofold.measure.truth import (
     source_of,
     text,
 )
-from twofold.perf import Half, load_constants
+from twofold.perf.constants import load_constants
+from twofold.perf.known import Half
 
 SAMPLE = Path(__file__).parent / "sample"
 TABLES = ("training", "inference")  # halves whose rows are in one table of that name

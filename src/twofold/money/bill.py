@@ -5,32 +5,22 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from twofold.answer import Context
-from twofold.building import (
-    COLLECTED,
-    OF_RENT,
-    OwnYear,
-    electricity,
-    is_owned,
-    own_place,
-    own_year_lines,
-    own_years,
-)
-from twofold.catalog import Storage, economic_by_provider
-from twofold.contracts.results import (
-    LineItem,
-    Plan,
-    ServicePlan,
-    TrainingPlan,
-    UnitCost,
-    line_item,
-    total_usd,
-)
-from twofold.contracts.spec import TrainingRun
-from twofold.core import DAY_S, YEAR_H, YEAR_S, format_usd
+from twofold.answer.context import Context
+from twofold.building.compliance_costs import OF_RENT
+from twofold.building.entries import COLLECTED, electricity, is_owned, own_place
+from twofold.building.own import OwnYear, own_year_lines, own_years
+from twofold.catalog.figures import economic_by_provider
+from twofold.catalog.types import Storage
+from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.display import format_usd
+from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
 from twofold.money.economics import energy_usd
 from twofold.money.terms import cost_of, listed_cost, price_instead
-from twofold.portfolio import moved_weights_tb
+from twofold.portfolio.capacity import moved_weights_tb
 
 MONTH_S = YEAR_S / 12
 TB, TIB = 1e12, 2.0**40

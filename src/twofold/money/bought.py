@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
 
-from twofold.contracts.results import LineItem, UnitCost, ledger, line_item, total_usd
-from twofold.core import J_PER_KWH, YEAR_H
+from twofold.contracts.results import ledger
+from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
+from twofold.core.quantity import J_PER_KWH, YEAR_H
 
 W_PER_KW = 1e3
 NO_INTEREST = 1e-12

@@ -4,10 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from twofold.answer import Context, ServingChoice, TrainingChoice, own_offers, sure_serving, trial_of_size
-from twofold.building import is_owned
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger, total_usd
-from twofold.core import InputError, format_seconds
+from twofold.answer.context import Context
+from twofold.answer.offers import own_offers
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_pools import sure_serving
+from twofold.answer.training_choice import TrainingChoice, trial_of_size
+from twofold.building.entries import is_owned
+from twofold.contracts.results import ledger
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_seconds
+from twofold.core.errors import InputError
 from twofold.money.draws import (
     SERVING_MODEL,
     TRAINING_MODEL,

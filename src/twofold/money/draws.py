@@ -7,9 +7,17 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer import Context, ServingChoice, TrainingChoice, fleet_need, hours_ratios, uncertainty
-from twofold.contracts.results import Plan, ServicePlan, TrainingPlan, ledger
-from twofold.core import Estimate
+from twofold.answer import uncertainty
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_pools import fleet_need
+from twofold.answer.training_choice import TrainingChoice
+from twofold.answer.training_plan import hours_ratios
+from twofold.contracts.results import ledger
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.estimate import Estimate
 
 Samples = NDArray[np.float64]
 Z_80 = 1.2816

@@ -8,7 +8,7 @@ from math import exp, log, log1p
 import numpy as np
 
 from twofold.contracts.results import ledger
-from twofold.core import J_PER_KWH, YEAR_H
+from twofold.core.quantity import J_PER_KWH, YEAR_H
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from twofold.answer import Context, Noted, assumed_leaf, figures_of, may_host, path_input, spec_leaf
-from twofold.building import OF_RENT
-from twofold.catalog import ApiPrice
-from twofold.contracts.results import (
-    Derivation,
-    Input,
-    LineItem,
-    Plan,
-    ServicePlan,
-    TrainingPlan,
-    cents,
-    ledger,
-    total_usd,
-)
-from twofold.contracts.spec import Spec
-from twofold.core import (
-    DAY_S,
-    Estimate,
-    InfeasibleError,
-    Source,
-    format_apart,
-    format_enough,
-    format_usd,
-    half_common,
-    record,
-)
+from twofold.answer.context import Context
+from twofold.answer.derivation import Noted, assumed_leaf, figures_of, path_input, spec_leaf
+from twofold.answer.supply_rules import may_host
+from twofold.building.compliance_costs import OF_RENT
+from twofold.catalog.types import ApiPrice
+from twofold.contracts.results import ledger
+from twofold.contracts.results.ledger import LineItem, cents, total_usd
+from twofold.contracts.results.plan import Derivation, Input, Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.spec import Spec
+from twofold.core import record
+from twofold.core.display import format_apart, format_enough, format_usd
+from twofold.core.errors import InfeasibleError
+from twofold.core.estimate import Estimate, Source, half_common
+from twofold.core.quantity import DAY_S
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
 from twofold.money.portfolio import portfolio_bill

@@ -8,25 +8,24 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twofold.answer import (
-    ClassLoad,
-    Context,
-    ServingChoice,
-    TrainingChoice,
-    loads,
-    main_pool,
-    priced,
-    search_fleet,
-    trial_of_size,
-)
-from twofold.catalog import HYPERSCALERS, Model
-from twofold.contracts.results import ServicePlan, TrainingPlan, ledger
-from twofold.contracts.spec import Service, TrainingRun
-from twofold.core import InfeasibleError, ValueRefusedError
-from twofold.inference import ModelVariant
-from twofold.perf import bytes_per_weight, one
-from twofold.portfolio import MAY_VANISH
-from twofold.training import Reliability, failing_time_ratio
+from twofold.answer import loads
+from twofold.answer.context import Context
+from twofold.answer.offers import priced
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, search_fleet
+from twofold.answer.training_choice import TrainingChoice, trial_of_size
+from twofold.catalog.figures import HYPERSCALERS
+from twofold.catalog.types import Model
+from twofold.contracts.results import ledger
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.inference.search import ModelVariant
+from twofold.perf.formats import bytes_per_weight
+from twofold.perf.types import one
+from twofold.portfolio.listed import MAY_VANISH
+from twofold.training.run import Reliability, failing_time_ratio
 
 OTHER_PREFIX = 0.3  # of the input, where the spec finds none in a cache
 SMALLER = 0.6  # of the parameters: what a distilled model is at most

@@ -6,29 +6,18 @@ from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 
-from twofold.answer import Context
-from twofold.building import (
-    COLLECTED,
-    OwnYear,
-    demand_month,
-    network_price,
-    own_years,
-    place_of,
-    training_token_bytes,
-)
-from twofold.catalog import HardwarePrice, Node, Region, Storage
-from twofold.contracts.results import (
-    LineItem,
-    Machine,
-    Plan,
-    ServicePlan,
-    TrainingPlan,
-    UnitCost,
-    cents,
-    ledger,
-    total_usd,
-)
-from twofold.core import YEAR_H, YEAR_S
+from twofold.answer.context import Context
+from twofold.building.entries import COLLECTED, place_of, training_token_bytes
+from twofold.building.network import network_price
+from twofold.building.own import OwnYear, demand_month, own_years
+from twofold.catalog.types import HardwarePrice, Node, Region, Storage
+from twofold.contracts.results import ledger
+from twofold.contracts.results.ledger import LineItem, UnitCost, cents, total_usd
+from twofold.contracts.results.parts import Machine
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.quantity import YEAR_H, YEAR_S
 from twofold.money.bought import (
     Bought,
     OwningTerms,

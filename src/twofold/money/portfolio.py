@@ -2,23 +2,20 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from twofold.answer import Context
-from twofold.building import own_year_lines, own_years
-from twofold.contracts.results import (
-    LineItem,
-    Plan,
-    Portfolio,
-    ServicePlan,
-    TrainingPlan,
-    UnitCost,
-    cents,
-    ledger,
-    line_item,
-    total_usd,
-)
-from twofold.core import YEAR_H, format_usd, record
+from twofold.answer.context import Context
+from twofold.building.own import own_year_lines, own_years
+from twofold.contracts.results import ledger
+from twofold.contracts.results.holdings import Portfolio
+from twofold.contracts.results.ledger import LineItem, UnitCost, cents, line_item, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core import record
+from twofold.core.display import format_usd
+from twofold.core.quantity import YEAR_H
 from twofold.money.bill import LEAST_USD, energy_line, kept_lines
-from twofold.portfolio import NOT_PROMISED, by_lease, uncorrected
+from twofold.portfolio.report import by_lease
+from twofold.portfolio.solved import NOT_PROMISED, uncorrected
 
 CENT_USD = 0.01
 WEEK_H = 7 * 24

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 
-from twofold.answer import Context
-from twofold.building import electricity, is_owned, place_of
-from twofold.catalog import EconomicFigure, Region, best_price
-from twofold.contracts.results import Machine, PriceUsed, UnitCost
-from twofold.core import Estimate, Source, UnknownNameError
+from twofold.answer.context import Context
+from twofold.building.entries import electricity, is_owned, place_of
+from twofold.catalog.places import best_price
+from twofold.catalog.types import EconomicFigure, Region
+from twofold.contracts.results.ledger import UnitCost
+from twofold.contracts.results.parts import Machine, PriceUsed
+from twofold.core.errors import UnknownNameError
+from twofold.core.estimate import Estimate, Source
 from twofold.money.bought import OwningTerms
 
 W_PER_MW = 1e6

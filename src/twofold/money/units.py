@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from twofold.answer import Context, may_host
-from twofold.building import electricity, place_of
-from twofold.catalog import ApiPrice
-from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    ClassPlan,
-    LineItem,
-    Plan,
-    ServicePlan,
-    TrainingPlan,
-    ledger,
-    serving,
-    total_usd,
-)
-from twofold.contracts.spec import TrainingRun
-from twofold.core import DAY_S, YEAR_H, YEAR_S, Estimate, InputError, format_seconds, record
+from twofold.answer.context import Context
+from twofold.answer.supply_rules import may_host
+from twofold.building.entries import electricity, place_of
+from twofold.catalog.types import ApiPrice
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results import ledger, serving
+from twofold.contracts.results.ledger import LineItem, total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core import record
+from twofold.core.display import format_seconds
+from twofold.core.errors import InputError
+from twofold.core.estimate import Estimate
+from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
 from twofold.money.economics import (
     Failing,
     OwnCost,
@@ -33,7 +33,8 @@ from twofold.money.economics import (
     usd_per_mtok,
 )
 from twofold.money.terms import downtime, inverted
-from twofold.portfolio import api_offers, first_day, usd_per_request
+from twofold.portfolio.demand import first_day
+from twofold.portfolio.hosted import api_offers, usd_per_request
 
 CURVE_RATIOS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the plan's own requests a day
 

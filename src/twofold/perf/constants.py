@@ -14,7 +14,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Self
 
-from twofold.core import Estimate, Source, errors
+from twofold.core import errors
+from twofold.core.estimate import Estimate, Source
 
 Scope = tuple[tuple[str, str], ...]  # sorted pairs
 COLUMNS = ("name", "scope", "value", "low", "high", "unit", "source", "rows", "fitted_by", "note")

@@ -8,8 +8,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-from twofold.catalog import Accelerator, Fabric
-from twofold.core import Estimate
+from twofold.catalog.types import Accelerator, Fabric
+from twofold.core.estimate import Estimate
 from twofold.perf.constants import Constants
 from twofold.perf.formats import FORMAT_BYTES, PEAK_OF, WEIGHT_ONLY, bytes_per_weight
 from twofold.perf.types import Device, Floats, Network

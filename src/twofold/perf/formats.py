@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from twofold.core import UnknownNameError
+from twofold.core.errors import UnknownNameError
 
 # Bytes per weight, scales included: fp8_block one fp32 scale per 128×128 block; int4 one fp16 scale and zero
 # point per 128; nvfp4 one fp8 scale per 16; mxfp4 and mxfp8 one 8-bit exponent per 32.

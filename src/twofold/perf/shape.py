@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from twofold.catalog import Model
+from twofold.catalog.types import Model
 from twofold.perf.formats import bytes_per_weight
 from twofold.perf.types import Floats
 

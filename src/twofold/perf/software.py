@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from twofold.catalog import Catalog
+from twofold.catalog.catalog import Catalog
 from twofold.perf.formats import bytes_per_weight
 
 DEFAULT_ENGINE = "vllm"

@@ -7,7 +7,8 @@ lengths and prices.
 from dataclasses import dataclass
 from math import ceil
 
-from twofold.catalog import Catalog, NetworkPart
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import NetworkPart
 
 SWITCH_KINDS = {"infiniband": "switch_ib"}  # any other fabric is built of Ethernet switches
 

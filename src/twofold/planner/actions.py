@@ -2,21 +2,18 @@
 
 from collections.abc import Container, Iterator, Sequence
 
-from twofold.contracts import metric_text
-from twofold.contracts.results import (
-    Action,
-    Lease,
-    LineItem,
-    Plan,
-    Portfolio,
-    ServicePlan,
-    TrainingPlan,
-    ledger,
-    total_usd,
-)
-from twofold.core import format_seconds, format_usd
-from twofold.money import LEAST_USD, in_portfolio, names_of, rounding_usd
-from twofold.portfolio import by_lease, uncorrected
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results import ledger
+from twofold.contracts.results.holdings import Lease, Portfolio
+from twofold.contracts.results.ledger import LineItem, total_usd
+from twofold.contracts.results.plan import Action, Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_seconds, format_usd
+from twofold.money.bill import LEAST_USD
+from twofold.money.portfolio import in_portfolio, names_of, rounding_usd
+from twofold.portfolio.report import by_lease
+from twofold.portfolio.solved import uncorrected
 
 SHORT_CHARACTERS = 66  # of two leases, that they stand together on a line
 SHOWN_LATER = 2

@@ -9,36 +9,40 @@ from typing import TypeVar
 
 import numpy as np
 
-from twofold import __version__, rehearse
-from twofold.answer import (
-    Context,
-    MeasuredChoice,
-    ServingChoice,
-    TrainingChoice,
-    calibration_notes,
-    cross_cells,
-    derivations,
-    factor_swings,
-    figures_of_run,
-    goal_figures,
-    measured_plan,
-    offered_where_asked,
-    run_total,
-    service_plan,
-    sure_run,
-    sure_serving,
-    uncertainty,
-)
-from twofold.building import OF_RENT, compliance_part, with_building, with_compliance
-from twofold.catalog import Catalog
-from twofold.contracts import metric_text
-from twofold.contracts.results import Confidence, Digests, Plan, ServicePlan, TrainingPlan, total_usd
-from twofold.contracts.spec import Spec, defaults_used
-from twofold.core import InfeasibleError, format_apart, record
-from twofold.money import check_budget, rent_of_year, with_money
-from twofold.perf import Constants
+from twofold import __version__
+from twofold.answer import uncertainty
+from twofold.answer.calibrated import calibration_notes
+from twofold.answer.context import Context
+from twofold.answer.cross import cross_cells
+from twofold.answer.derive import derivations
+from twofold.answer.ladders import factor_swings
+from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.measured_serving import measured_plan
+from twofold.answer.measured_training import figures_of_run, run_total, sure_run
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_plan import service_plan
+from twofold.answer.serving_pools import goal_figures, sure_serving
+from twofold.answer.supply_rules import offered_where_asked
+from twofold.answer.training_choice import TrainingChoice
+from twofold.building.building import with_building
+from twofold.building.compliance import compliance_part, with_compliance
+from twofold.building.compliance_costs import OF_RENT
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Confidence, Digests, Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.defaults import defaults_used
+from twofold.contracts.spec.spec import Spec
+from twofold.core import record
+from twofold.core.display import format_apart
+from twofold.core.errors import InfeasibleError
+from twofold.money.first_year import check_budget, rent_of_year, with_money
+from twofold.perf.constants import Constants
 from twofold.planner.actions import actions_of
-from twofold.portfolio import Rehearsing, portfolio
+from twofold.portfolio.join import portfolio
+from twofold.portfolio.rehearse import Rehearsing
 
 SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
@@ -107,12 +111,7 @@ def build_plan(
     rehearsing = None
     if options.rehearse is Rehearse.BEST_TWO:
         rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
-        for name, choice in services.items():
-            services[name], planned[name] = rehearse.rehearsed_service(
-                choice, rehearsing.planned, context, options.tell
-            )
-            if services[name] is not choice:
-                _noted("serving", service_plan, {name: services[name]}, books, context)
+        _rehearse(services, planned, rehearsing, books, context)
     serving = tuple((planned | measured)[entry.name] for entry in spec.services)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
@@ -147,6 +146,24 @@ def build_plan(
     whole = with_supply_side(plan, context, runs, services, rehearsing)
     warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
     return Planned(replace(whole, warnings=warnings), context, runs, services)
+
+
+def _rehearse(
+    services: dict[str, ServingChoice],
+    planned: dict[str, ServicePlan],
+    rehearsing: Rehearsing,
+    books: dict[str, record.Book],
+    context: Context,
+) -> None:
+    """Put in place of each service's fleet the best that the twin says holds, with its plan."""
+    from twofold.rehearse.fleets import rehearsed_service  # brings the twin
+
+    for name, choice in services.items():
+        services[name], planned[name] = rehearsed_service(
+            choice, rehearsing.planned, context, rehearsing.tell
+        )
+        if services[name] is not choice:
+            _noted("serving", service_plan, {name: services[name]}, books, context)
 
 
 def _noted(

@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from twofold.contracts.results import CrossCell, Plan, ServicePlan
+from twofold.contracts.results.plan import CrossCell, Plan
+from twofold.contracts.results.serving import ServicePlan
 
 SCHEMA = "twofold/compare/1"
 

@@ -7,7 +7,10 @@ from textwrap import wrap
 from typing import Any
 
 from twofold.answer import paths
-from twofold.core import Estimate, InputError, format_estimate, format_si, from_data
+from twofold.core.data import from_data
+from twofold.core.display import format_estimate, format_si
+from twofold.core.errors import InputError
+from twofold.core.estimate import Estimate
 
 WIDTH = 100
 LEAVES_SHOWN = 40

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
 
-from twofold.core import DataError, ShapeError, from_data
+from twofold.core.data import DataError, from_data
+from twofold.core.errors import ShapeError
 
 T = TypeVar("T")
 ToldT = TypeVar("ToldT", contravariant=True)

@@ -6,9 +6,12 @@ from math import inf
 
 import numpy as np
 
-from twofold.answer import Context, ServingChoice, TrainingChoice
-from twofold.core import InputError
-from twofold.inference import Fleet, PoolChoice, ReplicaCount
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.training_choice import TrainingChoice
+from twofold.core.errors import InputError
+from twofold.inference.fleet import ReplicaCount
+from twofold.inference.search import Fleet, PoolChoice
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.listed import MAY_VANISH, kept_fraction
 from twofold.portfolio.offers import NodeOffer, stands_in

@@ -6,11 +6,14 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from twofold.answer import ClassLoad, ServingChoice
-from twofold.contracts.spec import MonthName, Service, Spec, TrainingRun
-from twofold.core import DAY_S
+from twofold.answer.serving_choice import ClassLoad, ServingChoice
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.supply import MonthName
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.quantity import DAY_S
 from twofold.portfolio.problem import DAY_H, DAYS_PER_WEEK, Batch, Demand, Floats
-from twofold.twin.serving import Profile, hourly_weights
+from twofold.twin.serving.profiles import Profile, hourly_weights
 
 WEEK_COUNT = 52
 MONTHS: tuple[str, ...] = get_args(MonthName)

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.answer import Context, ServingChoice, asked_regions, may_host
-from twofold.catalog import ApiPrice, Catalog, Model, canonical
-from twofold.core import InputError
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.supply_rules import asked_regions, may_host
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.names import canonical
+from twofold.catalog.types import ApiPrice, Model
+from twofold.core.errors import InputError
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.problem import CapacityOffer, ServingRate
 

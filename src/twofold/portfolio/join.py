@@ -7,9 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from twofold.answer import Context, ServingChoice, TrainingChoice
-from twofold.contracts.results import Portfolio, holdings
-from twofold.contracts.spec import Supply
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.training_choice import TrainingChoice
+from twofold.contracts.results import holdings
+from twofold.contracts.results.holdings import Portfolio
+from twofold.contracts.spec.supply import Supply
 from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted

@@ -6,7 +6,9 @@ What price lists do not say is assumed here, each with its reason and source let
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from twofold.catalog import Catalog, Observation, Price, economic_by_provider
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import economic_by_provider
+from twofold.catalog.types import Observation, Price
 from twofold.portfolio.problem import CapacityOffer, Tenure
 
 YEAR_WEEKS = 52

@@ -4,19 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
-from twofold.answer import (
-    Context,
-    Offer,
-    all_asked_regions,
-    asked_regions,
-    in_regions,
-    node_for,
-    node_of_size,
-    own_offers,
-    priced,
-)
-from twofold.catalog import Node, Observation, find_regime, permits, refusal_reason
-from twofold.contracts.spec import Service, TrainingRun
+from twofold.answer.context import Context
+from twofold.answer.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
+from twofold.answer.supply_rules import all_asked_regions, asked_regions
+from twofold.catalog.regimes import find_regime, permits, refusal_reason
+from twofold.catalog.types import Node, Observation
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.training_run import TrainingRun
 from twofold.portfolio.listed import interruptions_by_place, offer_of_price, own_offer
 from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.quotes import Quote, offer_of_quote, read_quotes

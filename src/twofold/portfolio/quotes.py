@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from twofold.catalog import Catalog, Cell, Column, canonical, did_you_mean, economic_by_provider, region_names
-from twofold.core import CatalogError, InputError, InputErrors, Place, UnknownNameError
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import economic_by_provider
+from twofold.catalog.names import canonical, did_you_mean
+from twofold.catalog.places import region_names
+from twofold.catalog.schema import Cell, Column
+from twofold.core.errors import CatalogError, InputError, InputErrors, Place, UnknownNameError
 from twofold.portfolio.listed import (
     TERM_WEEKS,
     interruptions_per_h,

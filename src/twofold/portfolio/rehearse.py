@@ -9,19 +9,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from twofold import rehearse
-from twofold.answer import Context, ServingChoice, with_fleet
-from twofold.contracts import metric_text
-from twofold.contracts.results import ServicePlan, holdings
-from twofold.core import format_seconds, format_usd
-from twofold.inference import ReplicaCount
+from twofold.answer.context import Context
+from twofold.answer.serving_choice import ServingChoice, with_fleet
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results import holdings
+from twofold.contracts.results.serving import ServicePlan
+from twofold.core.display import format_seconds, format_usd
+from twofold.inference.fleet import ReplicaCount
 from twofold.portfolio.capacity import Pooled, best_pool, fleets_of, pools_for
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.problem import HOUR_S, PortfolioAnswer, PortfolioProblem
 from twofold.portfolio.solved import LEAST_UNITS
 
 if TYPE_CHECKING:
-    from twofold.contracts.results import ClassFigures
+    from twofold.contracts.results.simulated import ClassFigures
+    from twofold.rehearse.fleets import Planned
 
 ROUNDS_MAX = 3
 ROOM_FRACTION = 0.7  # of its limit that every p95 keeps to, for fewer replicas to be tried …
@@ -38,7 +40,7 @@ Solve = Callable[[PortfolioProblem], PortfolioAnswer | None]
 class Rehearsing:
     """What a rehearsal needs besides the portfolio: the services as planned, and who hears of it."""
 
-    planned: "rehearse.Planned"
+    planned: "Planned"
     services: Mapping[str, ServicePlan]
     tell: Callable[[str], None]
 
@@ -196,6 +198,8 @@ def _serving(
 
 def _checked(machine: Machine, choice: ServingChoice, context: Context, rehearsing: Rehearsing) -> TwinCheck:
     """What the twin says of a pool's replicas at the peak of its service."""
+    from twofold.rehearse.fleets import GROWN_RATIOS, on_twin, tables_of  # brings the twin
+
     known = _planned_check(machine, choice, rehearsing.services.get(machine.service))
     if known is not None:
         return known
@@ -210,7 +214,7 @@ def _checked(machine: Machine, choice: ServingChoice, context: Context, rehearsi
             replace(each, replica_count=count + each.spare_count) if each.name == name else each
             for each in plan.pools
         )
-        return rehearse.on_twin(replace(plan, pools=pools), rehearse.tables_of(choice, context), (name,))
+        return on_twin(replace(plan, pools=pools), tables_of(choice, context), (name,))
 
     def holds(count: int) -> bool:
         return not any(each.missed for each in run(count))
@@ -225,11 +229,11 @@ def _checked(machine: Machine, choice: ServingChoice, context: Context, rehearsi
         if max(shares, default=1.0) <= ROOM_FRACTION and 0 < fewer < needed and holds(fewer):
             return TwinCheck(needed / fewer, f"{said}, has room: {_change(needed / fewer)}", "holds")
         return TwinCheck(1.0, f"{said}, holds", "holds")
-    for ratio in rehearse.GROWN_RATIOS:
+    for ratio in GROWN_RATIOS:
         more = max(needed + 1, round(needed * ratio))
         if holds(more):
             return TwinCheck(needed / more, f"{said}, misses: {_change(needed / more)}", "corrected")
-    least = 1 / rehearse.GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
+    least = 1 / GROWN_RATIOS[-1]  # more replicas are not tried: its rate may still be too high
     return TwinCheck(least, f"{said}, misses even at {_change(least)}", "misses")
 
 

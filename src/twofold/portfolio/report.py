@@ -5,11 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from twofold.answer import Context, asked_regions
-from twofold.catalog import Catalog, Fit, fit_of
-from twofold.contracts.results import Lease, LineItem, Portfolio, UnitCost, cents, holdings, line_item
-from twofold.contracts.spec import Spec
-from twofold.core import TwofoldError, format_usd
+from twofold.answer.context import Context
+from twofold.answer.supply_rules import asked_regions
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.places import Fit, fit_of
+from twofold.contracts.results import holdings
+from twofold.contracts.results.holdings import Lease, Portfolio
+from twofold.contracts.results.ledger import LineItem, UnitCost, cents, line_item
+from twofold.contracts.spec.spec import Spec
+from twofold.core.display import format_usd
+from twofold.core.errors import TwofoldError
 from twofold.portfolio.check import paid_usd, violations
 from twofold.portfolio.compare import fleet_options, restrictions, year_scenarios
 from twofold.portfolio.problem import (

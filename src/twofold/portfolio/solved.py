@@ -5,7 +5,8 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from twofold.contracts.results import Portfolio, holdings
+from twofold.contracts.results import holdings
+from twofold.contracts.results.holdings import Portfolio
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.offers import NodeOffer
 from twofold.portfolio.problem import (

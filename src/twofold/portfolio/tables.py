@@ -7,8 +7,9 @@ from itertools import product
 
 import numpy as np
 
-from twofold.answer import Context
-from twofold.contracts.results import Lease, holdings
+from twofold.answer.context import Context
+from twofold.contracts.results import holdings
+from twofold.contracts.results.holdings import Lease
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
 from twofold.portfolio.problem import (

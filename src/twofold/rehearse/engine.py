@@ -4,18 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from twofold.contracts.spec import EngineChange
-from twofold.inference import Replica, capacity
-from twofold.perf import engine_software, one
-from twofold.twin.serving import (
-    DisaggregatedEngine,
-    Engine,
-    EngineSettings,
-    PrefillMode,
-    Reservation,
-    StepTable,
-    fleet_types,
-)
+from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.inference.replica import Replica, capacity
+from twofold.perf.software import engine_software
+from twofold.perf.types import one
+from twofold.twin.serving import fleet_types
+from twofold.twin.serving.disaggregated import DisaggregatedEngine
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings, PrefillMode, Reservation
+from twofold.twin.serving.step_table import StepTable
 
 
 def engine_settings(replica: Replica, table: StepTable) -> EngineSettings:

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from math import inf
 
 from twofold.contracts.results import serving
-from twofold.contracts.spec import ClusterChange, FaultEvent, FleetChange, Scenario
-from twofold.core import UnknownNameError, ValueRefusedError, format_seconds
+from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario_fleet import ClusterChange
+from twofold.contracts.spec.scenario_parts import FaultEvent, FleetChange
+from twofold.core.display import format_seconds
+from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.policy.cluster import events
 from twofold.twin.cluster import cluster_types
 from twofold.twin.serving import fault_types, fleet_types

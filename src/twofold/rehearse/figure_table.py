@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import ClassFigures, simulated
+from twofold.contracts.goals import METRICS, QUANTILES
+from twofold.contracts.results import simulated
+from twofold.contracts.results.simulated import ClassFigures
 
 Value = float | Mapping[str, float] | None
 

@@ -5,13 +5,17 @@ from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 
-from twofold.contracts import SuccessGoal, metric_text
-from twofold.contracts.results import ClassFigures, ClassPlan, ServicePlan, simulated
-from twofold.contracts.spec import Scenario
-from twofold.core import YEAR_S, format_seconds
+from twofold.contracts.goals import SuccessGoal, metric_text
+from twofold.contracts.results import simulated
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.results.simulated import ClassFigures
+from twofold.contracts.spec.scenario import Scenario
+from twofold.core.display import format_seconds
+from twofold.core.quantity import YEAR_S
 from twofold.rehearse.pools import PoolWorld
 from twofold.rehearse.tenants import DECIDED
-from twofold.twin.serving import fault_span_s, fault_types, fleet_types
+from twofold.twin.serving import fault_types, fleet_types
+from twofold.twin.serving.faults import fault_span_s
 
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before

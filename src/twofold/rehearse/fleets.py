@@ -5,12 +5,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
-from twofold.answer import Context, ServingChoice, latency_with, model_of, with_fleet
-from twofold.contracts import METRICS, QUANTILES, metric_text
-from twofold.contracts.results import ClassFigures, Rehearsal, ServicePlan, serving, simulated
-from twofold.contracts.spec import Scenario
-from twofold.inference import Fleet, ReplicaCount
-from twofold.perf import one
+from twofold.answer.context import Context, model_of
+from twofold.answer.serving_choice import ServingChoice, with_fleet
+from twofold.answer.serving_pools import latency_with
+from twofold.contracts.goals import METRICS, QUANTILES, metric_text
+from twofold.contracts.results import serving, simulated
+from twofold.contracts.results.serving import Rehearsal, ServicePlan
+from twofold.contracts.results.simulated import ClassFigures
+from twofold.contracts.spec.scenario import Scenario
+from twofold.inference.fleet import ReplicaCount
+from twofold.inference.search import Fleet
+from twofold.perf.types import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
 from twofold.rehearse.simulation import simulation_of

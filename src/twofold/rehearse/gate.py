@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any
 
-from twofold.contracts import QUANTILES
-from twofold.contracts.results import ClassPlan, ServicePlan, serving
-from twofold.contracts.spec import FleetChange, Policies, Scenario
-from twofold.core import ValueRefusedError
+from twofold.contracts.goals import QUANTILES
+from twofold.contracts.results import serving
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario_parts import FleetChange
+from twofold.contracts.spec.scenario_policies import Policies
+from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import settings
 from twofold.rehearse.faults import BASE_VERSION, WorldPool
 

@@ -9,17 +9,34 @@ from functools import partial
 from math import ceil, inf
 from operator import mul
 
-from twofold.answer import Offer, node_of_size, read_rate_bytes_per_s, serving_stack
-from twofold.catalog import Catalog, Model, Node, figure
-from twofold.contracts.results import Machine, ServicePlan, serving
-from twofold.contracts.rows import read_service_rows
-from twofold.contracts.spec import EngineChange, Service, Supply
-from twofold.core import InputError, ValueRefusedError
-from twofold.inference import MeasuredService, Replica, ServiceTable, capacity, cold_start_s, replica_of
-from twofold.perf import Constants, Device, ModelShape, device, engine_software, one
+from twofold.answer.offers import Offer, node_of_size
+from twofold.answer.quick_serve import read_rate_bytes_per_s
+from twofold.answer.serving_choice import serving_stack
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import figure
+from twofold.catalog.types import Model, Node
+from twofold.contracts.results import serving
+from twofold.contracts.results.parts import Machine
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.rows.measured_rows import read_service_rows
+from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.supply import Supply
+from twofold.core.errors import InputError, ValueRefusedError
+from twofold.inference.fleet import cold_start_s
+from twofold.inference.measured import MeasuredService
+from twofold.inference.replica import Replica, capacity, replica_of
+from twofold.inference.table import ServiceTable
+from twofold.perf.constants import Constants
+from twofold.perf.device import device
+from twofold.perf.shape import ModelShape
+from twofold.perf.software import engine_software
+from twofold.perf.types import Device, one
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of
-from twofold.twin.serving import BatchServer, StepTable, fleet_types
+from twofold.twin.serving import fleet_types
+from twofold.twin.serving.measured import BatchServer
+from twofold.twin.serving.step_table import StepTable
 
 # Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
 # no more, since further ones would slow all that it has.

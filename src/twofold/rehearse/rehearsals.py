@@ -6,9 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts.results import ServicePlan, TrainingPlan, simulated
-from twofold.contracts.spec import Scenario
-from twofold.core import EmptyError, UnknownNameError, ValueRefusedError
+from twofold.contracts.results import simulated
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.scenario import Scenario
+from twofold.core.errors import EmptyError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import (
     PoolTask,

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from twofold.contracts import SuccessGoal
-from twofold.contracts.results import ClassPlan, ServicePlan, serving
-from twofold.contracts.rows import TRACE_BLOCK_TOKENS
-from twofold.contracts.spec import Scenario
+from twofold.contracts.goals import SuccessGoal
+from twofold.contracts.results import serving
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
+from twofold.contracts.spec.scenario import Scenario
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
@@ -27,7 +28,8 @@ from twofold.rehearse.traffic import (
     drawn_parts,
     scan_trace,
 )
-from twofold.twin.serving import fault_types, fleet_types, simulate_fleet
+from twofold.twin.serving import fault_types, fleet_types
+from twofold.twin.serving.fleet import simulate_fleet
 
 ANSWER = "decode"  # the part of a request's time that beliefs are of, with a range of its own fit
 LEAST_FRACTION = 0.3  # too high and too low, however narrow the plan's own range

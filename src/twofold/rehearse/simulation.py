@@ -5,9 +5,10 @@ from dataclasses import replace
 from math import isclose, sqrt
 from statistics import fmean, stdev
 
-from twofold.contracts import METRICS, SuccessGoal, metric_text
-from twofold.contracts.results import ClassFigures, simulated
-from twofold.contracts.spec import Scenario
+from twofold.contracts.goals import METRICS, SuccessGoal, metric_text
+from twofold.contracts.results import simulated
+from twofold.contracts.results.simulated import ClassFigures
+from twofold.contracts.spec.scenario import Scenario
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures
 from twofold.rehearse.gate import policies_on

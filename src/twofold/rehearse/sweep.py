@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import inf, log, sqrt
 
 from twofold.contracts.results import simulated, sweeps
-from twofold.core import format_seconds, format_si
+from twofold.core.display import format_seconds, format_si
 from twofold.rehearse.collectives import StepAtSize, rising_shares
 from twofold.rehearse.figure_table import STEP_PART_HEADINGS, flat_figures
 from twofold.rehearse.simulation import mean_interval

@@ -11,12 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from twofold.contracts.results import ClassPlan
-from twofold.contracts.rows import PutRight, ordered_arrivals
-from twofold.contracts.spec import Scenario
-from twofold.core import DAY_S, ValueRefusedError, format_seconds
-from twofold.inference import LONGEST_RATIO, p95_ratio_of
-from twofold.twin.serving import Lengths, Profile, Sessions, Surge, TrafficModel, fleet_types, generate
+from twofold.contracts.results.serving import ClassPlan
+from twofold.contracts.rows.trace import PutRight, ordered_arrivals
+from twofold.contracts.spec.scenario import Scenario
+from twofold.core.display import format_seconds
+from twofold.core.errors import ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.inference.spreads import LONGEST_RATIO, p95_ratio_of
+from twofold.twin.serving import fleet_types
+from twofold.twin.serving.profiles import Profile
+from twofold.twin.serving.traffic import Lengths, Sessions, Surge, TrafficModel, generate
 
 DRAWN_BLOCK_TOKENS = 64  # of one id of a prefix, where all requests are drawn
 MINUTE_S = 60.0

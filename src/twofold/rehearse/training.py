@@ -5,16 +5,22 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from twofold.catalog import Catalog
-from twofold.contracts.results import TrainingPlan, simulated
-from twofold.contracts.spec import ClusterChange, Scenario
-from twofold.core import DAY_S, EmptyError, ValueRefusedError, format_seconds
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results import simulated
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario_fleet import ClusterChange
+from twofold.core.display import format_seconds
+from twofold.core.errors import EmptyError, ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.perf.constants import Constants
 from twofold.policy.cluster import settings as cluster
 from twofold.rehearse.traffic import SPAN_S_MAX
 from twofold.rehearse.training_figures import OnJob, Watch, checkpoint_files, step_rehearsal, training_figures
 from twofold.rehearse.training_world import PLAN_TEAM, Site, check_cluster_ends, cluster_world, jobs_of
-from twofold.twin.cluster import JobArrival, cluster_types, simulate_cluster
+from twofold.twin.cluster import cluster_types
+from twofold.twin.cluster.cluster import simulate_cluster
+from twofold.twin.cluster.jobs import JobArrival
 
 HORIZON_S = 7 * DAY_S  # where a scenario states none
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from twofold.contracts.results import TrainingPlan, simulated
-from twofold.contracts.spec import ClusterChange
-from twofold.core import format_seconds
+from twofold.contracts.results import simulated
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.spec.scenario_fleet import ClusterChange
+from twofold.core.display import format_seconds
 from twofold.rehearse.collectives import Ring, jittered_step, step_parts
 from twofold.rehearse.figure_table import STEP_PART_HEADINGS
 from twofold.twin.cluster import cluster_types

@@ -8,25 +8,23 @@ from itertools import islice
 from math import ceil, inf
 from pathlib import Path
 
-from twofold.catalog import Catalog, Observation
-from twofold.contracts.results import TrainingPlan
-from twofold.contracts.rows import read_jobs
-from twofold.contracts.spec import ClusterChange, Scenario
-from twofold.core import DAY_S, UnknownNameError, ValueRefusedError
-from twofold.perf import Constants, device
-from twofold.policy.cluster import ClusterBrain
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Observation
+from twofold.contracts.results.training import TrainingPlan
+from twofold.contracts.rows.jobs import read_jobs
+from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario_fleet import ClusterChange
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.perf.constants import Constants
+from twofold.perf.device import device
 from twofold.policy.cluster import settings as cluster
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.rehearse.faults import NODE_NAME, node_losses, slow_nodes
 from twofold.rehearse.pools import power_factor
-from twofold.twin.cluster import (
-    SHAPES,
-    JobArrival,
-    JobEnd,
-    JobTraffic,
-    cluster_types,
-    generate_jobs,
-    published_rates,
-)
+from twofold.twin.cluster import cluster_types
+from twofold.twin.cluster.faults import published_rates
+from twofold.twin.cluster.jobs import SHAPES, JobArrival, JobEnd, JobTraffic, generate_jobs
 
 ACCELERATORS_PER_NODE = 8
 LOAD_FRACTION = 0.7  # of the cluster, that drawn jobs ask for in the mean where no rate is stated

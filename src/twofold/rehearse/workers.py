@@ -12,7 +12,8 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
-from twofold.core import RunError, TwofoldError, require_extra
+from twofold.core.errors import RunError, TwofoldError
+from twofold.core.extras import require_extra
 
 Tell = Callable[[str], None]
 Call = Callable[[], Any]  # plain data with a function of this package: other processes are sent it

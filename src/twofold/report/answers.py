@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, ClassVar, Generic, TypeVar
 
-from twofold.core import to_data, to_json
+from twofold.core.data import to_data, to_json
 
 Data = TypeVar("Data")
 

@@ -1,7 +1,7 @@
 """The block BUILDING of a plan's screen: racks, networks, storage, power, a year, sites."""
 
 from twofold.contracts.results import premises
-from twofold.core import format_count, format_si, format_usd
+from twofold.core.display import format_count, format_si, format_usd
 from twofold.report.figures import percent, watt_hours
 from twofold.report.lines import both_ends, field, listed
 

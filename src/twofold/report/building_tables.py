@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.contracts.results import premises
-from twofold.core import format_si, format_usd
+from twofold.core.display import format_si, format_usd
 from twofold.report.building import heat_pieces, more_building_lines, site_text
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import heading, listed, table

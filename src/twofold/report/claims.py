@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from twofold.report.lines import TIED, WIDTH, table
-from twofold.verdicts import Judged, Verdict
+from twofold.verdicts.verdicts import Judged, Verdict
 
 INDENT = " " * 7
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=[^\s\d(·]{1,6}[ ,;]|[^\s\d(·]{1,6}$)")

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from types import MappingProxyType
 
-from twofold.answer import Ladder, Ladders, Rung
-from twofold.core import Estimate, format_bytes, format_count
-from twofold.planner import Comparison, Crossed
+from twofold.answer.ladder_training import Ladder, Rung
+from twofold.answer.ladders import Ladders
+from twofold.core.display import format_bytes, format_count
+from twofold.core.estimate import Estimate
+from twofold.planner.compare import Comparison, Crossed
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, heading, stacked, table
 from twofold.report.training import note_lines

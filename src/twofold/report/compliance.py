@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from twofold.contracts.results import Compliance, compliance
-from twofold.core import format_bytes, format_seconds, format_si, format_usd
+from twofold.contracts.results import compliance
+from twofold.contracts.results.compliance import Compliance
+from twofold.core.display import format_bytes, format_seconds, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, listed, table
 

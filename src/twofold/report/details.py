@@ -2,9 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from twofold.contracts import METRICS, QUANTILES
-from twofold.contracts.results import ClassPlan, Loser, Part, Plan, ServicePlan, TrainingPlan
-from twofold.core import Estimate, format_bytes, format_seconds, format_si, format_usd, to_data
+from twofold.contracts.goals import METRICS, QUANTILES
+from twofold.contracts.results.parts import Loser, Part
+from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.data import to_data
+from twofold.core.display import format_bytes, format_seconds, format_si, format_usd
+from twofold.core.estimate import Estimate
 from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
 from twofold.report.figures import percent, ranged, shares, watt_hours

@@ -7,8 +7,10 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from twofold.answer import paths
-from twofold.core import Estimate, format_si, from_data, to_data
-from twofold.planner import Change
+from twofold.core.data import from_data, to_data
+from twofold.core.display import format_si
+from twofold.core.estimate import Estimate
+from twofold.planner.explained import Change
 from twofold.report.answers import Shown
 from twofold.report.figures import ranged
 from twofold.report.lines import table

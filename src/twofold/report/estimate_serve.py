@@ -1,8 +1,8 @@
 """The screen of `estimate serve`: a model under a load, its memory, latency, limits and tables."""
 
-from twofold.answer import ServingEstimate
-from twofold.contracts import METRICS, QUANTILES
-from twofold.core import format_bytes, format_count, format_memory, format_seconds
+from twofold.answer.serve_answer import ServingEstimate
+from twofold.contracts.goals import METRICS, QUANTILES
+from twofold.core.display import format_bytes, format_count, format_memory, format_seconds
 from twofold.report.figures import percent, ranged, shares
 from twofold.report.lines import DOT, both_ends, field, listed, stacked, table, titled
 from twofold.report.training import (

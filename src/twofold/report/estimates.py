@@ -4,16 +4,11 @@ from dataclasses import replace
 from math import floor, log10
 from string import ascii_lowercase as LETTERS
 
-from twofold.answer import (
-    CollectiveEstimate,
-    ComputeEstimate,
-    RooflineEstimate,
-    RunEstimate,
-    ServingEstimate,
-    TrainingEstimate,
-)
-from twofold.core import (
-    exact,
+from twofold.answer.quick_single import CollectiveEstimate, ComputeEstimate, RooflineEstimate
+from twofold.answer.serve_answer import ServingEstimate
+from twofold.answer.training_estimate import TrainingEstimate
+from twofold.answer.training_run import RunEstimate
+from twofold.core.display import (
     format_bytes,
     format_count,
     format_memory,
@@ -21,6 +16,7 @@ from twofold.core import (
     format_si,
     format_usd,
 )
+from twofold.core.estimate import exact
 from twofold.report.estimate_serve import serve_lines
 from twofold.report.figures import hours_unit, percent, ranged, shares, summed, watt_hours
 from twofold.report.lines import DOT, WIDTH, both_ends, field, listed, stacked

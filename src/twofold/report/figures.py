@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from math import floor, log10
 from types import MappingProxyType
 
-from twofold.catalog import load_catalog
-from twofold.core import Estimate, Source, UnknownNameError, format_estimate, format_si, scale_of
+from twofold.catalog.catalog import load_catalog
+from twofold.core.display import format_estimate, format_si, scale_of
+from twofold.core.errors import UnknownNameError
+from twofold.core.estimate import Estimate, Source
 
 SURE_PROBABILITY = 0.995  # from here on, and as near to nothing, 200 draws tell no more
 NO_GPU = {"cpu", "gaudi", "inferentia", "lpu", "tpu", "trainium", "wafer"}  # families of the catalogue

@@ -1,7 +1,7 @@
 """The page of the loop as text: planned beside measured, then what the doctor saw."""
 
 from twofold.contracts.results import loop
-from twofold.core import format_si
+from twofold.core.display import format_si
 from twofold.report.figures import ranged
 from twofold.report.lines import both_ends, heading, listed
 

@@ -1,7 +1,9 @@
 """The block MONEY of a plan's screen, and what `--money` adds: lines, cash, outages, levers, how sure."""
 
-from twofold.contracts.results import LineItem, cents, ledger, total_usd
-from twofold.core import DAY_S, format_seconds, format_si, format_usd
+from twofold.contracts.results import ledger
+from twofold.contracts.results.ledger import LineItem, cents, total_usd
+from twofold.core.display import format_seconds, format_si, format_usd
+from twofold.core.quantity import DAY_S
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, listed, stacked, table
 

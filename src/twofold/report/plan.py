@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from twofold.answer import reason_text
-from twofold.contracts.results import Confidence, Plan, ServicePlan, TrainingPlan
-from twofold.core import format_usd
+from twofold.answer.refusals import reason_text
+from twofold.contracts.results.plan import Confidence, Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines

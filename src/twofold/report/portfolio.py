@@ -2,8 +2,9 @@
 
 import re
 
-from twofold.contracts.results import Lease, Portfolio, holdings, ledger
-from twofold.core import format_seconds, format_usd
+from twofold.contracts.results import holdings, ledger
+from twofold.contracts.results.holdings import Lease, Portfolio
+from twofold.core.display import format_seconds, format_usd
 from twofold.report.figures import percent
 from twofold.report.lines import DOT, both_ends, field, listed, table
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from twofold.answer import SHARED_POOL
-from twofold.contracts import metric_text
-from twofold.contracts.results import ClassPlan, ServicePlan, serving
-from twofold.core import format_seconds, format_si
+from twofold.answer.serving_plan import SHARED_POOL
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results import serving
+from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.core.display import format_seconds, format_si
 from twofold.report.figures import answered, chance, percent, ranged, success_goal
 from twofold.report.lines import DOT, both_ends, field, listed, table
 from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces

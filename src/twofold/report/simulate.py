@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from twofold.answer import paths
-from twofold.contracts import metric_text
-from twofold.contracts.results import ClassFigures, simulated, sweeps
-from twofold.core import format_seconds, format_si, format_usd
-from twofold.rehearse import OF_FLEETS, figure_of
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results import simulated, sweeps
+from twofold.contracts.results.simulated import ClassFigures
+from twofold.core.display import format_seconds, format_si, format_usd
+from twofold.rehearse.figure_table import OF_FLEETS, figure_of
 from twofold.report.figures import answered, percent, share, success_goal
 from twofold.report.lines import DOT, both_ends, field, heading, listed, stacked, table
 from twofold.report.simulate_cluster import training_lines

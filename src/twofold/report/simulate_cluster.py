@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.contracts.results import simulated
-from twofold.core import format_seconds, format_si
+from twofold.core.display import format_seconds, format_si
 from twofold.report.figures import percent, share
 from twofold.report.lines import both_ends, field, listed
 

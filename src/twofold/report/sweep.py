@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from twofold.contracts.results import sweeps
-from twofold.core import format_seconds, format_si, format_usd
-from twofold.rehearse import figure_of
+from twofold.core.display import format_seconds, format_si, format_usd
+from twofold.rehearse.figure_table import figure_of
 from twofold.report.lines import both_ends, heading, table
 
 COLUMNS_MAX = 6  # besides the value and the verdict: what fits a screen

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from twofold.answer import TrainingEstimate
-from twofold.contracts.results import Bound, Machine, Part, PriceUsed, ServicePlan, TrainingPlan, training
-from twofold.core import Estimate, format_bytes, format_memory, format_seconds, format_si
+from twofold.answer.training_estimate import TrainingEstimate
+from twofold.contracts.results import training
+from twofold.contracts.results.parts import Bound, Machine, Part, PriceUsed
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_bytes, format_memory, format_seconds, format_si
+from twofold.core.estimate import Estimate
 from twofold.report.figures import apportioned, chance, hours_unit, percent, ranged, shares, summed
 from twofold.report.lines import DOT, both_ends, field, heading
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from twofold.perf import Floats, Network, collectives
+from twofold.perf import collectives
+from twofold.perf.types import Floats, Network
 from twofold.training.compute import expert_tensor_ranks, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute

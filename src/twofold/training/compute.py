@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.perf import Device, Floats, attention_prefill_s, elementwise_s, gemm_s, quantise_s
+from twofold.perf.attention import attention_prefill_s
+from twofold.perf.operators import elementwise_s, gemm_s, quantise_s
+from twofold.perf.types import Device, Floats
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts
 from twofold.training.stack import Stack

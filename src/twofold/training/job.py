@@ -6,9 +6,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.catalog import Model
-from twofold.core import InputError
-from twofold.perf import DEFAULT_FRAMEWORK, Device, Floats, ModelShape, peak_format
+from twofold.catalog.types import Model
+from twofold.core.errors import InputError
+from twofold.perf.formats import peak_format
+from twofold.perf.shape import ModelShape
+from twofold.perf.software import DEFAULT_FRAMEWORK
+from twofold.perf.types import Device, Floats
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp4", "int8"]

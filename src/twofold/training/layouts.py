@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.perf import Cluster
+from twofold.perf.types import Cluster
 from twofold.training.job import TrainingJob
 from twofold.training.stack import software_family
 

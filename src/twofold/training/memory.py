@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from twofold.core import record
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 from twofold.training.communication import (
     expert_replicas,
     stage_dense_weights,

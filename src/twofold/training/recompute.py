@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from twofold.perf import Floats
+from twofold.perf.types import Floats
 from twofold.training.compute import NORM_PASSES, LayerCompute, rank_tokens
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts, Recompute

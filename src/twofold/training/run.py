@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.core import InputError, record
-from twofold.perf import Cluster
-from twofold.policy.cluster import checkpoint_interval_s
+from twofold.core import record
+from twofold.core.errors import InputError
+from twofold.perf.types import Cluster
+from twofold.policy.cluster.cadence import checkpoint_interval_s
 from twofold.training.job import TrainingJob
 from twofold.training.stack import WRITES_BEHIND, software_family
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.core import format_memory
-from twofold.perf import Cluster, Floats
+from twofold.core.display import format_memory
+from twofold.perf.types import Cluster, Floats
 from twofold.training.job import TrainingJob, Workload
 from twofold.training.layouts import EVERYTHING, Layouts, Limits, Recompute, enumerate_layouts
 from twofold.training.memory import Memory, memory

@@ -11,7 +11,8 @@ from typing import Self
 
 import numpy as np
 
-from twofold.perf import Constants, Floats
+from twofold.perf.constants import Constants
+from twofold.perf.types import Floats
 
 HELD_BESIDE_STATES = ("activation_factor", "fragmentation_fraction", "logits_bytes", "workspace_bytes")
 SOFTWARE = {

@@ -6,7 +6,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from twofold.core import record
-from twofold.perf import Cluster, Device, Floats, Network, collectives, elementwise_s, smooth_max
+from twofold.perf import collectives
+from twofold.perf.operators import elementwise_s
+from twofold.perf.types import Cluster, Device, Floats, Network, smooth_max
 from twofold.training.communication import (
     context_parallel_s,
     data_parallel_s,

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.verdicts.units import NAMED
 from twofold.verdicts.world import MissingFigure
 

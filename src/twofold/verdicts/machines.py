@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from twofold.answer import Given, Variation, given
-from twofold.core import Dimension, parse_quantity
+from twofold.answer.question import Given, Variation, given
+from twofold.core.quantity import Dimension, parse_quantity
 from twofold.verdicts.world import World
 
 

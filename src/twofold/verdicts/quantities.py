@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from twofold.core import InfeasibleError, TwofoldError, UnknownNameError, ValueRefusedError
+from twofold.core.errors import InfeasibleError, TwofoldError, UnknownNameError, ValueRefusedError
 from twofold.verdicts import (
     quantities_catalog,
     quantities_cluster,

@@ -3,21 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from twofold.catalog import (
-    Accelerator,
-    Fabric,
-    HardwarePrice,
-    NetworkPart,
-    Node,
-    Storage,
-    best_price,
-    distance_m,
-    figure,
-    legal_partitions,
-    schema,
-)
-from twofold.core import UnknownNameError
-from twofold.perf import device
+from twofold.catalog.figures import figure
+from twofold.catalog.geography import distance_m
+from twofold.catalog.partitions import legal_partitions
+from twofold.catalog.places import best_price
+from twofold.catalog.schema import schema
+from twofold.catalog.types import Accelerator, Fabric, HardwarePrice, NetworkPart, Node, Storage
+from twofold.core.errors import UnknownNameError
+from twofold.perf.device import device
 from twofold.verdicts.world import CommandOf, MissingFigure, World, one_of
 
 

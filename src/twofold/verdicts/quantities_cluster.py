@@ -6,13 +6,15 @@ from math import ceil, comb
 
 import numpy as np
 
-from twofold.answer import given, loads
-from twofold.core import InfeasibleError, ValueRefusedError
-from twofold.inference import Lengths, Slo, TrafficClass, shared_load
-from twofold.perf import ENGINES
-from twofold.rehearse import Ring, rising_shares, step_parts
-from twofold.training import straggler_loss_fraction
-from twofold.twin.serving import EngineSettings, PrefillMode
+from twofold.answer import loads
+from twofold.answer.question import given
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.inference.slo import Slo, TrafficClass, shared_load
+from twofold.inference.steady import Lengths
+from twofold.perf.software import ENGINES
+from twofold.rehearse.collectives import Ring, rising_shares, step_parts
+from twofold.training.search import straggler_loss_fraction
+from twofold.twin.serving.engine_types import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
 from twofold.verdicts.world import MissingFigure, World, one_of
 

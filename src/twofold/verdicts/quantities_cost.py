@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.answer import ServingQuestion, given, make_replica
-from twofold.core import YEAR_H, InfeasibleError, UnknownNameError
-from twofold.inference import load_axis, rate_limit
+from twofold.answer.question import given
+from twofold.answer.quick_serve import ServingQuestion, make_replica
+from twofold.core.errors import InfeasibleError, UnknownNameError
+from twofold.core.quantity import YEAR_H
+from twofold.inference.curve import load_axis
+from twofold.inference.slo import rate_limit
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_fleet import gpus_for_rate
 from twofold.verdicts.quantities_serving import PROMISED

@@ -5,27 +5,15 @@
 from collections.abc import Sequence
 from typing import cast, get_args
 
-from twofold.building import (
-    CoolingKind,
-    RackFill,
-    capex_usd_per_w,
-    cluster_rules,
-    mixed_imbalance,
-    network_cards,
-    node_power,
-    nodes_per_rack,
-    rack_limits,
-    training_w,
-)
-from twofold.catalog import (
-    HardwarePrice,
-    MandateRow,
-    NetworkPart,
-    Regime,
-    find_regime,
-)
-from twofold.core import J_PER_KWH, InfeasibleError, UnknownNameError, ValueRefusedError
-from twofold.perf import fabric_parts
+from twofold.building.compliance import cluster_rules
+from twofold.building.cooling import CoolingKind, capex_usd_per_w
+from twofold.building.filling import RackFill, mixed_imbalance, nodes_per_rack, rack_limits
+from twofold.building.node_power import network_cards, node_power, training_w
+from twofold.catalog.regimes import find_regime
+from twofold.catalog.types import HardwarePrice, MandateRow, NetworkPart, Regime
+from twofold.core.errors import InfeasibleError, UnknownNameError, ValueRefusedError
+from twofold.core.quantity import J_PER_KWH
+from twofold.perf.topology import fabric_parts
 from twofold.verdicts.world import MissingFigure, World, one_of
 
 MANY = 1000

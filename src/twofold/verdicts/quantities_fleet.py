@@ -4,9 +4,11 @@
 
 from dataclasses import replace
 
-from twofold.core import InfeasibleError
-from twofold.inference import CacheOptions, ReplicaCount, capacity, cold_start_s, max_sequences, throughput_of
-from twofold.perf import ModelShape, one
+from twofold.core.errors import InfeasibleError
+from twofold.inference.fleet import ReplicaCount, cold_start_s, throughput_of
+from twofold.inference.replica import CacheOptions, capacity, max_sequences
+from twofold.perf.shape import ModelShape
+from twofold.perf.types import one
 from twofold.verdicts.quantities_serving import limit, replica
 from twofold.verdicts.world import World
 

@@ -8,22 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import ServingQuestion, loads, make_replica
-from twofold.contracts import METRICS, QUANTILES, stated_goal
-from twofold.core import InfeasibleError
-from twofold.inference import (
-    CacheOptions,
-    Lengths,
-    Replica,
-    Slo,
-    TrafficClass,
-    bottleneck,
-    communication_bytes_per_token,
-    max_sequences,
-    rate_limit,
-    replicas_power_w,
-)
-from twofold.perf import DEFAULT_ENGINE, one
+from twofold.answer import loads
+from twofold.answer.quick_serve import ServingQuestion, make_replica
+from twofold.contracts.goals import METRICS, QUANTILES, stated_goal
+from twofold.core.errors import InfeasibleError
+from twofold.inference.fleet import replicas_power_w
+from twofold.inference.replica import CacheOptions, Replica, communication_bytes_per_token, max_sequences
+from twofold.inference.slo import Slo, TrafficClass, bottleneck, rate_limit
+from twofold.inference.steady import Lengths
+from twofold.perf.software import DEFAULT_ENGINE
+from twofold.perf.types import one
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.world import CommandOf, World, one_of, options
 

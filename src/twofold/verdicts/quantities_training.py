@@ -8,10 +8,16 @@ from typing import Any, get_args
 
 import numpy as np
 
-from twofold.answer import RELIEVED, Given, TrainingSite, limits_of, resource_gain, training_site
-from twofold.core import InfeasibleError
-from twofold.perf import DEFAULT_FRAMEWORK, collectives, one
-from twofold.training import RECOMPUTE, Candidate, Precision, TrainingJob, model_flops_utilisation
+from twofold.answer.question import Given
+from twofold.answer.training_step import RELIEVED, TrainingSite, limits_of, resource_gain, training_site
+from twofold.core.errors import InfeasibleError
+from twofold.perf import collectives
+from twofold.perf.software import DEFAULT_FRAMEWORK
+from twofold.perf.types import one
+from twofold.training.job import Precision, TrainingJob
+from twofold.training.layouts import RECOMPUTE
+from twofold.training.search import Candidate
+from twofold.training.step import model_flops_utilisation
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.world import CommandOf, World, one_of, options, sizes_of
 

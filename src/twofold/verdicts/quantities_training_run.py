@@ -8,21 +8,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from twofold.answer import TrainingSite, stack_on, training_site
-from twofold.core import DAY_S, InfeasibleError, ValueRefusedError
-from twofold.perf import one
-from twofold.training import (
-    RECOMPUTE,
-    Layouts,
-    Limits,
-    Recompute,
-    RunPlan,
-    Workload,
-    candidate,
-    layouts_of,
-    run_plan,
-    run_work,
-)
+from twofold.answer.stacks import stack_on
+from twofold.answer.training_step import TrainingSite, training_site
+from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.core.quantity import DAY_S
+from twofold.perf.types import one
+from twofold.training.job import Workload
+from twofold.training.layouts import RECOMPUTE, Layouts, Limits, Recompute, layouts_of
+from twofold.training.run import RunPlan, run_plan, run_work
+from twofold.training.search import candidate
 from twofold.verdicts.machines import machines, price_usd_per_h
 from twofold.verdicts.quantities_training import job_of, step_once
 from twofold.verdicts.world import CommandOf, World, one_of, options

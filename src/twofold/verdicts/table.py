@@ -9,7 +9,7 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-from twofold.core import InputError
+from twofold.core.errors import InputError
 from twofold.verdicts.language import names_in, parse
 from twofold.verdicts.units import SI_FACTOR, Value
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from twofold.core import DAY_S, YEAR_S
+from twofold.core.quantity import DAY_S, YEAR_S
 
 Value = float | str | bool | None
 """What a quantity may be: a number in SI units, a name, a yes or no; None where there is no such thing."""

@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from twofold.core import UnknownNameError, ValueRefusedError
+from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.verdicts.language import evaluate, judge_expression, names_in, parse
 from twofold.verdicts.quantities import ask, command_of
 from twofold.verdicts.table import Claim, Predicate, cases_of

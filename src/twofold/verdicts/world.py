@@ -5,9 +5,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from twofold.catalog import Catalog, did_you_mean
-from twofold.core import UnknownNameError, ValueRefusedError
-from twofold.perf import Constants
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.names import did_you_mean
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.perf.constants import Constants
 
 T = TypeVar("T")
 

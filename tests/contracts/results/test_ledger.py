@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results import UnitCost, line_item, total_usd
+from twofold.contracts.results.ledger import UnitCost, line_item, total_usd
 
 AMOUNTS = st.floats(0.0, 1e7)
 

@@ -13,7 +13,7 @@ from twofold.contracts.rows.calibrations import (
     Calibration,
     RefusedRow,
 )
-from twofold.core import AlteredError, FileError
+from twofold.core.errors import AlteredError, FileError
 
 CALIBRATION = Calibration(
     measurements="rows.csv",

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts.rows import read_jobs
-from twofold.contracts.rows.jobs import JobRow
+from twofold.contracts.rows.jobs import JobRow, read_jobs
 from twofold.core.errors import TraceError
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "traces"

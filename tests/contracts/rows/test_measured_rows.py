@@ -5,9 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import StepRow, read_service_rows, read_step_rows
-from twofold.contracts.rows.measured_rows import ServiceRow
-from twofold.core import FileError, InputError, InputErrors, TableError
+from twofold.contracts.rows.measured_rows import ServiceRow, StepRow, read_service_rows, read_step_rows
+from twofold.core.errors import FileError, InputError, InputErrors, TableError
 
 Write = Callable[[str], Path]
 STEPS = "accelerator,accelerator_count,global_batch_samples,step_s"

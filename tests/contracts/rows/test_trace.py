@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import read_trace
-from twofold.contracts.rows.trace import Trace
+from twofold.contracts.rows.trace import Trace, read_trace
 from twofold.contracts.rows.trace_rows import numbered_arrivals
-from twofold.core import TwofoldError
+from twofold.core.errors import TwofoldError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "traces"

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import ordered_arrivals
+from twofold.contracts.rows.trace import ordered_arrivals
 from twofold.contracts.rows.trace_rows import Arrival, numbered_arrivals
-from twofold.core import FileError
-from twofold.core.errors import TraceError
+from twofold.core.errors import FileError, TraceError
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from twofold.contracts.spec import parse_spec
-from twofold.core import InputErrors, TwofoldError
+from twofold.contracts.spec.reader import parse_spec
+from twofold.core.errors import InputErrors, TwofoldError
 
 RUN = "training: {model: llama-3.1-8b, tokens: 1 Gtok}\n"
 

@@ -1,6 +1,7 @@
 """Every default that a plan rests on is listed once, with its path, as a user would write it."""
 
-from twofold.contracts.spec import defaults_used, parse_spec
+from twofold.contracts.spec.defaults import defaults_used
+from twofold.contracts.spec.reader import parse_spec
 
 LEAST = (
     "model: llama-3.1-8b\ntraining: {tokens: 1 Gtok}\nserving: {classes: {chat: {traffic: {rate: 1 /s}}}}\n"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from twofold.contracts.spec import parse_spec
+from twofold.contracts.spec.reader import parse_spec
 from twofold.contracts.spec.supply import Economics
-from twofold.core import InputError
+from twofold.core.errors import InputError
 
 SPEC = """
 model: llama-3.1-8b

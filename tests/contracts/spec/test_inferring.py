@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts import Names
-from twofold.contracts.spec import Spec, infer_spec, parse_spec, starter_spec
-from twofold.contracts.spec.starter import StarterKind
-from twofold.core import TwofoldError
+from twofold.contracts.names import Names
+from twofold.contracts.spec.inferring import infer_spec
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.starter import StarterKind, starter_spec
+from twofold.core.errors import TwofoldError
 
 COMMAND = (
     "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4 --max-model-len 8192 "

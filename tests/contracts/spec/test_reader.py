@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.contracts import Names
-from twofold.contracts.spec import Spec, parse_spec, read_spec
-from twofold.core import InputErrors, TwofoldError
+from twofold.contracts.names import Names
+from twofold.contracts.spec.reader import parse_spec, read_spec
+from twofold.contracts.spec.spec import Spec
+from twofold.core.errors import InputErrors, TwofoldError
 
 HOSTILE = st.text(
     alphabet=st.sampled_from("a:-{}[],&*!|>'\"%@`#? \n\t\\0~\x00\x85\ufeff\u2028é"), max_size=60

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.contracts.spec import Scenario
-from twofold.contracts.spec.scenario import Reading, parse_scenario, read_scenario
-from twofold.core import FileError, InputErrors, TwofoldError
+from twofold.contracts.spec.scenario import Reading, Scenario, parse_scenario, read_scenario
+from twofold.core.errors import FileError, InputErrors, TwofoldError
 
 
 def errors_of(text: str) -> list[TwofoldError]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from twofold.contracts.spec import ClusterChange
 from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core import InputErrors
+from twofold.contracts.spec.scenario_fleet import ClusterChange
+from twofold.core.errors import InputErrors
 
 
 def cluster(text: str) -> ClusterChange:

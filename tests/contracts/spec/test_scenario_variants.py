@@ -3,7 +3,7 @@
 import pytest
 
 from twofold.contracts.spec.scenario import Reading, parse_scenario
-from twofold.core import InputErrors, ShapeError, UnknownNameError
+from twofold.core.errors import InputErrors, ShapeError, UnknownNameError
 
 TEXT = """name: zone
 fleet: {spares: 2, zones: 3}

@@ -8,8 +8,8 @@ import pytest
 
 from fits.page_spec import PAGE, reference_page
 from fits.spec_schema import parts_of, shipped_schema_text, spec_json_schema, spec_schema_text
-from twofold.contracts.spec import Spec
 from twofold.contracts.spec.reader import keys_of
+from twofold.contracts.spec.spec import Spec
 
 ROOT = Path(__file__).parents[3]
 REMAKE = "run `python -m fits.page_spec`"

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.spec import LatencyClass, Service, Spec, Traffic, TrainingRun, parse_spec
-from twofold.core import InputErrors, TwofoldError
+from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.service import LatencyClass, Service, Traffic
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.errors import InputErrors, TwofoldError
 
 HEAD = "model: llama-3.1-8b\n"
 

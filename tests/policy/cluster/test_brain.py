@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.replays import first_difference
-from twofold.catalog import load_catalog
-from twofold.policy import Entry, Woke
-from twofold.policy.cluster import ClusterBrain
+from twofold.catalog.catalog import load_catalog
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CLUSTER_LINES,
     CheckpointFailed,
@@ -55,6 +54,7 @@ from twofold.policy.cluster.settings import (
     TeamQuota,
 )
 from twofold.policy.cluster.view import ClusterCounts
+from twofold.policy.machine import Entry, Woke
 
 A100 = "A100-SXM4-40GB"
 QUOTAS = {"red": (12, 4), "blue": (8, None)}

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.core import ShapeError
-from twofold.policy import Entry, Woke
+from twofold.core.errors import ShapeError
 from twofold.policy.cluster.events import CLUSTER_LINES, ClusterEffect, ClusterEvent
+from twofold.policy.machine import Entry, Woke
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TIMES = ("expected_s", "checkpoint_write_s", "restart_s", "write_s", "until_s")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
@@ -39,6 +38,7 @@ from twofold.policy.cluster.recovery import (
     spare_to_keep,
 )
 from twofold.policy.cluster.settings import CheckpointLost, ClusterSettings, FaultSettings, PreemptionSettings
+from twofold.policy.machine import Woke
 
 HOST, SOFTWARE = FaultCause.HOST, FaultCause.SOFTWARE
 

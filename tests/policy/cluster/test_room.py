@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import JobStarted, JobSubmitted, NodeAdded
 from twofold.policy.cluster.gang_queue import Job
 from twofold.policy.cluster.room import (

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     ClusterEvent,
@@ -32,6 +31,7 @@ from twofold.policy.cluster.settings import (
     PreemptionSettings,
     TeamQuota,
 )
+from twofold.policy.machine import Woke
 
 NO_SPARES = FaultSettings(spare_count=0)
 FIRST_COME = ClusterSettings(faults=NO_SPARES, preemption=None)

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from twofold.catalog import load_catalog
-from twofold.policy import Woke
-from twofold.policy.cluster import ClusterBrain
+from twofold.catalog.catalog import load_catalog
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     FaultCause,
@@ -25,6 +24,7 @@ from twofold.policy.cluster.events import (
     StopReason,
 )
 from twofold.policy.cluster.settings import ClusterSettings, FaultSettings, GangQueueSettings, SharingSettings
+from twofold.policy.machine import Woke
 
 SHARING = SharingSettings(headroom_fraction=0.0, release_hold_s=600.0)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.catalog import PartitionRefused, load_catalog, place_parts
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.partitions import PartitionRefused, place_parts
 from twofold.policy.cluster.settings import SharingSettings
 from twofold.policy.cluster.sharing import DayProfile, ServingPlan, planned_cuts
 

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy import Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.admission import (
     Ladder,
     expires_s,
@@ -28,6 +26,7 @@ from twofold.policy.gate.events import (
     Send,
 )
 from twofold.policy.gate.fleet_view import FleetView, Request
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.pace import Pace
 from twofold.policy.gate.settings import (
     AdmissionSettings,
@@ -38,6 +37,7 @@ from twofold.policy.gate.settings import (
     GateSettings,
     QueueSettings,
 )
+from twofold.policy.machine import Woke
 
 SETTINGS = GateSettings(open_s=2.0, probe_every_s=0.5, retry_after_s_max=60.0)
 NEW = Request(9, RequestArrived(10, 10))

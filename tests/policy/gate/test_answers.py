@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy import Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.answers import LEAST_FRACTION, learn
 from twofold.policy.gate.events import (
     Cancel,
@@ -32,6 +30,7 @@ from twofold.policy.gate.events import (
     StageRelease,
 )
 from twofold.policy.gate.fleet_view import FleetView
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -46,6 +45,7 @@ from twofold.policy.gate.settings import (
     Routing,
     Stage,
 )
+from twofold.policy.machine import Woke
 
 BELIEFS = Beliefs(0.001, 0.01)
 ASKED = RequestArrived(5, 5)

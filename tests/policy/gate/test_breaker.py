@@ -3,7 +3,6 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.gate import state_of
 from twofold.policy.gate.breaker import (
     Circuit,
     CircuitState,
@@ -11,6 +10,7 @@ from twofold.policy.gate.breaker import (
     after_probe_failed,
     after_request_failed,
     after_response_ended,
+    state_of,
 )
 from twofold.policy.gate.events import Cause
 from twofold.policy.gate.settings import GateSettings

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.core import ShapeError
-from twofold.policy import Entry, Woke
+from twofold.core.errors import ShapeError
 from twofold.policy.gate.events import Effect, Event, OpenCircuit, entry_from_line, to_line
+from twofold.policy.machine import Entry, Woke
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twofold.policy.gate import Gate
 from twofold.policy.gate.fair_queue import FairQueue
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,

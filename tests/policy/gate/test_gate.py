@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.replays import first_difference
-from twofold.policy import Entry, Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ClientLeft,
@@ -37,7 +35,9 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.machine import Entry, Woke
 
 SETTINGS = GateSettings(failure_limit=2, failure_window_s=5.0, open_s=1.0, open_s_max=4.0, attempt_limit=3)
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)

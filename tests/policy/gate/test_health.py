@@ -1,4 +1,3 @@
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cause,
     ReplicaAdded,
@@ -8,6 +7,7 @@ from twofold.policy.gate.events import (
     ResponseStarted,
     Send,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
 

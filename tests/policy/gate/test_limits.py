@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy import Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import Hold, Refuse, ReplicaAdded, RequestArrived, ResponseEnded, Send
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.limits import LEVEL_S, WINDOW_S, Limiter, Reserve, fair_level
 from twofold.policy.gate.settings import (
     Beliefs,
@@ -18,6 +17,7 @@ from twofold.policy.gate.settings import (
     QueueSettings,
     Rate,
 )
+from twofold.policy.machine import Woke
 
 REQUESTS = st.lists(
     st.tuples(st.sampled_from([0.0, 0.01, 0.5, 3.0, 1e6]), st.integers(0, 400)), min_size=1, max_size=80

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from tests.replays import first_difference
-from twofold.core import ShapeError
-from twofold.policy.gate import Gate
+from twofold.core.errors import ShapeError
 from twofold.policy.gate.events import Send, entry_from_line
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.replays import first_difference
-from twofold.policy import Entry, Woke
-from twofold.policy.gate import Gate
 from twofold.policy.gate.events import (
     Cancel,
     Cause,
@@ -37,6 +35,7 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
     Beliefs,
@@ -54,6 +53,7 @@ from twofold.policy.gate.settings import (
     RoutingSettings,
     ScalingSettings,
 )
+from twofold.policy.machine import Entry, Woke
 
 BELIEFS = Beliefs(input_token_s=0.001, output_token_s=0.01)
 CHAT = ClassSettings(

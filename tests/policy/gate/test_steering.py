@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from tests.replays import first_difference
-from twofold.core import from_data
-from twofold.policy import Entry, Woke
-from twofold.policy.gate import Gate
+from twofold.core.data import from_data
 from twofold.policy.gate.events import (
     BeliefsChanged,
     Cause,
@@ -47,6 +45,7 @@ from twofold.policy.gate.events import (
     entry_from_line,
     to_line,
 )
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     Beliefs,
     CanarySettings,
@@ -67,6 +66,7 @@ from twofold.policy.gate.settings import (
     WarmSettings,
     ZoneSettings,
 )
+from twofold.policy.machine import Entry, Woke
 
 BELIEFS = Beliefs(0.0001, 0.02)
 LIMIT = 8

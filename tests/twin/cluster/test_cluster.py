@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.policy.cluster import checkpoint_interval_s
+from twofold.policy.cluster.cadence import checkpoint_interval_s
 from twofold.policy.cluster.events import (
     CheckpointFailed,
     CheckpointWritten,
@@ -32,7 +32,7 @@ from twofold.policy.cluster.events import (
     SwapNode,
 )
 from twofold.training.run import failing_time_ratio, lost_work_s
-from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CauseRate,
     CheckpointModel,
@@ -48,7 +48,7 @@ from twofold.twin.cluster.cluster_types import (
     StepModel,
     Use,
 )
-from twofold.twin.cluster.jobs import JobEnd
+from twofold.twin.cluster.jobs import JobArrival, JobEnd
 
 DAY_S = 86_400.0
 

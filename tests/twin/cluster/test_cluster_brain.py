@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bench.worlds.spares import spare_sweep
-from twofold.catalog import Observation, load_catalog
-from twofold.policy.cluster import ClusterBrain, checkpoint_interval_s
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Observation
+from twofold.policy.cluster.brain import ClusterBrain
+from twofold.policy.cluster.cadence import checkpoint_interval_s
 from twofold.policy.cluster.events import (
     CheckpointWritten,
     ClusterEffect,
@@ -23,7 +25,7 @@ from twofold.policy.cluster.events import (
 )
 from twofold.policy.cluster.settings import CadenceSettings, ClusterSettings, FaultSettings, TeamQuota
 from twofold.training.run import failing_time_ratio
-from twofold.twin.cluster import JobArrival, published_rates, simulate_cluster
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CauseRate,
     CheckpointModel,
@@ -38,7 +40,8 @@ from twofold.twin.cluster.cluster_types import (
     StepModel,
     Use,
 )
-from twofold.twin.cluster.jobs import JobEnd
+from twofold.twin.cluster.faults import published_rates
+from twofold.twin.cluster.jobs import JobArrival, JobEnd
 
 DAY_S = 86_400.0
 PLAIN = ClusterSettings()

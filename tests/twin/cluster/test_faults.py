@@ -6,12 +6,12 @@ from math import inf
 import numpy as np
 import pytest
 
-from twofold.catalog import Observation, load_catalog
+from twofold.catalog.catalog import load_catalog
+from twofold.catalog.types import Observation
 from twofold.policy.cluster.events import FaultCause, RepairKind
-from twofold.training import Reliability
-from twofold.twin.cluster import published_rates
+from twofold.training.run import Reliability
 from twofold.twin.cluster.cluster_types import CauseRate, FaultRates, NodeGroup
-from twofold.twin.cluster.faults import CAUSES, Drift, FaultClocks
+from twofold.twin.cluster.faults import CAUSES, Drift, FaultClocks, published_rates
 from twofold.twin.cluster.nodes import Nodes
 
 ROWS = load_catalog().rows(Observation)

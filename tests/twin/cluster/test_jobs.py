@@ -9,8 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from twofold.twin.cluster import SHAPES, JobTraffic, generate_jobs
-from twofold.twin.cluster.jobs import DURATIONS_S, SIZES, JobEnd, size_correlation
+from twofold.twin.cluster.jobs import (
+    DURATIONS_S,
+    SHAPES,
+    SIZES,
+    JobEnd,
+    JobTraffic,
+    generate_jobs,
+    size_correlation,
+)
 
 TRACES = Path(__file__).parents[4] / "shared" / "traces"
 PUBLISHED = {  # mean run and mean accelerators of all GPU jobs, and the median run: the cluster summary

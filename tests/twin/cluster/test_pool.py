@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bench.worlds.serving_day import accelerators_for, day_profile, serving_load
-from twofold.policy.cluster import ClusterBrain
+from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.rehearse.training import compare_pool
-from twofold.twin.cluster import JobArrival, simulate_cluster
+from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.cluster_types import (
     CheckpointModel,
     CheckpointStore,
@@ -21,6 +21,7 @@ from twofold.twin.cluster.cluster_types import (
     Use,
 )
 from twofold.twin.cluster.figures import ServingAccount
+from twofold.twin.cluster.jobs import JobArrival
 
 DAY_S = 86_400.0
 CAPACITY = tuple((8 * count, float(count)) for count in range(1, 21))  # one request per second and node

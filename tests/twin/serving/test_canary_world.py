@@ -11,17 +11,13 @@ from twofold.policy.gate.settings import (
     Routing,
     Stage,
 )
-from twofold.twin.serving import (
-    Engine,
-    EngineSettings,
-    Lengths,
-    StepTable,
-    TrafficModel,
-    generate,
-    simulate_fleet,
-)
+from twofold.twin.serving.engine import Engine
+from twofold.twin.serving.engine_types import EngineSettings
 from twofold.twin.serving.fault_types import Release
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, ReplicaGroup, ReplicaModel
+from twofold.twin.serving.step_table import StepTable
+from twofold.twin.serving.traffic import Lengths, TrafficModel, generate
 
 # A step takes 10 ms, and more with what it reads and with how many it writes for.
 TABLE = StepTable(

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate.events import ReplicaStartFailed, StartReplica
 from twofold.policy.gate.settings import GateSettings
 from twofold.twin.heap import Heap
-from twofold.twin.serving import simulate_fleet
 from twofold.twin.serving.fault_types import (
     ColdStart,
     Drain,
@@ -23,6 +22,7 @@ from twofold.twin.serving.fault_types import (
     ThermalThrottle,
     ZoneLoss,
 )
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_types import (
     Arrival,

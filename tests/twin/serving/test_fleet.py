@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.core import ValueRefusedError
-from twofold.core.errors import TraceError
+from twofold.core.errors import TraceError, ValueRefusedError
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.twin.serving import TrafficModel, generate, simulate_fleet
 from twofold.twin.serving.fault_types import RandomCrashes, ReplicaCrash, ZoneLoss
-from twofold.twin.serving.fleet import FleetRun
+from twofold.twin.serving.fleet import FleetRun, simulate_fleet
 from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
@@ -25,6 +23,7 @@ from twofold.twin.serving.fleet_types import (
     Retry,
     Turn,
 )
+from twofold.twin.serving.traffic import TrafficModel, generate
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -27,8 +27,8 @@ from twofold.policy.gate.settings import (
     Stage,
     ZoneSettings,
 )
-from twofold.twin.serving import Lengths, Surge, TrafficModel, generate, simulate_fleet
 from twofold.twin.serving.fault_types import Fault, RandomCrashes, Release, SlowReplica, ZoneLoss
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
@@ -39,6 +39,7 @@ from twofold.twin.serving.fleet_types import (
     RequestRecord,
     Retry,
 )
+from twofold.twin.serving.traffic import Lengths, Surge, TrafficModel, generate
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

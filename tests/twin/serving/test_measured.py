@@ -8,14 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from twofold.contracts.rows import ServiceRow
-from twofold.core import Place
-from twofold.inference import MeasuredService
+from twofold.contracts.rows.measured_rows import ServiceRow
+from twofold.core.errors import Place
+from twofold.inference.measured import MeasuredService
 from twofold.policy.gate.settings import Beliefs, GateSettings
-from twofold.twin.serving import BatchServer, simulate_fleet
 from twofold.twin.serving.engine_types import EngineWork, Finished, FirstToken, Output
 from twofold.twin.serving.fault_types import SlowReplica
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_types import Arrival, FleetWorld, ReplicaGroup, ReplicaModel
+from twofold.twin.serving.measured import BatchServer
 
 batch = partial(ServiceRow, Place("rows.csv", 2, 1))
 ROWS = MeasuredService.of([batch(1, 0.10), batch(4, 0.16), batch(8, 0.30)])

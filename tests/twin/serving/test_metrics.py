@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.policy.gate.settings import ClassSettings, GateSettings, QueueSettings
-from twofold.twin.serving import Lengths, Surge, TrafficModel, generate, simulate_fleet
 from twofold.twin.serving.fault_types import Fault, Partition, ReplicaCrash, SlowReplica
+from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.fleet_types import (
     Arrival,
     ClassModel,
@@ -23,6 +23,7 @@ from twofold.twin.serving.fleet_types import (
     RequestRecord,
     Retry,
 )
+from twofold.twin.serving.traffic import Lengths, Surge, TrafficModel, generate
 
 Worlds = Callable[..., FleetWorld]
 Requests = Callable[..., list[Arrival]]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.inference import ServiceTable
+from twofold.inference.table import ServiceTable
 from twofold.twin.serving.step_table import StepTable, steps_to_gain
 
 

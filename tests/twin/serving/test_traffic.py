@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.twin.serving import Lengths, Profile, Sessions, Surge, TrafficModel, generate
-from twofold.twin.serving.profiles import hourly_weights
+from twofold.twin.serving.profiles import Profile, hourly_weights
+from twofold.twin.serving.traffic import Lengths, Sessions, Surge, TrafficModel, generate
 
 
 def times(model: TrafficModel, until_s: float, seed: int = 1) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 
 CENT = Decimal("0.01")
 

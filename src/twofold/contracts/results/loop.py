@@ -8,7 +8,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.core import Estimate, FileError, from_data, to_data
+from twofold.core.data import from_data, to_data
+from twofold.core.errors import FileError
+from twofold.core.estimate import Estimate
 
 LOOP_SCHEMA = "twofold/loop/1"
 

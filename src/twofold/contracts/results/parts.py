@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from twofold.contracts.results.ledger import Money
 from twofold.contracts.results.premises import Building
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

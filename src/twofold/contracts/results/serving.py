@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from twofold.contracts.results.parts import Bound, Count, FrontPoint, Loser, Machine, Part, ScalingPoint
-from twofold.core import Estimate
+from twofold.core.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

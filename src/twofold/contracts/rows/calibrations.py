@@ -10,7 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from twofold.core import AlteredError, FileError, from_data, to_data
+from twofold.core.data import from_data, to_data
+from twofold.core.errors import AlteredError, FileError
 
 FILE_LIMIT_BYTES = 4 * 2**20
 AGAIN = "calibrate again with `twofold calibrate`"

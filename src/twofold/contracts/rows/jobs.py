@@ -6,7 +6,8 @@ from pathlib import Path
 
 from twofold.contracts.rows.trace import in_order
 from twofold.contracts.rows.trace_rows import columns_of, counted, csv_table, opened_lines, seconds
-from twofold.core import Place, errors
+from twofold.core import errors
+from twofold.core.errors import Place
 
 ACCELERATORS_MAX = 1_000_000
 # The spellings that published traces use, ours first; those behind `gpus` may be left out.

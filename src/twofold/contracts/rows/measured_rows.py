@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.contracts import did_you_mean
-from twofold.core import FileError, InputError, InputErrors, Place, TableError
+from twofold.contracts.names import did_you_mean
+from twofold.core.errors import FileError, InputError, InputErrors, Place, TableError
 
 FILE_LIMIT_BYTES = 16 * 2**20
 ERROR_LIMIT = 50

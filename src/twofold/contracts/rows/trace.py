@@ -10,7 +10,7 @@ from math import ceil, exp, inf, log
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twofold.contracts import did_you_mean
+from twofold.contracts.names import did_you_mean
 from twofold.contracts.rows.trace_rows import (
     NAMES,
     NEEDED,
@@ -20,7 +20,9 @@ from twofold.contracts.rows.trace_rows import (
     numbered_arrivals,
     seconds,
 )
-from twofold.core import DAY_S, Place, errors
+from twofold.core import errors
+from twofold.core.errors import Place
+from twofold.core.quantity import DAY_S
 
 MINUTE_LIMIT = 2_000_000  # distinct minutes: almost four years
 GAP_S_MAX = 366 * DAY_S  # between two requests: more is no trace's, but two clocks' in one

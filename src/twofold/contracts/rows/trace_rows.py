@@ -15,7 +15,8 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
-from twofold.core import FileError, Place, errors
+from twofold.core import errors
+from twofold.core.errors import FileError, Place
 
 # The spellings that published traces and common logs use, ours first, by the field of `Arrival` that each
 # becomes; those behind the needed ones may be left out.

@@ -21,18 +21,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from twofold.catalog import checkpoint
-from twofold.contracts import unknown_name
-from twofold.core import (
-    DAY_S,
-    Dimension,
-    FileError,
-    InputError,
-    ValueRefusedError,
-    errors,
-    natural_quantity,
-    parse_quantity,
-)
+from twofold.catalog.names import checkpoint
+from twofold.contracts.names import unknown_name
+from twofold.core import errors
+from twofold.core.errors import FileError, InputError, ValueRefusedError
+from twofold.core.quantity import DAY_S, Dimension, natural_quantity, parse_quantity
 
 YEARS = range(2000, 2201)  # that a plan can speak of
 _UNITS = "usd_per_kwh|w_per_min|bytes_per_s|per_s|bytes|count|fraction|ratio|s|sequences|tokens|usd|w"

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Iterable
 from math import prod
 
-from twofold.catalog import checkpoint
-from twofold.contracts import Names, did_you_mean, fold
-from twofold.core import Place, errors
+from twofold.catalog.names import checkpoint
+from twofold.contracts.names import Names, did_you_mean, fold
+from twofold.core import errors
+from twofold.core.errors import Place
 
 # What the command calls a weight format, and what a spec calls it.
 _FORMATS = {

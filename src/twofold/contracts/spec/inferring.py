@@ -13,9 +13,10 @@ from math import ceil
 from pathlib import Path
 from statistics import median
 
-from twofold.contracts import Names, fold
-from twofold.contracts.rows import opened_lines, read_log
-from twofold.contracts.rows import seconds as read_seconds
+from twofold.contracts.names import Names, fold
+from twofold.contracts.rows.trace import read_log
+from twofold.contracts.rows.trace_rows import opened_lines
+from twofold.contracts.rows.trace_rows import seconds as read_seconds
 from twofold.contracts.spec.infer_command import (
     ASSUMED_MODEL,
     ASSUMED_SLO,
@@ -27,7 +28,10 @@ from twofold.contracts.spec.infer_command import (
     yaml_text,
 )
 from twofold.contracts.spec.reader import read_text
-from twofold.core import DAY_S, Place, errors, format_seconds
+from twofold.core import errors
+from twofold.core.display import format_seconds
+from twofold.core.errors import Place
+from twofold.core.quantity import DAY_S
 
 _COMMAND = re.compile(r"(^|\s|/)(vllm\s+serve|vllm\.entrypoints\.\S+)(\s|$)")
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan

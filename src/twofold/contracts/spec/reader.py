@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from twofold.contracts import Names, did_you_mean
+from twofold.contracts.names import Names, did_you_mean
 from twofold.contracts.spec.fields import Part
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.yaml_nodes import (
@@ -21,7 +21,8 @@ from twofold.contracts.spec.yaml_nodes import (
     plain,
     read_nodes,
 )
-from twofold.core import FileError, InputError, InputErrors, Place, ShapeError, ValueRefusedError, errors
+from twofold.core import errors
+from twofold.core.errors import FileError, InputError, InputErrors, Place, ShapeError, ValueRefusedError
 
 Location = tuple[int | str, ...]  # keys and indices from the top, as pydantic counts them
 ERROR_LIMIT = 50  # a file with more is another kind of file

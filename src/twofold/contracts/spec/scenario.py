@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
-from twofold.contracts import did_you_mean
+from twofold.contracts.names import did_you_mean
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
 from twofold.contracts.spec.reader import keys_of, problems, read_text
@@ -21,7 +21,8 @@ from twofold.contracts.spec.scenario_fleet import ClusterChange, EngineChange
 from twofold.contracts.spec.scenario_parts import Clients, FaultEvent, FleetChange, TrafficChange
 from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.yaml_nodes import Mapping, Node, Scalar, plain, read_nodes
-from twofold.core import Dimension, InputErrors, Place, ShapeError, UnknownNameError
+from twofold.core.errors import InputErrors, Place, ShapeError, UnknownNameError
+from twofold.core.quantity import Dimension
 
 VARIANTS = "variants"
 OVERRIDE = "--sweep"  # what errors call the place of a value that the command line gave

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, first_twice, refusal
 from twofold.contracts.spec.scenario_parts import Bandwidth, Moment, Slowdown
-from twofold.core import DAY_S
+from twofold.core.quantity import DAY_S
 
 CHUNK_TOKENS_MIN = 16  # a block of the cache
 

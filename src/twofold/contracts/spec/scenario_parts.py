@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from twofold.contracts import did_you_mean
+from twofold.contracts.names import did_you_mean
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
-from twofold.core import DAY_S, Dimension, UnknownNameError
+from twofold.core.errors import UnknownNameError
+from twofold.core.quantity import DAY_S, Dimension
 
 ATTEMPTS_MAX = 1000  # of one intent: all of them may come at one moment
 Moment = Annotated[float, Quantity(Dimension.TIME, "min")]  # since the run began; may be 0

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
 from twofold.contracts.spec.scenario_parts import ClassName
-from twofold.core import Dimension
+from twofold.core.quantity import Dimension
 
 Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
 Switch = Literal["on", "off"]

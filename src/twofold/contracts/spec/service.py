@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from twofold.contracts import SuccessGoal
+from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import DAY_S
-from twofold.perf import DEFAULT_ENGINE, SPEC_ENGINES
+from twofold.core.quantity import DAY_S
+from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "nvfp4", "mxfp4"]
 KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]

@@ -11,7 +11,7 @@ from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import ComplianceSpec, FacilityKeys, Supply
 from twofold.contracts.spec.training_run import TrainingRun
-from twofold.core import EmptyError
+from twofold.core.errors import EmptyError
 
 
 class Spec(Part):

@@ -7,7 +7,7 @@ from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_v
 
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
-from twofold.core import Dimension
+from twofold.core.quantity import Dimension
 
 Currency = Literal["USD", "EUR", "GBP", "CHF", "JPY", "CAD", "AUD", "INR"]
 MoneyPerHour = Annotated[float, Quantity(Dimension.MONEY_PER_HOUR, "$/h")]

@@ -8,8 +8,9 @@ from pydantic import Field, ValidationInfo, WithJsonSchema, field_serializer, fi
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Part, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
-from twofold.core import DAY_S, YEAR_S, Dimension, errors, parse_quantity
-from twofold.perf import DEFAULT_FRAMEWORK
+from twofold.core import errors
+from twofold.core.quantity import DAY_S, YEAR_S, Dimension, parse_quantity
+from twofold.perf.software import DEFAULT_FRAMEWORK
 
 Kind = Literal["pretrain", "finetune", "lora"]
 Precision = Literal["bf16", "fp16", "fp8", "fp32"]

@@ -20,7 +20,7 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from twofold.core import EmptyError, FileError, InputError, Place, ShapeError
+from twofold.core.errors import EmptyError, FileError, InputError, Place, ShapeError
 
 DEPTH_LIMIT = 20
 NODE_LIMIT = 20_000  # texts, lists and mappings; the largest portfolio has a few thousand

@@ -7,7 +7,6 @@ serving's share → spares → the queue. Each is a function of the view and the
 import math
 from typing import assert_never
 
-from twofold.policy import Machine, Woke
 from twofold.policy.cluster import attempts, events, recovery, serving_pool
 from twofold.policy.cluster.gang_queue import Job, JobState, TeamUse
 from twofold.policy.cluster.placement import Node
@@ -15,6 +14,7 @@ from twofold.policy.cluster.room import expected_end_s
 from twofold.policy.cluster.scheduling import arrived, look
 from twofold.policy.cluster.settings import ClusterSettings
 from twofold.policy.cluster.view import ClusterView, Due
+from twofold.policy.machine import Machine, Woke
 
 
 class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):

@@ -14,7 +14,7 @@ answered in time counts as failed, and is asked for again.
 
 from enum import Enum
 
-from twofold.policy import LineFormat, Woke, record
+from twofold.policy.machine import LineFormat, Woke, record
 
 Placement = tuple[tuple[str, int], ...]  # node, accelerators on it: what one gang has
 

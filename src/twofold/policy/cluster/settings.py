@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from twofold.catalog import Partition
+from twofold.catalog.types import Partition
 
 DAY_S = 86_400.0
 

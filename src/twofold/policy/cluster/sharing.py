@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from twofold.catalog import Partition, PartitionRefused, place_parts
+from twofold.catalog.partitions import PartitionRefused, place_parts
+from twofold.catalog.types import Partition
 from twofold.policy.cluster.settings import DAY_S, SharingSettings
 
 Cut = tuple[str, ...]  # the profiles on one accelerator, sorted; empty: it is whole

@@ -7,7 +7,7 @@ Send, Hold or Refuse names it) and no true output length. The driver reports eve
 
 from enum import Enum
 
-from twofold.policy import LineFormat, Woke, record
+from twofold.policy.machine import LineFormat, Woke, record
 
 
 class Cause(Enum):

@@ -7,7 +7,6 @@ circuits in health.py; here are the replicas that come and go, and what is done 
 import math
 from typing import assert_never
 
-from twofold.policy import Machine, Woke
 from twofold.policy.gate import events
 from twofold.policy.gate.answers import Answers
 from twofold.policy.gate.fleet_view import FleetView
@@ -16,6 +15,7 @@ from twofold.policy.gate.request_path import RequestPath
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.policy.gate.steering import Steering
+from twofold.policy.machine import Machine, Woke
 
 
 class Gate(Machine[events.Event, events.Effect]):

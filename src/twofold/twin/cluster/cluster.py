@@ -14,8 +14,8 @@ from typing import assert_never
 import numpy as np
 
 from twofold.contracts.results import simulated
-from twofold.policy import Woke
 from twofold.policy.cluster import events
+from twofold.policy.machine import Woke
 from twofold.twin.cluster.attempts import begin, end, save, stop, transferred
 from twofold.twin.cluster.cluster_types import ClusterMachine, ClusterResult, ClusterWorld, JobRecord, RunEnd
 from twofold.twin.cluster.figures import ServingAccount, placed_text

@@ -9,9 +9,9 @@ from enum import Enum, StrEnum
 from math import inf
 
 from twofold.contracts.results import simulated
-from twofold.policy import Machine
 from twofold.policy.cluster import events
-from twofold.training import Reliability
+from twofold.policy.machine import Machine
+from twofold.training.run import Reliability
 
 ClusterMachine = Machine[events.ClusterEvent, events.ClusterEffect]
 

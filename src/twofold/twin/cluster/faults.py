@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from twofold.catalog import Observation
+from twofold.catalog.types import Observation
 from twofold.policy.cluster import events
 from twofold.twin.cluster.cluster_types import CauseRate, FaultRates
 from twofold.twin.cluster.nodes import Node, Nodes

@@ -8,7 +8,6 @@ import numpy as np
 
 from twofold.contracts.results import simulated
 from twofold.policy.cluster import events
-from twofold.twin import Histogram
 from twofold.twin.cluster.cluster_types import (
     ClusterRow,
     ClusterWorld,
@@ -18,6 +17,7 @@ from twofold.twin.cluster.cluster_types import (
 )
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
+from twofold.twin.histogram import Histogram
 
 BLOCK_COUNT = 1024
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))

@@ -7,11 +7,12 @@ from math import inf
 import numpy as np
 
 from twofold.policy.cluster import events
-from twofold.twin import Heap, SharedStore
 from twofold.twin.cluster.cluster_types import ClusterWorld, JobRecord
 from twofold.twin.cluster.figures import ClusterFigures
 from twofold.twin.cluster.job import Job
 from twofold.twin.cluster.nodes import Nodes, Pace
+from twofold.twin.heap import Heap
+from twofold.twin.storage import SharedStore
 
 WITHOUT_LIMIT = 1e30  # stands for infinity where it is divided by
 

@@ -13,7 +13,7 @@ from math import floor
 
 import numpy as np
 
-from twofold.twin import Histogram
+from twofold.twin.histogram import Histogram
 from twofold.twin.serving.engine_memory import (
     DECODING,
     GONE,

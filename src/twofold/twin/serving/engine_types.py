@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
 
-from twofold.twin import Histogram
+from twofold.twin.histogram import Histogram
 
 
 class PrefillMode(Enum):

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import events
-from twofold.twin import Heap
+from twofold.twin.heap import Heap
 from twofold.twin.serving import fault_types
 from twofold.twin.serving.fleet_replicas import REPLICA_CAUSES, Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Replica

@@ -5,10 +5,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from twofold.core import ValueRefusedError, errors
-from twofold.policy import Woke
-from twofold.policy.gate import Gate, events
-from twofold.twin import Heap
+from twofold.core import errors
+from twofold.core.errors import ValueRefusedError
+from twofold.policy.gate import events
+from twofold.policy.gate.gate import Gate
+from twofold.policy.machine import Woke
+from twofold.twin.heap import Heap
 from twofold.twin.serving import faults
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_gateway import Gateway, SinceFault

@@ -2,9 +2,9 @@
 
 from math import inf
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import events
-from twofold.twin import Heap
+from twofold.twin.heap import Heap
 from twofold.twin.serving.fleet_state import Kind, Purpose, Visit, unit
 from twofold.twin.serving.fleet_types import Arrival, ClientModel, FleetWorld, Retry
 from twofold.twin.serving.metrics import Metrics

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from twofold.policy import Machine
 from twofold.policy.gate import events
-from twofold.twin import Heap
+from twofold.policy.machine import Machine
+from twofold.twin.heap import Heap
 from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_replicas import Fleet

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field, replace
 from math import inf, log
 
-from twofold.core import ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import events
-from twofold.twin import Heap, SharedStore
+from twofold.twin.heap import Heap
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
 from twofold.twin.serving.fleet_types import FleetWorld, ReplicaModel, Start
+from twofold.twin.storage import SharedStore
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
 # being refused), and whether its machine has to read the weights again.

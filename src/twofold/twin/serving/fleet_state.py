@@ -10,7 +10,8 @@ from enum import IntEnum
 from math import inf
 from typing import Final
 
-from twofold.policy.gate import GOLDEN, events, scrambled
+from twofold.policy.gate import events
+from twofold.policy.gate.chance import GOLDEN, scrambled
 from twofold.twin.serving.engine_types import Output
 from twofold.twin.serving.fleet_types import Arrival, ReplicaModel, ServingEngine, Turn
 

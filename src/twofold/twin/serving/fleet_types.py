@@ -9,7 +9,8 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple, Protocol
 
-from twofold.contracts.results import ClassFigures, simulated
+from twofold.contracts.results import simulated
+from twofold.contracts.results.simulated import ClassFigures
 from twofold.policy.gate import events
 from twofold.policy.gate import settings as gates
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Output

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from math import inf
 
-from twofold.inference import MeasuredService
+from twofold.inference.measured import MeasuredService
 from twofold.twin.serving.engine_types import EngineSpent, EngineWork, Finished, FirstToken, Output
 
 

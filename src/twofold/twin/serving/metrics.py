@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.twin import Stream
+from twofold.twin.histogram import Stream
 from twofold.twin.serving.fleet_state import Visit
 from twofold.twin.serving.fleet_types import ClassModel, RequestRecord, TimelineRow
 

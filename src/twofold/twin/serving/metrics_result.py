@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from twofold.contracts import METRICS
-from twofold.contracts.results import ClassFigures, simulated
+from twofold.contracts.goals import METRICS
+from twofold.contracts.results import simulated
+from twofold.contracts.results.simulated import ClassFigures
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_types import FleetResult, FleetWorld

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil, floor, sqrt
 from typing import Any
 
-from twofold.inference import ServiceTable
+from twofold.inference.table import ServiceTable
 
 Line = tuple[list[float], list[float]]  # by cell of the context axis: seconds at context 0, and per token
 ONES = (0.0, 1.0)

@@ -1,9 +1,0 @@
-from .language import unit_of_expression as unit_of_expression
-from .language import unit_of_name as unit_of_name
-from .table import Claim as Claim
-from .table import load_claims as load_claims
-from .verdicts import Judged as Judged
-from .verdicts import Verdict as Verdict
-from .verdicts import compute as compute
-from .verdicts import judge_all as judge_all
-from .world import World as World
