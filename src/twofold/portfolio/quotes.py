@@ -1,9 +1,8 @@
 """A user's own quotes: one CSV of offers, every mistake in it told with file, line and column in one pass."""
 
-import csv
-import io
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import islice
 from pathlib import Path
 
 from twofold.catalog.catalog import Catalog
@@ -11,6 +10,8 @@ from twofold.catalog.figures import economic_by_provider
 from twofold.catalog.names import canonical, did_you_mean
 from twofold.catalog.places import region_names
 from twofold.catalog.schema import Cell, Column
+from twofold.catalog.tables import check_width, slots_of
+from twofold.core.csv_lines import CsvLine, csv_lines
 from twofold.core.errors import CatalogError, InputError, InputErrors, Place, UnknownNameError
 from twofold.portfolio.listed import (
     TERM_WEEKS,
@@ -23,7 +24,7 @@ from twofold.portfolio.listed import (
 from twofold.portfolio.problem import CapacityOffer
 
 FILE_LIMIT_BYTES = 4 * 2**20
-LINE_LIMIT = 1 << 16  # characters
+LINE_LIMIT = 1 << 16  # bytes
 ROWS_MAX = 5000
 SHOWN_ERRORS = 10
 FUTURE_DAYS, DAY = timedelta(days=366), timedelta(days=1)
@@ -88,16 +89,24 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
 
     With `today` also for a quote that was made more than a year later: no clock is that wrong.
     """
-    rows = _rows(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+    for number, text in enumerate(data.splitlines(), 1):
+        if len(text) > LINE_LIMIT:
+            what = f"a line of {len(text):,} characters is no quote"
+            raise CatalogError(what, place=Place(str(path), number, 1))
+    rows = list(islice(csv_lines(data, str(path), FILE_LIMIT_BYTES, CatalogError), 1 + ROWS_MAX))
     if not rows:
         raise CatalogError("the file has no header", place=Place(str(path), 1, 1), hint=HEADER_HINT)
-    slots = _slots(rows[0])
+    slots = slots_of(COLUMNS, [each.name for each in COLUMNS if not each.default], rows[0], "quotes")
     if len(rows) == 1:
         hint = "write an offer a row, or leave `supply: quotes:` out"
         raise CatalogError("the file holds no quote", place=Place(str(path), 1, 1), hint=hint)
     quotes: list[Quote] = []
     errors: list[InputError] = []
-    for row in rows[1 : ROWS_MAX + 1]:
+    for row in rows[1:]:
         values, wrong = _values(slots, row, catalog, today)
         errors += wrong
         if not wrong:
@@ -112,85 +121,19 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
     return tuple(quotes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A line of the file that is not empty."""
-
-    file: str
-    line: int
-    raw: str
-
-    @property
-    def cells(self) -> list[str]:
-        return [cell.strip() for cell in next(csv.reader(io.StringIO(self.raw)), [])]
-
-    def place(self, index: int) -> Place:
-        """Where a cell begins; past the end of the row where it has none."""
-        starts, quoted = [0], False
-        for number, letter in enumerate(self.raw):
-            quoted ^= letter == '"'
-            if letter == "," and not quoted:  # commas in quotation marks part nothing
-                starts.append(number + 1)
-        if index >= len(starts):
-            return Place(self.file, self.line, len(self.raw) + 1)
-        rest = self.raw[starts[index] :]
-        return Place(self.file, self.line, 1 + len(self.raw) - len(rest.lstrip(" ")))
-
-
-def _rows(path: Path) -> list[_Row]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}") from error
-    if len(data) > FILE_LIMIT_BYTES or b"\0" in data:
-        raise CatalogError("this is no table of quotes", place=Place(str(path), 1, 1))
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise CatalogError("this is not UTF-8 text", place=Place(str(path), 1, 1)) from None
-    rows = [_Row(str(path), number, raw) for number, raw in enumerate(text.splitlines(), 1) if raw.strip()]
-    if long := next((row for row in rows if len(row.raw) > LINE_LIMIT), None):
-        what = f"a line of {len(long.raw):,} characters is no quote"
-        raise CatalogError(what, place=Place(str(path), long.line, 1))
-    return rows
-
-
-def _slots(row: _Row) -> dict[str, int]:
-    """Where each column stands, by the header. Raises CatalogError, or InputErrors."""
-    known, header = [column.name for column in COLUMNS], row.cells
-    errors: list[InputError] = [
-        CatalogError(
-            f"`{name}` is not a column of quotes",
-            place=row.place(index),
-            hint=did_you_mean(name, known) or HEADER_HINT,
-        )
-        for index, name in enumerate(header)
-        if name not in known
-    ]
-    slots = {name: index for index, name in enumerate(header)}
-    errors = errors or [  # what is missing may be what is misspelt
-        CatalogError(f"column `{column.name}` is missing", place=row.place(0), hint=HEADER_HINT)
-        for column in COLUMNS
-        if not column.default and column.name not in slots
-    ]
-    if errors:
-        raise errors[0] if len(errors) == 1 else InputErrors(errors)
-    return slots
-
-
 def _values(
-    slots: dict[str, int], row: _Row, catalog: Catalog, today: date | None
+    slots: dict[str, int], row: CsvLine, catalog: Catalog, today: date | None
 ) -> tuple[dict[str, Cell], list[InputError]]:
     """The cells of a row as their columns read them, and everything that is wrong with them."""
-    cells = row.cells
-    if len(cells) != len(slots):
-        error = CatalogError(f"the row has {len(cells)} cells, the header {len(slots)}", place=row.place(0))
+    try:
+        check_width(row, slots)
+    except CatalogError as error:
         return {}, [error]
     values: dict[str, Cell] = {}
     errors: list[InputError] = []
     for column in COLUMNS:
         index = slots.get(column.name)
-        text = "" if index is None else cells[index]
+        text = "" if index is None else row.cells[index]
         try:
             values[column.name] = _cell(column, text, catalog)
         except InputError as error:
@@ -232,7 +175,7 @@ def _cell(column: Column, text: str, catalog: Catalog) -> Cell:
     return value
 
 
-def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
+def _quote(values: dict[str, Cell], row: CsvLine, catalog: Catalog) -> Quote:
     """A row without mistakes."""
     provider, instance, region, term = (
         str(values[name]) for name in ("provider", "instance", "region", "term")
@@ -240,7 +183,7 @@ def _quote(values: dict[str, Cell], row: _Row, catalog: Catalog) -> Quote:
     first_day, last_day = (
         None if (day := values[name]) is None else date.fromisoformat(str(day)) for name in ("from", "until")
     )
-    place, weeks, egress = row.place(0), values["minimum_weeks"], values["egress_usd_per_tb"]
+    place, weeks, egress = row.place(), values["minimum_weeks"], values["egress_usd_per_tb"]
     base = offer_name(provider, instance, region, term)
     offer = CapacityOffer(
         name=f"{base} from {first_day}" if first_day else base,

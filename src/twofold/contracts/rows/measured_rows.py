@@ -3,15 +3,13 @@
 Each table is CSV with the unit in the name of its column; every mistake of a file is found in one pass.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twofold.contracts.names import did_you_mean
+from twofold.core.csv_lines import CsvLine, csv_lines
 from twofold.core.errors import FileError, InputError, InputErrors, Place, TableError
 
 FILE_LIMIT_BYTES = 16 * 2**20
@@ -74,7 +72,6 @@ STEP_COLUMNS = (
     _Column("sample_kb", "what storage delivers for one sample", factor=1e3, field="sample_bytes"),
     _NOTE,
 )
-_PlaceOf = Callable[[int], Place]  # of a row's cell
 
 
 def read_service_rows(path: Path) -> tuple[ServiceRow, ...]:
@@ -97,23 +94,19 @@ def read_step_rows(path: Path) -> tuple[StepRow, ...]:
 
 def _rows(path: Path, columns: Sequence[_Column]) -> list[dict[str, Any]]:
     """The fields of every row; its place is that of its first required cell."""
-    text, file = _text(path), str(path)
-    lines, written = _lines(text, file), text.splitlines()
-
-    def place_of(line: int, index: int) -> Place:
-        """Where a cell starts; the start of the line where quotes hide it."""
-        cells = written[line - 1].split(",") if line <= len(written) else []
-        if index >= len(cells) or '"' in written[line - 1]:
-            return Place(file, line, 1)
-        before = sum(len(cell) + 1 for cell in cells[:index])
-        return Place(file, line, before + 1 + len(cells[index]) - len(cells[index].lstrip()))
-
-    first, header = next(lines, (1, []))
-    slots = _slots([name.strip() for name in header], columns, partial(place_of, first))
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(FILE_LIMIT_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"cannot read measured rows from '{path}': {reason}") from error
+    lines = csv_lines(data, str(path), FILE_LIMIT_BYTES, TableError)
+    header = next(lines, CsvLine(str(path), 1, "", []))
+    slots = _slots(header, columns)
     rows: list[dict[str, Any]] = []
     errors: list[InputError] = []
-    for line, cells in lines:
-        row, wrong = _read(cells, len(header), slots, columns, partial(place_of, line))
+    for line in lines:
+        row, wrong = _read(line, slots, columns)
         rows.append(row)
         errors += wrong
         if len(errors) >= ERROR_LIMIT:
@@ -122,79 +115,43 @@ def _rows(path: Path, columns: Sequence[_Column]) -> list[dict[str, Any]]:
         raise errors[0] if len(errors) == 1 else InputErrors(errors[:ERROR_LIMIT])
     if not rows:
         names = ", ".join(column.name for column in columns if column.is_required)
-        raise TableError("no measured rows", place=Place(file, first, 1), hint=f"one row each: {names}")
+        raise TableError("no measured rows", place=header.place(), hint=f"one row each: {names}")
     return rows
 
 
-def _text(path: Path) -> str:
-    file = str(path)
-    try:
-        with path.open("rb") as opened:
-            data = opened.read(FILE_LIMIT_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or error
-        raise FileError(f"cannot read measured rows from '{file}': {reason}") from error
-    if len(data) > FILE_LIMIT_BYTES:
-        raise TableError(f"more than {FILE_LIMIT_BYTES >> 20} MiB of rows", place=Place(file, 1, 1))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise TableError(
-            "not UTF-8 text", place=Place(file, line, 1), hint="save it as CSV in UTF-8"
-        ) from error
-
-
-def _lines(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """(line where it starts, cells) of every row that is not empty."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise TableError(f"not readable as CSV: {error}", place=Place(file, line, 1)) from error
-
-
-def _slots(header: Sequence[str], columns: Sequence[_Column], place_of: _PlaceOf) -> dict[str, int]:
+def _slots(header: CsvLine, columns: Sequence[_Column]) -> dict[str, int]:
     """Column name → its place in a row; a name that is no column is a mistake, not a remark."""
     known = [column.name for column in columns]
     said = f"columns: {', '.join(known)}"
     errors: list[InputError] = []
-    for index, name in enumerate(header):
+    for index, name in enumerate(header.cells):
         if name not in known:
             what, hint = f"`{name[:64]}` is not a column of measured rows", did_you_mean(name, known, said)
-            errors.append(TableError(what, place=place_of(index), hint=hint))
-        elif name in header[:index]:
-            errors.append(TableError(f"column `{name}` stands twice", place=place_of(index)))
-    missing = [column.name for column in columns if column.is_required and column.name not in header]
+            errors.append(TableError(what, place=header.place(index), hint=hint))
+        elif name in header.cells[:index]:
+            errors.append(TableError(f"column `{name}` stands twice", place=header.place(index)))
+    missing = [column.name for column in columns if column.is_required and column.name not in header.cells]
     if missing:
         names = " and ".join(f"`{name}`" for name in missing)
         what = f"measured rows need the column{'s' if len(missing) > 1 else ''} {names}"
-        errors.append(TableError(what, place=place_of(0), hint=said))
+        errors.append(TableError(what, place=header.place(), hint=said))
     if errors:
         raise errors[0] if len(errors) == 1 else InputErrors(errors)
-    return {name: index for index, name in enumerate(header)}
+    return {name: index for index, name in enumerate(header.cells)}
 
 
 def _read(
-    cells: Sequence[str],
-    width: int,
-    slots: dict[str, int],
-    columns: Sequence[_Column],
-    place_of: _PlaceOf,
+    line: CsvLine, slots: dict[str, int], columns: Sequence[_Column]
 ) -> tuple[dict[str, Any], list[InputError]]:
     """The fields of a row, numbers in SI and None where a cell is empty, and what is wrong with it."""
-    if len(cells) != width:
-        wrong = f"{len(cells)} cells where the header has {width}"
-        return {}, [TableError(wrong, place=place_of(0), hint="leave a cell empty: `8,,0.12`")]
-    row: dict[str, Any] = {"place": place_of(slots[columns[0].name])}
+    if len(line.cells) != len(slots):
+        wrong = f"{len(line.cells)} cells where the header has {len(slots)}"
+        return {}, [TableError(wrong, place=line.place(), hint="leave a cell empty: `8,,0.12`")]
+    row: dict[str, Any] = {"place": line.place(slots[columns[0].name])}
     errors: list[InputError] = []
     for column in columns:
         index = slots.get(column.name)
-        text = "" if index is None else cells[index].strip()
+        text = "" if index is None else line.cells[index]
         value = text if column.kind is str else _number(text, column)
         if column is not _NOTE:
             row[column.field or column.name] = value
@@ -202,7 +159,7 @@ def _read(
             what = "whole number from 1" if column.is_whole else "number above 0"
             said = f"`{text[:40]}` is not a {what}" if text else f"`{column.name}` has no value"
             hint = f"{column.name}: {column.meaning}"
-            errors.append(TableError(said, place=place_of(index), hint=hint))
+            errors.append(TableError(said, place=line.place(index), hint=hint))
     return row, errors
 
 

@@ -1,0 +1,32 @@
+import pytest
+
+from twofold.core.csv_lines import CsvLine, csv_lines
+from twofold.core.errors import CatalogError
+
+
+def lines(text: str) -> list[CsvLine]:
+    return list(csv_lines(text.encode(), "t.csv", 1 << 20, CatalogError))
+
+
+def test_empty_lines_are_left_out_and_the_others_keep_their_numbers() -> None:
+    assert [(each.number, each.cells) for each in lines("a,b\n\n,,\n 1 ,2\n")] == [
+        (1, ["a", "b"]),
+        (4, ["1", "2"]),
+    ]
+
+
+def test_a_cell_is_found_behind_quoted_commas_and_blanks() -> None:
+    (line,) = lines('"a, b",  c,d')
+    assert [line.place(index).column for index in range(3)] == [1, 10, 12]
+
+
+def test_a_cell_behind_a_line_break_inside_quotes_stands_where_its_line_begins() -> None:
+    first, last = lines('"a\nb",c\nd,e\n')
+    assert (first.number, first.place(1).column, last.number) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("data", [b"a,b\n\xff", b"a\0b", b'a\n"b', b"x" * 100])
+def test_what_is_no_table_is_refused_with_its_line(data: bytes) -> None:
+    with pytest.raises(CatalogError) as caught:
+        list(csv_lines(data, "t.csv", 64, CatalogError))
+    assert caught.value.place and caught.value.place.line == 1 + data.count(b"\n")
