@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.replays import first_difference
-from twofold.catalog.catalog import load_catalog
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CLUSTER_LINES,
@@ -29,8 +28,6 @@ from twofold.policy.cluster.events import (
     NodeAdded,
     NodeFailed,
     NodeRepaired,
-    PartitionDemand,
-    PartitionNode,
     QuarantineNode,
     ReclaimServing,
     RefuseJob,
@@ -56,7 +53,6 @@ from twofold.policy.cluster.settings import (
 from twofold.policy.cluster.view import ClusterCounts
 from twofold.policy.machine import Entry, Woke
 
-A100 = "A100-SXM4-40GB"
 QUOTAS = {"red": (12, 4), "blue": (8, None)}
 SETTINGS = ClusterSettings(
     teams=tuple(TeamQuota(team, quota, borrow) for team, (quota, borrow) in QUOTAS.items()),
@@ -66,7 +62,6 @@ SETTINGS = ClusterSettings(
         restart_limit=3, lemon_failure_count=2, lemon_chance_fraction=0.9, quarantine_s=500.0
     ),
     sharing=SharingSettings(release_hold_s=300.0, lead_s=60.0, serving_count_max=12),
-    partitions=tuple(load_catalog().partitions(A100)),
 )
 NODES = st.sampled_from([f"n{index}" for index in range(8)])
 JOBS = st.sampled_from([f"j{index}" for index in range(12)])
@@ -217,10 +212,6 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
     def serving_needs(self, count: int) -> None:
         self.tell(ServingDemand(count))
 
-    @rule(counts=st.dictionaries(st.sampled_from(["1g.5gb", "3g.20gb", "7g.40gb", "9g"]), st.integers(0, 9)))
-    def parts_are_needed(self, counts: dict[str, int]) -> None:
-        self.tell(PartitionDemand(tuple(counts.items())))
-
     @rule(past_s=st.sampled_from([0.1, 10.0, 61.0, 700.0, 4000.0, 90_000.0]))
     def time_passes(self, past_s: float) -> None:
         self.now_s += past_s
@@ -306,8 +297,6 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
                 for node_id in effect.node_ids:
                     assert self.nodes[node_id].serving
                     self.nodes[node_id].serving = False
-            case PartitionNode():
-                assert len(effect.layout) == self.nodes[effect.node_id].count
 
     def begun(self, job_id: str, placement: dict[str, int], attempt: int) -> None:
         job = self.jobs[job_id]
@@ -420,7 +409,7 @@ class StopsFromTheLastCheckpoint(BrainAgainstOnlooker):
     """As above, where a checkpoint that cannot be written is not waited for."""
 
     settings = ClusterSettings(
-        **{name: getattr(SETTINGS, name) for name in ("teams", "queue", "sharing", "partitions")},
+        **{name: getattr(SETTINGS, name) for name in ("teams", "queue", "sharing")},
         preemption=PreemptionSettings(minimum_run_s=0.0, checkpoint_lost=CheckpointLost.STOP_FROM_LAST),
         faults=FaultSettings(spare_count=1, backoff_s=200.0, hold_s=300.0),
     )
@@ -432,7 +421,7 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
     for step in range(steps):
         busy = [job_id for job_id, job in life.jobs.items() if job.placement]
         some_job = random.choice(busy or list(life.jobs) or ["j0"])
-        match random.choice("aaaasssssswwwwwwwwttttttttttfffcxnrrrdpo"):
+        match random.choice("aaaasssssswwwwwwwwttttttttttfffcxnrrrdo"):
             case "a":
                 count = random.choice([1, 2, 4, 4, 8, 8, 12, 16])
                 least = random.choice([count, max(count // 2, 1)])
@@ -469,8 +458,6 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
                 life.node_repaired(random.choice(names), random.choice(list(RepairKind)))
             case "d":
                 life.serving_needs(random.choice([0, 0, 4, 8, 12]))
-            case "p":
-                life.parts_are_needed({"3g.20gb": random.randint(0, 4), "1g.5gb": random.randint(0, 4)})
             case "o":
                 life.not_written(some_job, 0)
         life.every_job_is_somewhere()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from twofold.catalog.catalog import load_catalog
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointWritten,
@@ -12,10 +11,7 @@ from twofold.policy.cluster.events import (
     JobSubmitted,
     NodeAdded,
     NodeFailed,
-    PartitionDemand,
-    PartitionNode,
     ReclaimServing,
-    RefusePartition,
     ResizeJob,
     SaveCheckpoint,
     ServingDemand,
@@ -131,18 +127,3 @@ def test_what_serving_gives_back_starts_the_queue() -> None:
     brain.handle(ServingDemand(0), 20.0)
     effects = brain.handle(Woke(), 620.0)
     assert [type(effect) for effect in effects] == [ReclaimServing, StartJob]
-
-
-def test_parts_are_cut_on_servings_nodes_and_whole_again_for_training() -> None:
-    catalog = load_catalog()
-    brain = a_brain(partitions=tuple(catalog.partitions("A100-SXM4-40GB")), size=2)
-    refused = brain.handle(PartitionDemand((("3g.20gb", 3), ("9g", 1))), 0.0)
-    assert {effect.profile for effect in refused if isinstance(effect, RefusePartition)} == {"3g.20gb", "9g"}
-    granted, *cut = brain.handle(ServingDemand(2), 10.0)
-    assert isinstance(granted, GrantServing)
-    assert cut == [PartitionNode(granted.node_ids[0], (("3g.20gb", "3g.20gb"), ("3g.20gb",)))]
-    brain.handle(ServingDemand(0), 20.0)
-    assert brain.handle(Woke(), 620.0)[:2] == [
-        ReclaimServing(granted.node_ids),
-        PartitionNode(granted.node_ids[0], ((), ())),
-    ]

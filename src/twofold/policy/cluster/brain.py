@@ -101,8 +101,6 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                 view.serving_plan.observe(event.accelerator_count, now_s)
                 view.serving_changed = True
                 return []
-            case events.PartitionDemand():
-                return serving_pool.demand_parts(view, event.profile_counts, now_s)
             case Woke():
                 return []
             case _:

@@ -162,17 +162,9 @@ class ServingDemand:
     accelerator_count: int
 
 
-@record
-class PartitionDemand:
-    """How many parts of each profile are wanted, on the accelerators that serving has."""
-
-    profile_counts: tuple[tuple[str, int], ...]
-
-
 NodeReport = NodeAdded | NodeFailed | NodeRepaired
 JobReport = JobStarted | JobFinished | JobFailed | CheckpointWritten | CheckpointFailed
-Demand = ServingDemand | PartitionDemand
-ClusterEvent = NodeReport | JobSubmitted | JobReport | JobCancelled | Demand | Woke
+ClusterEvent = NodeReport | JobSubmitted | JobReport | JobCancelled | ServingDemand | Woke
 
 # --- effects ---
 
@@ -257,26 +249,10 @@ class ReclaimServing:
     node_ids: tuple[str, ...]
 
 
-@record
-class PartitionNode:
-    """Cut the node's accelerators: of each one, its parts' profiles; an empty one is whole."""
-
-    node_id: str
-    layout: tuple[tuple[str, ...], ...]
-
-
-@record
-class RefusePartition:
-    """Why a demanded profile cannot be had."""
-
-    profile: str
-    reason: str
-
-
 NewAttempt = StartJob | ResizeJob | SwapNode
 JobOrder = NewAttempt | SaveCheckpoint | StopJob | RefuseJob
 NodeOrder = QuarantineNode | ReleaseNode | GrantServing | ReclaimServing
-ClusterEffect = JobOrder | NodeOrder | PartitionNode | RefusePartition
+ClusterEffect = JobOrder | NodeOrder
 
 # --- one per line ---
 

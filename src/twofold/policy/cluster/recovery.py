@@ -110,7 +110,6 @@ def node_failed(
     view.up_node_count -= 1
     effects: list[events.ClusterEffect] = []
     if served:
-        view.cuts.pop(node.node_id, None)
         view.serving_changed = True
         effects.append(events.ReclaimServing((node.node_id,)))
     effects += _blamed(view, node, event.cause, now_s)

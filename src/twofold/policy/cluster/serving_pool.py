@@ -1,18 +1,13 @@
-"""What serving has of the pool: granted in time, given back when demand stays low, and how it is cut.
+"""What serving has of the pool: granted in time, given back when demand stays low.
 
 Serving comes before training, but never takes a job that may not be preempted: free nodes first, then what
 elastic jobs can spare, then whole jobs, the cheapest first, each after its checkpoint.
 """
 
-from collections.abc import Iterable
-from itertools import chain, islice
-from math import ceil
-
 from twofold.policy.cluster import events
 from twofold.policy.cluster.attempts import make_room
 from twofold.policy.cluster.placement import Node, NodeUse
 from twofold.policy.cluster.room import Need, as_many_victims, candidates_for_serving
-from twofold.policy.cluster.sharing import DayProfile, planned_cuts
 from twofold.policy.cluster.view import ClusterView, Due
 
 
@@ -27,55 +22,10 @@ def share(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
         effects += _reclaimed(view, granted_count - wanted_count)
     elif wanted_count > granted_count:
         effects += _granted(view, wanted_count - granted_count, now_s)
-    effects += cut(view, now_s)
     next_s = plan.next_look_at_s(now_s)
     if next_s is not None:
         view.timers.set(Due.SERVING, "", next_s)
     return effects
-
-
-def demand_parts(
-    view: ClusterView, profile_counts: Iterable[tuple[str, int]], now_s: float
-) -> list[events.ClusterEffect]:
-    """Serving says which parts of accelerators it needs; a profile that is not named is not needed."""
-    sharing = view.settings.sharing
-    known = {row.profile for row in view.settings.partitions}
-    counts = dict(profile_counts)
-    for name, profile in view.part_demands.items():
-        profile.observe(counts.get(name, 0), now_s)
-    for name in sorted(known & counts.keys() - view.part_demands.keys()):
-        view.part_demands[name] = DayProfile(sharing.bin_s, sharing.day_memory_count)
-        view.part_demands[name].observe(max(counts[name], 0), now_s)
-    unknown = {name: counts[name] for name in sorted(counts.keys() - known)}
-    _, refused = planned_cuts(view.settings.partitions, unknown, ())
-    return [*(events.RefusePartition(name, reason) for name, reason in refused), *cut(view, now_s)]
-
-
-def cut(view: ClusterView, now_s: float) -> list[events.ClusterEffect]:
-    """Cut serving's accelerators for the parts that are needed now and by the forecast."""
-    if not view.part_demands:
-        return []
-    ahead_s = now_s + view.settings.sharing.lead_s
-    wanted = {}
-    for name, profile in view.part_demands.items():
-        profile.advance(now_s)
-        wanted[name] = ceil(max(profile.demand_count, profile.forecast_count(now_s, ahead_s)) - 1e-9)
-    before = {
-        node.node_id: view.cuts.get(node.node_id, ((),) * node.accelerator_count)
-        for node in view.serving.values()
-    }
-    there = list(chain.from_iterable(before.values()))
-    planned, refused = planned_cuts(view.settings.partitions, wanted, there)
-    effects: list[events.ClusterEffect] = []
-    cuts = iter(planned)
-    for node_id, was in before.items():
-        layout = tuple(islice(cuts, len(was)))
-        if layout != was:
-            view.cuts[node_id] = layout
-            effects.append(events.PartitionNode(node_id, layout))
-    news = [each for each in refused if each not in view.parts_refused]
-    view.parts_refused = refused
-    return [*effects, *(events.RefusePartition(name, reason) for name, reason in news)]
 
 
 def _granted(view: ClusterView, missing_count: int, now_s: float) -> list[events.ClusterEffect]:
@@ -115,7 +65,4 @@ def _reclaimed(view: ClusterView, spare_count: int) -> list[events.ClusterEffect
     for node in nodes:
         with view.change(node):
             node.use = NodeUse.TRAINING
-        layout = view.cuts.pop(node.node_id, ())
-        if any(layout):
-            effects.append(events.PartitionNode(node.node_id, ((),) * node.accelerator_count))
     return effects

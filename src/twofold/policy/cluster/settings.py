@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from twofold.catalog.types import Partition
-
 DAY_S = 86_400.0
 
 
@@ -133,7 +131,6 @@ class ClusterSettings:
     cadence: CadenceSettings = field(default_factory=CadenceSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
-    partitions: tuple[Partition, ...] = ()  # the legal profiles of the accelerator, catalogue rows
 
     def __post_init__(self) -> None:
         names = [team.team for team in self.teams]

@@ -1,20 +1,9 @@
-"""What serving should have of the shared pool: how many accelerators, and into which parts they are cut.
-
-A cut is legal when the catalogue's rows say so; a part that nobody wants any more stays until its place is
-needed, since a new cut stops whatever runs on the other parts of its accelerator.
-"""
+"""How many accelerators of the shared pool serving should have."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from twofold.catalog.partitions import PartitionRefused, place_parts
-from twofold.catalog.types import Partition
 from twofold.policy.cluster.settings import DAY_S, SharingSettings
-
-Cut = tuple[str, ...]  # the profiles on one accelerator, sorted; empty: it is whole
 
 
 @dataclass(slots=True)
@@ -136,59 +125,3 @@ class ServingPlan:
         wanted = math.ceil(most * (1.0 + self.settings.headroom_fraction) - 1e-9)
         limit = self.settings.serving_count_max
         return wanted if limit is None else min(wanted, limit)
-
-
-class PartitionPlan(NamedTuple):
-    """The cuts to have, in the order of the accelerators given, and what cannot be had."""
-
-    cuts: tuple[Cut, ...]
-    refused: tuple[tuple[str, str], ...]  # profile, reason
-
-
-def planned_cuts(
-    profiles: Sequence[Partition], demand_counts: Mapping[str, int], cuts: Sequence[Cut]
-) -> PartitionPlan:
-    """The cuts that meet a demand, changing as few accelerators as this greedy order finds.
-
-    Parts that exist are used as they are. Missing ones, the largest first, go where room is left, then in the
-    place of parts that nobody wants, on accelerators that are cut anew anyway first.
-    """
-    rows = {row.profile: row for row in profiles}
-    unknown = f"no such profile; there are {', '.join(sorted(rows))}"
-    unknown = unknown if rows else "the accelerators cannot be partitioned"
-    refused = [(name, unknown) for name in sorted(demand_counts) if name not in rows]
-    missing = Counter({name: count for name, count in demand_counts.items() if name in rows and count > 0})
-    wanted: list[list[str]] = [[] for _ in cuts]
-    for kept, cut in zip(wanted, cuts, strict=True):
-        for name in cut:
-            if missing[name] > 0:
-                missing[name] -= 1
-                kept.append(name)
-    changed: set[int] = set()
-    new = [list(cut) for cut in cuts]
-    for name in sorted(missing.elements(), key=lambda name: (-rows[name].memory_slices, name)):
-        places = []
-        for index, parts in enumerate(new):
-            beside = _fits(rows, [*parts, name])
-            if beside or _fits(rows, [*wanted[index], name]):
-                # Packed onto those already cut, so that whole accelerators stay whole.
-                places.append((index in changed, beside and bool(parts), len(wanted[index]), -index))
-        if not places:
-            why = "serving has no accelerator"
-            if wanted:  # said of the accelerator with the fewest wanted parts
-                answer = place_parts([rows[part] for part in (*min(wanted, key=len), name)])
-                assert isinstance(answer, PartitionRefused), (name, wanted)
-                why = answer.reason
-            refused.append((name, why))
-            continue
-        at = -max(places)[3]
-        if not _fits(rows, [*new[at], name]):
-            new[at] = list(wanted[at])
-        new[at].append(name)
-        wanted[at].append(name)
-        changed.add(at)
-    return PartitionPlan(tuple(tuple(sorted(cut)) for cut in new), tuple(dict.fromkeys(refused)))
-
-
-def _fits(rows: Mapping[str, Partition], names: Sequence[str]) -> bool:
-    return not isinstance(place_parts([rows[name] for name in names]), PartitionRefused)

@@ -16,7 +16,7 @@ from twofold.policy.cluster.events import Placement
 from twofold.policy.cluster.gang_queue import GangQueue, Job, Teams
 from twofold.policy.cluster.placement import FreeNodes, Node, NodeUse
 from twofold.policy.cluster.settings import ClusterSettings
-from twofold.policy.cluster.sharing import DayProfile, ServingPlan
+from twofold.policy.cluster.sharing import ServingPlan
 
 RECENT_IDS_MAX = 10_000
 
@@ -147,9 +147,6 @@ class ClusterView:
         self.repair_s = settings.faults.prior_repair_s  # of a node, smoothed over what was seen
         self.closed_lines: set[tuple[str, int]] = set()  # whose first job waits for its quota
         self.closed_teams: set[tuple[str, bool]] = set()  # … whose (preemptible) jobs wait for it
-        self.part_demands: dict[str, DayProfile] = {}  # by profile of a partition
-        self.parts_refused: tuple[tuple[str, str], ...] = ()  # profile and reason, as last told
-        self.cuts: dict[str, tuple[tuple[str, ...], ...]] = {}  # of partitioned nodes
         self.timers = Timers()
         self.over = RecentIds()  # jobs
         self.teams = Teams(settings.teams, settings.queue.share_half_life_s)
