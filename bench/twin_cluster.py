@@ -48,7 +48,7 @@ def month() -> ClusterWorld:
         new_brain=partial(TimedBrain, ClusterSettings(teams=teams)),
         horizon_s=DAYS * DAY_S,
         faults=published_rates(load_catalog().rows(Observation)),
-        step=StepModel(crossing_fractions=(0.3, 0.15), jitter_fraction=0.01),
+        step=StepModel(jitter_fraction=0.01),
         checkpoint=CheckpointModel(5.67e12 / 16384, files_per_accelerator=2.0),
         store=CheckpointStore(2e12 / 20, 20_000.0),
         quotas={team.team: float(team.quota_count or 0) for team in teams},

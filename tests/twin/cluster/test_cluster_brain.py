@@ -37,7 +37,6 @@ from twofold.twin.cluster.cluster_types import (
     NodeGroup,
     RunEnd,
     ServingLoad,
-    StepModel,
     Use,
 )
 from twofold.twin.cluster.faults import published_rates
@@ -284,14 +283,6 @@ def test_a_job_that_no_cluster_holds_is_refused_and_one_that_always_fails_given_
     )
     assert result.figures.outcomes == {"refused": 1, "gave-up": 1}
     assert records["j2"].failures_count > 10
-
-
-def test_a_smaller_gang_works_as_its_table_says() -> None:
-    step = StepModel(efficiency_by_count=((8, 1.0), (64, 0.5)))
-    result, records = run(world(8, step=step), JobArrival(0.0, DAY_S, 64))
-    assert records["j1"].ended_s == pytest.approx(DAY_S + 120, rel=0.01)  # the duration is at full size
-    assert result.figures.accelerator_h[Use.BUSY] == pytest.approx(0.5 * 64 * 24, rel=0.01)
-    assert result.figures.accelerator_h[Use.SLOWED] == pytest.approx(0.5 * 64 * 24, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -35,7 +35,6 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
     job.hold(placement, state.nodes, now_s)
     job.pace_is_old = True
     state.figures.held(job, 1, now_s)
-    _share(state, job, job.placement, job.held_count)
     if any(state.nodes[node_id].down for node_id, _ in placement):
         hang(state, job)  # a node that failed, and nobody knows yet
     else:
@@ -45,22 +44,8 @@ def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: i
 def give_back(state: ClusterState, job: Job) -> None:
     """It has no accelerators from now on, and waits."""
     state.figures.held(job, -1, state.now_s)
-    held_count, placement = job.held_count, job.placement
     job.release(Phase.WAITING, state.nodes, state.now_s)
-    _share(state, job, placement, -held_count)
     state.figures.queued(job, 1, state.now_s)
-
-
-def _share(state: ClusterState, job: Job, placement: events.Placement, change_count: int) -> None:
-    """Gangs across the domains' borders slow each other, where the world says so."""
-    if (
-        state.world.step.contention_fraction
-        and state.pace.crosses(placement)
-        and state.pace.cross(change_count)
-    ):
-        for other in list(state.jobs.values()):
-            if other is not job and other.placement and state.pace.crosses(other.placement):
-                repace(state, other)
 
 
 def vacate(state: ClusterState, node_id: str) -> None:

@@ -117,8 +117,7 @@ class _Run:
         """A job arrives; what the brain hears of its length is what its owner says."""
         state, world = self.state, self._world
         job_id = arrival.job_id or f"j{next(self._numbers)}"
-        efficiency_fraction = state.pace.scaling_efficiency(arrival.accelerator_count)
-        job = Job(job_id, arrival, arrival.duration_s * arrival.accelerator_count * efficiency_fraction)
+        job = Job(job_id, arrival, arrival.duration_s * arrival.accelerator_count)
         assert job_id not in state.jobs, f"two jobs are called {job_id}"
         state.jobs[job_id] = job
         state.figures.queued(job, 1, state.now_s)
@@ -151,8 +150,7 @@ class _Run:
         count = arrival.accelerator_count
         size = arrival.checkpoint_bytes
         size = checkpoint.bytes_per_accelerator * count if size is None else size
-        rate = min(store.bytes_per_s, checkpoint.bytes_per_s_per_accelerator_max * count)
-        return size / rate + checkpoint.files_per_accelerator * count / store.operations_per_s
+        return size / store.bytes_per_s + checkpoint.files_per_accelerator * count / store.operations_per_s
 
     def _do(self, effect: events.JobOrder) -> None:
         """What the brain ordered happens now; orders for jobs that have ended meanwhile come to nothing."""

@@ -125,13 +125,7 @@ class StepModel:
     """What a step's time is made of, relative to sound accelerators side by side."""
 
     communication_fraction: float = 0.2  # of a step, that it waits for the network
-    # Outer to inner level of the nodes' domains: how much longer communication takes across its borders.
-    crossing_fractions: tuple[float, ...] = ()
-    contention_fraction: float = 0.0  # longer communication across borders, were all others across them too
     jitter_fraction: float = 0.0  # one accelerator's spread of step times over their mean
-    efficiency_by_count: tuple[tuple[int, float], ...] = ()  # of work per accelerator; none: it scales fully
-    straggler_fraction: float = 0.0  # of nodes that are slow from the start …
-    straggler_factor: float = 1.0  # … and take so many times as long
     training_interference_fraction: float = 0.0  # longer communication beside serving in the same domain
     serving_interference_fraction: float = 0.0  # longer service times beside training in the same domain
 
@@ -143,7 +137,6 @@ class CheckpointModel:
     bytes_per_accelerator: float = 0.0
     snapshot_s: float | None = None  # how long training stops; None: for the whole write
     files_per_accelerator: float = 1.0
-    bytes_per_s_per_accelerator_max: float = inf  # that the hosts can write or read
     failed_fraction: float = 0.0  # of writes, that come to nothing
     restart_s: float = Reliability().restart_s
 
@@ -154,7 +147,6 @@ class CheckpointStore:
 
     bytes_per_s: float = inf
     operations_per_s: float = inf  # files created or opened
-    brownouts: tuple[tuple[float, float, float], ...] = ()  # from, until, factor (below 1) of the bandwidth
 
 
 @dataclass(frozen=True, slots=True)

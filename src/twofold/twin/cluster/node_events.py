@@ -6,8 +6,6 @@ from math import inf
 from operator import mul, truediv
 from typing import assert_never
 
-import numpy as np
-
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import hang, repace, vacate
 from twofold.twin.cluster.cluster_types import NodeLoss, SlowNode
@@ -15,7 +13,7 @@ from twofold.twin.cluster.faults import FaultClocks, NodeFailure
 from twofold.twin.cluster.figures import ServingAccount
 from twofold.twin.cluster.job import Phase
 from twofold.twin.cluster.nodes import Node
-from twofold.twin.cluster.state import WITHOUT_LIMIT, ClusterState
+from twofold.twin.cluster.state import ClusterState
 
 
 class NodeEvents:
@@ -32,11 +30,7 @@ class NodeEvents:
     def begin(self) -> None:
         """Everything that is known beforehand goes on the heap."""
         state, world = self._state, self._state.world
-        # Nodes that are stragglers from the start, each by its own chance.
-        luck, fraction = np.random.default_rng([world.seed, 14]), world.step.straggler_fraction
         for node in state.nodes:
-            if fraction and luck.random() < fraction:
-                node.device_factor *= world.step.straggler_factor
             self._expect(node, self._clocks.next(node))
         here = {node.node_id for node in state.nodes}  # a part of a pool has some of its nodes
         for slow in world.slow_nodes:
@@ -46,10 +40,6 @@ class NodeEvents:
         for loss in world.losses:
             if loss.node_id in here:
                 state.at(loss.at_s, partial(self._lose, loss))
-        for from_s, until_s, factor in world.store.brownouts:
-            assert 0 < factor <= 1 and from_s < until_s, world.store
-            state.at(from_s, partial(self._store_at, factor))
-            state.at(until_s, partial(self._store_at, 1.0))
         if world.serving:
             for at_s, count in world.serving.needed:
                 state.at(at_s, partial(self._need, count))
@@ -200,10 +190,6 @@ class NodeEvents:
         for job in list(state.jobs.values()):
             if any(state.nodes[node_id].domain in domains for node_id, _ in job.placement):
                 repace(state, job)
-
-    def _store_at(self, factor: float) -> None:
-        state = self._state
-        state.data.set_rate(min(state.world.store.bytes_per_s, WITHOUT_LIMIT) * factor, state.now_s)
 
     # --- serving ---
 

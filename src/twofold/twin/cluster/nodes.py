@@ -1,6 +1,5 @@
 """Nodes of a cluster in truth, what each accelerator does at every second, and how fast gangs work there."""
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from twofold.twin.cluster.cluster_types import NodeGroup, StepModel, Use
 
 USES = tuple(Use)
 BUSY, SLOWED, LOST, CHECKPOINTING, RESTARTING, SERVING, IDLE, QUARANTINED, DOWN = range(len(USES))
-FELT_FRACTION = 0.01  # of the cluster; smaller changes of what crosses its borders are not felt by others
 
 
 class Ledger:
@@ -159,71 +157,34 @@ class Pace:
 
     def __init__(self, step: StepModel, nodes: Nodes) -> None:
         self._step, self._nodes = step, nodes
-        self._crossing_count = self._felt_count = 0  # accelerators of gangs across borders
         self._jitter = lru_cache(maxsize=1024)(
             lambda count: float(collectives.straggler_factor(step.jitter_fraction, count))
         )
 
-    def cross(self, change_count: int) -> bool:
-        """So many more accelerators belong to gangs across borders; whether others feel it."""
-        self._crossing_count += change_count
-        felt = abs(self._crossing_count - self._felt_count) > FELT_FRACTION * self._nodes.accelerator_count
-        if felt:
-            self._felt_count = self._crossing_count
-        return felt
-
-    def crosses(self, placement: events.Placement) -> bool:
-        """Whether a gang stands in more than one domain of a level that is slower to cross."""
-        return self._crossing([self._nodes[node_id] for node_id, _ in placement]) > 0
-
-    def _crossing(self, nodes: list[Node]) -> float:
-        """How much longer its communication takes by the way, when no other gang is on it."""
-        return sum(
-            fraction
-            for level, fraction in enumerate(self._step.crossing_fractions)
-            if len({node.domain[: level + 1] for node in nodes}) > 1
-        )
-
-    def scaling_efficiency(self, count: int) -> float:
-        """Of each of so many accelerators side by side, from the world's table: straight between its rows."""
-        table = self._step.efficiency_by_count
-        if not table:
-            return 1.0
-        place = bisect_right(table, (count, 2.0))
-        if place in (0, len(table)):
-            return table[min(place, len(table) - 1)][1]
-        (low, first), (high, second) = table[place - 1 : place + 1]
-        return first + (second - first) * (count - low) / (high - low)
-
     def of(self, placement: events.Placement) -> tuple[float, float, str]:
         """Work in accelerator-seconds per second, the factor on a step's time, and who sets the pace.
 
-        Formula  step = ((1 − c)·device + c·link·(1 + Σ crossings + others + neighbours))·jitter, slowest;
-                 work = accelerators · efficiency(accelerators) / step
-        Why      Every step waits for its slowest part; only the share c of it crosses the network.
-                 Gangs across borders share the way with `others` there; neighbours are serving's nodes.
-        Limits   Sound nodes in one domain: the step as given. A pace setter is named where it is slower than
+        Formula  step = ((1 − c)·device + c·link·(1 + neighbours))·jitter, slowest; work = accelerators / step
+        Why      Every step waits for its slowest part; only the share c of it crosses the network, where
+                 neighbours are serving's nodes.
+        Limits   Sound nodes: the step as given. A pace setter is named where it is slower than
                  the fastest node of the gang by more than 0.1 %.
         """
         step, found = self._step, [self._nodes[node_id] for node_id, _ in placement]
         share = step.communication_fraction
         count = sum(part for _, part in placement)
-        crossing = self._crossing(found)
-        if crossing and step.contention_fraction:
-            others_count = max(0, self._felt_count - count)
-            crossing += step.contention_fraction * others_count / self._nodes.accelerator_count
+        longer = 0.0
         if beside := step.training_interference_fraction:  # by serving's share of the fullest domain
             counts, serving = self._nodes.domain_counts, self._nodes.domain_serving
-            crossing += beside * max(serving[node.domain] / counts[node.domain] for node in found)
+            longer = beside * max(serving[node.domain] / counts[node.domain] for node in found)
         slowest, quickest, name = 0.0, 2.0**60, ""
         for node in found:
-            factor = (1 - share) * node.device_factor + share * node.link_factor * (1 + crossing)
+            factor = (1 - share) * node.device_factor + share * node.link_factor * (1 + longer)
             if factor > slowest:
                 slowest, name = factor, node.node_id
             quickest = min(quickest, factor)
         factor = slowest * self._jitter(count)
-        rate = count * self.scaling_efficiency(count) / factor
-        return rate, factor, name if slowest > quickest * 1.001 else ""
+        return count / factor, factor, name if slowest > quickest * 1.001 else ""
 
     def serving_slowdown_factor(self) -> float:
         """How much longer serving takes beside training, over all its nodes (R-090)."""

@@ -57,8 +57,7 @@ class ClusterState:
         size = arrival.checkpoint_bytes
         if size is None:
             size = checkpoint.bytes_per_accelerator * arrival.accelerator_count
-        limit = checkpoint.bytes_per_s_per_accelerator_max * job.held_count
-        self.data.start(job.job_id, size, self.now_s, min(limit, WITHOUT_LIMIT))
+        self.data.start(job.job_id, size, self.now_s)
 
     def no_transfer(self, job: Job) -> None:
         """Whatever of it runs ends without effect."""
