@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
+from operator import attrgetter
 
 import twofold
 from twofold.cli.verbs import VERBS
@@ -28,6 +30,14 @@ def test_help_lists_every_function_with_one_line_and_verbs_as_the_command_does()
     for verb, said in VERBS.items():
         name = {"catalog": "catalog_rows", "measure": "measure_device"}.get(verb, verb)
         assert verb == "init" or listed[name] == said.summary
+
+
+def test_every_verb_names_a_function_that_is_there() -> None:
+    asked = [each for verb in VERBS.values() for each in (verb, *verb.questions.values())]
+    for verb in asked:
+        if not verb.questions:
+            module, _, name = verb.answer.partition(".")
+            assert callable(attrgetter(name)(import_module(f"twofold.app.{module}"))), verb.answer
 
 
 def test_to_list_the_verbs_loads_none_of_them() -> None:

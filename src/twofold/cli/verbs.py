@@ -238,7 +238,7 @@ VERBS = {
         group="run",
         summary="Stop what `up` started, and remove its state",
         help="Stop every process that `up` started for SPEC and remove its state.",
-        answer="stop",
+        answer="looping.stop",
         parameters=(
             SPEC,
             flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."),
