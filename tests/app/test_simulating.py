@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.planning import plan, plan_to_json, plan_value, rehearsed_plan
-from twofold.app.simulate_inputs import rehearsable
+from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
 from twofold.contracts.spec.scenario import Scenario, parse_scenario, scenario_names
 from twofold.core.errors import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
@@ -333,7 +333,7 @@ def test_a_plan_that_somebody_broke_is_refused(planned: ShownPlan, tmp_path: Pat
     path = tmp_path / "plan.json"
     path.write_text(plan_to_json(planned).replace('"replica_count"', '"replicas"', 1))
     with pytest.raises(InputError, match="this plan is broken at"):
-        rehearsable(path)
+        rehearsable(opened(path, None))
     path.write_text(plan_to_json(planned).replace("llama-3.1-8b", "our-own-model"))
     with pytest.raises(ValueRefusedError, match="`our-own-model` is not in the catalogue"):
         simulate(path, SimulateOptions(scenario()))

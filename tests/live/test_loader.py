@@ -2,25 +2,26 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from twofold.contracts.results.loop import LoadPoint
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loader import Prompt, closed_loop, open_loop
-from twofold.live.loads import poisson_arrivals_s
+from twofold.live.loader import Prompt, _run, closed_loop, open_loop
+from twofold.live.loads import Load, poisson_arrivals_s
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")
 
+Told = TypeVar("Told")
 PROMPTS = [Prompt(f"prompt {number}", 10 + number) for number in range(3)]
 
 
-def loaded(stub_engines: Any, load: Callable[[str], LoadPoint], **behaviour: Any) -> tuple[LoadPoint, Any]:
+def loaded(stub_engines: Any, load: Callable[[str], Told], **behaviour: Any) -> tuple[Told, Any]:
     """A load against one stand-in, and the stand-in."""
 
-    async def scenario() -> tuple[LoadPoint, Any]:
+    async def scenario() -> tuple[Told, Any]:
         async with stub_engines(1) as [engine]:
             for name, value in behaviour.items():
                 setattr(engine, name, value)
@@ -77,6 +78,15 @@ def test_refusals_and_failures_are_told_apart(stub_engines: Any) -> None:
         point, _ = loaded(stub_engines, load, **behaviour)
         assert (point.finished, point.refused, point.failed) == (0, refused, failed), behaviour
         assert point.ttft is None and point.output_tokens_per_s == 0.0
+
+
+@pytest.mark.parametrize("behaviour", [{"status": 429}, {"status": 500}, {"break_after": 2}, {"tokens": 3}])
+def test_tokens_are_given_back_however_a_request_ends(stub_engines: Any, behaviour: dict[str, int]) -> None:
+    def load(url: str) -> Load:
+        return _run(url, PROMPTS, 4, 1, "m", lambda _, clients: clients.loop(2, None, 4))
+
+    held, _ = loaded(stub_engines, load, **behaviour)
+    assert held.held_tokens == 0 and held.peak_held_tokens >= 10
 
 
 def test_open_arrivals_never_wait_for_answers_and_latencies_count_from_when_they_were_due(

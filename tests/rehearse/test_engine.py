@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from bench.worlds.engine_loop import run_requests
-from twofold.app.simulate_inputs import Rehearsable, rehearsable
+from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.simulated import Simulation
@@ -44,7 +44,7 @@ serving:
 
 @pytest.fixture(scope="module")
 def given() -> Rehearsable:
-    return rehearsable(SPEC)
+    return rehearsable(opened(SPEC, None))
 
 
 def scenario(text: str = "") -> Scenario:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.planning import plan_to_json
-from twofold.app.simulate_inputs import Rehearsable, rehearsable
+from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.spec.scenario import Scenario, parse_scenario
 from twofold.contracts.spec.scenario_fleet import EngineChange
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def given(folder: Path) -> Rehearsable:
-    return rehearsable(folder / "spec.yaml")
+    return rehearsable(opened(folder / "spec.yaml", None))
 
 
 def scenario(text: str = "") -> Scenario:

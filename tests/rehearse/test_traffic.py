@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.app.simulate_inputs import Rehearsable, rehearsable
+from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.results.serving import ClassPlan
 from twofold.contracts.spec.scenario import Scenario, parse_scenario
@@ -136,7 +136,7 @@ serving:
 
 @pytest.fixture(scope="module")
 def given() -> Rehearsable:
-    return rehearsable(SPEC)
+    return rehearsable(opened(SPEC, None))
 
 
 def scenario(text: str) -> Scenario:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from twofold.answer.context import Context, price_warnings
 from twofold.answer.measured_choice import MeasuredChoice, choose_run
 from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
-from twofold.answer.ranges import Drawn
-from twofold.answer.serving_pools import GROWN_MOST, SURE_ROUNDS, short_of
+from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, short_of
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_plan import machine_figures, training_plan
 from twofold.answer.training_run import run_figures, runs_under

@@ -20,6 +20,9 @@ from twofold.training.stack import software_family
 
 Samples = NDArray[np.float64]  # one per draw
 
+# Searches for what holds as surely as asked: how often, and what is too dear against what its middle takes.
+SURE_ROUNDS, GROWN_MOST = 5, 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -52,6 +55,13 @@ class Drawn:
         if isinstance(numerator, Drawn):
             return Drawn(numerator.middle / self.middle, numerator.samples / self.samples)
         return Drawn(numerator / self.middle, numerator / self.samples)
+
+
+def short_of(figure: Drawn, limit: float, asked: float | None) -> float:
+    """How far a figure's quantile lies above its limit, as a ratio; 1 where it is sure enough to keep it."""
+    if asked is None or figure.probability_within(limit) >= asked:
+        return 1.0
+    return float(np.quantile(figure.samples, asked, method="inverted_cdf")) / limit
 
 
 def drawn(middle: Floats, samples: Floats, spread: Spread | None = None) -> Drawn:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twofold.answer import loads
 from twofold.answer.context import Context
-from twofold.answer.ranges import Drawn, drawn, serving_power_spread
+from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, drawn, serving_power_spread, short_of
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, choose_serving
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.contracts.spec.service import Service
@@ -28,7 +28,6 @@ from twofold.perf.types import one
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
 HOUR_S = 3600.0
-SURE_ROUNDS, GROWN_MOST = 5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +83,6 @@ def goal_figures(choice: ServingChoice, context: Context) -> dict[tuple[str, str
     return found
 
 
-def short_of(figure: Drawn, limit: float, asked: float | None) -> float:
-    """How far a figure's quantile lies above its limit, as a ratio; 1 where it is sure enough to keep it."""
-    if asked is None or figure.probability_within(limit) >= asked:
-        return 1.0
-    return float(np.quantile(figure.samples, asked, method="inverted_cdf")) / limit
-
-
 def sure_serving(entry: Service, context: Context) -> ServingChoice:
     """The cheapest fleet of which each goal holds with the spec's confidence; without one, its middle does.
 
@@ -106,7 +98,7 @@ def sure_serving(entry: Service, context: Context) -> ServingChoice:
     given_up: list[tuple[str, str]] = []
     while True:
         figures = goal_figures(choice, context) if asked else {}
-        short = {goal: short_of(*figure, asked) for goal, figure in figures.items() if goal not in given_up}
+        short = {goal: short_of(*each, asked) for goal, each in figures.items() if goal not in given_up}
         short = {goal: ratio for goal, ratio in short.items() if ratio > 1.0}
         if not short:
             return choice

@@ -10,7 +10,7 @@ from twofold.contracts.results.parts import Part
 from twofold.contracts.results.plan import Plan
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.device.files import DeviceRecord
-from twofold.report.answers import Shown
+from twofold.report.answers import Held
 from twofold.report.loop import loop_lines
 
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
@@ -21,11 +21,10 @@ WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
 
 
 @dataclass(frozen=True, slots=True)
-class LoopShown(Shown):
+class LoopShown(Held[loop.LoopPage]):
     """The page of a loop."""
 
     schema = loop.LOOP_SCHEMA
-    data: loop.LoopPage
 
     @property
     def lines(self) -> list[str]:

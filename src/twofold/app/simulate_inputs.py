@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from twofold.answer.context import model_of
 from twofold.app.local_tables import local_tables
-from twofold.app.planning import plan_digest, plan_value, ready
+from twofold.app.planning import Ready, plan_digest, plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.types import Model
@@ -40,14 +40,22 @@ class Rehearsable:
     notes: tuple[str, ...]
 
 
-def rehearsable(source: SpecSource | Plan, today: date | None = None) -> Rehearsable:
-    """A spec is planned; a plan, its data or its file is taken as it is.
+def opened(source: SpecSource | Plan, today: date | None) -> Ready | Rehearsable:
+    """A spec, read but not planned yet; a plan, its data or its file as it is."""
+    return _of_plan(source) if isinstance(source, Plan) or _is_plan(source) else ready(source, today)
 
-    Raises what `plan` raises for a spec, InputError for a plan that is broken.
-    """
-    if isinstance(source, Plan) or _is_plan(source):
-        return _of_plan(source)
-    own = ready(source, today)
+
+def class_names(given: Ready | Rehearsable) -> list[str]:
+    """The latency classes that a scenario may name."""
+    if isinstance(given, Ready):
+        return [name for service in given.spec.services for name in service.classes]
+    return [each.name for service in given.plan.serving for each in service.classes]
+
+
+def rehearsable(own: Ready | Rehearsable) -> Rehearsable:
+    """A spec that was read is planned. Raises what `plan` raises for one."""
+    if isinstance(own, Rehearsable):
+        return own
     plan = own.planned().plan
     rows, notes = measured_services(own.spec.services)
     found: dict[str, Model] = {}  # by the names that a plan of this spec uses

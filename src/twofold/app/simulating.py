@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from twofold import __version__
 from twofold.app.simulate_inputs import (
     Rehearsable,
+    class_names,
     core_count,
+    opened,
     rehearsable,
     scenario_pair,
     table_of,
@@ -25,7 +27,7 @@ from twofold.rehearse.rehearsals import RehearsalRuns, fleet_rehearsal, rehearse
 from twofold.rehearse.simulation import compared
 from twofold.rehearse.sweep import swept
 from twofold.rehearse.workers import WorkEngine, Workers
-from twofold.report.answers import Shown
+from twofold.report.answers import Held
 from twofold.report.simulate import simulation_lines
 from twofold.twin.cluster import cluster_types
 from twofold.twin.serving import fleet_types
@@ -43,10 +45,8 @@ HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated(Shown, Generic[Rehearsal]):
+class Simulated(Held[Rehearsal]):
     """A rehearsal, or a sweep of them, that shows itself."""
-
-    data: Rehearsal
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -86,15 +86,16 @@ def simulate(
 
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
     """
-    for named in options.compare or (options.scenario,):
-        if not isinstance(named, Scenario):
-            find_scenario(named)  # what is wrong with it is told before a plan is made
-    given, classes, workers = _prepared(source, options, today, process_count)
-    if options.compare:
-        first, second = (find_scenario(name, classes) for name in options.compare)
-        return Simulated(_comparison(given, options, first, second, tell, workers))
-    scenario = options.scenario
-    scenario = scenario if isinstance(scenario, Scenario) else find_scenario(scenario, classes)
+    workers = _workers(options, process_count)
+    read = opened(source, today)
+    classes = class_names(read)
+    scenario, *others = (  # what is wrong with them is told before a plan is made
+        named if isinstance(named, Scenario) else find_scenario(named, classes)
+        for named in options.compare or (options.scenario,)
+    )
+    given = rehearsable(read)
+    for second in others:
+        return Simulated(_comparison(given, options, scenario, second, tell, workers))
     if scenario.cluster is not None:  # in this process, each job told as it ends
         with table_of(cluster_types.JobRecord, options.jobs) as note:
             (made,) = rehearsed([_rehearsal_runs(given, scenario, options, note)], tell)
@@ -143,19 +144,15 @@ def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
     return key.strip(), values
 
 
-def _prepared(
-    source: SpecSource | Plan, options: SimulateOptions, today: date | None, process_count: int
-) -> tuple[Rehearsable, list[str], Workers]:
-    """What is rehearsed, the names of its classes, and on what the runs happen."""
+def _workers(options: SimulateOptions, process_count: int) -> Workers:
+    """On what the runs happen. Raises ValueRefusedError for a seed that is none, UnknownNameError."""
     if not 0 <= options.seed <= SEED_MAX:
         hint = f"write a whole number from 0 to {SEED_MAX}"
         raise ValueRefusedError(f"a seed of {options.seed}", hint=hint)
-    given = rehearsable(source, today)
     known = [engine.value for engine in WorkEngine]
     if options.engine not in known:
         raise UnknownNameError(f"`{options.engine}` runs no rehearsals", hint=f"engines: {', '.join(known)}")
-    classes = [each.name for service in given.plan.serving for each in service.classes]
-    return given, classes, Workers(process_count, WorkEngine(options.engine))
+    return Workers(process_count, WorkEngine(options.engine))
 
 
 def simulate_sweep(
@@ -171,10 +168,13 @@ def simulate_sweep(
 
     Raises as `simulate`, and for a key or value that a scenario cannot have.
     """
-    given, classes, workers = _prepared(source, options, today, process_count)
+    workers = _workers(options, process_count)
     if isinstance(options.scenario, Scenario):
         raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
+    read = opened(source, today)
+    classes = class_names(read)
     scenarios = {value: find_scenario(options.scenario, classes, ((key, value),)) for value in values}
+    given = rehearsable(read)
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
     runs = [(scenarios[value], seed) for value in values for seed in seeds]
     made = _all(given, runs, options, tell, workers)

@@ -210,8 +210,7 @@ def sourcing(
         yield lever("source", name, pulled, saved, max(yearly_usd, yearly_usd * ratio), how)
     suited: tuple[str, ...] = ("on_demand", *MAY_VANISH)
     if isinstance(entry, Service):
-        slos = [each.slo for each in entry.classes.values()]
-        waited = any(each.finish_within_s is None or each.latencies_s() for each in slos)
+        waited = any(each.slo.is_waited_for for each in entry.classes.values())
         suited = ("on_demand", "reserved_1y", "reserved_3y", *(() if waited else MAY_VANISH))
     terms = tuple(term for term in suited if term not in shop.terms)
     others = priced(context.catalog, part, shop, terms, regions)

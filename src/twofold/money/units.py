@@ -167,7 +167,7 @@ def service_money(
     own = [line for line in bill if line.what.startswith(f"{service.name}:") and line.unit == "kWh"]
     drawn_usd = sum(line.quantity * line.unit_usd for line in own)
     # Spares are weighed of the largest pool that somebody waits for: work of a day has no outage of an hour.
-    batch = {one.name for one in service.classes if all(slo.metric == "finish_within" for slo in one.slos)}
+    batch = {one.name for one in service.classes if not one.is_waited_for}
     waited = [each for each in service.pools if not set(each.classes) <= batch]
     pool = max(waited, key=lambda each: each.replica_count, default=None)
     return ledger.ServiceMoney(

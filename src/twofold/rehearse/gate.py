@@ -33,7 +33,7 @@ def pool_groups(
     """
     if change.pools == "planned":
         return tuple(((pool,), None) for pool in pools)
-    bulk_names = tuple(each.name for each in service.classes if is_bulk(each))
+    bulk_names = tuple(each.name for each in service.classes if not each.is_waited_for)
     waited = [pool for pool in pools if not set(pool.classes) <= set(bulk_names)]
     bulk = [pool for pool in pools if pool not in waited]
     if change.pools == "split" and not (waited and bulk):
@@ -133,11 +133,6 @@ def limits_of(planned: ClassPlan) -> Mapping[str, float]:
     return found
 
 
-def is_bulk(planned: ClassPlan) -> bool:
-    """Whether only a day's end is promised, not a request's."""
-    return all(slo.metric == "finish_within" for slo in planned.slos)
-
-
 def policies_on(policies: Policies) -> tuple[str, ...]:
     """The names of what is on, the way to route first; circuit breakers and probes always are."""
     switched = {name: getattr(policies, name) for name in type(policies).model_fields if name != "routing"}
@@ -147,7 +142,7 @@ def policies_on(policies: Policies) -> tuple[str, ...]:
 
 def _class_settings(planned: ClassPlan, policies: Policies, *, alike: bool) -> settings.ClassSettings:
     """A class's promises and its place in the queue; `alike`: the gate tells no bulk work from the rest."""
-    limits, bulk = limits_of(planned), is_bulk(planned)
+    limits, bulk = limits_of(planned), not planned.is_waited_for
     later = bulk and not alike
     shortest = policies.degradation.shortest_fraction if policies.degradation.is_on else 1.0
     return settings.ClassSettings(

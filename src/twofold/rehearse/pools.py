@@ -152,7 +152,7 @@ def in_flight_limit(service: ServicePlan, pool: serving.Pool, max_batch: float) 
     ]
     rates = [each.peak_per_s for each in classes]
     mean_s = sum(map(mul, times_s, rates)) / max(sum(rates), 1e-9)
-    waited_for = [any(slo.metric != "finish_within" for slo in each.slos) for each in classes]
+    waited_for = [each.is_waited_for for each in classes]
     batches = 2.0 if all(waited_for) or not any(waited_for) else 1.0
     inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if any(waited_for) and mean_s else inf
     return max(1, ceil(min(inside, batches * max_batch)))

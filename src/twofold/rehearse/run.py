@@ -15,7 +15,7 @@ from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
-from twofold.rehearse.gate import GateScope, gate_settings, is_bulk, limits_of, pool_groups
+from twofold.rehearse.gate import GateScope, gate_settings, limits_of, pool_groups
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, measured_world, pool_world
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
@@ -137,7 +137,8 @@ def _task(
         pools=rules,
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
-    timeout_s = SuccessGoal.BULK_TIMEOUT_S if all(map(is_bulk, classes)) else SuccessGoal.TIMEOUT_S
+    waited = any(each.is_waited_for for each in classes)
+    timeout_s = SuccessGoal.TIMEOUT_S if waited else SuccessGoal.BULK_TIMEOUT_S
     world = fleet_types.FleetWorld(
         models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),

@@ -24,8 +24,8 @@ class Shown:
 
     @property
     def as_data(self) -> Any:
-        """What `--json` prints, as plain data, below its schema: its `data`, where an answer holds such."""
-        return to_data(getattr(self, "data", self))
+        """What `--json` prints, as plain data, below its schema."""
+        return to_data(self)
 
     @property
     def json(self) -> str:
@@ -47,9 +47,20 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownData(Shown, Generic[Data]):
+class Held(Shown, Generic[Data]):
+    """An answer whose data are of another room."""
+
+    data: Data
+
+    @property
+    def as_data(self) -> Any:
+        """The data alone."""
+        return to_data(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownData(Held[Data]):
     """An answer as data that carry their schema, and the lines that a terminal or a notebook shows of it."""
 
     only_ascii = True  # as plans are written
-    data: Data
     lines: tuple[str, ...]

@@ -109,6 +109,11 @@ class ClassPlan:
     trace_scale_ratio: float = 1.0  # factor on the trace's rate
     success: SuccessOutcome = SuccessOutcome()  # requests that are to get whole answers
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a request is promised something, not only a day's end."""
+        return any(slo.metric != "finish_within" for slo in self.slos)
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from twofold.contracts.spec.fields import Part
+from twofold.contracts.spec.fields import Part, Unsaid
 from twofold.contracts.spec.reader import part_of
 from twofold.contracts.spec.spec import Spec
 
@@ -36,10 +36,8 @@ def _defaults(part: Part, path: str) -> Iterator[Default]:
             for inner_path, inner in _inner(value, here):
                 yield from _defaults(inner, inner_path)
         else:
-            unsaid = (field.description or "").partition("none: ")[2]
-            yield Default(
-                here, unsaid if value == () and unsaid else flat(written[key]), field.description or ""
-            )
+            means = (each.text for each in field.metadata if isinstance(each, Unsaid) and value == ())
+            yield Default(here, next(means, None) or flat(written[key]), field.description or "")
 
 
 def _inner(value: Any, path: str) -> Iterator[tuple[str, Part]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -253,5 +253,13 @@ OfferName = Annotated[str, _known("providers", "accelerators")]  # what a shop m
 FrameworkName = Annotated[str, _known("frameworks")]
 MandateName = Annotated[str, _known("mandates")]
 FilePath = Annotated[Path, BeforeValidator(_path)]
+
+
+class Unsaid(NamedTuple):
+    """What an empty list means, in the words of the plan's defaults."""
+
+    text: str
+
+
 # For tuples: one value is a list of one.
 Listed = BeforeValidator(lambda value: [value] if isinstance(value, (str, dict)) else value)

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.spec import fields
-from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
+from twofold.contracts.spec.fields import Listed, Part, Unsaid, need_one, refusal
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.core.quantity import DAY_S
 from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
@@ -103,6 +103,11 @@ class SloTargets(Part):
         description="of the requests, whole answers over steady traffic: what is refused has failed",
     )
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a request is promised something, not only a day's end."""
+        return self.finish_within_s is None or bool(self.latencies_s())
+
     def latencies_s(self) -> dict[str, float]:
         """The promised latencies by goal, `ttft_p95` and its like."""
         held = {name: value for name, value in self if value is not None and name.endswith("_s")}
@@ -184,7 +189,7 @@ class Service(Part):
     zones: fields.ZoneCount = Field(
         default=1, description="zones to spread over; the loss of one is survived from 2"
     )
-    regions: Annotated[tuple[fields.RegionName, ...], Listed] = Field(
+    regions: Annotated[tuple[fields.RegionName, ...], Listed, Unsaid("anywhere")] = Field(
         default=(),
         description="where it must run: regions, countries such as FI, `eu`, or families such as us-east; "
         "none: anywhere",
@@ -193,10 +198,10 @@ class Service(Part):
         default=(),
         description="where requests come from; the way to them counts in the portfolio",
     )
-    quantisation: Annotated[tuple[WeightFormat, ...], Listed] = Field(
+    quantisation: Annotated[tuple[WeightFormat, ...], Listed, Unsaid("as the model was published")] = Field(
         default=(), description="weight formats whose quality you accept; none: as the model was published"
     )
-    kv_quantisation: Annotated[tuple[KvFormat, ...], Listed] = Field(
+    kv_quantisation: Annotated[tuple[KvFormat, ...], Listed, Unsaid("as the engine does")] = Field(
         default=(),
         description="KV cache formats whose quality you accept; none: as the engine does",
     )
