@@ -9,6 +9,7 @@ from twofold.answer.question import Given
 from twofold.answer.ranges import drawn
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.types import Model
+from twofold.contracts.goals import QUANTILES
 from twofold.contracts.results.parts import Machine
 from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.core.estimate import Estimate
@@ -21,7 +22,6 @@ from twofold.perf.shape import ModelShape
 from twofold.perf.types import Cluster, one
 
 PASSES = {"all_reduce": 2.0}  # times that a tensor goes round the ring; the others once
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 DECODE_BATCHES = (1, 8, 64, 256)
 PREFILL_TOKENS = (512, 8192)
 TRAINING_TOKENS = 8192  # of one micro-batch

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 # Latencies in seconds -> as screens call them.
 METRICS: Mapping[str, str] = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"})
-QUANTILES = ("p50", "p95", "p99")
+QUANTILES: Mapping[str, float] = MappingProxyType({"p50": 0.5, "p95": 0.95, "p99": 0.99})
 STEADY_FRACTION, DISTURBED_FRACTION = 0.999, 0.99
 DOUBT = 0.1  # that a verdict on few requests may be wrong with
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from twofold.contracts.goals import QUANTILES, SuccessGoal
+from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.rows.measured_rows import ServiceRow
 from twofold.core import record
 from twofold.core.errors import InputError
@@ -19,6 +19,7 @@ from twofold.perf.known import spread_factor
 from twofold.perf.types import Floats
 
 POINTS = 200
+READ_AT = ("p50", "p95", "p99")  # what a `Latency` is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class MeasuredService:
                 for z in (0.0, NORMAL_P95, NORMAL_P99)
             ]
             said = "gap between tokens at the batch that arrivals fill at that quantile"
-            gaps = zip(QUANTILES, over + np.maximum.accumulate(at), strict=True)
+            gaps = zip(READ_AT, over + np.maximum.accumulate(at), strict=True)
             p50, p95, p99 = (record.note(f"tpot_{which}", gap, said, "rows", "rate") for which, gap in gaps)
             return Latency(p50, p50, p95, p99)
         seconds = np.interp(batch, self.batch_sizes, self.service_s)
@@ -104,7 +105,7 @@ class MeasuredService:
         )
         p50, p95, p99 = (
             record.note(f"{metric}_{which}", over + own + n * wait, said.format(n), "rows", "rate")
-            for which, n in zip(QUANTILES, (1, 2, 3), strict=True)
+            for which, n in zip(READ_AT, (1, 2, 3), strict=True)
         )
         return Latency(p50, p50, p95, p99)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import sqrt
 
-from twofold.contracts.goals import SuccessGoal, metric_text
+from twofold.contracts.goals import QUANTILES, SuccessGoal, metric_text
 from twofold.contracts.results import simulated
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.results.simulated import ClassFigures
@@ -19,7 +19,7 @@ from twofold.twin.serving.faults import fault_span_s
 
 POWER_S = 30.0  # over which power is averaged: what a meter of a hall sees
 RECOVERED_FRACTION = 0.9  # of what was answered in time before
-BEYOND_FRACTION = {"p50": 0.5, "p95": 0.05, "p99": 0.01}  # of requests, that a percentile says nothing of
+BEYOND_FRACTION = {name: round(1.0 - share, 6) for name, share in QUANTILES.items()}  # of requests
 RECOVERY_S = 10.0  # over which that is judged
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.contracts.goals import QUANTILES
 from twofold.contracts.results import simulated
 
 ERROR_FRACTION = 0.005
@@ -167,7 +168,7 @@ class Stream:
         mean = Interval(whole.mean, max(0.0, whole.mean - half), whole.mean + half)
         asked: dict[str, float | None] = {}
         all_count = whole.count + unanswered_count + instant_count
-        for name, fraction in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        for name, fraction in QUANTILES.items():
             place = fraction * all_count - instant_count  # among those that waited for something
             answered = whole.quantile(place / whole.count) if place > 0.0 else 0.0
             asked[name] = answered if place <= whole.count + 1e-9 else None

@@ -32,7 +32,7 @@ class LatencyFigures:
     count: int  # finished requests that it is over
     interval: Bounds  # of each
     resolved: bool  # whether the interval of p95 is within 10 % of it
-    asked: dict[str, float | None]  # p50 p95 p99 of all that asked, s; null: so many were not answered
+    asked: dict[str, float | None]  # quantiles of all that asked, s; null: so many were not answered
 
 
 @dataclass(frozen=True, slots=True)
