@@ -10,10 +10,9 @@ pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("httptools", reason="needs the extra [live]: `make extras`")
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from twofold.live.gateway import BoundedHttp
+from twofold.live.gateway_app import BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n"
 Scenario = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -32,8 +31,9 @@ def with_connection(scenario: Scenario, timeout_s: float) -> None:
         state = ServerState()
 
         def protocol() -> BoundedHttp:
-            inner = HttpToolsProtocol(config=config, server_state=state, app_state={})
-            return BoundedHttp(inner, limit_bytes=1000, timeout_s=timeout_s)
+            made = BoundedHttp(config=config, server_state=state, app_state={})
+            made.head_limit_bytes, made.head_timeout_s = 1000, timeout_s
+            return made
 
         server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
