@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.rehearse.tenants import TenantTally, fair_shares
+from twofold.rehearse.tenants import TenantTally
 from twofold.twin.serving.fleet_types import RequestRecord
 
 FINISHED = "finished"
@@ -49,21 +49,6 @@ def test_the_95th_of_a_hundred_is_the_smallest_that_95_do_not_exceed() -> None:
     assert (figures.e2e_p95_s, figures.ttft_p95_s) == (95.0, 9.5)
     (one,) = tally_of([ended("a", 3.0)]).figures()
     assert one.e2e_p95_s == 3.0
-
-
-SHARES = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.0, 1e6), min_size=1)
-
-
-@given(asked=SHARES, part=st.floats(0.0, 1.0))
-def test_a_fair_share_is_all_that_is_asked_or_as_much_as_anybody_gets(
-    asked: dict[str, float], part: float
-) -> None:
-    served = part * sum(asked.values())
-    shares = fair_shares(asked, served)
-    assert sum(shares.values()) == pytest.approx(served, abs=1e-6)
-    level = max(shares.values())
-    for name, share in shares.items():
-        assert share == pytest.approx(min(asked[name], level), abs=1e-6)
 
 
 def test_who_was_served_less_than_the_others_has_less_than_its_share() -> None:

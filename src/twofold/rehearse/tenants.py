@@ -1,10 +1,11 @@
 """What is noted of requests as they end: what each tenant got, and what came while a release was tried."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
 from twofold.contracts.results import simulated
+from twofold.policy.gate.limits import fair_level
 from twofold.twin.serving import fleet_types
 
 FINISHED = "finished"
@@ -46,7 +47,8 @@ class TenantTally:
         for name, seen in self._seen.items():  # multiplied first: exact where all was answered
             own_count = len(answered[name])
             asked[name] = served[name] * len(seen) / own_count if own_count else common_tokens * len(seen)
-        fair_tokens = fair_shares(asked, float(sum(served.values())))
+        level_tokens = fair_level(asked.values(), float(sum(served.values())))
+        fair_tokens = {name: min(each, level_tokens) for name, each in asked.items()}
         return tuple(
             simulated.TenantFigures(
                 name,
@@ -59,23 +61,6 @@ class TenantTally:
             )
             for name, seen in sorted(self._seen.items())
         )
-
-
-def fair_shares(asked: Mapping[str, float], served: float) -> dict[str, float]:
-    """What each would get of so much, if nobody gets more than it asks for and the rest is equal.
-
-    Formula  min(asked, level), with the level at which all shares make up what is served (max-min fairness)
-    Source   Bertsekas & Gallager 1992, "Data networks", section 6.5
-
-    >>> fair_shares({"greedy": 90.0, "modest": 10.0, "usual": 50.0}, 80.0)
-    {'greedy': 35.0, 'modest': 10.0, 'usual': 35.0}
-    """
-    shares: dict[str, float] = {}
-    left = served
-    for number, name in enumerate(sorted(asked, key=lambda each: asked[each])):
-        shares[name] = min(asked[name], left / (len(asked) - number))
-        left -= shares[name]
-    return {name: shares[name] for name in asked}
 
 
 def p95(values: Sequence[float]) -> float | None:
