@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loads import ARRIVAL_LIMIT_COUNT, Shuffled, poisson_arrivals_s
+from twofold.live.loader import closed_loop
+from twofold.live.loads import ARRIVAL_LIMIT_COUNT, poisson_arrivals_s, shuffled
 
 
 @given(rate_per_s=st.floats(0.1, 50.0), duration_s=st.floats(0.1, 20.0), seed=st.integers(0, 2**31))
@@ -40,12 +41,12 @@ def test_nonsense_and_endless_loads_are_refused() -> None:
 
 @given(items=st.lists(st.integers(), min_size=1, max_size=9, unique=True), seed=st.integers(0, 99))
 def test_every_item_comes_once_before_any_comes_twice(items: list[int], seed: int) -> None:
-    row, again = Shuffled(items, seed), Shuffled(items, seed)
-    first = [row.next() for _ in items]
-    assert sorted(first) == sorted(items) == sorted(row.next() for _ in items)
-    assert first == [again.next() for _ in items]
+    row, again = shuffled(items, seed), shuffled(items, seed)
+    first = [next(row) for _ in items]
+    assert sorted(first) == sorted(items) == sorted(next(row) for _ in items)
+    assert first == [next(again) for _ in items]
 
 
 def test_a_row_of_nothing_is_refused() -> None:
     with pytest.raises(ValueRefusedError, match="at least one prompt"):
-        Shuffled([], 0)
+        closed_loop("http://localhost", (), 1, max_tokens=1, seed=0, request_count=1)

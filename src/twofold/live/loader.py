@@ -7,7 +7,7 @@ is not spared the requests that its stall delayed (no coordinated omission).
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from twofold.contracts.results import loop
 from twofold.core import errors
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.corpus import source_texts
-from twofold.live.loads import Answer, Load, Outcome, Shuffled, load_point, poisson_arrivals_s
+from twofold.live.loads import Answer, Load, Outcome, load_point, poisson_arrivals_s, shuffled
 from twofold.live.sse import SseTally
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Clients:
         self,
         url: str,
         session: "aiohttp.ClientSession",
-        prompts: Shuffled[Prompt],
+        prompts: Iterator[Prompt],
         load: Load,
         **asked: object,
     ) -> None:
@@ -147,7 +147,7 @@ class Clients:
         """Send the next prompt and read its answer; whatever goes wrong is the answer's outcome."""
         import aiohttp
 
-        prompt = self._prompts.next()
+        prompt = next(self._prompts)
         answer = Answer(due_s, prompt.input_tokens)
         self._load.answers.append(answer)
         self._load.hold(prompt.input_tokens)
@@ -192,6 +192,8 @@ def _run(
     run: Callable[[Load, Clients], Awaitable[None]],
 ) -> Load:
     """One load in an event loop of its own."""
+    if not prompts:
+        raise ValueRefusedError("a load needs at least one prompt")
     try:
         import aiohttp
         import uvloop
@@ -208,8 +210,8 @@ def _run(
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,
         ) as session:
-            shuffled = Shuffled(prompts, seed)
-            asking = Clients(url, session, shuffled, load, model=model, max_tokens=max_tokens, stream=True)
+            asked = {"model": model, "max_tokens": max_tokens, "stream": True}
+            asking = Clients(url, session, shuffled(prompts, seed), load, **asked)
             await run(load, asking)
         return load
 

@@ -1,9 +1,9 @@
 """A load: when it sends what, what is written down of each request, and the figures. No socket, no clock."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -40,20 +40,12 @@ def poisson_arrivals_s(rate_per_s: float, duration_s: float, seed: int) -> list[
         times.append(now_s)
 
 
-class Shuffled(Generic[Item]):
-    """An endless row of items: all of them in a random order, then all again in another. Mutable."""
-
-    def __init__(self, items: Sequence[Item], seed: int) -> None:
-        if not items:
-            raise ValueRefusedError("a load needs at least one prompt")
-        self._items, self._random = items, np.random.default_rng(seed)
-        self._order: list[int] = []
-
-    def next(self) -> Item:
-        """The next item of the row."""
-        if not self._order:
-            self._order = [int(each) for each in self._random.permutation(len(self._items))]
-        return self._items[self._order.pop()]
+def shuffled(items: Sequence[Item], seed: int) -> Iterator[Item]:
+    """An endless row of items, of which there are some: all in a random order, then all again in another."""
+    random = np.random.default_rng(seed)
+    while True:
+        for each in reversed(random.permutation(len(items))):
+            yield items[int(each)]
 
 
 class Outcome(Enum):

@@ -313,13 +313,8 @@ def step_line(order: Order, step: int, loss: float, clock: StepClock) -> StepLin
         loss=loss.hex(),
         at_s=time.time(),
         step_s=step_s,
-        data_s=parts_s["data"],
-        forward_s=parts_s["forward"],
-        backward_s=parts_s["backward"],
-        communication_s=parts_s["communication"],
-        optimiser_s=parts_s["optimiser"],
-        checkpoint_s=parts_s["checkpoint"],
         peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT_BYTES,
+        **{f"{name}_s": each_s for name, each_s in parts_s.items()},
     )
 
 

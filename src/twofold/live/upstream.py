@@ -1,5 +1,6 @@
 """The gateway's way to its replicas: pooled connections, and one word for whatever goes wrong on them."""
 
+import math
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -27,13 +28,9 @@ class UpstreamFailed(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """Mutable: when a request went out on a connection that had been used before; None: on a new one."""
+    """Mutable: when a request went out on a connection that had been used before."""
 
-    reused_s: float | None = None
-
-    def was_closed(self, broke_s: float) -> bool:
-        """Whether what broke then was a connection that had been closed while nobody used it."""
-        return self.reused_s is not None and broke_s - self.reused_s <= CLOSED_WITHIN_S
+    reused_s: float = -math.inf  # never: on a new one
 
 
 class Upstream:
@@ -77,7 +74,8 @@ class Upstream:
         try:
             return await self._ask(self._pooled, url, body, attempt)
         except UpstreamFailed as failure:
-            if failure.cause is not events.Cause.BROKEN or not attempt.was_closed(time.monotonic()):
+            used_for_s = time.monotonic() - attempt.reused_s
+            if failure.cause is not events.Cause.BROKEN or used_for_s > CLOSED_WITHIN_S:
                 raise
         return await self._ask(self._fresh, url, body, Attempt())
 
