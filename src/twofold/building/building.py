@@ -1,7 +1,7 @@
 """The building of a plan: what its servers stand in, what whoever rents them out must have, what it costs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from twofold.answer.context import Context
 from twofold.building.cooling import COOLING_KINDS, capex_usd_per_w, pue
@@ -11,7 +11,7 @@ from twofold.building.entries import Entry, entries
 from twofold.building.network import dataset_bytes, networks, storage
 from twofold.building.own import own_year_lines, years_of
 from twofold.building.power import MONTHS, Housed, efficiency, it_power_w, power, year
-from twofold.building.racks import Placed, climate, node_draws, placed
+from twofold.building.racks import climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
 from twofold.catalog.figures import figure
 from twofold.contracts.results import premises
@@ -30,10 +30,10 @@ def with_building(plan: Plan, context: Context) -> Plan:
     found, notes = entries(plan, context)
     if not any(entry.servers.count for entry in found):
         return plan
-    racks = placed(found, context)
-    housed = Housed(found, racks.groups, networks(found, racks.heat, context), context)
+    racks, unheld = placed(found, context)
+    housed = Housed(found, racks.racks, networks(found, racks.heat, context), context)
     with record.recording() as book:
-        building = _building(plan, racks, housed, notes)
+        building = _building(plan, racks, unheld, housed, notes)
     warnings = plan.warnings
     if nowhere := [entry.name for entry in found if entry.region is None]:
         told = context.spec.facility.electricity_usd_per_kwh is not None
@@ -44,7 +44,9 @@ def with_building(plan: Plan, context: Context) -> Plan:
     return replace(plan, building=building, warnings=warnings, derivations=derivations)
 
 
-def _building(plan: Plan, racks: Placed, housed: Housed, notes: tuple[str, ...]) -> premises.Building:
+def _building(
+    plan: Plan, racks: premises.Racks, unheld: tuple[str, ...], housed: Housed, notes: tuple[str, ...]
+) -> premises.Building:
     """Racks, cooling, networks, storage, power, a year and sites of the fleets as planned."""
     found, context = housed.entries, housed.context
     stored = storage(plan, found, context)
@@ -56,25 +58,21 @@ def _building(plan: Plan, racks: Placed, housed: Housed, notes: tuple[str, ...])
     regions, spare_s = fewest_regions(plan, found, context)
     bill = _bill(housed, stored)
     return premises.Building(
-        racks.groups,
-        racks.heat,
-        racks.training_imbalance_ratio,
-        racks.serving_imbalance_ratio,
-        racks.cooling,
-        node_draws(found, context),
-        housed.networks,
-        stored,
-        delivered,
-        year(housed),
-        ranked(housed, data),
-        data,
-        round_trips(plan, found, context),
-        regions,
-        spare_s,
-        _requirements(housed, stored, delivered),
-        bill,
-        total_usd(bill),
-        (*notes, *racks.warnings, *_unpriced(housed)),
+        **{each.name: getattr(racks, each.name) for each in fields(racks)},
+        nodes=node_draws(found, context),
+        networks=housed.networks,
+        storage=stored,
+        power=delivered,
+        year=year(housed),
+        sites=ranked(housed, data),
+        dataset_bytes=data,
+        users=round_trips(plan, found, context),
+        split=regions,
+        split_budget_s=spare_s,
+        requirements=_requirements(housed, stored, delivered),
+        bill=bill,
+        bill_usd=total_usd(bill),
+        warnings=(*notes, *unheld, *_unpriced(housed)),
     )
 
 

@@ -73,8 +73,7 @@ def _by_climate(estimate: Estimate, climate: Climate) -> float:
     return {"cold": estimate.low, "temperate": estimate.value, "hot": estimate.high}[climate]
 
 
-def _rows(kind: str) -> _Rows:
-    for known, rows in KINDS.items():
-        if known == kind:
-            return rows
+def _rows(kind: CoolingKind) -> _Rows:
+    if kind in KINDS:
+        return KINDS[kind]
     raise UnknownNameError(f"`{kind}` is not a way to cool", hint="kinds: " + ", ".join(KINDS))

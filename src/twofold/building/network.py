@@ -213,7 +213,7 @@ def network_price(
     half: Use = "training" if isinstance(part, TrainingPlan) else "serving"
     listed = NodeList(part.name, half, node, servers)
     entry = Entry(listed, node_power(context.catalog, node), machine, True, None, 1.0, part)
-    built = networks((entry,), placed((entry,), context).heat, context)
+    built = networks((entry,), placed((entry,), context)[0].heat, context)
     known = [each for each in built if each.usd is not None]
     switches = ", ".join(each.switch.split(" (")[0] for each in known) or "one server, no switch"
     usd = sum(each.usd or 0.0 for each in known) / servers

@@ -1,7 +1,6 @@
 """A plan's servers in racks: cooling, fill, heat by rack, and what each server draws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
@@ -34,20 +33,11 @@ TIE_RATIO = 1.03
 ON_REQUEST: tuple[CoolingKind, ...] = ("immersion", "liquid_800_v")
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Everything about racks that the rest of a building is computed from."""
+def placed(found: Sequence[Entry], context: Context) -> tuple[premises.Racks, tuple[str, ...]]:
+    """Racks of every run, alike and on their own; services share theirs, those cooled alike together.
 
-    groups: tuple[premises.RackGroup, ...]
-    heat: tuple[premises.RackHeat, ...]
-    cooling: tuple[premises.CoolingChoice, ...]
-    training_imbalance_ratio: float | None
-    serving_imbalance_ratio: float | None
-    warnings: tuple[str, ...]
-
-
-def placed(found: Sequence[Entry], context: Context) -> Placed:
-    """Racks of every run, alike and on their own; services share theirs, those cooled alike together."""
+    And which servers no rack holds, in words.
+    """
     catalog, told = context.catalog, context.spec.facility
     limits = {
         kind: rack_limits(
@@ -86,14 +76,14 @@ def placed(found: Sequence[Entry], context: Context) -> Placed:
             able = [way.kind.replace("_", " ") for way in ways[entry.name] if way.feasible]
             would = f"; would: {', '.join(able)}" if able else ""
             warnings.append(f"{entry.name}: no rack holds {entry.servers.node.name} with {chosen.why}{would}")
-    return Placed(
+    made = premises.Racks(
         tuple(groups),
         heat,
-        tuple(premises.CoolingChoice(name, options) for name, options in ways.items()),
         max(ratios[:-1]) if any(own) else None,
         ratios[-1] if services else None,
-        tuple(warnings),
+        tuple(premises.CoolingChoice(name, options) for name, options in ways.items()),
     )
+    return made, tuple(warnings)
 
 
 def climate(entry: Entry, context: Context) -> Climate:

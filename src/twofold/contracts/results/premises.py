@@ -245,14 +245,20 @@ class BuildingRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Building:
-    """What a plan's machines stand in. For rented ones what the provider must have, for owned ones a bill."""
+class Racks:
+    """The racks of a plan's machines, from which the rest of their building is computed."""
 
     racks: tuple[RackGroup, ...]  # by run and service
     heat: tuple[RackHeat, ...]  # rack by rack
     training_imbalance_ratio: float | None  # hottest over mean; null: nothing is trained
     serving_imbalance_ratio: float | None  # hottest over mean; null: nothing is served
     cooling: tuple[CoolingChoice, ...]  # ways by run and service
+
+
+@dataclass(frozen=True, slots=True)
+class Building(Racks):
+    """What a plan's machines stand in. For rented ones what the provider must have, for owned ones a bill."""
+
     nodes: tuple[NodeDraw, ...]  # by server type
     networks: tuple[BuiltNetwork, ...]  # by run and service
     storage: tuple[BuiltStorage, ...]  # by run and service
