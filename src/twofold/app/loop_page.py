@@ -17,7 +17,6 @@ TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest
 # The measured part that a planned one is in; launches, head and jitter pass in compute.
 MEASURED_IN = dict.fromkeys(("TP", "CP", "EP", "PP", "DP", "bubble"), "communication")
 MEASURED_IN |= {"optimiser": "optimiser", "data": "data"}
-WEAKEST_LAST = (Source.MEASURED, Source.FITTED, Source.VENDOR, Source.ASSUMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +155,6 @@ def _grouped(parts: Iterable[Part]) -> dict[str, Estimate]:
     sums = {}
     for name, values in groups.items():
         low, middle, high = (sum(getattr(each, end) for each in values) for end in ("low", "value", "high"))
-        weakest = max((each.source for each in values), key=WEAKEST_LAST.index)
+        weakest = max((each.source for each in values), key=list(Source).index)
         sums[name] = Estimate(middle, low, high, values[0].unit, weakest)
     return sums

@@ -121,12 +121,9 @@ class _Run:
         assert job_id not in state.jobs, f"two jobs are called {job_id}"
         state.jobs[job_id] = job
         state.figures.queued(job, 1, state.now_s)
-        expected_s = arrival.expected_s
-        if expected_s is None:
-            sigma = world.estimate_sigma
-            # The error has no bias in the mean: owners are wrong both ways.
-            error = float(np.exp(sigma * self._guess.standard_normal() - sigma * sigma / 2)) if sigma else 1.0
-            expected_s = arrival.duration_s * error
+        sigma = world.estimate_sigma
+        # The error has no bias in the mean: owners are wrong both ways.
+        error = float(np.exp(sigma * self._guess.standard_normal() - sigma * sigma / 2)) if sigma else 1.0
         state.inbox.append(
             events.JobSubmitted(
                 job_id=job_id,
@@ -134,7 +131,7 @@ class _Run:
                 accelerator_count=arrival.accelerator_count,
                 minimum_count=arrival.minimum_count or arrival.accelerator_count,
                 priority=arrival.priority,
-                expected_s=max(expected_s, 1e-3),
+                expected_s=max(arrival.duration_s * error, 1e-3),
                 checkpoint_write_s=self._write_s(arrival),
                 restart_s=world.checkpoint.restart_s,
                 preemptible=arrival.preemptible,
@@ -148,9 +145,8 @@ class _Run:
         if checkpoint.snapshot_s is not None:
             return checkpoint.snapshot_s
         count = arrival.accelerator_count
-        size = arrival.checkpoint_bytes
-        size = checkpoint.bytes_per_accelerator * count if size is None else size
-        return size / store.bytes_per_s + checkpoint.files_per_accelerator * count / store.operations_per_s
+        write_s = checkpoint.bytes_per_accelerator * count / store.bytes_per_s
+        return write_s + checkpoint.files_per_accelerator * count / store.operations_per_s
 
     def _do(self, effect: events.JobOrder) -> None:
         """What the brain ordered happens now; orders for jobs that have ended meanwhile come to nothing."""

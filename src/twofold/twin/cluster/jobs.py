@@ -148,8 +148,6 @@ class JobArrival:
     priority: int = 0
     minimum_count: int | None = None  # fewer would do; None: a gang of exactly `accelerator_count`
     preemptible: bool = True
-    expected_s: float | None = None  # what its owner says; None: `duration_s` with the world's error
-    checkpoint_bytes: float | None = None  # None: the world's, per accelerator
     tokens: float = 0.0  # that all its work trains on; 0: not said
     samples: float = 0.0
 

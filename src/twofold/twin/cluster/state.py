@@ -53,10 +53,7 @@ class ClusterState:
 
     def transfer_bytes(self, job: Job) -> None:
         """The bytes alone."""
-        checkpoint, arrival = self.world.checkpoint, job.arrival
-        size = arrival.checkpoint_bytes
-        if size is None:
-            size = checkpoint.bytes_per_accelerator * arrival.accelerator_count
+        size = self.world.checkpoint.bytes_per_accelerator * job.arrival.accelerator_count
         self.data.start(job.job_id, size, self.now_s)
 
     def no_transfer(self, job: Job) -> None:

@@ -23,7 +23,7 @@ REPLICA_CAUSES: dict[str, tuple[events.Cause, bool, bool]] = {
     "network": (events.Cause.TIMEOUT, True, False),
 }
 ENDED_MAX = 256  # replicas that are remembered after their end
-WORLD, VERSION = -1, -2  # what slows a replica besides faults, which have numbers from 0
+VERSION = -1  # what slows a replica besides faults, which have numbers from 0
 
 
 @dataclass(slots=True)
@@ -133,7 +133,6 @@ class Fleet:
         self.replicas[order.replica_id] = replica
         self.max_count = max(self.max_count, len(self.replicas))
         replica.cut = self.cut_zones.get(replica.zone, 0)
-        replica.factors[WORLD] = self._world.world_factor
         if replica.order.version in self.releases:
             replica.factors[VERSION] = self.releases[replica.order.version].step_factor
         for number, (zone, factor) in self.throttles.items():

@@ -178,7 +178,6 @@ class FleetWorld:
     beliefs: gates.Beliefs  # true ones; the gate's are `belief_factor` times these
     classes: tuple[ClassModel, ...] = (ClassModel(""),)
     belief_factor: float = 1.0
-    world_factor: float = 1.0  # of the true step times against the engines' tables
     storage: Storage = Storage()
     faults: tuple[Fault, ...] = ()
     network_s: float = 0.001  # one way between gateway and replica
