@@ -19,11 +19,12 @@ from twofold.app.loop_settings import (
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
-from twofold.app.sources import device_folder, whole_file
+from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.contracts.spec.scenario_policies import Policies
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.device.files import DeviceRecord, notes_about, read_device
+from twofold.live.artefact import write_whole
 from twofold.live.engines import EngineSettings, engine_name
 from twofold.live.loader import closed_loop, open_loop, prompts_of
 from twofold.live.supervisor import Service, ServiceSettings, bring_up
@@ -71,8 +72,7 @@ def plan_for_it(request: LoopRequest) -> ShownPlan:
     """Both halves, planned for the measured device, kept beside it."""
     request.progress("plan both halves")
     planned = plan(request.spec, date.today())
-    with whole_file(request.state / "plan.json") as handle:
-        handle.write(plan_to_json(planned))
+    write_whole(request.state / "plan.json", plan_to_json(planned))
     return planned
 
 
@@ -171,8 +171,7 @@ def page_of(
     notes += tuple(filter(None, [other_layout(planned)]))
     notes += notes_on_loads(served, device.rank_count)
     page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
-    with whole_file(request.state / "page.json") as handle:
-        handle.write(LoopShown(page).json)
+    write_whole(request.state / "page.json", LoopShown(page).json)
     return page
 
 

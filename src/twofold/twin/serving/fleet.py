@@ -1,7 +1,7 @@
 """The loop of a serving world: arrivals, the heap, what the gate learns, and when it wants to be woken."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple
 from math import inf
 from typing import Any
 
@@ -9,6 +9,7 @@ from twofold.core import errors
 from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import events
 from twofold.policy.gate.gate import Gate
+from twofold.policy.gate.settings import Beliefs
 from twofold.policy.machine import Woke
 from twofold.twin.heap import Heap
 from twofold.twin.serving import faults
@@ -59,13 +60,7 @@ class FleetRun:
     """One run. Mutable: everything in it is its state."""
 
     def __init__(self, world: FleetWorld, record: Callable[[RequestRecord], None] | None = None) -> None:
-        beliefs, factor = world.beliefs, world.belief_factor
-        believed = replace(
-            beliefs,
-            input_token_s=beliefs.input_token_s * factor,
-            output_token_s=beliefs.output_token_s * factor,
-            first_token_s=beliefs.first_token_s * factor,
-        )
+        believed = Beliefs(*(each * world.belief_factor for each in astuple(world.beliefs)))
         self.world = world
         self.heap = Heap()
         self.metrics = Metrics(world.classes, world.warm_up_s, world.timeline_count, record)
