@@ -186,9 +186,8 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
         for run, entry in zip(plan.training, context.spec.training, strict=True)
     ]
     hours += [service.machine.accelerator_count * YEAR_H for service in plan.serving]
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     system = system_of(plan, spec.regime, spec.users_count, whole)
-    found = [_rent(half, used_h, context, whole) for half, used_h in zip(halves, hours, strict=True)]
+    found = [_rent(half, used_h, context, whole) for half, used_h in zip(plan.halves, hours, strict=True)]
     rents = [rent for rent in found if rent is not None]
     today = context.today.isoformat() if context.today else None
     base_usd = sum(rent.base_usd for rent in rents) if len(rents) == len(found) else None
@@ -214,13 +213,12 @@ def system_of(plan: Plan, regime: str, users_count: int, catalog: Catalog) -> Ru
     outputs = sum(each.rate_per_s * (each.output_tokens or 0.0) for each in classes)
     goals = [slo.limit_s for each in classes for slo in each.slos if slo.metric.startswith(OF_REQUESTS)]
     intervals = [run.run.checkpoints.interval_s.value for run in plan.training]
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
-    models = {half.model: half.parameters or 0 for half in halves}
-    places = {(price.provider, price.region) for half in halves if (price := half.machine.price)}
+    models = {half.model: half.parameters or 0 for half in plan.halves}
+    places = {(price.provider, price.region) for half in plan.halves if (price := half.machine.price)}
     names = ["training"] * len(plan.training) + ["serving"] * len(plan.serving)
     fleets = tuple(
         RuledFleet(name, own.node, own.node_count, own.accelerator_count, own.price is not None)
-        for name, own in zip(names, (half.machine for half in halves), strict=True)
+        for name, own in zip(names, (half.machine for half in plan.halves), strict=True)
     )
     return RuledSystem(
         regime=find_regime(catalog, regime),

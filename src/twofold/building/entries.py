@@ -54,11 +54,10 @@ class Entry:
 def entries(plan: Plan, context: Context) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
     """Every run and service with its servers, and what to know: own machines stand once, however many use
     them, and are counted with whoever uses most."""
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
     # What runs on a desk needs no building.
     found = [
         _entry(each, context)
-        for each in halves
+        for each in plan.halves
         if context.catalog.accelerator(each.machine.accelerator).form_factor != "laptop"
     ]
     kept: list[Entry] = []

@@ -210,8 +210,7 @@ def _service_shape(service: ServicePlan, choice: ServingChoice, context: Context
 
 def _owned_shapes(plan: Plan, context: Context) -> Iterator[ledger.Shape]:
     """Machines that the spec owns and the plan leaves idle."""
-    halves: list[TrainingPlan | ServicePlan] = [*plan.training, *plan.serving]
-    halves = [half for half in halves if is_owned(half.machine, context)]
+    halves = [half for half in plan.halves if is_owned(half.machine, context)]
     for offer in own_offers(context.catalog, context.spec.supply):
         name, held = offer.accelerator.name, offer.held
         used = [half for half in halves if half.machine.accelerator == name]

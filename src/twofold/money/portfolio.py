@@ -9,7 +9,6 @@ from twofold.contracts.results.holdings import Portfolio
 from twofold.contracts.results.ledger import LineItem, UnitCost, cents, line_item, total_usd
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
-from twofold.contracts.results.training import TrainingPlan
 from twofold.core import record
 from twofold.core.display import format_usd
 from twofold.core.quantity import YEAR_H
@@ -92,8 +91,7 @@ def _beside(
         for provider in providers[:1]:
             kept = kept_lines(run, entry, provider, context)
             yield from (line for line in kept if line.total_usd >= LEAST_USD)
-    halves: tuple[TrainingPlan | ServicePlan, ...] = (*plan.training, *plan.serving)
-    absent = [half.name for half in halves if half.name not in held]
+    absent = [half.name for half in plan.halves if half.name not in held]
     for line in lines:
         if line.category == "compliance" or line.what.partition(":")[0] in absent:
             yield line

@@ -53,7 +53,7 @@ def _of_portfolio(plan: Plan, bill: ledger.PortfolioBill) -> Iterator[Action]:
     rented = [lease for lease in machines if lease.term != "owned"]
     first_week = min((lease.start_week for lease in rented), default=0)
     first = sorted((each for each in rented if each.start_week == first_week), key=lambda each: -each.usd)
-    absent = [half for half in _halves(plan) if half.name not in in_portfolio(portfolio)]
+    absent = [half for half in plan.halves if half.name not in in_portfolio(portfolio)]
     held, priced = _by_price(absent)
     hosted = [lease for lease in portfolio.leases if lease.term == "api"]
     if hosted:
@@ -83,10 +83,6 @@ def _of_portfolio(plan: Plan, bill: ledger.PortfolioBill) -> Iterator[Action]:
         texts += [f"{more} more windows"] if more else []
         yield Action("release", " · ".join(texts), back[0].release, None)
     yield Action("cost", _saved(plan, bill), "", bill.total_usd)
-
-
-def _halves(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
-    return (*plan.training, *plan.serving)
 
 
 def _saved(plan: Plan, bill: ledger.PortfolioBill) -> str:
@@ -125,7 +121,7 @@ def _listed(leases: Sequence[Lease]) -> str:
 
 def _of_fleets(plan: Plan) -> Iterator[Action]:
     """The fleets as planned: where there is no portfolio, or none that answers for less."""
-    held, priced = _by_price(_halves(plan))
+    held, priced = _by_price(plan.halves)
     lines = plan.money.lines if plan.money else None
     if held:
         usd = None if lines is None else _usd(lines, "energy")
@@ -207,8 +203,8 @@ def _dangers(plan: Plan, bill: ledger.PortfolioBill | None) -> Iterator[str]:
         for row in plan.portfolio.scenarios:
             if row.usd is None:
                 yield f"{row.name}: too little, {row.short}"
-    halves = [half for half in _halves(plan) if not bill or _is_as_planned(half, plan)]
-    goals = [goal for half in _halves(plan) for goal in _goals(half, plan if bill else None)]
+    halves = [half for half in plan.halves if not bill or _is_as_planned(half, plan)]
+    goals = [goal for half in plan.halves for goal in _goals(half, plan if bill else None)]
     crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
     yield from (text for text, _ in crossed[:1])
     for half in halves:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from twofold.answer.refusals import reason_text
 from twofold.contracts.results.plan import Confidence, Plan
-from twofold.contracts.results.serving import ServicePlan
-from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
@@ -73,7 +71,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
 
 def header_lines(plan: Plan) -> list[str]:
     """Name, models with their size, and the money of the first year."""
-    halves = halves_of(plan)
+    halves = plan.halves
     models = []
     for half in halves:
         count = half.parameters
@@ -154,7 +152,7 @@ def two_halves_lines(plan: Plan) -> list[str]:
 def why_not_lines(plan: Plan) -> list[str]:
     """What lost and by how much; how many candidates fell to which reason."""
     lines: list[str] = []
-    for half in halves_of(plan):
+    for half in plan.halves:
         # Rules of how numbers divide count as one reason.
         counts: Counter[str] = Counter()
         for one in half.rejected:
@@ -168,7 +166,7 @@ def why_not_lines(plan: Plan) -> list[str]:
 def plan_notes(plan: Plan) -> list[str]:
     """Warnings, and choices that the unknown could turn."""
     notes = dict.fromkeys(plan.warnings)
-    for half in halves_of(plan):
+    for half in plan.halves:
         notes |= dict.fromkeys(f"{half.name}: {warning}" for warning in half.warnings)
         if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings):
             share = percent(half.flip_fraction)
@@ -181,14 +179,9 @@ def number_lines(plan: Plan) -> list[str]:
     letters = "; ".join(f"{source} {meaning}" for source, meaning in LETTERS.items())
     peaks = [
         f"{half.name} reaches {ranged(half.peak_ratio, 'fraction')} of the datasheet's peak"
-        for half in halves_of(plan)
+        for half in plan.halves
         if half.peak_ratio  # measured times have no datasheet to be held against
     ]
-    rows = dict.fromkeys(half.model for half in halves_of(plan) if half.parameters is None)
+    rows = dict.fromkeys(half.model for half in plan.halves if half.parameters is None)
     measured = plan.calibration or (f"rows of {', '.join(rows)}" if rows else "none measured here")
     return heading("NUMBERS", f"80 % ranges; {letters}", measured, *peaks)
-
-
-def halves_of(plan: Plan) -> tuple[TrainingPlan | ServicePlan, ...]:
-    """Runs, then services."""
-    return (*plan.training, *plan.serving)

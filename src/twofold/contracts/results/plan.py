@@ -115,3 +115,8 @@ class Plan:
     actions: tuple[Action, ...] = ()  # what to do, in order
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
     confidence: Confidence | None = None  # null: the spec asks for none
+
+    @property
+    def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
+        """Runs, then services."""
+        return (*self.training, *self.serving)
