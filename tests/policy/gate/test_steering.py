@@ -15,7 +15,6 @@ import pytest
 from tests.replays import first_difference
 from twofold.core.data import from_data
 from twofold.policy.gate.events import (
-    BeliefsChanged,
     Cause,
     EjectReplica,
     Event,
@@ -405,7 +404,7 @@ def test_prompts_that_are_late_on_an_idle_replica_ask_for_no_other(input_token_s
     classes = (ClassSettings(ttft_slo_s=1.0),)
     reactive = replace(ALL_ON.scaling, forecast=None, slo_window_s=120.0)  # of 18 answers
     world = World(replace(only(scaling=reactive, canary=None), classes=classes), slow={"1": 30.0})
-    world.at(0.0, BeliefsChanged(input_token_s, 0.01))
+    world.gate.view.beliefs = Beliefs(input_token_s, 0.01)
     world.add(2, "a")
     world.traffic(lambda _at_s: 0.15, 200.0).run(200.0)
     assert (world.kinds()["StartReplica"] > 0) == helps

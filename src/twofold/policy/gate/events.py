@@ -140,15 +140,6 @@ class ProbeFailed:
 
 
 @record
-class BeliefsChanged:
-    """The replicas' speed was fitted anew."""
-
-    input_token_s: float
-    output_token_s: float
-    first_token_s: float = 0.0
-
-
-@record
 class ReleaseOffered:
     """A new version is to be tried on a share of a pool's requests."""
 
@@ -166,7 +157,7 @@ class ReleaseWithdrawn:
 Answered = ResponseStarted | ResponseEnded | ResponseFailed
 Probed = ProbeAnswered | ProbeFailed
 Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn
-FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported | BeliefsChanged
+FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported
 Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered
 
 # --- effects ---
