@@ -7,24 +7,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import ladder_serving, ladder_training
 from twofold.answer.context import Context
-from twofold.answer.ladder_serving import (
-    ServingSite,
-    context_of_service,
-    format_of_service,
-    serving_site,
-    size_of_classes,
-    tenancy_of_service,
-)
-from twofold.answer.ladder_training import (
-    Ladder,
-    PlannedRun,
-    context_of_run,
-    fabric_of_run,
-    nodes_of_run,
-    planned_run_of,
-    tenancy_of_run,
-)
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_pools import drawn_pool
 from twofold.answer.supply_rules import authorised
@@ -38,23 +22,23 @@ from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.perf.constants import Constants
 
 SCHEMA = "twofold/ladder/1"
-OfRun = Callable[[PlannedRun, Context], tuple[Ladder, ...]]
-OfService = Callable[[ServingSite, Context], tuple[Ladder, ...]]
+OfRun = Callable[[ladder_training.PlannedRun, Context], tuple[ladder_training.Ladder, ...]]
+OfService = Callable[[ladder_serving.ServingSite, Context], tuple[ladder_training.Ladder, ...]]
 
 OF_RUNS: Mapping[str, OfRun] = MappingProxyType(
     {
-        "fabric": fabric_of_run,
-        "nodes": nodes_of_run,
-        "context": context_of_run,
-        "tenancy": tenancy_of_run,
+        "fabric": ladder_training.fabric_of_run,
+        "nodes": ladder_training.nodes_of_run,
+        "context": ladder_training.context_of_run,
+        "tenancy": ladder_training.tenancy_of_run,
     }
 )
 OF_SERVICES: Mapping[str, OfService] = MappingProxyType(
     {
-        "context": context_of_service,
-        "size": size_of_classes,
-        "format": format_of_service,
-        "tenancy": tenancy_of_service,
+        "context": ladder_serving.context_of_service,
+        "size": ladder_serving.size_of_classes,
+        "format": ladder_serving.format_of_service,
+        "tenancy": ladder_serving.tenancy_of_service,
     }
 )
 AXES = ("fabric", "nodes", "context", "size", "format", "tenancy")
@@ -67,7 +51,7 @@ class Ladders:
     schema: str
     name: str  # of the spec
     axis: str
-    ladders: tuple[Ladder, ...]
+    ladders: tuple[ladder_training.Ladder, ...]
     warnings: tuple[str, ...]
 
 
@@ -81,15 +65,15 @@ def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants)
     if axis not in AXES:
         raise UnknownNameError(f"`{axis}` is no ladder", hint="write one of: " + ", ".join(AXES))
     context = Context(spec, authorised(spec, catalog), constants, draw_factors(constants), None)
-    tables: list[Ladder] = []
+    tables: list[ladder_training.Ladder] = []
     runs = spec.training if axis in OF_RUNS else ()
     services = spec.services if axis in OF_SERVICES else ()
     for run in runs:
         if not run.model.measured:
-            tables += OF_RUNS[axis](planned_run_of(run, context), context)
+            tables += OF_RUNS[axis](ladder_training.planned_run_of(run, context), context)
     for service in services:
         if not service.model.measured:
-            tables += OF_SERVICES[axis](serving_site(service, context), context)
+            tables += OF_SERVICES[axis](ladder_serving.serving_site(service, context), context)
     rows_alone = [run.name for run in runs if run.model.measured]
     rows_alone += [service.name for service in services if service.model.measured]
     measured = ", ".join(rows_alone)

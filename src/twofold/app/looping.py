@@ -16,18 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from twofold.app import loop_stages
 from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
-from twofold.app.loop_stages import (
-    LoopRequest,
-    OnProgress,
-    measure_machine,
-    page_of,
-    plan_for_it,
-    put_under_load,
-    serve,
-    train,
-)
 from twofold.app.sources import load, spec_path
 from twofold.contracts.results import loop
 from twofold.core import errors
@@ -74,7 +65,7 @@ class Stopped(Shown):
 
 
 def up(
-    source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: OnProgress
+    source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: loop_stages.OnProgress
 ) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
@@ -89,7 +80,7 @@ def up(
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     state = state_of(path)
     training, serving = train_settings(spec, state), serve_settings(spec, load_s)
-    request = LoopRequest(path, state, training, serving, port, tell)
+    request = loop_stages.LoopRequest(path, state, training, serving, port, tell)
     require_extra("train", "live")
     if "@" in str(state):
         what = f"the engine reads the `@` in `{state}` as the start of a revision"
@@ -103,15 +94,15 @@ def up(
 
                 free_bytes = int(psutil.virtual_memory().available)
                 need_memory(max(training.rank_count, serving.replica_count), free_bytes)
-            device = measure_machine(request)
-            plan = plan_for_it(request)
-            run, artefact = train(request, plan)
-            service = serve(request, plan, artefact)
-            measured = put_under_load(request, service, artefact)
-            return page_of(request, plan, device, run, measured)
+            device = loop_stages.measure_machine(request)
+            plan = loop_stages.plan_for_it(request)
+            run, artefact = loop_stages.train(request, plan)
+            service = loop_stages.serve(request, plan, artefact)
+            measured = loop_stages.put_under_load(request, service, artefact)
+            return loop_stages.page_of(request, plan, device, run, measured)
 
 
-def up_page(spec: Path, port: int, load_for: str, tell: OnProgress) -> LoopShown:
+def up_page(spec: Path, port: int, load_for: str, tell: loop_stages.OnProgress) -> LoopShown:
     """The same, as a page that shows itself."""
     return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
 

@@ -5,18 +5,9 @@ from math import ceil
 from typing import cast
 
 from twofold.answer.context import Context
+from twofold.building import filling
 from twofold.building.cooling import KINDS, Climate, CoolingKind, capex_usd_per_w, climate_of, pue
 from twofold.building.entries import Entry, electricity
-from twofold.building.filling import (
-    Rack,
-    RackLimits,
-    band_verdict,
-    nodes_per_rack,
-    rack_limits,
-    serving_racks,
-    training_racks,
-    unevenness,
-)
 from twofold.building.node_power import node_power, resting_w, serving_w, training_w
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.figures import figure
@@ -40,7 +31,7 @@ def placed(found: Sequence[Entry], context: Context) -> tuple[premises.Racks, tu
     """
     catalog, told = context.catalog, context.spec.facility
     limits = {
-        kind: rack_limits(
+        kind: filling.rack_limits(
             catalog, kind, power_w=told.rack_power_w, rack_units=told.rack_units, ports=told.rack_ports
         )
         for kind in KINDS
@@ -52,16 +43,16 @@ def placed(found: Sequence[Entry], context: Context) -> tuple[premises.Racks, tu
     kinds = {name: told.cooling or cast(CoolingKind, options[0].kind) for name, options in ways.items()}
     # Each run's own, and all services'.
     own = [
-        training_racks(catalog, entry.servers, limits[kinds[entry.name]])
+        filling.training_racks(catalog, entry.servers, limits[kinds[entry.name]])
         for entry in found
         if entry.servers.use == "training"
     ]
     serving = [each for each in found if each.servers.use == "serving"]
-    services: list[Rack] = []
+    services: list[filling.Rack] = []
     for kind in dict.fromkeys(kinds[each.name] for each in serving):
         alike = [each.servers for each in serving if kinds[each.name] == kind]
-        services += serving_racks(catalog, alike, limits[kind])
-    ratios, over = zip(*(unevenness(racks) for racks in (*own, services)), strict=True)
+        services += filling.serving_racks(catalog, alike, limits[kind])
+    ratios, over = zip(*(filling.unevenness(racks) for racks in (*own, services)), strict=True)
     hot = [each for racks in over for each in racks]
     racks = [rack for racks in (*own, services) for rack in racks]
     heat = tuple(
@@ -124,11 +115,11 @@ def node_draws(found: Sequence[Entry], context: Context) -> tuple[premises.NodeD
 
 
 def _group(
-    entry: Entry, heat: Sequence[premises.RackHeat], limits: RackLimits, why: str, catalog: Catalog
+    entry: Entry, heat: Sequence[premises.RackHeat], limits: filling.RackLimits, why: str, catalog: Catalog
 ) -> premises.RackGroup:
     own = [rack for rack in heat if entry.name in rack.holds]
     servers, use = entry.servers, entry.servers.use
-    fill = nodes_per_rack(catalog, servers.node, limits)
+    fill = filling.nodes_per_rack(catalog, servers.node, limits)
     fullest_w = max((rack.planned_w for rack in own), default=0.0)
     band = figure(catalog, "rack", f"{use} rack band")
     return premises.RackGroup(
@@ -142,7 +133,7 @@ def _group(
         fill.binding,
         tuple(premises.RackLimit(limit, nodes) for limit, nodes in fill.by_limit),
         fullest_w,
-        band_verdict(catalog, use, fullest_w),
+        filling.band_verdict(catalog, use, fullest_w),
         band.low,
         band.high,
         limits.cooling,
@@ -157,7 +148,7 @@ def cooling_options(
     node_count: int,
     usd_per_kwh: float,
     climate: Climate,
-    limits: Mapping[CoolingKind, RackLimits],
+    limits: Mapping[CoolingKind, filling.RackLimits],
 ) -> tuple[premises.CoolingWay, ...]:
     """Every way to cool these nodes: feasible ones first, the cheapest year first, new kinds behind them.
 
@@ -174,7 +165,7 @@ def cooling_options(
     node_w = node_power(catalog, node).planned_w
     options = []
     for kind in KINDS:
-        fill = nodes_per_rack(catalog, node, limits[kind])
+        fill = filling.nodes_per_rack(catalog, node, limits[kind])
         per_rack, ratio = fill.nodes_per_rack, pue(catalog, kind, climate)
         racks = ceil(node_count / per_rack) if per_rack else 0
         energy_usd = node_count * node_w / W_PER_KW * YEAR_H * ratio * usd_per_kwh

@@ -11,15 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twofold.catalog.catalog import Catalog
+from twofold.measure import lint_units
 from twofold.measure.lint_table import Table, Values, first_known
-from twofold.measure.lint_units import (
-    GIB_OVER_GB,
-    disagreements,
-    fastest_flops_per_s,
-    slips,
-    surprises,
-    whole,
-)
 from twofold.measure.predict_training import group_entries, hardware, price_group, read_all
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
@@ -69,8 +62,8 @@ def lint_training(
                 ("step_time_s", bounds.step_s(table), "s", "time in s;training step"),
                 ("peak_mem_gib", table["peak_mem_gib"], "GiB", "training memory"),
             )
-            for found in surprises(
-                table, predicted, (column,), measured, unit, slips(groups, column, table.numbers)
+            for found in lint_units.surprises(
+                table, predicted, (column,), measured, unit, lint_units.slips(groups, column, table.numbers)
             )
         ),
     ]
@@ -90,8 +83,8 @@ def read_bounds(table: Table, catalog: Catalog, constants: Constants) -> Trainin
         table_flops = 6 * np.asarray(group.work.vocab) * group.work.hidden  # 6·N counts the embedding too
         most[rows] = longer.model_flops_per_token + table_flops
         width = bytes_per_weight(machine.precision)
-        peak[rows] = fastest_flops_per_s(accelerator, width, TRAINED_IN)
-        half[rows] = fastest_flops_per_s(accelerator, 2.0, TRAINED_IN)
+        peak[rows] = lint_units.fastest_flops_per_s(accelerator, width, TRAINED_IN)
+        half[rows] = lint_units.fastest_flops_per_s(accelerator, 2.0, TRAINED_IN)
         installed[rows] = max(accelerator.memory_bytes, accelerator.memory_nominal_bytes)
         kept = np.broadcast_to(held.weights_bytes + held.optimizer_bytes, rows.shape)
         np.fmin.at(states, rows, kept)
@@ -120,7 +113,7 @@ def _told_twice(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     return [
         found
         for key, values in implied.items()
-        for found in disagreements(table, key, values, table.numbers, limits=printed.get(key))
+        for found in lint_units.disagreements(table, key, values, table.numbers, limits=printed.get(key))
     ]
 
 
@@ -161,7 +154,7 @@ def _memory(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
         causes[f"memory {unit}"] = fits & np.greater(divisor, 1)
     key = np.select([*causes.values()], [*causes], "memory beyond")
     return [
-        *table.find(key, above, most=most / GIB, as_gib=stated / GIB_OVER_GB),
+        *table.find(key, above, most=most / GIB, as_gib=stated / lint_units.GIB_OVER_GB),
         *table.find("memory below states", below, least=bounds.states_bytes / GIB),
     ]
 
@@ -179,10 +172,10 @@ def _layout(table: Table) -> list[RowFinding]:
     batches = np.where(share <= batch, "uneven batch", "batch of a replica")
     return [
         *table.find(sizes, mismatch, product=product, fitting=fitting),
-        *table.find(batches, ~whole(batch, share), share > batch, share=share),
+        *table.find(batches, ~lint_units.whole(batch, share), share > batch, share=share),
         *table.find("expert ranks in training", ep > ranks, ranks=ranks),
         *table.find("stages", pp > table["layers"]),
-        *table.find("tp of heads", ~whole(table["heads"], tp)),
-        *table.find("ep of experts", ~whole(table["experts"], ep)),
-        *table.find("pp of layers", ~whole(table["layers"], pp)),
+        *table.find("tp of heads", ~lint_units.whole(table["heads"], tp)),
+        *table.find("ep of experts", ~lint_units.whole(table["experts"], ep)),
+        *table.find("pp of layers", ~lint_units.whole(table["layers"], pp)),
     ]

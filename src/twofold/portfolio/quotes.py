@@ -13,14 +13,7 @@ from twofold.catalog.schema import Cell, Column
 from twofold.catalog.tables import check_width, slots_of
 from twofold.core.csv_lines import CsvLine, csv_lines
 from twofold.core.errors import CatalogError, InputError, InputErrors, Place, UnknownNameError
-from twofold.portfolio.listed import (
-    TERM_WEEKS,
-    interruptions_per_h,
-    offer_name,
-    place_of,
-    stated_region,
-    tenure_of,
-)
+from twofold.portfolio import listed
 from twofold.portfolio.problem import CapacityOffer
 
 FILE_LIMIT_BYTES = 4 * 2**20
@@ -184,20 +177,20 @@ def _quote(values: dict[str, Cell], row: CsvLine, catalog: Catalog) -> Quote:
         None if (day := values[name]) is None else date.fromisoformat(str(day)) for name in ("from", "until")
     )
     place, weeks, egress = row.place(), values["minimum_weeks"], values["egress_usd_per_tb"]
-    base = offer_name(provider, instance, region, term)
+    base = listed.offer_name(provider, instance, region, term)
     offer = CapacityOffer(
         name=f"{base} from {first_day}" if first_day else base,
         provider=provider,
         instance=instance,
         accelerator=str(values["accelerator"]),
         accelerator_count=int(values["accelerator_count"] or 1),
-        region=place_of(provider, region, catalog),
+        region=listed.place_of(provider, region, catalog),
         term=term,
-        tenure=tenure_of(term, False),
+        tenure=listed.tenure_of(term, False),
         usd_per_unit_h=float(values["usd_per_h"] or 0.0),
-        minimum_weeks=TERM_WEEKS[term] if weeks is None else int(weeks),
+        minimum_weeks=listed.TERM_WEEKS[term] if weeks is None else int(weeks),
         unit_limit=None if values["units_max"] is None else int(values["units_max"]),
-        interruptions_per_unit_h=interruptions_per_h(term),
+        interruptions_per_unit_h=listed.interruptions_per_h(term),
         egress_usd_per_tb=(
             economic_by_provider("egress from", provider, catalog).value if egress is None else float(egress)
         ),
@@ -205,7 +198,7 @@ def _quote(values: dict[str, Cell], row: CsvLine, catalog: Catalog) -> Quote:
         discount_fraction=float(values["discount_fraction"] or 0.0),
         source=f"quote {place.file}:{place.line}",
         date=str(values["quoted"]),
-        stated_region=stated_region(region),
+        stated_region=listed.stated_region(region),
     )
     return Quote(offer, region, first_day, last_day, place)
 
