@@ -42,7 +42,6 @@ from twofold.policy.cluster.events import (
     SwapNode,
 )
 from twofold.policy.cluster.settings import (
-    CheckpointLost,
     ClusterSettings,
     FaultSettings,
     GangQueueSettings,
@@ -318,9 +317,8 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         job = self.jobs[effect.job_id]
         if effect.reason in LEAVING:  # INV-34
             assert job.asked.preemptible and job.placement
-            if self.settings.preemption.checkpoint_lost is CheckpointLost.NEXT_VICTIM:
-                assert isinstance(event, CheckpointWritten) and event.job_id == effect.job_id
-                assert event.attempt in (0, job.attempt)
+            assert isinstance(event, CheckpointWritten) and event.job_id == effect.job_id
+            assert event.attempt in (0, job.attempt)
         job.placement, job.saving_s, job.lost = {}, None, False
         if effect.reason is StopReason.GAVE_UP:
             self.forget(effect.job_id)
@@ -405,12 +403,12 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         assert all(job.asked.minimum_count > count for job in self.jobs.values()), self.jobs
 
 
-class StopsFromTheLastCheckpoint(BrainAgainstOnlooker):
-    """As above, where a checkpoint that cannot be written is not waited for."""
+class PreemptsAtOnce(BrainAgainstOnlooker):
+    """As above, where an attempt may be asked for room at once, with one spare and long pauses."""
 
     settings = ClusterSettings(
         **{name: getattr(SETTINGS, name) for name in ("teams", "queue", "sharing")},
-        preemption=PreemptionSettings(minimum_run_s=0.0, checkpoint_lost=CheckpointLost.STOP_FROM_LAST),
+        preemption=PreemptionSettings(minimum_run_s=0.0),
         faults=FaultSettings(spare_count=1, backoff_s=200.0, hold_s=300.0),
     )
 
@@ -469,7 +467,7 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
     return life.brain.view.counts
 
 
-@pytest.mark.parametrize("kind", [BrainAgainstOnlooker, StopsFromTheLastCheckpoint])
+@pytest.mark.parametrize("kind", [BrainAgainstOnlooker, PreemptsAtOnce])
 def test_a_long_life_keeps_every_law_and_meets_everything(kind: type[BrainAgainstOnlooker]) -> None:
     met = asdict(live_on(kind(), Random(7), steps=700))
     rare = {"failed", "quarantined", "shrunk", "grown"}
@@ -478,5 +476,5 @@ def test_a_long_life_keeps_every_law_and_meets_everything(kind: type[BrainAgains
 
 TestBrain = BrainAgainstOnlooker.TestCase
 TestBrain.settings = settings(max_examples=15, stateful_step_count=40, deadline=None)
-TestStopsFromTheLastCheckpoint = StopsFromTheLastCheckpoint.TestCase
-TestStopsFromTheLastCheckpoint.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestPreemptsAtOnce = PreemptsAtOnce.TestCase
+TestPreemptsAtOnce.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)

@@ -37,7 +37,7 @@ from twofold.policy.cluster.recovery import (
     replacement_for,
     spare_to_keep,
 )
-from twofold.policy.cluster.settings import CheckpointLost, ClusterSettings, FaultSettings, PreemptionSettings
+from twofold.policy.cluster.settings import ClusterSettings, FaultSettings, PreemptionSettings
 from twofold.policy.machine import Woke
 
 HOST, SOFTWARE = FaultCause.HOST, FaultCause.SOFTWARE
@@ -182,24 +182,18 @@ def test_the_fleet_is_never_emptied_by_quarantine() -> None:
     assert brain.view.counts.quarantined <= 2
 
 
-@pytest.mark.parametrize("lost", CheckpointLost)
-def test_a_checkpoint_that_does_not_come_is_not_waited_for_for_ever(lost: CheckpointLost) -> None:
-    rules = PreemptionSettings(minimum_run_s=0.0, checkpoint_lost=lost)
-    brain = a_brain(2, preemption=rules)
+def test_a_checkpoint_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    brain = a_brain(2)
     submitted(brain, "low-a", 4)
     submitted(brain, "low-b", 4)
     asked = JobSubmitted("high", "red", 4, 4, 1, 1000.0, 10.0, 20.0, True)
     [saving] = brain.handle(asked, 1000.0)
     assert isinstance(saving, SaveCheckpoint)
-    effects = brain.handle(CheckpointFailed(saving.job_id), 1100.0)
-    if lost is CheckpointLost.STOP_FROM_LAST:
-        assert [type(effect) for effect in effects] == [StopJob, StartJob]
-    else:
-        [other] = effects
-        assert isinstance(other, SaveCheckpoint) and other.job_id != saving.job_id
-        # Nor does the other one's come, and nobody says so.
-        brain.handle(Woke(), 1100.0 + brain.view.settings.cadence.wait_s)
-        assert brain.view.counts.checkpoints_lost == 2
+    [other] = brain.handle(CheckpointFailed(saving.job_id), 1100.0)
+    assert isinstance(other, SaveCheckpoint) and other.job_id != saving.job_id
+    # Nor does the other one's come, and nobody says so.
+    brain.handle(Woke(), 1100.0 + brain.view.settings.cadence.wait_s)
+    assert brain.view.counts.checkpoints_lost == 2
 
 
 @pytest.mark.parametrize("written", [False, True])

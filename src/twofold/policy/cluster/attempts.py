@@ -10,7 +10,6 @@ from twofold.policy.cluster.cadence import next_interval_s, smoothed_write_s
 from twofold.policy.cluster.gang_queue import Job, JobState, MakingRoom
 from twofold.policy.cluster.placement import place
 from twofold.policy.cluster.room import Victim, expected_end_s
-from twofold.policy.cluster.settings import CheckpointLost
 from twofold.policy.cluster.view import ClusterView, Due
 
 GROWTH_WORTH_RATIO = 2.0  # of the time that growing saves to the restart that it costs
@@ -161,14 +160,11 @@ def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[e
 
 
 def lost(view: ClusterView, job: Job, now_s: float) -> list[events.ClusterEffect]:
-    """A checkpoint failed or did not come: the job goes on, or goes without it."""
+    """A checkpoint failed or did not come: the job goes on, and another one is to make room."""
     job.saving_since_s = None
     view.timers.cancel(Due.WAITED, job.job_id)
     view.counts.checkpoints_lost += 1
-    rules, making = view.settings.preemption, job.making_room
-    if making is not None:
-        if rules is not None and rules.checkpoint_lost is CheckpointLost.STOP_FROM_LAST:
-            return room_made(view, job, making, now_s)
+    if job.making_room is not None:
         job.making_room = None
         del view.leaving[job.job_id]
         job.spared_until_s = now_s + wait_s(view, job)

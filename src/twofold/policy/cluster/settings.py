@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum
 
 DAY_S = 86_400.0
 
@@ -39,18 +38,10 @@ class GangQueueSettings:
         assert self.grow_after_s >= 0, self
 
 
-class CheckpointLost(Enum):
-    """What is done when a job that shall make room cannot write its checkpoint in time."""
-
-    NEXT_VICTIM = "next-victim"  # it runs on, another one makes room
-    STOP_FROM_LAST = "stop-from-last"  # it is stopped, and loses its work since the last checkpoint
-
-
 @dataclass(frozen=True, slots=True)
 class PreemptionSettings:
     """Of making room by stopping or shrinking what runs."""
 
-    checkpoint_lost: CheckpointLost = CheckpointLost.NEXT_VICTIM
     minimum_run_s: float = 600.0  # an attempt is left alone so long, or preemptions would chase each other
     patience_s: float = 300.0  # a head that can start as soon as this by itself preempts nobody
 
