@@ -4,16 +4,71 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import ShapeError
 from twofold.live.gate_log import numbered
+from twofold.policy.cluster import events as cluster_events
+from twofold.policy.gate import events as gate_events
 from twofold.policy.gate import settings as gates
-from twofold.policy.machine import Entry, Machine
+from twofold.policy.machine import Entry, LineFormat, Machine
 
 EventT = TypeVar("EventT")
 EffectT = TypeVar("EffectT")
+
+
+class LineReader(Generic[EventT, EffectT]):
+    """Reads the lines of one machine back, from its two closed unions of dataclasses."""
+
+    def __init__(self, events: Any, effects: Any) -> None:
+        self._events, self._effects = (
+            {made.__name__: made for made in get_args(union)} for union in (events, effects)
+        )
+
+    def entry_from_line(self, line: str) -> Entry[EventT, EffectT]:
+        """The entry that `to_line` wrote, equal to it. Raises ShapeError on anything else."""
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _wrong_line(f"not JSON: {error}") from error
+        if not isinstance(data, dict) or data.keys() != {"now_s", "event", "effects"}:
+            raise _wrong_line("an entry is an object of `now_s`, `event` and `effects`")
+        if not isinstance(data["effects"], list):
+            raise _wrong_line("`effects` is not a list")
+        event = _told(data["event"], self._events)
+        effects = tuple(_told(effect, self._effects) for effect in data["effects"])
+        try:
+            return Entry(from_data(float, data["now_s"]), event, effects)
+        except DataError as error:
+            raise _wrong_line(f"`now_s`: {error}") from error
+
+
+def _told(data: Any, known: dict[str, type[Any]]) -> Any:
+    name = data.pop("type", None) if isinstance(data, dict) else None
+    if not isinstance(name, str) or name not in known:
+        raise _wrong_line(f"`type` is none of {', '.join(known)}")
+    try:
+        return from_data(known[name], data)
+    except DataError as error:
+        raise _wrong_line(f"{name}: {error}") from error
+
+
+def _wrong_line(why: str) -> ShapeError:
+    return ShapeError(
+        f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
+    )
+
+
+entry_from_line = LineReader[gate_events.Event, gate_events.Effect](
+    gate_events.Event, gate_events.Effect
+).entry_from_line
+CLUSTER_LINES = LineFormat[cluster_events.ClusterEvent, cluster_events.ClusterEffect](
+    cluster_events.ClusterEvent, cluster_events.ClusterEffect
+)
+CLUSTER_READER = LineReader[cluster_events.ClusterEvent, cluster_events.ClusterEffect](
+    cluster_events.ClusterEvent, cluster_events.ClusterEffect
+)
 
 
 def first_difference(

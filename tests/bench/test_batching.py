@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from bench.worlds.batching import BatchingPoint, chosen_batching, sweep_batching
+from tests.step_tables import linear
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings
-from twofold.twin.serving.step_table import StepTable
 
-TABLE = StepTable.linear(0.02, 2e-5, 1e-4)
+TABLE = linear(0.02, 2e-5, 1e-4)
 
 
 @pytest.fixture(scope="module")

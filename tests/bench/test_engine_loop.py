@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.worlds.engine_loop import LoopFigures, run_requests
+from tests.step_tables import linear
 from twofold.catalog.catalog import load_catalog
 from twofold.inference import regimes
 from twofold.inference.replica import Replica, engine
@@ -23,7 +24,7 @@ from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings, PrefillMode
 from twofold.twin.serving.step_table import StepTable
 
-LINEAR = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+LINEAR = linear(0.008, 2e-5, 2e-5, 2e-9)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
-from tests.replays import first_difference, read_gate_log
+from tests.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
     GatewayConfig,
@@ -38,7 +38,6 @@ from twofold.policy.gate.events import (
     ResponseEnded,
     ResponseStarted,
     Send,
-    entry_from_line,
 )
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (

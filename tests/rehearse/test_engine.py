@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from bench.worlds.engine_loop import run_requests
+from tests.step_tables import linear
 from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.catalog.catalog import load_catalog
@@ -93,7 +94,7 @@ def test_the_cache_of_a_token_moves_at_the_network_card_s_rate(given: Rehearsabl
     # 32 layers, 8 heads of 128 for keys and for values, 2 bytes each.
     expected_s = 32 * 2 * 8 * 128 * 2 / float(replica.cluster.network.nic_bytes_per_s)
     assert transfer_token_s(replica) == pytest.approx(expected_s)
-    steps = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+    steps = linear(0.008, 2e-5, 2e-5, 2e-9)
     made = engine_of(replica, steps, change(prefill="separate"))
     assert isinstance(made, partial)
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
 
-from twofold.core.data import DataError, from_data
-from twofold.core.errors import ShapeError
-
 T = TypeVar("T")
 ToldT = TypeVar("ToldT", contravariant=True)
 DoneT = TypeVar("DoneT")
@@ -76,23 +73,6 @@ class LineFormat(Generic[EventT, EffectT]):
             {"now_s": entry.now_s, "event": self._to_data(entry.event), "effects": effects}
         )
 
-    def entry_from_line(self, line: str) -> Entry[EventT, EffectT]:
-        """The entry that `to_line` wrote, equal to it. Raises ShapeError on anything else."""
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise _refused(f"not JSON: {error}") from error
-        if not isinstance(data, dict) or data.keys() != {"now_s", "event", "effects"}:
-            raise _refused("an entry is an object of `now_s`, `event` and `effects`")
-        if not isinstance(data["effects"], list):
-            raise _refused("`effects` is not a list")
-        event = _from_data(data["event"], self._events)
-        effects = tuple(_from_data(effect, self._effects) for effect in data["effects"])
-        try:
-            return Entry(from_data(float, data["now_s"]), event, effects)
-        except DataError as error:
-            raise _refused(f"`now_s`: {error}") from error
-
     def _to_data(self, value: Any) -> dict[str, Any]:
         name = type(value).__name__
         data: dict[str, Any] = {"type": name}
@@ -105,19 +85,3 @@ class LineFormat(Generic[EventT, EffectT]):
 
 # HOT: per event; `json.dumps` with the same options builds an encoder per call: bench/policy.py
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-
-
-def _from_data(data: Any, known: dict[str, type[Any]]) -> Any:
-    name = data.pop("type", None) if isinstance(data, dict) else None
-    if not isinstance(name, str) or name not in known:
-        raise _refused(f"`type` is none of {', '.join(known)}")
-    try:
-        return from_data(known[name], data)
-    except DataError as error:
-        raise _refused(f"{name}: {error}") from error
-
-
-def _refused(why: str) -> ShapeError:
-    return ShapeError(
-        f"not a line of a policy log: {why}", hint="replay the log with the version that wrote it"
-    )

@@ -10,10 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.replays import first_difference
+from tests.replays import CLUSTER_LINES, CLUSTER_READER, first_difference
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
-    CLUSTER_LINES,
     CheckpointFailed,
     CheckpointWritten,
     ClusterEvent,
@@ -379,7 +378,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.nobody_blocks_anybody()
-        entries = (CLUSTER_LINES.entry_from_line(line) for line in self.lines)
+        entries = (CLUSTER_READER.entry_from_line(line) for line in self.lines)
         assert first_difference(ClusterBrain(self.settings), entries) is None  # INV-15
 
     def nobody_blocks_anybody(self) -> None:

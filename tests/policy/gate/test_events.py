@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.replays import entry_from_line
 from twofold.core.errors import ShapeError
-from twofold.policy.gate.events import Effect, Event, OpenCircuit, entry_from_line, to_line
+from twofold.policy.gate.events import Effect, Event, OpenCircuit, to_line
 from twofold.policy.machine import Entry, Woke
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.replays import first_difference
+from tests.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import (
     Cancel,
     Cause,
@@ -32,7 +32,6 @@ from twofold.policy.gate.events import (
     ResponseFailed,
     ResponseStarted,
     Send,
-    entry_from_line,
     to_line,
 )
 from twofold.policy.gate.gate import Gate

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.replays import first_difference
+from tests.replays import entry_from_line, first_difference
 from twofold.core.data import from_data
 from twofold.policy.gate.events import (
     Cause,
@@ -41,7 +41,6 @@ from twofold.policy.gate.events import (
     StageRelease,
     StartReplica,
     StopReplica,
-    entry_from_line,
     to_line,
 )
 from twofold.policy.gate.gate import Gate

@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.step_tables import linear
 from twofold.twin.serving.disaggregated import HANDOFF_S, DisaggregatedEngine
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Finished, FirstToken, PrefillMode
-from twofold.twin.serving.step_table import StepTable
 
-TABLE = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+TABLE = linear(0.008, 2e-5, 2e-5, 2e-9)
 DECODE = EngineSettings(max_batch=16, chunk_tokens=1024, kv_tokens=16_000)
 PREFILL = replace(DECODE, prefill_mode=PrefillMode.EXCLUSIVE)
 TRANSFER_TOKEN_S = 5e-6

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.step_tables import linear
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import (
     EngineSettings,
@@ -19,9 +20,8 @@ from twofold.twin.serving.engine_types import (
     PrefillMode,
     Reservation,
 )
-from twofold.twin.serving.step_table import StepTable
 
-TABLE = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+TABLE = linear(0.008, 2e-5, 2e-5, 2e-9)
 SMALL = EngineSettings(max_batch=12, chunk_tokens=256, kv_tokens=4096, block_tokens=16)
 KINDS = {
     "mixed": SMALL,

@@ -6,6 +6,7 @@ from math import factorial, sqrt
 import numpy as np
 import pytest
 
+from tests.step_tables import linear
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Finished, FirstToken
 from twofold.twin.serving.step_table import StepTable
@@ -73,7 +74,7 @@ def poisson(random: np.random.Generator, rate_per_s: float, count: int) -> list[
 def test_exponential_servers_with_one_queue_wait_as_erlang_says(servers: int) -> None:
     random, rate_per_s = np.random.default_rng(4), 0.7 * servers
     prompts = np.maximum(1, random.exponential(1 / TOKEN_S, 12_000)).astype(int).tolist()
-    table = StepTable.linear(prefill_token_s=TOKEN_S)
+    table = linear(prefill_token_s=TOKEN_S)
     sojourn_s = served_by(servers, table, poisson(random, rate_per_s, len(prompts)), prompts)
     assert_agrees(sojourn_s, 1.0 + erlang_wait_s(servers, rate_per_s, 1.0))
 
@@ -81,13 +82,13 @@ def test_exponential_servers_with_one_queue_wait_as_erlang_says(servers: int) ->
 @pytest.mark.parametrize("busy", [0.4, 0.7])
 def test_a_constant_server_waits_half_as_long(busy: float) -> None:
     at_s = poisson(np.random.default_rng(5), busy, 12_000)
-    sojourn_s = served_by(1, StepTable.linear(step_s=1.0), at_s, [1] * len(at_s))
+    sojourn_s = served_by(1, linear(step_s=1.0), at_s, [1] * len(at_s))
     assert_agrees(sojourn_s, 1.0 + busy / (2 * (1 - busy)))
 
 
 def test_an_engine_s_own_queue_is_first_come_first_served() -> None:
     """The same M/D/1 with the queue inside."""
-    engine, busy = Engine(StepTable.linear(step_s=1.0), ONE), 0.7
+    engine, busy = Engine(linear(step_s=1.0), ONE), 0.7
     at_s = poisson(np.random.default_rng(6), busy, 12_000)
     out = []
     for key, now_s in enumerate(at_s):
@@ -106,9 +107,7 @@ def shared_processor(busy: float, count: int, seed: int) -> tuple[list[int], lis
     answers = np.where(random.random(count) < 0.2, 1500, 125)
     answers = np.maximum(1, answers * random.uniform(0.5, 1.5, count)).astype(int)
     at_s = poisson(random, busy / (400 * token_s), count)
-    engine = Engine(
-        StepTable.linear(sequence_s=token_s), EngineSettings(max_batch=1 << 20, chunk_tokens=1 << 30)
-    )
+    engine = Engine(linear(sequence_s=token_s), EngineSettings(max_batch=1 << 20, chunk_tokens=1 << 30))
     sojourn_s, met = [0.0] * count, []
     out = []
     for key, now_s in enumerate(at_s):
@@ -146,6 +145,6 @@ def test_arrivals_meet_what_little_s_law_says() -> None:
 
 
 def test_first_tokens_of_a_lone_engine_come_within_its_step() -> None:
-    engine = Engine(StepTable.linear(step_s=0.5), ONE)
+    engine = Engine(linear(step_s=0.5), ONE)
     engine.submit(EngineWork(1, 10, 3), 2.0)
     assert engine.advance(10.0) == [FirstToken(1, 2.5), Finished(1, 3.5, 3)]

@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.step_tables import linear
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import (
     EngineSettings,
@@ -13,9 +14,8 @@ from twofold.twin.serving.engine_types import (
     Preemption,
     PrefillMode,
 )
-from twofold.twin.serving.step_table import StepTable
 
-TABLE = StepTable.linear(0.008, 2e-5, 2e-5, 2e-9)
+TABLE = linear(0.008, 2e-5, 2e-5, 2e-9)
 
 
 class EngineInAWorld(RuleBasedStateMachine):

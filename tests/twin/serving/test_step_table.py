@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.step_tables import linear as linear_table
 from twofold.inference.table import ServiceTable
 from twofold.twin.serving.step_table import StepTable, steps_to_gain
 
@@ -75,7 +76,7 @@ def test_as_many_steps_as_fit_and_no_more(plain, sequences, context, most, share
 
 
 def test_a_linear_table_is_its_formula():
-    linear = StepTable.linear(0.01, 2e-5, 1e-4, 3e-9)
+    linear = linear_table(0.01, 2e-5, 1e-4, 3e-9)
     assert linear.mixed_s(500, 9e9, 8, 1000.0) == pytest.approx(0.01 + 0.01 + 8e-4 + 8 * 1000 * 3e-9)
     assert linear.decode_s(8, 1000.0, 1) == pytest.approx(0.01 + 8e-4 + 8 * 1000 * 3e-9)
 

@@ -14,7 +14,7 @@ answered in time counts as failed, and is asked for again.
 
 from enum import Enum
 
-from twofold.policy.machine import LineFormat, Woke, record
+from twofold.policy.machine import Woke, record
 
 Placement = tuple[tuple[str, int], ...]  # node, accelerators on it: what one gang has
 
@@ -253,7 +253,3 @@ NewAttempt = StartJob | ResizeJob | SwapNode
 JobOrder = NewAttempt | SaveCheckpoint | StopJob | RefuseJob
 NodeOrder = QuarantineNode | ReleaseNode | GrantServing | ReclaimServing
 ClusterEffect = JobOrder | NodeOrder
-
-# --- one per line ---
-
-CLUSTER_LINES: LineFormat[ClusterEvent, ClusterEffect] = LineFormat(ClusterEvent, ClusterEffect)

@@ -321,6 +321,4 @@ Effect = Decision | GiveUp | Cancel | Probe | Trusted | ScaledTo | Staged | Degr
 
 # --- one per line ---
 
-_LINES: LineFormat[Event, Effect] = LineFormat(Event, Effect)
-to_line = _LINES.to_line
-entry_from_line = _LINES.entry_from_line
+to_line = LineFormat[Event, Effect](Event, Effect).to_line

@@ -67,25 +67,6 @@ class StepTable:
             int(table.kv_tokens),
         )
 
-    @classmethod
-    def linear(
-        cls,
-        step_s: float = 0.0,
-        prefill_token_s: float = 0.0,
-        sequence_s: float = 0.0,
-        held_token_s: float = 0.0,
-        kv_tokens: int = 1 << 40,
-    ) -> "StepTable":
-        """step + prefill tokens · a + decoding sequences · b + tokens that these hold · c, exactly."""
-        grid = [
-            [
-                [step_s + p * prefill_token_s + d * sequence_s + d * k * held_token_s for k in ONES]
-                for d in ONES
-            ]
-            for p in ONES
-        ]
-        return cls(ONES, ONES, ONES, grid, kv_tokens=kv_tokens)
-
     def mixed_s(
         self, prefill_tokens: float, attended_tokens: float, decode_sequences: int, context_tokens: float
     ) -> float:
