@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from twofold.answer import training_trials
 from twofold.answer.context import Context
 from twofold.answer.measured_steps import (
     MEASURED_REACH,
@@ -15,14 +16,6 @@ from twofold.answer.measured_steps import (
 )
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.training_choice import TrainingChoice, choose_training
-from twofold.answer.training_trials import (
-    SHOWN_MISSES,
-    MachineChoice,
-    MachineTrial,
-    closest_misses,
-    preferred,
-    run_on,
-)
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.parts import Loser
 from twofold.contracts.rows.measured_rows import StepRow, read_step_rows
@@ -51,7 +44,7 @@ class MeasuredRows:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTrial(MachineTrial):
+class MeasuredTrial(training_trials.MachineTrial):
     """A trial whose step the rows tell."""
 
     measured: MeasuredRows
@@ -60,7 +53,7 @@ class MeasuredTrial(MachineTrial):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredChoice(MachineChoice[MeasuredTrial]):
+class MeasuredChoice(training_trials.MachineChoice[MeasuredTrial]):
     """The machines of a measured run; its entry has the batch of the rows."""
 
     work: RunWork
@@ -106,10 +99,10 @@ def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
         for count in _node_counts(offer, measured[offer.accelerator.name].steps.counts)
     ]
     if not trials:
-        lines = tuple((loser.what, loser.why) for loser in left_out[:SHOWN_MISSES])
+        lines = tuple((loser.what, loser.why) for loser in left_out[: training_trials.SHOWN_MISSES])
         hint = f"`{path}` measures {_sizes_text(measured)}: write one of these as `on:`"
         raise InfeasibleError(f"no machine on offer was measured for `{entry.name}`", lines=lines, hint=hint)
-    found = preferred(trials)
+    found = training_trials.preferred(trials)
     if found is None:
         raise _refusal(entry, trials)
     return MeasuredChoice(entry, *found, left_out, work)
@@ -227,7 +220,7 @@ def _trial(
     count = cluster.accelerator_count
     step, memory = step_at(rows.steps, count), rows.memory_at(count)
     assert step
-    run, cost_usd, misses = run_on(entry, work, step.value, offer, cluster, supply.budget_usd)
+    run, cost_usd, misses = training_trials.run_on(entry, work, step.value, offer, cluster, supply.budget_usd)
     if memory and memory.high > cluster.device.memory_bytes:
         have = format_memory(cluster.device.memory_bytes)
         misses = f"up to {format_memory(memory.high)} of memory by the rows exceed {have}"
@@ -244,7 +237,7 @@ def _refusal(entry: TrainingRun, trials: Sequence[MeasuredTrial]) -> InfeasibleE
         what, fits = "memory and budget", "fewer samples"
         costs = [trial.cost_usd for trial in trials if trial.cost_usd is not None]
         fits = f"a budget of {format_enough(min(costs), 'USD')} · {fits}" if costs else fits
-    lines = (*closest_misses(trials), ("would fit", fits))
+    lines = (*training_trials.closest_misses(trials), ("would fit", fits))
     return InfeasibleError(f"no measured machine trains `{entry.name}` within {what}", lines=lines)
 
 

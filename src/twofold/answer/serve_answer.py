@@ -5,22 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twofold.answer import loads
+from twofold.answer import loads, serve_tables
 from twofold.answer.calibrated import calibration_notes, service_scope, with_letters
 from twofold.answer.quick_serve import Chosen, ServingQuestion, choose
 from twofold.answer.ranges import Drawn, drawn, serving_power_spread
-from twofold.answer.serve_tables import (
-    Figures,
-    FormatRow,
-    LayoutRow,
-    ReplicasRow,
-    SwitchRow,
-    figures_of,
-    format_rows,
-    layout_rows,
-    replica_rows,
-    switch_rows,
-)
 from twofold.answer.serving_replica import (
     cold_start,
     exchanged_bytes,
@@ -95,10 +83,10 @@ class ServingEstimate:
     communication_bytes_per_token: float  # that one accelerator sends
     all_to_all_bytes_per_token: float  # by expert parallelism, all layers, all devices
     bounds: tuple[Bound, ...]
-    formats: tuple[FormatRow, ...]
-    layouts: tuple[LayoutRow, ...]
-    switches: tuple[SwitchRow, ...]
-    replicas: tuple[ReplicasRow, ...]
+    formats: tuple[serve_tables.FormatRow, ...]
+    layouts: tuple[serve_tables.LayoutRow, ...]
+    switches: tuple[serve_tables.SwitchRow, ...]
+    replicas: tuple[serve_tables.ReplicasRow, ...]
     warnings: tuple[str, ...]
 
 
@@ -111,7 +99,7 @@ def estimate_serving(
     """
     chosen, draws = choose(question, constants), draw_factors(constants)
     replica, served, machines = chosen.replica, chosen.served, question.machines
-    figures = figures_of(replica, question, constants, draws)
+    figures = serve_tables.figures_of(replica, question, constants, draws)
     tokens = figures.rate("output_tokens_per_s")
     watts = replicas_power_w(replica, served.batch_sequences, 1)
     lay = serving_power_spread(constants, replica.cluster.device)
@@ -163,10 +151,10 @@ def estimate_serving(
         communication_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=one(exchanged_bytes(replica)) if exchanges else 0.0,
         bounds=load_bounds(replica, served, question),
-        formats=format_rows(question, constants, draws) if "formats" in tables.names else (),
-        layouts=layout_rows(question, constants, draws) if "layouts" in tables.names else (),
-        switches=switch_rows(chosen, question) if "switches" in tables.names else (),
-        replicas=replica_rows(chosen, question, figures, tables.replica_counts),
+        formats=serve_tables.format_rows(question, constants, draws) if "formats" in tables.names else (),
+        layouts=serve_tables.layout_rows(question, constants, draws) if "layouts" in tables.names else (),
+        switches=serve_tables.switch_rows(chosen, question) if "switches" in tables.names else (),
+        replicas=serve_tables.replica_rows(chosen, question, figures, tables.replica_counts),
         warnings=(*_warnings(question, chosen, runs_in.reason), *notes),
     )
     return with_letters(estimate, machines.accelerator.name, constants, scope)
@@ -221,7 +209,7 @@ def load_bounds(replica: Replica, served: Served, question: ServingQuestion) -> 
 
 
 def decode_step(
-    replica: Replica, served: Served, question: ServingQuestion, figures: Figures
+    replica: Replica, served: Served, question: ServingQuestion, figures: serve_tables.Figures
 ) -> tuple[Drawn, tuple[Part, ...]]:
     """A step that only decodes at the batch of this load, and its parts; it spreads as TPOT does."""
     step = loads.decode_step(replica, served.batch_sequences, question.lengths.mean_context_tokens)
@@ -232,7 +220,7 @@ def decode_step(
     return whole, tuple(Part(name, whole.times(share).estimate("s"), share) for name, share in shares.items())
 
 
-def _budget(budget: LatencyBudget, figures: Figures) -> tuple[Part, ...]:
+def _budget(budget: LatencyBudget, figures: serve_tables.Figures) -> tuple[Part, ...]:
     """Where a request's time goes; the network's share is assumed, the rest ranges as its metric does."""
     first, later = figures.load.latency("ttft", "mean"), figures.load.latency("tpot", "mean")
     ranging = {"queue": first, "prefill": first, "decode": later}

@@ -5,25 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from twofold.answer import loads
+from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.runners_up import weighed
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, success_of
-from twofold.answer.serving_pools import (
-    LEAST_CARRIED_FRACTION,
-    DrawnPool,
-    carried_by,
-    drawn_pool,
-    mean_power,
-    missing_fraction,
-    relative_need,
-    tokens_per_j,
-    usd_per_1k,
-    yearly_cost,
-)
 from twofold.answer.serving_replica import (
     cold_start,
     exchanged_bytes,
@@ -56,18 +44,18 @@ SELDOM_FRACTION = 0.1  # of the draws: what a range leaves out on either side
 
 def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     """Re-evaluate the chosen fleet over the draws and say everything about it."""
-    pools = tuple(drawn_pool(pool, choice, context) for pool in choice.fleet.pools)
+    pools = tuple(serving_pools.drawn_pool(pool, choice, context) for pool in choice.fleet.pools)
     main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
     pool_of = {load.name: pool for pool in pools for load in pool.loads}
-    limits = {load.name: carried_by(pool_of[load.name], load) for load in choice.loads}
+    limits = {load.name: serving_pools.carried_by(pool_of[load.name], load) for load in choice.loads}
     classes = tuple(
         _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
     )
     replica, fleet = main.pool.replica, choice.fleet
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
-    power = mean_power(pools, choice, context)
-    cost = yearly_cost(pools, choice, context)
+    power = serving_pools.mean_power(pools, choice, context)
+    cost = serving_pools.yearly_cost(pools, choice, context)
     gains = bottleneck(replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
     flips = _flips(main, choice, context)
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
@@ -93,7 +81,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         kv_utilisation_fraction=one(main.pool.served.kv_fraction),
         cold_start_s=start,
         warm_pool_count=warm_pool(start.value, growth / ramp_s, main.pool.limit_per_s),
-        output_tokens_per_j=tokens_per_j(pools, context),
+        output_tokens_per_j=serving_pools.tokens_per_j(pools, context),
         # Accelerators of a pool for each class over those of one for all; below 0 where pools save some.
         pooling_loss_fraction=(
             fleet.separate_accelerators / fleet.merged_accelerators - 1 if fleet.merged_accelerators else 0.0
@@ -126,7 +114,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
 
 
-def _pool_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Pool:
+def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Pool:
     chosen = pool.pool
     return serving.Pool(
         name=chosen.classes[0],
@@ -151,22 +139,22 @@ def _losers(result: SearchResult) -> tuple[Loser, ...]:
 
 def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:
     """Which classes sit at the edge of what their replicas can do: the ends of their ranges are cut there."""
-    most = f"costs count at most {1 / LEAST_CARRIED_FRACTION:.0f} times the replicas"
+    most = f"costs count at most {1 / serving_pools.LEAST_CARRIED_FRACTION:.0f} times the replicas"
     for name, limit in limits.items():
-        if (share := missing_fraction(limit)) > SELDOM_FRACTION:
+        if (share := serving_pools.missing_fraction(limit)) > SELDOM_FRACTION:
             hardly = f"in {share:.0%} of the draws a replica hardly meets its goals at any rate"
             yield f"`{name}` is at the edge: {hardly}; {most}"
 
 
 def _class_plan(
-    load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
+    load: ClassLoad, pool: serving_pools.DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
     with record.noting(f"classes.{load.name}"):
         return _class_figures(load, pool, limit, choice, context)
 
 
 def _class_figures(
-    load: ClassLoad, pool: DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
+    load: ClassLoad, pool: serving_pools.DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
     found = pool.load(load)
     goals = load.traffic.slo
@@ -210,7 +198,7 @@ def _class_figures(
         rate_per_replica_per_s=carried,
         holds_until_per_s=kept,
         knee_per_s=pool.pool.knee_per_s * replicas,
-        usd_per_1k_output_tokens=usd_per_1k(load, pool, choice, context),
+        usd_per_1k_output_tokens=serving_pools.usd_per_1k(load, pool, choice, context),
         latency_budget=budget,
         replica_text=pool_text(pool.pool, choice),
         input_spread_ratio=one(lengths.input_spread),
@@ -234,7 +222,7 @@ def _outcome(metric: str, limit_s: float, figure: Drawn, formula: str, *inputs: 
 
 
 def _of_decoding(
-    main: DrawnPool, gains: Mapping[str, float], choice: ServingChoice, context: Context
+    main: serving_pools.DrawnPool, gains: Mapping[str, float], choice: ServingChoice, context: Context
 ) -> dict[str, Any]:
     """Figures of the step that only decodes, of the replicas that carry the peak.
 
@@ -273,7 +261,7 @@ def _of_decoding(
     }
 
 
-def _replica_plan(pool: DrawnPool, choice: ServingChoice) -> serving.Replica:
+def _replica_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Replica:
     replica = pool.pool.replica
     limit = batch_limit(replica, pool.loads[0].traffic.lengths)
     return replica_plan(replica, choice.entry.engine, int(one(limit)), _replica_text(replica))
@@ -307,15 +295,16 @@ def _all_to_all_bytes(replica: Replica) -> float:
     return one(exchanged_bytes(replica)) / one(replica.tp) * (1 - 1 / one(replica.ep))
 
 
-def _flips(main: DrawnPool, choice: ServingChoice, context: Context) -> float:
+def _flips(main: serving_pools.DrawnPool, choice: ServingChoice, context: Context) -> float:
     """In what part of the draws the best fleet of another machine is cheaper."""
     if choice.fleet.usd_per_h is None or choice.entry.on:
         return 0.0
-    own = choice.fleet.usd_per_h * relative_need(main)
+    own = choice.fleet.usd_per_h * serving_pools.relative_need(main)
     rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
     largest = [max(fleet.pools, key=lambda each: each.accelerators) for fleet in rivals]
     costs = [
-        (fleet.usd_per_h or 0.0) * relative_need(drawn_pool(pool, choice, context))
+        (fleet.usd_per_h or 0.0)
+        * serving_pools.relative_need(serving_pools.drawn_pool(pool, choice, context))
         for fleet, pool in zip(rivals, largest, strict=True)
     ]
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0

@@ -5,19 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from twofold.answer import training_trials
 from twofold.answer.calibrated import run_scope
 from twofold.answer.context import Context, model_of, training_job
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.question import check_units
 from twofold.answer.stacks import stack_on
-from twofold.answer.training_trials import (
-    SHOWN_MISSES,
-    MachineChoice,
-    MachineTrial,
-    closest_misses,
-    preferred,
-    run_on,
-)
 from twofold.contracts.results.parts import Loser
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_bytes, format_enough, format_memory, format_seconds, format_si
@@ -37,7 +30,7 @@ NODES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Trial(MachineTrial):
+class Trial(training_trials.MachineTrial):
     """A trial whose step is computed: the fastest layout there."""
 
     stack: Stack
@@ -50,7 +43,7 @@ class Trial(MachineTrial):
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingChoice(MachineChoice[Trial]):
+class TrainingChoice(training_trials.MachineChoice[Trial]):
     """The machines of a run whose model is known."""
 
     job: TrainingJob
@@ -78,10 +71,10 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     if not trials:
         raise InfeasibleError(
             f"no machine on offer can train `{entry.name}`",
-            lines=tuple((loser.what, loser.why) for loser in left_out[:SHOWN_MISSES]),
+            lines=tuple((loser.what, loser.why) for loser in left_out[: training_trials.SHOWN_MISSES]),
             hint="widen `supply.shop`, or write `on:`",
         )
-    found = preferred(trials)
+    found = training_trials.preferred(trials)
     if found is None:
         raise _refusal(entry, job, trials, context)
     return TrainingChoice(entry, *found, left_out, job, _warnings(entry, offers, found[0]))
@@ -161,7 +154,7 @@ def trial_of_size(
         return Trial(offer, node_count, cluster, None, None, why, stack, found)
     saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
     work = run_work(job, entry.token_count, *saving)
-    told = run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
+    told = training_trials.run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
     return Trial(offer, node_count, cluster, *told, stack, found)
 
 
@@ -216,7 +209,7 @@ def _refusal(
         fewer = f"{format_si(tokens, 'tok')} instead of {format_si(entry.token_count, 'tok')}"
         budget = f"a budget of {format_enough(cost_usd, 'USD')}"
         fits = f"{budget}{' for this run alone' if many else ''} · {fewer}"
-    lines = (*closest_misses(fitting), ("would fit", fits))
+    lines = (*training_trials.closest_misses(fitting), ("would fit", fits))
     return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=lines)
 
 

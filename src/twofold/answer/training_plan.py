@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.answer import training_trials
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, fabric_warnings, facility_energy, price_warnings
 from twofold.answer.question import Given
@@ -14,16 +15,6 @@ from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
 from twofold.answer.training_run import RunEstimate, estimate_run, runs_under
 from twofold.answer.training_step import OF_PEAK, least_step_s, step_samples, trained_step
-from twofold.answer.training_trials import (
-    WORTH_SWITCHING,
-    MachineChoice,
-    Tried,
-    cheaper_fraction,
-    front,
-    losers,
-    rivals,
-    run_on,
-)
 from twofold.answer.uncertainty import Draws, estimate_of, flip_fraction, flip_warning
 from twofold.contracts.results import training
 from twofold.contracts.results.parts import Count, Part, ScalingPoint
@@ -65,7 +56,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         bounds=trained.bounds(priced),
         tried=sum(trial.found.evaluated_count for trial in (chosen, *choice.others)),
         rejected=tuple(Count(reason, count) for reason, count in chosen.found.reasons.items()),
-        losers=losers(choice, alike),
+        losers=training_trials.losers(choice, alike),
         scaling=_scaling(choice, trained.step, context),
         flip_fraction=flips,
         warnings=(
@@ -81,7 +72,9 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 
 
-def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Context) -> dict[str, Any]:
+def machine_figures(
+    choice: training_trials.MachineChoice[training_trials.Tried], run: RunEstimate, context: Context
+) -> dict[str, Any]:
     """What a plan says of the run on the chosen machines, however its step is known."""
     entry, chosen, shares = choice.entry, choice.chosen, choice.entry.headroom.shares
     total = sum(shares.values()) or 1.0
@@ -104,7 +97,7 @@ def machine_figures(choice: MachineChoice[Tried], run: RunEstimate, context: Con
         "release_after_s": None if chosen.offer.owned else run.total_s.value,
         "deadline_s": entry.time_limit_s,
         "cost_usd": run.cost_usd,
-        "front": front(choice),
+        "front": training_trials.front(choice),
         "samples": entry.sample_count,
         "batch_samples": entry.global_batch_sequences,
     }
@@ -128,9 +121,13 @@ def _flips(choice: TrainingChoice, priced: Priced, context: Context) -> float:
 
     own = np.ravel(under(chosen, chosen.found.best.layouts))
     others = under(chosen, priced.layouts.take(order)) if len(order) else np.empty((0, 0))
-    nearest = sorted(rivals(choice), key=lambda trial: trial.cost_usd or 0.0)[:RUNNERS_UP]
-    cheaper = cheaper_fraction(costs(chosen), [costs(trial) for trial in nearest]) if nearest else 0.0
-    return max(flip_fraction(own, others * WORTH_SWITCHING), cheaper)
+    nearest = sorted(training_trials.rivals(choice), key=lambda trial: trial.cost_usd or 0.0)[:RUNNERS_UP]
+    cheaper = (
+        training_trials.cheaper_fraction(costs(chosen), [costs(trial) for trial in nearest])
+        if nearest
+        else 0.0
+    )
+    return max(flip_fraction(own, others * training_trials.WORTH_SWITCHING), cheaper)
 
 
 def _scaling(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[ScalingPoint, ...]:
@@ -183,7 +180,7 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
         timed = step_time(job.workload, job.precision, best.layouts, cluster, chosen.stack)
         step_s = float(np.max(timed.total_s))
         ratio = step_s / step.middle
-        _, cost_usd, _ = run_on(choice.entry, work, step_s, chosen.offer, cluster)
+        _, cost_usd, _ = training_trials.run_on(choice.entry, work, step_s, chosen.offer, cluster)
         cost = None if cost_usd is None else step.times(cost_usd / step.middle).estimate("USD")
         rows.append(training.Tenancy(name, share, step.times(ratio).estimate("s"), cost))
         own = f"tenancy.{name}.step_s"

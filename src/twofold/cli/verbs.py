@@ -8,21 +8,8 @@ from pathlib import Path
 
 import click
 
+from twofold.cli import options
 from twofold.cli.estimate import QUESTIONS
-from twofold.cli.options import (
-    FILE,
-    FORCE,
-    JSON,
-    NAMES,
-    OUT,
-    SPEC,
-    FilePath,
-    Verb,
-    flag,
-    option,
-    usual,
-    words,
-)
 from twofold.cli.progress import patient_bar, stage_bar, stage_lines
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
@@ -38,30 +25,32 @@ def _scenarios() -> str:
 
 
 VERBS = {
-    "init": Verb(
+    "init": options.Verb(
         group="decide",
         summary="Write a commented starter spec, or infer one from what you run",
         help="Write a commented starter spec; with --from, infer one, the rest marked `# assumed`.",
         answer="checking.first_spec",
         writes=("out",),
         parameters=(
-            usual("--kind", "both", "What is planned.", type=click.Choice(["chat", "train", "both"])),
-            option("--from", "Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead.", "source"),
-            usual("--out", Path("twofold.yaml"), "`-` prints it.", type=FILE),
-            FORCE,
-            JSON,
+            options.usual("--kind", "both", "What is planned.", type=click.Choice(["chat", "train", "both"])),
+            options.option(
+                "--from", "Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead.", "source"
+            ),
+            options.usual("--out", Path("twofold.yaml"), "`-` prints it.", type=options.FILE),
+            options.FORCE,
+            options.JSON,
         ),
     ),
-    "check": Verb(
+    "check": options.Verb(
         group="decide",
         summary="Validate a spec: every error in one pass, with its place",
         help="""Validate SPEC: a file, or a folder with a twofold.yaml. Every error in one pass; exit 2 if
         any.
         """,
         answer="checking.check",
-        parameters=(SPEC, JSON),
+        parameters=(options.SPEC, options.JSON),
     ),
-    "plan": Verb(
+    "plan": options.Verb(
         group="decide",
         summary="Plan both halves of a spec on one screen",
         help="""Plan both halves of SPEC: a file, or a folder with a twofold.yaml.
@@ -71,17 +60,17 @@ VERBS = {
         answer="planning.plan_screen",
         progress=patient_bar,
         parameters=(
-            SPEC,
-            JSON,
-            flag("--details", "Add memory by format, percentiles, the front, scaling, unknowns."),
-            flag("--money", "Add every line of the bill, owning, outages, levers, sensitivity."),
-            flag("--rehearse", "Confirm the two best fleets of each service on the twin."),
-            flag("--show-defaults", "List every value that the spec left open."),
-            OUT,
-            FORCE,
+            options.SPEC,
+            options.JSON,
+            options.flag("--details", "Add memory by format, percentiles, the front, scaling, unknowns."),
+            options.flag("--money", "Add every line of the bill, owning, outages, levers, sensitivity."),
+            options.flag("--rehearse", "Confirm the two best fleets of each service on the twin."),
+            options.flag("--show-defaults", "List every value that the spec left open."),
+            options.OUT,
+            options.FORCE,
         ),
     ),
-    "compare": Verb(
+    "compare": options.Verb(
         group="decide",
         summary="Each half on the other's fleet, or one axis at a time",
         help="""Show each half of SPEC on the other's fleet, in cost and latency.
@@ -91,12 +80,12 @@ VERBS = {
         """,
         answer="planning.compare",
         parameters=(
-            SPEC,
-            option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
-            JSON,
+            options.SPEC,
+            options.option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
+            options.JSON,
         ),
     ),
-    "estimate": Verb(
+    "estimate": options.Verb(
         group="decide",
         summary="Answer one question without a spec",
         help="""Answer one question without a spec: a training step, a served load, a collective, a fleet, a
@@ -106,7 +95,7 @@ VERBS = {
         """,
         questions=QUESTIONS,
     ),
-    "explain": Verb(
+    "explain": options.Verb(
         group="decide",
         summary="Show where a number of a plan comes from",
         help="""Print the derivation of PATH in PLAN, a file that `twofold plan SPEC --out PLAN` wrote.
@@ -114,21 +103,25 @@ VERBS = {
         PATH reads like training.pretrain.step_s; a part of the plan lists what is below it.
         """,
         answer="planning.explain",
-        parameters=(click.argument("plan", type=FILE), click.argument("path", default=""), JSON),
+        parameters=(
+            click.argument("plan", type=options.FILE),
+            click.argument("path", default=""),
+            options.JSON,
+        ),
     ),
-    "diff": Verb(
+    "diff": options.Verb(
         group="decide",
         summary="Show what changed between two plans",
         help="Show what changed from plan OLD to plan NEW; exit 4 when anything did.",
         answer="planning.diff",
         parameters=(
-            click.argument("old", type=FILE),
-            click.argument("new", type=FILE),
-            flag("--all", "Every change, not only the twenty that matter most.", "everything"),
-            JSON,
+            click.argument("old", type=options.FILE),
+            click.argument("new", type=options.FILE),
+            options.flag("--all", "Every change, not only the twenty that matter most.", "everything"),
+            options.JSON,
         ),
     ),
-    "catalog": Verb(
+    "catalog": options.Verb(
         group="decide",
         summary="List and filter the tables that plans are made from",
         help="""Print TABLE of the catalogue; without TABLE, the list of tables.
@@ -141,19 +134,19 @@ VERBS = {
         parameters=(
             click.argument("table", required=False),
             click.argument("gpu", required=False),
-            words("--where", "Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."),
-            option(
+            options.words("--where", "Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."),
+            options.option(
                 "--columns",
                 "Columns to show, with commas between; `all` shows every one.",
                 default="",
-                type=NAMES,
+                type=options.NAMES,
             ),
-            words("--fit", "With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'."),
-            option("--folder", "A folder with rows of yours, as beside a spec.", type=FILE),
-            JSON,
+            options.words("--fit", "With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'."),
+            options.option("--folder", "A folder with rows of yours, as beside a spec.", type=options.FILE),
+            options.JSON,
         ),
     ),
-    "claims": Verb(
+    "claims": options.Verb(
         group="decide",
         summary="Judge what circulates about infrastructure by the product itself",
         help="""Judge claims that circulate about training and inference infrastructure.
@@ -165,16 +158,16 @@ VERBS = {
         answer="claiming.claims_or_value",
         progress=patient_bar,
         parameters=(
-            option("--only", "These claims, such as S0-22,S2-13.", default="", type=NAMES),
-            words("--topic", "Claims of one topic, such as power."),
-            option("--verdict", "Show those with one verdict.", type=click.Choice(VERDICTS)),
-            flag("--cases", "Show what every case came to."),
-            words("--compute", "Print one quantity instead: \"catalog('L4').tdp_w\".", "expression"),
-            option("--catalog", "A folder with rows of yours.", type=FILE),
-            JSON,
+            options.option("--only", "These claims, such as S0-22,S2-13.", default="", type=options.NAMES),
+            options.words("--topic", "Claims of one topic, such as power."),
+            options.option("--verdict", "Show those with one verdict.", type=click.Choice(VERDICTS)),
+            options.flag("--cases", "Show what every case came to."),
+            options.words("--compute", "Print one quantity instead: \"catalog('L4').tdp_w\".", "expression"),
+            options.option("--catalog", "A folder with rows of yours.", type=options.FILE),
+            options.JSON,
         ),
     ),
-    "simulate": Verb(
+    "simulate": options.Verb(
         group="rehearse",
         summary="Rehearse a plan in the digital twin, under traffic and faults",
         help="""Rehearse SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, in the
@@ -187,35 +180,35 @@ VERBS = {
         epilog=_scenarios,
         writes=("requests", "timeline", "jobs"),
         parameters=(
-            click.argument("source", type=FILE, metavar="SPEC|PLAN"),
-            option(
+            click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
+            options.option(
                 "--trace",
                 "Replay this trace as the traffic of a class, of the first one by default.",
                 "traces",
                 multiple=True,
                 metavar="[CLASS=]FILE",
             ),
-            option("--only", "Send the requests of this class alone.", metavar="CLASS"),
-            usual("--scenario", "as-planned", "What happens meanwhile.", metavar="NAME|FILE"),
-            usual("--seed", 0, "Of every draw.", type=int),
-            option("--compare", "Two scenarios under the same seeds, with intervals.", metavar="A,B"),
-            option("--sweep", "One key of the scenario at several values.", metavar="KEY=A,B,…"),
-            usual(
+            options.option("--only", "Send the requests of this class alone.", metavar="CLASS"),
+            options.usual("--scenario", "as-planned", "What happens meanwhile.", metavar="NAME|FILE"),
+            options.usual("--seed", 0, "Of every draw.", type=int),
+            options.option("--compare", "Two scenarios under the same seeds, with intervals.", metavar="A,B"),
+            options.option("--sweep", "One key of the scenario at several values.", metavar="KEY=A,B,…"),
+            options.usual(
                 "--engine",
                 "processes",
                 "Runs happen in `processes` of this machine, or on `ray` (extra `ray`).",
                 type=click.Choice(["processes", "ray"]),
                 metavar="NAME",
             ),
-            option("--requests", "Write every request to this CSV.", type=FILE),
-            option("--timeline", "Write the run over time to this CSV.", type=FILE),
-            option("--jobs", "Write every training job to this CSV.", type=FILE),
-            JSON,
-            OUT,
-            FORCE,
+            options.option("--requests", "Write every request to this CSV.", type=options.FILE),
+            options.option("--timeline", "Write the run over time to this CSV.", type=options.FILE),
+            options.option("--jobs", "Write every training job to this CSV.", type=options.FILE),
+            options.JSON,
+            options.OUT,
+            options.FORCE,
         ),
     ),
-    "up": Verb(
+    "up": options.Verb(
         group="run",
         summary="Train, serve and measure on this machine; planned beside measured",
         help="""Measure this machine, plan for it, train, serve, load, and compare.
@@ -226,31 +219,31 @@ VERBS = {
         answer="looping.up_page",
         progress=stage_bar,
         parameters=(
-            SPEC,
-            usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
-            usual("--load-for", "12 s", "How long each load is held."),
-            JSON,
-            OUT,
-            FORCE,
+            options.SPEC,
+            options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
+            options.usual("--load-for", "12 s", "How long each load is held."),
+            options.JSON,
+            options.OUT,
+            options.FORCE,
         ),
     ),
-    "down": Verb(
+    "down": options.Verb(
         group="run",
         summary="Stop what `up` started, and remove its state",
         help="Stop every process that `up` started for SPEC and remove its state.",
         answer="looping.stop",
         parameters=(
-            SPEC,
-            flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."),
-            JSON,
+            options.SPEC,
+            options.flag("--keep", "Keep its files: device, checkpoints, artefacts, logs."),
+            options.JSON,
         ),
     ),
-    "measure": Verb(
+    "measure": options.Verb(
         group="learn",
         summary="Measure this machine as a device that plans use",
         help="Measure what plans are made from.",
         questions={
-            "device": Verb(
+            "device": options.Verb(
                 help="""Measure this machine as a device named `this-machine`, in about a minute.
 
                 Writes `.twofold/device` beside the spec: its row, its node, and the constants of its
@@ -260,22 +253,22 @@ VERBS = {
                 answer="measuring.measure_device",
                 progress=stage_lines,
                 parameters=(
-                    option(
+                    options.option(
                         "--ranks",
                         "Equal shares of the machine; by default 2, or one per accelerator.",
                         type=int,
                     ),
-                    option(
+                    options.option(
                         "--out",
                         "The folder of the spec; the working folder by default.",
-                        type=FilePath(path_type=Path, file_okay=False),
+                        type=options.FilePath(path_type=Path, file_okay=False),
                     ),
-                    JSON,
+                    options.JSON,
                 ),
             )
         },
     ),
-    "calibrate": Verb(
+    "calibrate": options.Verb(
         group="learn",
         summary="Fit a few factors to rows that you measured, for plans beside",
         help="""Calibrate with the CSV table MEASUREMENTS of your own runs, in the columns that `predict`
@@ -287,18 +280,18 @@ VERBS = {
         answer="measured_rows.calibrate",
         writes=("out",),
         parameters=(
-            click.argument("measurements", type=FILE),
-            option(
+            click.argument("measurements", type=options.FILE),
+            options.option(
                 "--out",
                 "The file to write; by default `.twofold/calibration.json` in this folder.",
-                type=FILE,
+                type=options.FILE,
                 default=Path(".twofold", "calibration.json"),
             ),
-            FORCE,
-            JSON,
+            options.FORCE,
+            options.JSON,
         ),
     ),
-    "predict": Verb(
+    "predict": options.Verb(
         group="learn",
         summary="Predict measured runs, row by row",
         help="""Predict every row of a table of training or inference runs, and append `pred_…` columns to
@@ -312,13 +305,13 @@ VERBS = {
         writes=("out",),
         parameters=(
             click.argument("half", type=click.Choice(HALVES)),
-            option("--in", "A CSV table of runs.", "rows", required=True, type=FILE),
-            option("--out", "Where it goes, with predictions.", required=True, type=FILE),
-            FORCE,
-            JSON,
+            options.option("--in", "A CSV table of runs.", "rows", required=True, type=options.FILE),
+            options.option("--out", "Where it goes, with predictions.", required=True, type=options.FILE),
+            options.FORCE,
+            options.JSON,
         ),
     ),
-    "validate": Verb(
+    "validate": options.Verb(
         group="learn",
         summary="Score predictions on measured runs, against the goals",
         help="""Score predictions on measured runs: goals first, then errors, order and ranges by group.
@@ -329,15 +322,15 @@ VERBS = {
         progress=patient_bar,
         parameters=(
             click.argument("half", default="", metavar="[training|inference|kernels]"),
-            option(
+            options.option(
                 "--data",
                 "A table of measured runs, or a folder of them; the packaged sample by default.",
-                type=FILE,
+                type=options.FILE,
             ),
-            usual("--by", "source", "source,gpu,framework,arch,phase: group by.", type=NAMES),
-            option("--lint", "Only look for rows that cannot be true.", "table", type=FILE),
-            flag("--gate", "Exit 3 when errors are worse than the committed figures."),
-            JSON,
+            options.usual("--by", "source", "source,gpu,framework,arch,phase: group by.", type=options.NAMES),
+            options.option("--lint", "Only look for rows that cannot be true.", "table", type=options.FILE),
+            options.flag("--gate", "Exit 3 when errors are worse than the committed figures."),
+            options.JSON,
         ),
     ),
 }

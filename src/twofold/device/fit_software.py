@@ -14,17 +14,8 @@ from twofold.answer import loads
 from twofold.answer.stacks import engine_on, stack_on
 from twofold.catalog.types import Model
 from twofold.core.estimate import Source
+from twofold.device import fit
 from twofold.device.cases import HEAD_DIM, LONG_ANSWER_TOKENS, SERVED_VOCAB, Sample, Stack
-from twofold.device.fit import (
-    LEAST_SPREAD_LOG,
-    FittedPart,
-    column,
-    fit_error,
-    measured_row,
-    measured_rows,
-    of_group,
-    usual,
-)
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
 from twofold.inference.replica import Engine, Replica, replica_of
 from twofold.perf.constants import ConstantRow, Constants
@@ -84,9 +75,9 @@ class _Cases:
         return _Cases(Workload(**taken), self.layouts.take(index), measured_s)
 
 
-def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constants) -> FittedPart | None:
+def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constants) -> fit.FittedPart | None:
     """The framework's constants, and how far off a stack is that the fit did not see; None without steps."""
-    if not of_group(samples, "train"):
+    if not fit.of_group(samples, "train"):
         return None
     family = cluster.device.family
     scope = f"family={family};software={SOFTWARE}"
@@ -98,21 +89,21 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     errors_log = np.log(_step_parts_s(cases, cluster, software, values) / cases.measured_s)
     host_layer_s = values["training_host_layer_s"] + values[UPDATE_LAYER.name]
     shipped = {**values, "training_host_layer_s": host_layer_s}
-    rows = measured_rows(shipped, scope, errors_log, TRAINING)
+    rows = fit.measured_rows(shipped, scope, errors_log, TRAINING)
     unseen = spread_log(_unseen_errors_log(cases, cluster, software, values), LEAST_UNSEEN_LOG)
     here = f"accelerator={cluster.device.name};arch=dense;{scope}"  # narrower than any that ships
-    interval = measured_row("interval_training_step_ratio", here, 1.0, unseen, len(cases.layouts))
-    return FittedPart((*fixed, *rows, interval), fit_error("training steps", errors_log))
+    interval = fit.measured_row("interval_training_step_ratio", here, 1.0, unseen, len(cases.layouts))
+    return fit.FittedPart((*fixed, *rows, interval), fit.fit_error("training steps", errors_log))
 
 
 def _assumed_row(name: str, scope: str, value: float) -> ConstantRow:
-    row = measured_row(name, scope, value, 0.0, 0)
+    row = fit.measured_row(name, scope, value, 0.0, 0)
     return replace(row, source=Source.ASSUMED, note="the software has none")
 
 
 def _training_cases(samples: Sequence[Sample], rank_count: int) -> _Cases:
     """All ranks shard every weight and take their own sequences: ZeRO-3, as the steps were run."""
-    trained = of_group(samples, "train")
+    trained = fit.of_group(samples, "train")
     stacks = [Stack(**{name: int(each.sizes[name]) for name in Stack.__slots__}) for each in trained]
     models = [_llama(each.layers, each.hidden, each.vocab) for each in stacks]
     jobs = [
@@ -120,7 +111,7 @@ def _training_cases(samples: Sequence[Sample], rank_count: int) -> _Cases:
         for model, each in zip(models, stacks, strict=True)
     ]
     rows = [(1, 1, 1, 1, 1, rank_count, 3, each.sequences, 0, 0) for each in stacks]
-    measured_s = usual([*trained, *of_group(samples, "update")])
+    measured_s = fit.usual([*trained, *fit.of_group(samples, "update")])
     return _Cases(Workload.stacked([job.workload for job in jobs]), layouts_of(rows), measured_s)
 
 
@@ -183,17 +174,17 @@ def _unseen_errors_log(cases: _Cases, cluster: Cluster, software: Software, foun
     return np.array(errors)
 
 
-def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constants) -> FittedPart | None:
+def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constants) -> fit.FittedPart | None:
     """The engine's constants; None where none was served."""
-    steps, first = of_group(samples, "step"), of_group(samples, "first")
+    steps, first = fit.of_group(samples, "step"), fit.of_group(samples, "first")
     if not steps:
         return None
     family = cluster.device.family
     scope = f"engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
     _, plain = engine_on(cluster, ENGINE, constants.with_rows(fixed), weights_format="fp32")
-    measured_s = usual(steps)
-    requests, context = column(steps, "requests"), column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
+    measured_s = fit.usual(steps)
+    requests, context = fit.column(steps, "requests"), fit.column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
 
     def predict(values: Values) -> Array:
         replica = _replicas(steps, cluster, _driven(plain, values))
@@ -201,13 +192,13 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
 
     values = fit_logs(predict, measured_s, SERVING)
     errors_log = np.log(predict(values) / measured_s)
-    spread = max(spread_log(errors_log, LEAST_SPREAD_LOG), 0.3)
-    rows = measured_rows(values, scope, errors_log, SERVING)
+    spread = max(spread_log(errors_log, fit.LEAST_SPREAD_LOG), 0.3)
+    rows = fit.measured_rows(values, scope, errors_log, SERVING)
     waiting_s = _first_token_s(first, cluster, _driven(plain, values))
-    waiting = measured_row("serving_first_token_s", scope, waiting_s, spread, len(first))
+    waiting = fit.measured_row("serving_first_token_s", scope, waiting_s, spread, len(first))
     # Another row has as many keys as ours here, and neither would win.
     tied = _assumed_row("serving_prefill_factor", f"{scope};format=mxfp4;model=moe", 1.0)
-    return FittedPart((*fixed, *rows, waiting, tied), fit_error("serving steps", errors_log))
+    return fit.FittedPart((*fixed, *rows, waiting, tied), fit.fit_error("serving steps", errors_log))
 
 
 def _driven(plain: Engine, values: Mapping[str, float]) -> Engine:
@@ -225,7 +216,7 @@ def _replicas(samples: Sequence[Sample], cluster: Cluster, software: Engine) -> 
 def _first_token_s(first: Sequence[Sample], cluster: Cluster, software: Engine) -> float:
     """What a lone request waits beside its prefill: the parsing and the first words of its stream."""
     lone = [each for each in first if each.sizes["requests"] == 1]
-    prompt = column(lone, "prompt")
+    prompt = fit.column(lone, "prompt")
     prefill = loads.prefill_step(_replicas(lone, cluster, software), prompt)
-    left_s = usual(lone) - prefill.total_s
+    left_s = fit.usual(lone) - prefill.total_s
     return max(float(np.median(left_s)), LEAST_FIRST_TOKEN_S)

@@ -9,22 +9,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twofold.device.cases import (
-    ATTENTION_HEADS,
-    ATTENTION_KV_HEADS,
-    COPIES_BYTES,
-    DECODE_ROWS,
-    DECODES,
-    HALF_SHAPES,
-    HEAD_DIM,
-    PAYLOAD_BYTES,
-    PREFILLS,
-    SQUARES,
-    STORED_BYTES,
-    WIDE_ROWS,
-    Number,
-    Sample,
-)
+from twofold.device import cases
 
 if TYPE_CHECKING:
     import torch
@@ -58,8 +43,8 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
     def timed(
-        self, group: str, sizes: dict[str, Number], call: Callable[[], object], *, fixed: int = 0
-    ) -> Sample:
+        self, group: str, sizes: dict[str, cases.Number], call: Callable[[], object], *, fixed: int = 0
+    ) -> cases.Sample:
         """Seconds of one call, in repeats of as many calls as a clock needs.
 
         With `fixed` calls per repeat on every rank, as collectives need: ranks must not count alone.
@@ -80,27 +65,27 @@ class Bench:
                 call()
             self.wait()
             seconds.append((time.perf_counter() - begin_s) / calls)
-        return Sample(group, sizes, tuple(seconds))
+        return cases.Sample(group, sizes, tuple(seconds))
 
 
-def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[Sample]:
+def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[cases.Sample]:
     """Products, memory, attention and the shortest calls of one rank."""
     import torch
 
     with torch.no_grad():
-        for size in (*COPIES_BYTES, cold_bytes):
+        for size in (*cases.COPIES_BYTES, cold_bytes):
             yield from _passes(bench, size)
         one, small = torch.ones(1, device=bench.device), torch.ones((2, 2), device=bench.device)
         yield bench.timed("launch", {"kind": "add"}, lambda: one.add_(1.0))
         yield bench.timed("launch", {"kind": "product"}, lambda: small @ small)
-        for shape in (*SQUARES, *WIDE_ROWS, *DECODE_ROWS):
+        for shape in (*cases.SQUARES, *cases.WIDE_ROWS, *cases.DECODE_ROWS):
             yield _product(bench, shape, "fp32", cold_bytes)
-        for shape in HALF_SHAPES:
+        for shape in cases.HALF_SHAPES:
             yield _product(bench, shape, "bf16", cold_bytes)
         yield from _attention(bench)
 
 
-def _passes(bench: Bench, size: int) -> Iterator[Sample]:
+def _passes(bench: Bench, size: int) -> Iterator[cases.Sample]:
     import torch
 
     source = torch.ones(size // 4, device=bench.device)
@@ -110,41 +95,41 @@ def _passes(bench: Bench, size: int) -> Iterator[Sample]:
     yield bench.timed("read", {"bytes": size}, source.sum)
 
 
-def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: int) -> Sample:
+def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: int) -> cases.Sample:
     """A product by a weight; decode shapes meet another weight each time, as they do in a model."""
     import torch
 
     m, n, k = shape
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
-    wanted = cold_bytes // (n * k * kind.itemsize) if shape in DECODE_ROWS else 1
+    wanted = cold_bytes // (n * k * kind.itemsize) if shape in cases.DECODE_ROWS else 1
     count = max(1, min(wanted, WEIGHTS_MAX))
     rows = torch.randn((m, k), device=bench.device).to(kind)
     weights = cycle([torch.randn((n, k), device=bench.device).to(kind) for _ in range(count)])
-    sizes: dict[str, Number] = {"m": m, "n": n, "k": k, "format": name, "cold": count}
+    sizes: dict[str, cases.Number] = {"m": m, "n": n, "k": k, "format": name, "cold": count}
     return bench.timed("gemm", sizes, lambda: torch.nn.functional.linear(rows, next(weights)))
 
 
-def _attention(bench: Bench) -> Iterator[Sample]:
+def _attention(bench: Bench) -> Iterator[cases.Sample]:
     """Prefill, causal, and decode, whose query heads share those of keys and values."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 
     def heads_of(sequences: int, heads: int, tokens: int) -> torch.Tensor:
-        return torch.randn((sequences, heads, tokens, HEAD_DIM), device=bench.device)
+        return torch.randn((sequences, heads, tokens, cases.HEAD_DIM), device=bench.device)
 
-    sizes: dict[str, Number]
-    for sequences, tokens, heads in PREFILLS:
+    sizes: dict[str, cases.Number]
+    for sequences, tokens, heads in cases.PREFILLS:
         query, key, value = (heads_of(sequences, heads, tokens) for _ in range(3))
         sizes = {"sequences": sequences, "tokens": tokens, "heads": heads}
         yield bench.timed("prefill", sizes, partial(attend, query, key, value, is_causal=True))
-    for sequences, context in DECODES:
-        query = heads_of(sequences, ATTENTION_HEADS, 1)
-        key, value = (heads_of(sequences, ATTENTION_KV_HEADS, context) for _ in range(2))
+    for sequences, context in cases.DECODES:
+        query = heads_of(sequences, cases.ATTENTION_HEADS, 1)
+        key, value = (heads_of(sequences, cases.ATTENTION_KV_HEADS, context) for _ in range(2))
         sizes = {"sequences": sequences, "context": context}
         yield bench.timed("decode", sizes, partial(attend, query, key, value, enable_gqa=True))
 
 
-def link_samples(bench: Bench) -> Iterator[Sample]:
+def link_samples(bench: Bench) -> Iterator[cases.Sample]:
     """Collectives among all ranks, as many times on every rank; none where there is one."""
     import torch
     import torch.distributed as distributed
@@ -152,19 +137,19 @@ def link_samples(bench: Bench) -> Iterator[Sample]:
     # Renamed in torch 2.13; the old names warn there.
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
     scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
-    for size in PAYLOAD_BYTES if bench.rank_count > 1 else ():
+    for size in cases.PAYLOAD_BYTES if bench.rank_count > 1 else ():
         share = torch.ones(size // 4 // bench.rank_count, device=bench.device)
         whole = torch.ones(share.numel() * bench.rank_count, device=bench.device)
-        sizes: dict[str, Number] = {"bytes": whole.numel() * 4}
+        sizes: dict[str, cases.Number] = {"bytes": whole.numel() * 4}
         fixed = MANY_CALLS if size <= SMALL_PAYLOAD_BYTES else FEW_CALLS
         yield bench.timed("all_reduce", sizes, partial(distributed.all_reduce, whole), fixed=fixed)
         yield bench.timed("all_gather", sizes, partial(gather, whole, share), fixed=fixed)
         yield bench.timed("reduce_scatter", sizes, partial(scatter, share, whole), fixed=fixed)
 
 
-def storage_samples(bench: Bench, folder: Path) -> Iterator[Sample]:
+def storage_samples(bench: Bench, folder: Path) -> Iterator[cases.Sample]:
     """A file written and forced to the disk that checkpoints go to, by all ranks at once."""
-    for size in STORED_BYTES:
+    for size in cases.STORED_BYTES:
         data = os.urandom(min(size, 2**20)) * max(1, size // 2**20)
         bench.together()
         seconds = []
@@ -175,7 +160,7 @@ def storage_samples(bench: Bench, folder: Path) -> Iterator[Sample]:
                 file.flush()
                 os.fsync(file.fileno())
                 seconds.append(time.perf_counter() - begin_s)
-        yield Sample("store", {"bytes": len(data)}, tuple(seconds))
+        yield cases.Sample("store", {"bytes": len(data)}, tuple(seconds))
 
 
 def cold_pool_bytes(rank_count: int) -> int:

@@ -12,27 +12,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.inference import steady
 from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import NORMAL_P99, Latency, Prompt, Served, answer_latency, served, slot_wait_s
 from twofold.inference.replica import Replica
 from twofold.inference.sharing import arrivals_tpot, met_deviation, mix_of, token_s
-from twofold.inference.steady import (
-    Lengths,
-    Steps,
-    attended_tokens,
-    batch_limit,
-    cache_slots,
-    carried_tokens,
-    full_step_s,
-    late_step_s,
-    launch_step_s,
-    longest_ratio,
-    own_input_tokens,
-    prefill_per_step_tokens,
-    steady_steps,
-    sustained_batch,
-)
 from twofold.perf.types import Floats
 
 Array = NDArray[np.float64]
@@ -52,8 +37,8 @@ class LoadCurve:
     """
 
     replica: Replica
-    lengths: Lengths
-    own: Lengths
+    lengths: steady.Lengths
+    own: steady.Lengths
     own_tokens: Floats  # of a prompt of that class, to be computed
     met_sequences: Array  # rising, from 1
     rows: Array  # [quantity, …, batch]: the fields of `_Point` in order, each rising along the batches
@@ -64,7 +49,7 @@ class LoadCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point(Steps):
+class _Point(steady.Steps):
     """What is read off the curve at a batch: the steps, and further ones that quantiles look at."""
 
     launch_s: Floats  # a step that carries next to no prefill
@@ -97,7 +82,7 @@ def with_arrays(value: T, change: Callable[[Array], Array]) -> T:
 
 
 def price_curve(
-    replica: Replica, lengths: Lengths, largest_sequences: float, fleet_per_s: Floats = 0.0
+    replica: Replica, lengths: steady.Lengths, largest_sequences: float, fleet_per_s: Floats = 0.0
 ) -> LoadCurve:
     """Price the curve up to `largest_sequences`, and as far beyond as its quantiles look.
 
@@ -109,10 +94,10 @@ def price_curve(
     """
     met = _grid(largest_sequences)
     # A whole chunk hides much of what decodes beside it, so that every other batch will do for it.
-    full_s = np.asarray(full_step_s(replica, lengths, met[::2]), float)
-    late_s = np.asarray(late_step_s(replica, lengths, met[::2]), float)
-    launch_s = np.asarray(launch_step_s(replica, lengths, met[::2]), float)
-    steps = steady_steps(replica, lengths, met, _straight(met[::2], full_s, met))
+    full_s = np.asarray(steady.full_step_s(replica, lengths, met[::2]), float)
+    late_s = np.asarray(steady.late_step_s(replica, lengths, met[::2]), float)
+    launch_s = np.asarray(steady.launch_step_s(replica, lengths, met[::2]), float)
+    steps = steady.steady_steps(replica, lengths, met, _straight(met[::2], full_s, met))
     gained, output = tokens_per_step(replica), np.maximum(lengths.output_tokens, 1.0)
     plain = np.maximum.accumulate(steps.plain_s, axis=-1)
     launch = np.maximum.accumulate(np.maximum(_straight(met[::2], launch_s, met), plain), axis=-1)
@@ -127,31 +112,31 @@ def price_curve(
         plain, carrying, steps.carried_tokens, share, tpot, full,
         launch, late, carrying, steps.carried_tokens,
     )  # fmt: skip
-    limit = batch_limit(replica, lengths)
+    limit = steady.batch_limit(replica, lengths)
     return LoadCurve(
         replica=replica,
         lengths=lengths,
         own=lengths,
-        own_tokens=own_input_tokens(replica, lengths),
+        own_tokens=steady.own_input_tokens(replica, lengths),
         met_sequences=met,
         rows=np.stack(np.broadcast_arrays(*(getattr(point, name) for name in ROWS))),
-        limit_sequences=sustained_batch(replica, lengths, limit),
-        slot_count=cache_slots(replica, lengths),
+        limit_sequences=steady.sustained_batch(replica, lengths, limit),
+        slot_count=steady.cache_slots(replica, lengths),
         most_per_s=_most_per_s(replica, lengths, met, output * mean),
         fleet_per_s=fleet_per_s,
     )
 
 
-def seen_by(curve: LoadCurve, replica: Replica, own: Lengths) -> LoadCurve:
+def seen_by(curve: LoadCurve, replica: Replica, own: steady.Lengths) -> LoadCurve:
     """A shared curve as one class sees it: its own prompts, with its own cached prefix, and its own answers.
 
     `replica` holds that prefix. What it meets, the queue and the steps of the others are those of all.
     """
-    met, tokens = curve.met_sequences, own_input_tokens(replica, own)
-    per_step = prefill_per_step_tokens(curve.replica, curve.lengths, met)
-    carried = carried_tokens(replica, tokens, per_step, met)
+    met, tokens = curve.met_sequences, steady.own_input_tokens(replica, own)
+    per_step = steady.prefill_per_step_tokens(curve.replica, curve.lengths, met)
+    carried = steady.carried_tokens(replica, tokens, per_step, met)
     context = curve.lengths.mean_context_tokens
-    carrying = iteration_s(replica, carried, attended_tokens(replica, own), met, context).total_s
+    carrying = iteration_s(replica, carried, steady.attended_tokens(replica, own), met, context).total_s
     rows = curve.rows.copy()
     plain = rows[ROWS["plain_s"]]
     rows[ROWS["own_carrying_s"]] = np.maximum.accumulate(np.maximum(carrying, plain), axis=-1)
@@ -205,7 +190,7 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
              those that have as few, it takes one with the fewest prompts (`meeting_fraction`).
     """
     lengths = curve.lengths
-    ends = Ends(point.launch_s, point.late_s, longest_ratio(curve.replica, lengths))
+    ends = Ends(point.launch_s, point.late_s, steady.longest_ratio(curve.replica, lengths))
     prompt = None
     if curve.own is not lengths:
         spread = curve.own.input_spread
@@ -312,9 +297,9 @@ def _straight(met: Array, values: Array, at: Array) -> Array:
     return (1.0 - share) * values[..., index] + share * values[..., index + 1]
 
 
-def _most_per_s(replica: Replica, lengths: Lengths, met: Array, decode_s: Array) -> Floats:
+def _most_per_s(replica: Replica, lengths: steady.Lengths, met: Array, decode_s: Array) -> Floats:
     """The best rate of all batches up to the limit: B/(output·TPOT(B)), on the same straight pieces."""
-    limit = np.asarray(sustained_batch(replica, lengths, batch_limit(replica, lengths)))
+    limit = np.asarray(steady.sustained_batch(replica, lengths, steady.batch_limit(replica, lengths)))
     best = np.maximum.accumulate(met / decode_s, axis=-1)
     held = np.maximum(limit, 1.0)
     shape = np.broadcast_shapes(best.shape[:-1], held.shape[:-1])

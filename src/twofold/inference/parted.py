@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from twofold.inference import steady
 from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s
 from twofold.inference.latency import (
@@ -23,17 +24,6 @@ from twofold.inference.latency import (
 from twofold.inference.regimes import HANDOFF_S
 from twofold.inference.replica import Replica
 from twofold.inference.slo import TrafficClass, merged_class, shared_load
-from twofold.inference.steady import (
-    Lengths,
-    Steps,
-    attended_tokens,
-    chunk_tokens,
-    full_step_s,
-    late_step_s,
-    launch_step_s,
-    longest_ratio,
-    own_input_tokens,
-)
 from twofold.perf.types import Floats
 
 MOST_MOVED = 0.9  # of the time that a worker's links may be busy with caches
@@ -53,8 +43,8 @@ def received(traffic: TrafficClass) -> TrafficClass:
 def most_prompts_per_s(replica: Replica, traffic: TrafficClass) -> Floats:
     """Prompts/s in full chunks, with nothing that decodes beside them."""
     found = traffic.on(replica)
-    return chunk_tokens(found) / (
-        own_input_tokens(found, traffic.lengths) * full_step_s(found, traffic.lengths, 0.0)
+    return steady.chunk_tokens(found) / (
+        steady.own_input_tokens(found, traffic.lengths) * steady.full_step_s(found, traffic.lengths, 0.0)
     )
 
 
@@ -71,21 +61,21 @@ def prompts_latency(
     mixed = merged_class(classes)
     found, lengths = mixed.on(replica), replace(mixed.lengths, output_tokens=1.0, output_spread=0.0)
     tokens, carrying = _lone(found, lengths)
-    full = np.maximum(full_step_s(found, lengths, 0.0), carrying)
+    full = np.maximum(steady.full_step_s(found, lengths, 0.0), carrying)
     idle = iteration_s(found, 0.0, 0.0, 0.0, 0.0).total_s
-    steps = Steps(idle, carrying, tokens, np.zeros_like(idle), idle, full)
-    late, launch = late_step_s(found, lengths, 0.0), launch_step_s(found, lengths, 0.0)
-    ends = Ends(launch, np.maximum(late, full), longest_ratio(found, lengths))
+    steps = steady.Steps(idle, carrying, tokens, np.zeros_like(idle), idle, full)
+    late, launch = steady.late_step_s(found, lengths, 0.0), steady.launch_step_s(found, lengths, 0.0)
+    ends = Ends(launch, np.maximum(late, full), steady.longest_ratio(found, lengths))
     seen = own.on(replica)
     carried, own_s = _lone(seen, own.lengths)
-    prompt = Prompt(own_input_tokens(seen, own.lengths), own.lengths.input_spread, own_s, carried)
+    prompt = Prompt(steady.own_input_tokens(seen, own.lengths), own.lengths.input_spread, own_s, carried)
     return arrivals_ttft(found, lengths, steps, ends, rate_per_s, prompt)
 
 
-def _lone(replica: Replica, lengths: Lengths) -> tuple[Floats, Floats]:
+def _lone(replica: Replica, lengths: steady.Lengths) -> tuple[Floats, Floats]:
     """Tokens of the step that carries one mean prompt, or a chunk of it; and its seconds."""
-    tokens = np.minimum(own_input_tokens(replica, lengths), np.asarray(replica.chunk_tokens))
-    return tokens, iteration_s(replica, tokens, attended_tokens(replica, lengths), 0.0, 0.0).total_s
+    tokens = np.minimum(steady.own_input_tokens(replica, lengths), np.asarray(replica.chunk_tokens))
+    return tokens, iteration_s(replica, tokens, steady.attended_tokens(replica, lengths), 0.0, 0.0).total_s
 
 
 def moved_s(prefill: Replica, decode: Replica, traffic: TrafficClass) -> Floats:

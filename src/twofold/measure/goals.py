@@ -12,20 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from twofold.measure import scores
 from twofold.measure.evidence import Evidence
 from twofold.measure.results import Column, Judged, Reached
-from twofold.measure.scores import (
-    LEAST_RANKED,
-    Mask,
-    Values,
-    coverage,
-    mean_error,
-    median_error,
-    regrets,
-    share_above,
-    spearman,
-    width,
-)
 from twofold.measure.truth import Facets, Row, read_rows
 from twofold.measure.validation import Part
 from twofold.perf.constants import read_scope
@@ -109,7 +98,7 @@ def _reached(goal: Goal, column: Column, evidence: Evidence) -> Reached:
     return Reached(value, rows, otherwise, limit, max(excess, 0.0))
 
 
-def _selected(goal: Goal, column: Column, evidence: Evidence) -> list[tuple[Part, Mask]]:
+def _selected(goal: Goal, column: Column, evidence: Evidence) -> list[tuple[Part, scores.Mask]]:
     """The goal's rows per figure."""
     any_world = column in (Column.SEEN, Column.CALIBRATED) or not goal.known
     return [
@@ -119,27 +108,31 @@ def _selected(goal: Goal, column: Column, evidence: Evidence) -> list[tuple[Part
     ]
 
 
-def _by_source(part: Part, column: Column, mask: Mask) -> list[Mask]:
+def _by_source(part: Part, column: Column, mask: scores.Mask) -> list[scores.Mask]:
     """The rows of `mask` that were answered, one mask a source."""
     sources = np.array([facets.source for facets in part.facets])
     answered = mask & part.answers[column].answered
     return [answered & (sources == one) for one in np.unique(sources[answered])]
 
 
-def _over_sources(error: Callable[[Values], float | None], part: Part, column: Column, mask: Mask) -> Found:
+def _over_sources(
+    error: Callable[[scores.Values], float | None], part: Part, column: Column, mask: scores.Mask
+) -> Found:
     """The mean over sources of the error within each; beside it that of all rows."""
     each = [error(part.where(column, inside)) for inside in _by_source(part, column, mask)]
     together = part.where(column, mask)
     return _mean(each), together.measured.size, error(together)
 
 
-def _median_error(part: Part, column: Column, mask: Mask) -> Found:
+def _median_error(part: Part, column: Column, mask: scores.Mask) -> Found:
     """The median error of all rows; beside it the mean over sources of the medians within each."""
-    of_sources, rows, together = _over_sources(median_error, part, column, mask)
+    of_sources, rows, together = _over_sources(scores.median_error, part, column, mask)
     return together, rows, of_sources
 
 
-def _of_rows(of: Callable[[Values], float | None], part: Part, column: Column, mask: Mask) -> Found:
+def _of_rows(
+    of: Callable[[scores.Values], float | None], part: Part, column: Column, mask: scores.Mask
+) -> Found:
     """A statistic of all rows, with no other way to weigh them: kernels of one table have one source."""
     values = part.where(column, mask)
     return of(values), values.measured.size, of(values)
@@ -150,31 +143,31 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _keys(part: Part, columns: Sequence[str], mask: Mask) -> list[tuple[str, ...]]:
+def _keys(part: Part, columns: Sequence[str], mask: scores.Mask) -> list[tuple[str, ...]]:
     rows: list[Row] = [row for row, inside in zip(part.rows, mask, strict=True) if inside]
     return [tuple(row.get(name, "") for name in columns) for row in rows]
 
 
-def _regret(of: Callable[[Sequence[float]], float], part: Part, column: Column, mask: Mask) -> Found:
+def _regret(of: Callable[[Sequence[float]], float], part: Part, column: Column, mask: scores.Mask) -> Found:
     """Over all sets of runs that differ by their layout alone."""
     values = part.where(column, mask)
     sets, layouts = (_keys(part, names, mask) for names in (SAME_JOB, LAYOUT))
-    found = list(regrets(sets, layouts, values.measured, values.predicted).values())
+    found = list(scores.regrets(sets, layouts, values.measured, values.predicted).values())
     return (float(of(found)) if found else None), len(found), max(found, default=None)
 
 
-def _ranked(columns: Sequence[str], part: Part, column: Column, mask: Mask) -> Found:
+def _ranked(columns: Sequence[str], part: Part, column: Column, mask: scores.Mask) -> Found:
     """A mean of Spearman over groups of rows that agree in `columns`."""
     values = part.where(column, mask)
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, key in enumerate(_keys(part, columns, mask)):
         groups.setdefault(key, []).append(place)
     each = [
-        spearman(values.measured[places], values.predicted[places])
+        scores.spearman(values.measured[places], values.predicted[places])
         for places in groups.values()
-        if len(places) >= LEAST_RANKED
+        if len(places) >= scores.LEAST_RANKED
     ]
-    return _mean(each), values.measured.size, spearman(values.measured, values.predicted)
+    return _mean(each), values.measured.size, scores.spearman(values.measured, values.predicted)
 
 
 def _groups_off(_goal: Goal, column: Column, evidence: Evidence) -> Found:
@@ -193,7 +186,7 @@ def covered_groups(parts: Iterable[Part], column: Column) -> list[tuple[str, str
         every = np.ones(len(part.facets), bool)
         for mask in _by_source(part, column, every):
             values = part.answers[column].where(mask)
-            share = coverage(values.measured, values.low_80, values.high_80)
+            share = scores.coverage(values.measured, values.low_80, values.high_80)
             if values.measured.size >= LEAST_COVERED_ROWS and share is not None:
                 source = part.facets[int(np.flatnonzero(mask)[0])].source
                 found.append((part.figure.name, source, values.measured.size, share))
@@ -225,7 +218,7 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
             inside = mask & part.mask(lambda facets, arch=arch: facets.arch == arch)  # type: ignore[misc]
             both = inside & part.answers[Column.LEFT_OUT].answered & part.answers[Column.PRIORS].answered
             fitted, priors = (
-                _mean(mean_error(part.where(each, source)) for source in _by_source(part, each, both))
+                _mean(scores.mean_error(part.where(each, source)) for source in _by_source(part, each, both))
                 for each in (Column.LEFT_OUT, Column.PRIORS)
             )
             if fitted is not None and priors is not None:
@@ -233,17 +226,17 @@ def _priors_better(goal: Goal, column: Column, evidence: Evidence) -> Found:
     return (float(worse) if compared else None), compared, None
 
 
-OF_ROWS: Mapping[str, Callable[[Part, Column, Mask], Found]] = MappingProxyType(
+OF_ROWS: Mapping[str, Callable[[Part, Column, scores.Mask], Found]] = MappingProxyType(
     {
-        "mean error": partial(_over_sources, mean_error),
-        "mean error of rows": partial(_of_rows, mean_error),
+        "mean error": partial(_over_sources, scores.mean_error),
+        "mean error of rows": partial(_of_rows, scores.mean_error),
         "median error": _median_error,
         "mean regret": partial(_regret, np.mean),
         "median regret": partial(_regret, np.median),
         "Spearman in sources": partial(_ranked, ("source",)),
         "Spearman in clusters": partial(_ranked, SAME_CLUSTER),
-        "share above": partial(_of_rows, lambda values: share_above(values.measured, values.high_80)),
-        "width": partial(_of_rows, lambda values: width(values.low_80, values.high_80)),
+        "share above": partial(_of_rows, lambda values: scores.share_above(values.measured, values.high_80)),
+        "width": partial(_of_rows, lambda values: scores.width(values.low_80, values.high_80)),
     }
 )
 OF_EVIDENCE: Mapping[str, Callable[[Goal, Column, Evidence], Found]] = MappingProxyType(

@@ -17,17 +17,7 @@ from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_seconds
 from twofold.core.errors import InputError
-from twofold.money.draws import (
-    SERVING_MODEL,
-    TRAINING_MODEL,
-    Part,
-    distribution,
-    drawn_first_year,
-    measuring,
-    priced_parts,
-    residuals,
-    swings,
-)
+from twofold.money import draws
 from twofold.money.first_year import FOLLOWS_RENT
 from twofold.money.levers import ranked, run_levers, service_levers, sourcing
 
@@ -44,22 +34,22 @@ def detailed_money(
     """
     if plan.money is None:
         return plan
-    priced = priced_parts(plan, runs, services, context)
+    priced = draws.priced_parts(plan, runs, services, context)
     given = shapes(plan, runs, services, context)
     if not priced:
         # Nothing is rented: no lever saves money and no price is drawn; machines may still be too many.
         nothing = ledger.MoneyDetail((), given, (), 0, 0.0, 0.0, 0.0, 0.0, None, ())
         return replace(plan, money=replace(plan.money, detail=nothing))
-    left, terms = residuals(priced, context), _terms(plan.money, priced)
+    left, terms = draws.residuals(priced, context), _terms(plan.money, priced)
     budget = context.spec.supply.budget_usd
-    samples = drawn_first_year(priced, left, context)
-    found = distribution(samples, None if budget is None else terms.listed(budget))
+    samples = draws.drawn_first_year(priced, left, context)
+    found = draws.distribution(samples, None if budget is None else terms.listed(budget))
     detail = ledger.MoneyDetail(
         levers=ranked(_levers(priced, context)),
         shapes=given,
         swings=tuple(
             replace(row, at_low_usd=terms.billed(row.at_low_usd), at_high_usd=terms.billed(row.at_high_usd))
-            for row in swings(priced, left, context)
+            for row in draws.swings(priced, left, context)
         ),
         draw_count=len(samples),
         mean_usd=terms.billed(found.mean),
@@ -73,7 +63,7 @@ def detailed_money(
                 before_usd=row.before_usd * terms.rent_factor,
                 after_usd=row.after_usd * terms.rent_factor,
             )
-            for row in measuring(priced, left, context)
+            for row in draws.measuring(priced, left, context)
         ),
     )
     return replace(plan, money=replace(plan.money, detail=detail))
@@ -98,14 +88,14 @@ class Billed:
         return left_usd / self.rent_factor
 
 
-def _terms(money: ledger.Money, priced: Sequence[Part]) -> Billed:
+def _terms(money: ledger.Money, priced: Sequence[draws.Part]) -> Billed:
     """Draws are of rent at list price; the total of the plan is the bill's.
 
     Formula  total = fixed + factor · rent; factor = (rent lines + support) / rent at list price
     """
     listed = sum(
         sum(part.cost_usd.value * part.run_count for part in priced if part.error == half)
-        for half in (TRAINING_MODEL, SERVING_MODEL)
+        for half in (draws.TRAINING_MODEL, draws.SERVING_MODEL)
     )
     names = {part.plan.name for part in priced}
     follows = total_usd(
@@ -114,7 +104,7 @@ def _terms(money: ledger.Money, priced: Sequence[Part]) -> Billed:
     return Billed(follows / listed if listed else 0.0, money.total_usd - follows)
 
 
-def _levers(priced: Sequence[Part], context: Context) -> Iterable[ledger.LeverRow]:
+def _levers(priced: Sequence[draws.Part], context: Context) -> Iterable[ledger.LeverRow]:
     runs = {each.name: each for each in context.spec.training}
     services = {each.name: each for each in context.spec.services}
     for part in priced:

@@ -20,18 +20,7 @@ from twofold.core.display import format_seconds
 from twofold.core.errors import InputError
 from twofold.core.estimate import Estimate
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
-from twofold.money.economics import (
-    Failing,
-    OwnCost,
-    break_even_months,
-    break_even_mtok_per_month,
-    cheapest_redundancy,
-    energy_usd,
-    lifetime_curve,
-    nines,
-    redundancy_steps,
-    usd_per_mtok,
-)
+from twofold.money import economics
 from twofold.money.terms import downtime, inverted
 from twofold.portfolio.demand import first_day
 from twofold.portfolio.hosted import api_offers, usd_per_request
@@ -136,7 +125,7 @@ def _lifetime(
     daily = sum(one.rate_per_s for one in service.classes) * DAY_S
     yearly = cost.value
     least_daily = yearly / 365 * min(1.0, least_fraction(service))
-    steps = lifetime_curve(
+    steps = economics.lifetime_curve(
         run.cost_usd.value, yearly / 365 / daily, [daily * ratio for ratio in CURVE_RATIOS], least_daily
     )
     return steps, run.cost_usd.value * 365 / yearly if yearly > 0 else None
@@ -174,12 +163,14 @@ def service_money(
         name=service.name,
         classes=tuple(each for each in classes if each),
         output_tokens_per_s_per_w=tokens_per_w(service),
-        energy_usd_per_year=drawn_usd if own else energy_usd(service.energy_j_per_year.value, tariff.usd),
+        energy_usd_per_year=drawn_usd
+        if own
+        else economics.energy_usd(service.energy_j_per_year.value, tariff.usd),
         api=_api(service, plan, bill, context),
         downtime_usd_per_h=hour.usd,
         downtime_source=hour.source,
         spares=_spares(service, pool, hour.usd, context),
-        nines=nines(hour.usd),
+        nines=economics.nines(hour.usd),
         # Where others of the service have spares of their own.
         spares_of=" and ".join(pool.classes) if pool and len(service.pools) > 1 else "",
     )
@@ -219,9 +210,9 @@ def _api(
         one.rate_per_s * ((one.input_tokens or 0.0) + (one.output_tokens or 0.0)) for one in service.classes
     )
     own = _own_cost(service, tokens / MTOK, plan, bill, context)
-    hosted = usd_per_mtok(asked, tokens)
+    hosted = economics.usd_per_mtok(asked, tokens)
     volume = tokens / MTOK / MONTHS_PER_YEAR
-    months = break_even_months(own, hosted, volume)
+    months = economics.break_even_months(own, hosted, volume)
     day = ""
     if months is not None and context.today is not None and months < 1200:
         day = (context.today + timedelta(days=months * 365 / 12)).isoformat()
@@ -238,7 +229,7 @@ def _api(
         own_usd_per_year=own.usd_per_mtok * tokens / MTOK,
         least_own_usd_per_month=own.least_usd_per_month,
         once_usd=own.once_usd,
-        break_even_mtok_per_month=break_even_mtok_per_month(own, hosted),
+        break_even_mtok_per_month=economics.break_even_mtok_per_month(own, hosted),
         mtok_per_month=volume,
         pays_back_months=months,
         pays_back_date=day,
@@ -247,7 +238,7 @@ def _api(
 
 def _own_cost(
     service: ServicePlan, mtok_per_year: float, plan: Plan, bill: Sequence[LineItem], context: Context
-) -> OwnCost:
+) -> economics.OwnCost:
     """The fleet as a floor and a slope, by the lines of its bill; the run that makes its model is once."""
     yearly = _billed(service.name, bill)
     once = [
@@ -255,7 +246,7 @@ def _own_cost(
         for run, entry in zip(plan.training, context.spec.training, strict=True)
         if run.cost_usd and run.model == service.model
     ]
-    return OwnCost(
+    return economics.OwnCost(
         least_usd_per_month=yearly * min(1.0, least_fraction(service)) / MONTHS_PER_YEAR,
         usd_per_mtok=yearly / mtok_per_year if mtok_per_year else 0.0,
         once_usd=sum(once),
@@ -281,10 +272,10 @@ def _spares(
     per_replica = pool.replica.accelerator_count * paid * YEAR_H
     catalog = context.catalog
     up, zone_up = (catalog.economic(each).value for each in ("replica available", "zone available"))
-    failing = Failing(up, zone_up, service.zones)
-    best = cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
+    failing = economics.Failing(up, zone_up, service.zones)
+    best = economics.cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
     shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
-    steps = redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
+    steps = economics.redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))
     return tuple(
         replace(step, planned=step.spare_count == pool.spare_count, best=step.spare_count == best)
         for step in steps
