@@ -12,6 +12,8 @@ from twofold.measure.blind import ALL, BlindRow, read_blind
 from twofold.perf.constants import ConstantRow, Constants
 from twofold.perf.known import Seen
 
+DIGITS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
@@ -20,6 +22,11 @@ class Fitted:
     rows: list[ConstantRow]
     blind: tuple[BlindRow, ...] = ()
     seen: tuple[Seen, ...] = ()
+
+
+def rounded(value: float) -> float:
+    """Four significant digits: what another processor reproduces, and all that stands on them feels."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 def replace_blind(

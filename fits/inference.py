@@ -260,16 +260,16 @@ def _constant_rows(problem: Problem, logs: Array, spread: Array) -> list[Constan
         if (row.name, row.scope) not in free:
             continue
         index = problem.keys.index((row.name, row.scope))
-        value = float(f"{np.exp(logs[index]):.4g}")
-        if abs(logs[index] - np.log(row.value)) > 1e-3:
-            width = _width(spread[index])
+        value, told = float(f"{np.exp(logs[index]):.4g}"), int(np.sum(np.abs(slope[:, index]) > 1e-3))
+        if told or abs(logs[index] - np.log(row.value)) > 1e-3:  # one told to stay at its prior is known
+            width = min(_width(spread[index]), free[row.name, row.scope].factor)
             row = replace(
                 row,
                 value=value,
                 low=float(f"{value / width:.4g}"),
                 high=float(f"{value * width:.4g}"),
                 source=Source.FITTED,
-                rows=int(np.sum(np.abs(slope[:, index]) > 1e-3)),
+                rows=told,
                 note=shaped_by(problem, slope[:, index]),
             )
         rows.append(row)

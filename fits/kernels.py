@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fits.fitted import Fitted
+from fits.fitted import Fitted, rounded
 from fits.pooled import Z_80, Pooled, Prior, fit_pooled, fold_masks
 from twofold.core.estimate import Source
 from twofold.measure.kernel_tables import (
@@ -228,7 +228,7 @@ def fallback_rows(truth: Path, constants: Constants) -> list[ConstantRow]:
         scope = {"operation": operation, "bits": bits, "phase": phase} | (
             {"family": family} if family else {}
         )
-        low, middle, high = np.quantile([ratio for _, ratio in found], (0.1, 0.5, 0.9))
+        low, middle, high = map(rounded, np.quantile([ratio for _, ratio in found], (0.1, 0.5, 0.9)))
         rows.append(
             ConstantRow(
                 middle,
@@ -320,9 +320,9 @@ def _row(part: Slice, prior: Prior, node: str, family: str | None, count: int, p
     return ConstantRow(
         name=prior.name,
         scope=";".join(f"{key}={text}" for key, text in sorted(scope.items())),
-        value=value,
-        low=max(value / spread, min(prior.low, value)),
-        high=min(value * spread, max(prior.high, value)),
+        value=rounded(value),
+        low=rounded(max(value / spread, min(prior.low, value))),
+        high=rounded(min(value * spread, max(prior.high, value))),
         unit=unit,
         source=Source.FITTED,
         rows=count,

@@ -17,7 +17,7 @@ NOISE_LOG = 0.1  # of one measurement: beyond it the loss grows like |error|
 FAMILY_SPREAD_LOG = 0.25  # of a family around all
 LEAF_SPREAD_LOG = 0.12  # of an accelerator around its family
 STEP_LOG = 1e-5  # of the numerical slopes
-TOLERANCE = 1e-9  # of the search: far below the four digits that are written, so that every machine agrees
+TOLERANCE = 1e-14  # of the search: far below the four digits that are written, so that every machine agrees
 MOST_STEPS = 300
 Z_80 = 1.2816  # half of an 80 % range, in standard deviations
 

@@ -27,7 +27,7 @@ FITTED_TIERS = ("A", "B")
 SOURCE_WEIGHT = 30.0  # rows that each source counts as, however many: priors hold where few agree
 ROWS_PER_SOURCE = 150  # taken evenly from larger ones
 ASSUMED_SHARE, OPEN_LAYOUT_SHARE = 0.5, 0.2  # of the weight, where a row leaves out lengths, or the layout
-STEP = 0.02  # in the logarithm, for slopes
+STEP = 0.1  # in the logarithm, for slopes: prices rise in stairs (chunks, whole steps), which it must span
 WORST = 4.0  # largest log error that a figure may show
 ENGINE_FIELDS = tuple(field.name for field in fields(Engine) if field.name not in ("name", "era"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fits.fitted import Fitted
+from fits.fitted import Fitted, rounded
 from fits.robust import Values, solve
 from fits.training_priors import Prior, read_priors, ridge_of
 from fits.training_truth import MEMORY, STEP, Columns, Truth, columns_of, log_errors, read_truth
@@ -25,7 +25,6 @@ FITTED_BY = "training"
 NOISE = {STEP: 0.05, MEMORY: 0.10}  # log error of a row that the model explains: releases differ by 2-5 %
 EFFECTIVE_ROWS = {STEP: 48, MEMORY: 12}  # a source counts for at most this many rows
 FELT = 0.01  # a row tells a constant if its prediction moves at least this much of what the constant moves
-DIGITS = 4
 SPREAD = "training_memory_spread_factor"
 KINDS = ("yes", "memory")  # of fitted priors: those of step times, those of peak memory
 
@@ -98,11 +97,6 @@ def fit_kind(
     for place, log in zip(free, logs, strict=True):
         fitted[place] = replace(priors[place], value=rounded(np.exp(log)))
     return fitted
-
-
-def rounded(value: float) -> float:
-    """Four significant digits: what another processor reproduces."""
-    return float(f"{value:.{DIGITS}g}")
 
 
 def weights(truth: Truth, hidden: str = "") -> Values:

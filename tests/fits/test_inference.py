@@ -9,6 +9,7 @@ import pytest
 from fits.inference import free_priors, from_priors, hidden_weights, prior_rows, solve
 from fits.serving_problem import (
     ROWS_PER_SOURCE,
+    STEP,
     Problem,
     log_errors,
     log_errors_with_slopes,
@@ -90,8 +91,8 @@ def test_a_moved_field_gives_the_same_slope_as_a_moved_constant():
     for name in ("serving_host_step_s", "serving_launch_factor"):
         index = problem.keys.index((name, "engine=vllm" if (name, "engine=vllm") in problem.keys else ""))
         moved = logs.copy()
-        moved[index] += 0.02
-        rise = (log_errors(problem, moved) - log_errors(problem, logs)) / 0.02
+        moved[index] += STEP
+        rise = (log_errors(problem, moved) - log_errors(problem, logs)) / STEP
         assert slope[0, :, index] == pytest.approx(rise, abs=1e-9)
         assert np.any(rise > 0)
     assert error[0] == pytest.approx(log_errors(problem, logs))
