@@ -7,17 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold import __version__
-from twofold.app.simulate_inputs import (
-    Rehearsable,
-    class_names,
-    core_count,
-    opened,
-    rehearsable,
-    scenario_pair,
-    table_of,
-    timeline_table,
-    traces_by_class,
-)
+from twofold.app import simulate_inputs
 from twofold.app.sources import SpecSource
 from twofold.contracts.results import simulated, sweeps
 from twofold.contracts.results.plan import Plan
@@ -87,17 +77,17 @@ def simulate(
     Raises InputError for what cannot be rehearsed as it is given, InfeasibleError where a spec has no plan.
     """
     workers = _workers(options, process_count)
-    read = opened(source, today)
-    classes = class_names(read)
+    read = simulate_inputs.opened(source, today)
+    classes = simulate_inputs.class_names(read)
     scenario, *others = (  # what is wrong with them is told before a plan is made
         named if isinstance(named, Scenario) else find_scenario(named, classes)
         for named in options.compare or (options.scenario,)
     )
-    given = rehearsable(read)
+    given = simulate_inputs.rehearsable(read)
     for second in others:
         return Simulated(_comparison(given, options, scenario, second, tell, workers))
     if scenario.cluster is not None:  # in this process, each job told as it ends
-        with table_of(cluster_types.JobRecord, options.jobs) as note:
+        with simulate_inputs.table_of(cluster_types.JobRecord, options.jobs) as note:
             (made,) = rehearsed([_rehearsal_runs(given, scenario, options, note)], tell)
         return Simulated(_signed(made.simulation, given))
     if options.jobs:
@@ -105,10 +95,10 @@ def simulate(
         hint = "leave `--jobs` out, or name a scenario of a cluster, such as training-week"
         raise ValueRefusedError(what, hint=hint)
     runs = _rehearsal_runs(given, scenario, options).with_beliefs()
-    with table_of(fleet_types.RequestRecord, options.requests) as record:
+    with simulate_inputs.table_of(fleet_types.RequestRecord, options.requests) as record:
         (made,) = rehearsed([runs], tell, workers, record)
     if options.timeline:
-        timeline_table(options.timeline, runs, made.results)
+        simulate_inputs.timeline_table(options.timeline, runs, made.results)
     return Simulated(_signed(made.simulation, given))
 
 
@@ -125,10 +115,14 @@ def simulate_or_sweep(
     if sweep and (compare or any(options[name] for name in WRITTEN)):
         hint = "leave --compare, --requests, --timeline and --jobs out"
         raise UsageError("a sweep has many runs", hint=hint)
-    chosen = SimulateOptions(traces=traces_by_class(traces), compare=scenario_pair(compare), **options)
+    chosen = SimulateOptions(
+        traces=simulate_inputs.traces_by_class(traces),
+        compare=simulate_inputs.scenario_pair(compare),
+        **options,
+    )
     if sweep:
-        return simulate_sweep(source, *parse_sweep(sweep), chosen, today, tell, core_count())
-    return simulate(source, chosen, today, tell, core_count())
+        return simulate_sweep(source, *parse_sweep(sweep), chosen, today, tell, simulate_inputs.core_count())
+    return simulate(source, chosen, today, tell, simulate_inputs.core_count())
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
@@ -171,10 +165,10 @@ def simulate_sweep(
     workers = _workers(options, process_count)
     if isinstance(options.scenario, Scenario):
         raise ValueRefusedError("a sweep needs a scenario's name or file", hint="write its file's path")
-    read = opened(source, today)
-    classes = class_names(read)
+    read = simulate_inputs.opened(source, today)
+    classes = simulate_inputs.class_names(read)
     scenarios = {value: find_scenario(options.scenario, classes, ((key, value),)) for value in values}
-    given = rehearsable(read)
+    given = simulate_inputs.rehearsable(read)
     seeds = tuple(options.seed + index for index in range(SWEPT_SEEDS))
     runs = [(scenarios[value], seed) for value in values for seed in seeds]
     made = _all(given, runs, options, tell, workers)
@@ -184,7 +178,7 @@ def simulate_sweep(
 
 
 def _rehearsal_runs(
-    given: Rehearsable,
+    given: simulate_inputs.Rehearsable,
     scenario: Scenario,
     options: SimulateOptions,
     note: Callable[[cluster_types.JobRecord], None] | None = None,
@@ -203,7 +197,7 @@ def _rehearsal_runs(
 
 
 def _all(
-    given: Rehearsable,
+    given: simulate_inputs.Rehearsable,
     runs: Sequence[tuple[Scenario, int]],
     options: SimulateOptions,
     tell: OnProgress,
@@ -216,7 +210,7 @@ def _all(
 
 
 def _comparison(
-    given: Rehearsable,
+    given: simulate_inputs.Rehearsable,
     options: SimulateOptions,
     first: Scenario,
     second: Scenario,
@@ -234,7 +228,7 @@ def _comparison(
     return replace(made[0], comparison=compared(made[: len(seeds)], made[len(seeds) :]))
 
 
-def _signed(simulation: simulated.Simulation, given: Rehearsable) -> simulated.Simulation:
+def _signed(simulation: simulated.Simulation, given: simulate_inputs.Rehearsable) -> simulated.Simulation:
     """With the plan's digest, and what to know."""
     notes = (*given.notes, *simulation.notes)
     return replace(simulation, twofold=__version__, plan_digest=given.digest, notes=notes)

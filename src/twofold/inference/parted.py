@@ -9,18 +9,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from twofold.inference import steady
+from twofold.inference import latency, steady
 from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s
-from twofold.inference.latency import (
-    NORMAL_P95,
-    NORMAL_P99,
-    Latency,
-    Prompt,
-    Served,
-    answer_latency,
-    quantile_factor,
-)
 from twofold.inference.regimes import HANDOFF_S
 from twofold.inference.replica import Replica
 from twofold.inference.slo import TrafficClass, merged_class, shared_load
@@ -50,7 +41,7 @@ def most_prompts_per_s(replica: Replica, traffic: TrafficClass) -> Floats:
 
 def prompts_latency(
     replica: Replica, classes: Sequence[TrafficClass], own: TrafficClass, rate_per_s: Floats
-) -> Latency:
+) -> latency.Latency:
     """Seconds until a prompt of class `own` is computed by a worker that computes those of all `classes`.
 
     Formula  `arrivals_ttft` where no sequence decodes: half an idle round, the queue, its own steps
@@ -68,7 +59,9 @@ def prompts_latency(
     ends = Ends(launch, np.maximum(late, full), steady.longest_ratio(found, lengths))
     seen = own.on(replica)
     carried, own_s = _lone(seen, own.lengths)
-    prompt = Prompt(steady.own_input_tokens(seen, own.lengths), own.lengths.input_spread, own_s, carried)
+    prompt = latency.Prompt(
+        steady.own_input_tokens(seen, own.lengths), own.lengths.input_spread, own_s, carried
+    )
     return arrivals_ttft(found, lengths, steps, ends, rate_per_s, prompt)
 
 
@@ -92,7 +85,7 @@ def moved_s(prefill: Replica, decode: Replica, traffic: TrafficClass) -> Floats:
 
 def moved_latency(
     prefill: Replica, decode: Replica, classes: Sequence[TrafficClass], own: TrafficClass, rate_per_s: Floats
-) -> Latency:
+) -> latency.Latency:
     """Seconds from a computed prompt of class `own` to its cache at the worker that answers.
 
     Formula  10 ms + wait + `moved_s`, wait = ρ/(1−ρ)·S(1 + v²)/2, ρ = λ·S, S of all classes
@@ -109,10 +102,10 @@ def moved_latency(
     mean = HANDOFF_S + wait + each
 
     def upper(normal: float, exponential: float) -> Floats:
-        long_s = each * np.maximum(quantile_factor(own.lengths.input_spread, normal), 1.0)
+        long_s = each * np.maximum(latency.quantile_factor(own.lengths.input_spread, normal), 1.0)
         return HANDOFF_S + exponential * wait + long_s
 
-    return Latency(mean, mean, upper(NORMAL_P95, 3.0), upper(NORMAL_P99, 4.6))
+    return latency.Latency(mean, mean, upper(latency.NORMAL_P95, 3.0), upper(latency.NORMAL_P99, 4.6))
 
 
 def parted(
@@ -123,7 +116,7 @@ def parted(
     rate_per_s: float,
     prefill_workers: float,
     decode_workers: float,
-) -> Served:
+) -> latency.Served:
     """What class `own` gets where all `classes` come at `rate_per_s` to workers for prompts, then others.
 
     Formula  TTFT = prompt's + transfer + first step of the answer; quantiles add the deviations in quadrature
@@ -141,8 +134,8 @@ def parted(
     carried = carried & (share * np.asarray(moved_s(prefill, decode, mixed)) < MOST_MOVED)
     first = np.isfinite(answered.ttft.mean_s)
     late = np.where(carried & first, 0.0, np.inf)
-    joins = (np.where(first, getattr(answered.ttft, each.name), 0.0) for each in fields(Latency))
-    parts = computed, moved_latency(prefill, decode, whole, own, share), Latency(*joins)
+    joins = (np.where(first, getattr(answered.ttft, each.name), 0.0) for each in fields(latency.Latency))
+    parts = computed, moved_latency(prefill, decode, whole, own, share), latency.Latency(*joins)
     mean = sum((each.mean_s for each in parts), late)
 
     def upper(name: str) -> Floats:
@@ -151,6 +144,6 @@ def parted(
         return whole_s
 
     median = np.minimum(mean, sum((each.p50_s for each in parts), late))
-    ttft = Latency(mean, median, upper("p95_s"), upper("p99_s"))
-    e2e = answer_latency(own.lengths, ttft, answered.tpot)
+    ttft = latency.Latency(mean, median, upper("p95_s"), upper("p99_s"))
+    e2e = latency.answer_latency(own.lengths, ttft, answered.tpot)
     return replace(answered, ttft=ttft, e2e=e2e, requests_per_s=np.asarray(rate_per_s))

@@ -14,18 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from twofold.core.errors import RunError
-from twofold.live.processes import (
-    Child,
-    digest_of,
-    free_port,
-    is_open,
-    last_lines,
-    log_path,
-    running,
-    start,
-    stop,
-    wait_until_open,
-)
+from twofold.live import processes
 
 BLOCK_TOKENS = 32  # of one KV block, stated on the command line
 START_TIMEOUT_S = 180.0
@@ -77,18 +66,18 @@ def engine_command(settings: EngineSettings) -> list[str]:
     ]
 
 
-def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tuple[Child, bool]:
+def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tuple[processes.Child, bool]:
     """The replica's process, and whether it was started just now.
 
     One that runs already and was told the same is kept; one that was told something else is replaced.
     """
     command = engine_command(settings)
-    digest = digest_of([*command, str(settings.thread_count), engine_name()])
-    there = running(state, replica_id, exact=True)
-    if there and there[0].digest == digest and there[0].port and is_open(there[0].port):
+    digest = processes.digest_of([*command, str(settings.thread_count), engine_name()])
+    there = processes.running(state, replica_id, exact=True)
+    if there and there[0].digest == digest and there[0].port and processes.is_open(there[0].port):
         return there[0], False
-    stop(there)
-    port = free_port()
+    processes.stop(there)
+    port = processes.free_port()
     environment = {
         "OMP_NUM_THREADS": str(settings.thread_count),
         "HF_HUB_OFFLINE": "1",
@@ -96,22 +85,24 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
         "TOKENIZERS_PARALLELISM": "false",
     }
     told = [*command, "--port", str(port)]
-    return start(told, replica_id, state, digest=digest, port=port, environment=environment), True
+    return processes.start(told, replica_id, state, digest=digest, port=port, environment=environment), True
 
 
-def await_replica(child: Child, state: Path, artefact: Path, started: bool, began_s: float) -> Replica:
+def await_replica(
+    child: processes.Child, state: Path, artefact: Path, started: bool, began_s: float
+) -> Replica:
     """Wait for the first answered request, which also builds the engine's caches. `began_s` is monotonic."""
-    port, log = child.port or 0, log_path(state, child.role)
-    wait_until_open(port, child, log, START_TIMEOUT_S)
+    port, log = child.port or 0, processes.log_path(state, child.role)
+    processes.wait_until_open(port, child, log, START_TIMEOUT_S)
     deadline_s = time.monotonic() + WARM_TIMEOUT_S
     while True:
         try:
             _ask(port, str(artefact))
             break
         except (urllib.error.URLError, OSError, ValueError) as error:
-            if time.monotonic() > deadline_s or child not in running(state, child.role, exact=True):
+            if time.monotonic() > deadline_s or child not in processes.running(state, child.role, exact=True):
                 raise RunError(
-                    f"{child.role} never answered its first request: {error}\n{last_lines(log)}",
+                    f"{child.role} never answered its first request: {error}\n{processes.last_lines(log)}",
                     hint=f"its log is {log}",
                 ) from error
             time.sleep(0.2)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twofold.core.errors import RunError
+from twofold.live import processes
 from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
 from twofold.live.gateway_config import (
     HEALTH_PATH,
@@ -18,17 +19,6 @@ from twofold.live.gateway_config import (
     GatewayLimits,
     GatewayReplica,
     write_gateway_config,
-)
-from twofold.live.processes import (
-    Child,
-    digest_of,
-    log_path,
-    need_free_port,
-    python_module,
-    running,
-    start,
-    stop,
-    wait_until_open,
 )
 from twofold.policy.gate import settings as gates
 
@@ -61,8 +51,8 @@ class Service:
 
 def need_gateway_port(port: int, state: Path) -> None:
     """Raise PortError when a program other than this state's own gateway holds `port`."""
-    if not any(child.port == port for child in running(state, "gateway")):
-        need_free_port(port)
+    if not any(child.port == port for child in processes.running(state, "gateway")):
+        processes.need_free_port(port)
 
 
 def bring_up(settings: ServiceSettings, state: Path) -> Service:
@@ -70,10 +60,10 @@ def bring_up(settings: ServiceSettings, state: Path) -> Service:
 
     Raises PortError when another program holds the port, RunError when a process ends or stays silent.
     """
-    gateways = running(state, "gateway")
+    gateways = processes.running(state, "gateway")
     if not any(child.port == settings.port for child in gateways):
-        stop(gateways)
-        need_free_port(settings.port)
+        processes.stop(gateways)
+        processes.need_free_port(settings.port)
     began_s = time.monotonic()
     launched = [
         launch_replica(settings.engine, f"replica-{number}", state)
@@ -92,20 +82,20 @@ def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], sta
     folder = state / "gateway"
     folder.mkdir(parents=True, exist_ok=True)
     text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
-    digest = digest_of([text])
-    there = running(state, "gateway")
+    digest = processes.digest_of([text])
+    there = processes.running(state, "gateway")
     if [child.digest for child in there] == [digest] and _answers(settings.port, there[0], state):
         return
-    stop(there)
-    need_free_port(settings.port)
+    processes.stop(there)
+    processes.need_free_port(settings.port)
     path = folder / "config.json"
     path.write_text(text, "utf-8")
-    command = python_module("twofold.live.gateway", str(path))
-    child = start(command, "gateway", state, digest=digest, port=settings.port)
-    wait_until_open(settings.port, child, log_path(state, "gateway"), GATEWAY_START_S)
+    command = processes.python_module("twofold.live.gateway", str(path))
+    child = processes.start(command, "gateway", state, digest=digest, port=settings.port)
+    processes.wait_until_open(settings.port, child, processes.log_path(state, "gateway"), GATEWAY_START_S)
 
 
-def _answers(port: int, gateway: Child, state: Path) -> bool:
+def _answers(port: int, gateway: processes.Child, state: Path) -> bool:
     """Whether a gateway that was found running serves; one that was started a moment ago is waited for.
 
     One that was killed a moment ago still stands in the table of processes, and its port accepts
@@ -115,7 +105,7 @@ def _answers(port: int, gateway: Child, state: Path) -> bool:
     deadline_s = time.monotonic() + GATEWAY_START_S
     while time.monotonic() < deadline_s:
         try:
-            wait_until_open(port, gateway, log_path(state, "gateway"), GATEWAY_START_S)
+            processes.wait_until_open(port, gateway, processes.log_path(state, "gateway"), GATEWAY_START_S)
             direct.open(f"http://127.0.0.1:{port}{HEALTH_PATH}", timeout=GATEWAY_ANSWER_S).close()
         except RunError:
             return False
@@ -124,7 +114,7 @@ def _answers(port: int, gateway: Child, state: Path) -> bool:
         except (OSError, http.client.HTTPException):
             time.sleep(0.1)
             continue
-        return gateway in running(state, "gateway")
+        return gateway in processes.running(state, "gateway")
     return False
 
 
