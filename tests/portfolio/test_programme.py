@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from twofold.portfolio.programme import Known, Programme, Solved, by_parts
+from twofold.portfolio.programme import Known, Programme, Solved, by_parts, run
 
 # Two weeks that share no row: at least one unit in each, the second at twice the price.
 PROGRAMME = Programme(
@@ -45,3 +46,9 @@ def test_equal_parts_are_solved_once_and_what_has_no_answer_is_not_asked_again()
     never: Known = {}
     by_parts(PROGRAMME, NOTHING, FREE, lambda _: replace(LATE, infeasible=True), never)
     assert by_parts(PROGRAMME, NOTHING, FREE, unasked, never).infeasible
+
+
+def test_a_solver_says_nothing_where_answers_are_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """HiGHS 1.16 greets on stdout when it is made, in front of a plan's JSON: see `pyproject.toml`."""
+    assert run(PROGRAMME, 0.0, 5.0).usd == 9.0
+    assert capfd.readouterr() == ("", "")

@@ -111,12 +111,20 @@ def _digest(data: bytes) -> str:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """A text file to write to, which takes its name when all is written; after an error nothing is left."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    """A text file to write to, which takes its name when all is written; after an error nothing is left.
+
+    A link stays, and what it points to is written; a device or a pipe is written to as it stands.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="") as handle:
+            yield handle
+        return
+    target = path.resolve()
+    unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with unfinished.open("w", encoding="utf-8", newline="") as handle:
             yield handle
-        unfinished.replace(path)
+        unfinished.replace(target)
     except OSError as error:
         if error.filename == str(unfinished):  # people know the file by the name they gave it
             error.filename, error.filename2 = str(path), None

@@ -119,7 +119,7 @@ def check_free(path: Path, force: bool) -> None:
     """Raises FileError if `path` is there and may not be replaced. Asked before the work, not after it."""
     if path.is_dir():
         raise FileError(f"`{path}` is a folder", hint="name a file in it")
-    if path.exists() and not force:
+    if path.is_file() and not force:
         raise FileError(f"`{path}` exists", hint="write elsewhere, or add `--force` to replace it")
     if not path.parent.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
         raise FileError(f"`{path.parent}` does not exist", hint="make the folder first")

@@ -168,6 +168,7 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         ("training: {tokens: 1 Gtok, steps: 0}", "`steps: 0` is zero"),
         ("training: {tokens: 1 Gtok, on: 8x}", "is not a cluster"),
         ("training: {tokens: 1 Gtok, headroom: {retries: 2000 %}}", "out of range"),
+        ("training: {tokens: 5e18 Ttok}", "out of range"),
         ("training: {tokens: 1 Gtok, name: a.b}", "`name: a.b` is not a name"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, trace: a.csv}}}}", "gives `rate` and `trace`"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, scale: 2x}}}}", "`scale` belongs to a `trace`"),
