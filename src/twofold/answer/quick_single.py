@@ -13,11 +13,10 @@ from twofold.contracts.goals import QUANTILES
 from twofold.contracts.results.parts import Machine
 from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.core.estimate import Estimate
-from twofold.perf import collectives
+from twofold.perf import collectives, operators
 from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight, peak_format
 from twofold.perf.measured_products import measured_products
-from twofold.perf.operators import gemm_flops_per_byte
 from twofold.perf.shape import ModelShape
 from twofold.perf.types import Cluster, one
 
@@ -279,7 +278,7 @@ def training_flops_per_byte(model: Model, fmt: str) -> float:
     # An expert sees its share of the tokens alone.
     alone = model.experts > 0 and not model.ffn_hidden
     tokens = TRAINING_TOKENS * (model.experts_topk / model.experts if alone else 1.0)
-    return float(np.max(gemm_flops_per_byte(tokens, width, model.hidden, fmt)))
+    return float(np.max(operators.gemm_flops_per_byte(tokens, width, model.hidden, fmt)))
 
 
 def pass_flops_per_byte(

@@ -5,16 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from twofold.answer import quick_single
 from twofold.answer.question import Given, Variation, given
 from twofold.answer.quick_serve import ServingQuestion, read_rate_bytes_per_s
-from twofold.answer.quick_single import (
-    CollectiveEstimate,
-    ComputeEstimate,
-    RooflineEstimate,
-    estimate_collective,
-    estimate_compute,
-    estimate_roofline,
-)
 from twofold.answer.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.answer.training_estimate import TrainingEstimate, TrainingQuestion, estimate_training
 from twofold.app.local_tables import local_tables
@@ -186,21 +179,21 @@ def estimate_serve(
 
 def estimate_collective_of(
     operation: str, on: Machines | str, *, size: str, ranks: int | None = None, jitter: str = ""
-) -> ShownData[CollectiveEstimate]:
+) -> ShownData[quick_single.CollectiveEstimate]:
     """Seconds of one collective among consecutive accelerators, idle and with jitter."""
     asked = _asked(on)
     size_bytes = _amount(size, Dimension.BYTES)
     machines, spread = asked.given, parse_quantity(jitter, Dimension.FRACTION) if jitter else None
-    answer = estimate_collective(operation, size_bytes, machines, asked.constants, ranks, spread)
+    answer = quick_single.estimate_collective(operation, size_bytes, machines, asked.constants, ranks, spread)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
 def estimate_compute_of(
     on: Machines | str, *, duration: str, mfu: str = "40 %", spend: str = "", model: str = ""
-) -> ShownData[ComputeEstimate]:
+) -> ShownData[quick_single.ComputeEstimate]:
     """FLOPs of a fleet in a time at a utilisation, and the price at which a spend pays for it."""
     asked = _asked(on)
-    answer = estimate_compute(
+    answer = quick_single.estimate_compute(
         asked.given,
         _amount(duration, Dimension.TIME, "d"),
         _utilisation(mfu),
@@ -210,11 +203,13 @@ def estimate_compute_of(
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 
-def estimate_roofline_of(model: str, on: Machines | str, *, weights: str = "") -> ShownData[RooflineEstimate]:
+def estimate_roofline_of(
+    model: str, on: Machines | str, *, weights: str = ""
+) -> ShownData[quick_single.RooflineEstimate]:
     """Where training, prefill and decode of a model lie under a device's roofline."""
     asked = _asked(on)
     shape = model_in(model, asked.catalog)
-    answer = estimate_roofline(shape, asked.given, weights or shape.served_format)
+    answer = quick_single.estimate_roofline(shape, asked.given, weights or shape.served_format)
     return ShownData(answer, tuple(estimate_lines(answer)))
 
 

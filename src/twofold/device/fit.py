@@ -17,12 +17,11 @@ from twofold.core.estimate import Source
 from twofold.device.cases import ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, Sample
 from twofold.device.files import FitError
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
-from twofold.perf import collectives
+from twofold.perf import collectives, operators
 from twofold.perf.attention import attention_decode_s, attention_prefill_s
 from twofold.perf.constants import ConstantRow, Constants
 from twofold.perf.device import device
 from twofold.perf.formats import bytes_per_weight
-from twofold.perf.operators import gemm_s
 from twofold.perf.types import Device, Network
 
 FITTED_BY = "device"
@@ -210,7 +209,7 @@ def _products(
         return _changed(part, {**values, **by_format})
 
     def predict(values: Values) -> Array:
-        return np.asarray(gemm_s(with_values(values), m, n, k, fmt, fmt), float)
+        return np.asarray(operators.gemm_s(with_values(values), m, n, k, fmt, fmt), float)
 
     result = fitted(f"products {fmt}", scope, predict, usual(found), unknowns)
     rows = tuple(

@@ -10,10 +10,9 @@ import numpy as np
 
 from twofold.core import record
 from twofold.inference.replica import Replica, expert_shards, rank_experts
-from twofold.perf import collectives
+from twofold.perf import collectives, operators
 from twofold.perf.attention import attention_decode_s, attention_prefill_s, mla_decode_s
 from twofold.perf.formats import bytes_per_weight
-from twofold.perf.operators import elementwise_s, gemm_s, grouped_gemm_s, quantise_s
 from twofold.perf.shape import HALF_BYTES, ModelShape
 from twofold.perf.software import engine_software
 from twofold.perf.types import Floats, smooth_max
@@ -239,7 +238,7 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     m = tokens.total_tokens
 
     def product(n: Floats, k: Floats) -> Floats:
-        return gemm_s(replica.cluster.device, m, n, k, fmt, "bf16", weights)
+        return operators.gemm_s(replica.cluster.device, m, n, k, fmt, "bf16", weights)
 
     def plain_s() -> Floats:
         # Past the number of KV heads, tensor parallelism copies them.
@@ -266,12 +265,14 @@ def _gemms_s(replica: Replica, tokens: _Tokens) -> Floats:
     seconds = seconds + np.where(np.asarray(shape.linear_layers) > 0, shape.layers * other, 0.0)
     if bytes_per_weight(fmt) < 2.0:
         passes = shape.softmax_layers * 2.0 + shape.dense_ffn_layers * 2.0
-        seconds = seconds + passes * quantise_s(replica.cluster.device, m, shape.hidden, fmt)
+        seconds = seconds + passes * operators.quantise_s(replica.cluster.device, m, shape.hidden, fmt)
     sampled = tokens.decode_tokens + np.minimum(tokens.prefill_tokens, 1.0)
     # The head stays in 16 bits when the rest is narrower, and in 32 where the rest is.
     wide = weights if weights == "fp32" else "bf16"
     half = replica.cluster.device.compute_format(wide, wide).format
-    head = gemm_s(replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", wide)
+    head = operators.gemm_s(
+        replica.cluster.device, sampled, shape.vocab / tp, shape.hidden, half, "fp32", wide
+    )
     return seconds + head
 
 
@@ -315,7 +316,7 @@ def _attention_s(replica: Replica, tokens: _Tokens) -> Floats:
         seconds = seconds + shape.sliding_layers * _attention_layer_s(replica, tokens, shape.sliding_window)
     # A linear layer reads and writes its state once per sequence, and its inputs like any elementwise pass.
     state = 2.0 * shape.linear_state * HALF_BYTES / replica.tp * tokens.sequences
-    return seconds + shape.linear_layers * elementwise_s(replica.cluster.device, state, 6.0)
+    return seconds + shape.linear_layers * operators.elementwise_s(replica.cluster.device, state, 6.0)
 
 
 def _attention_layer_s(replica: Replica, tokens: _Tokens, window: Floats) -> Floats:
@@ -391,7 +392,7 @@ def _experts_s(replica: Replica, tokens: _Tokens) -> Floats:
     fmt = device.compute_format(replica.weights_format, replica.activation_format).format
     slices = expert_shards(replica) / replica.ep
     each = rank_experts(replica)  # copies among them share the tokens of their expert
-    one = grouped_gemm_s(
+    one = operators.grouped_gemm_s(
         device,
         tokens.routed_tokens,
         each * replica.ep,
@@ -432,4 +433,4 @@ def _elementwise_s(replica: Replica, tokens: _Tokens) -> Floats:
     inner = np.maximum(shape.ffn_hidden, shape.experts_topk * shape.moe_ffn_hidden)
     each_bytes = np.maximum(HALF_BYTES, bytes_per_weight(replica.activation_format))
     moved = tokens.total_tokens * (10.0 * shape.hidden + 3.0 * inner / replica.tp) * each_bytes
-    return shape.layers * elementwise_s(replica.cluster.device, moved, 0.0)
+    return shape.layers * operators.elementwise_s(replica.cluster.device, moved, 0.0)

@@ -14,12 +14,11 @@ from twofold.answer.stacks import cluster_on
 from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
 from twofold.measure.truth import Row, read_rows
-from twofold.perf import collectives
+from twofold.perf import collectives, operators
 from twofold.perf.attention import attended_pairs, attention_decode_s, attention_prefill_s
 from twofold.perf.constants import Constants
 from twofold.perf.device import device
 from twofold.perf.formats import kernel_format, peak_format
-from twofold.perf.operators import gemm_s, grouped_gemm_s, quantise_s
 from twofold.perf.types import Device, Floats, Network, smooth_max
 
 Array = NDArray[np.float64]
@@ -238,9 +237,9 @@ def gemm_rows(rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
         if "throttle_fraction" in values:  # a class of kernels has a floor of its own
             told |= {"gemm_floor_ratio": np.ones(m.shape)}
         one = with_values(base, told, key)
-        total_s = gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
+        total_s = operators.gemm_s(one, m, n, k, fmt, weight_fmt=weight_fmt)
         if fmt != "bf16":
-            total_s = total_s + values.get("quantise_ratio", 1.0) * quantise_s(one, m, k, fmt)
+            total_s = total_s + values.get("quantise_ratio", 1.0) * operators.quantise_s(one, m, k, fmt)
         if weight_fmt:  # these were timed one by one: the host's time comes before the kernel's
             return np.asarray(total_s + floor_s)
         return np.asarray(smooth_max(total_s, floor_s, 8.0))
@@ -337,7 +336,7 @@ def moe_rows(rows: Sequence[Row], dtype: str, constants: Constants) -> Rows:
 
     def predict(values: Mapping[str, Array]) -> Array:
         one = with_values(base, throttled(values, GROUPED_EFFICIENCY, flops, peak), key)
-        total_s = grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices, imbalance, touched)
+        total_s = operators.grouped_gemm_s(one, *shapes, fmt, weight_fmt, matrices, imbalance, touched)
         passes = values["routed_hidden_passes"] * hidden + values["routed_inter_passes"] * shapes[-1]
         moved = tokens * (topk * passes + values["token_passes"] * hidden) * 2.0
         return np.asarray(total_s + moved / one.memory_bytes_per_s)

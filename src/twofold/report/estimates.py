@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import floor, log10
 from string import ascii_lowercase as LETTERS
 
-from twofold.answer.quick_single import CollectiveEstimate, ComputeEstimate, RooflineEstimate
+from twofold.answer import quick_single
 from twofold.answer.serve_answer import ServingEstimate
 from twofold.answer.training_estimate import TrainingEstimate
 from twofold.answer.training_run import RunEstimate
@@ -35,20 +35,19 @@ KIND = {"pretrain": "training", "finetune": "full fine-tune", "lora": "LoRA"}
 PLOT_ROWS = 12
 MEASURED = "•"
 AXIS_WIDTH = 12  # of the labels left of the plot
+Single = quick_single.CollectiveEstimate | quick_single.ComputeEstimate | quick_single.RooflineEstimate
 
 
-def estimate_lines(
-    answer: TrainingEstimate | ServingEstimate | CollectiveEstimate | ComputeEstimate | RooflineEstimate,
-) -> list[str]:
+def estimate_lines(answer: TrainingEstimate | ServingEstimate | Single) -> list[str]:
     """The answer to one question, in at most 100 columns."""
     match answer:
         case TrainingEstimate():
             return train_lines(answer)
         case ServingEstimate():
             return serve_lines(answer)
-        case CollectiveEstimate():
+        case quick_single.CollectiveEstimate():
             return collective_lines(answer)
-        case ComputeEstimate():
+        case quick_single.ComputeEstimate():
             return compute_lines(answer)
         case _:
             return roofline_lines(answer)
@@ -150,7 +149,7 @@ def _run(run: RunEstimate, answer: TrainingEstimate) -> list[str]:
     ]
 
 
-def collective_lines(answer: CollectiveEstimate) -> list[str]:
+def collective_lines(answer: quick_single.CollectiveEstimate) -> list[str]:
     """Time on an idle network beside the ring formula's, and the tail that jitter makes."""
     what = f"{answer.operation} of {format_bytes(answer.payload_bytes)} among {answer.rank_count:,} ranks"
     ring = f"{answer.formula} = {format_seconds(answer.ring_s)}"
@@ -166,7 +165,7 @@ def collective_lines(answer: CollectiveEstimate) -> list[str]:
     ]
 
 
-def compute_lines(answer: ComputeEstimate) -> list[str]:
+def compute_lines(answer: quick_single.ComputeEstimate) -> list[str]:
     """FLOPs, accelerator-hours and the price that a spend allows."""
     trains = f"trains {answer.model} on {format_si(answer.tokens, 'tok')}" if answer.tokens else ""
     spend = ""
@@ -186,7 +185,7 @@ def compute_lines(answer: ComputeEstimate) -> list[str]:
     ]
 
 
-def roofline_lines(answer: RooflineEstimate) -> list[str]:
+def roofline_lines(answer: quick_single.RooflineEstimate) -> list[str]:
     """Ridges, the points of training, prefill and decode, and both drawn on logarithmic axes."""
     peak, rate = format_si(answer.peak_flops_per_s, "FLOP/s"), format_si(answer.memory_bytes_per_s, "B/s")
     ridges = [f"{name} {ridge:,.0f}" for name, ridge in answer.ridges.items()]
@@ -224,7 +223,7 @@ def roofline_lines(answer: RooflineEstimate) -> list[str]:
     ]
 
 
-def plot(answer: RooflineEstimate, width: int) -> list[str]:
+def plot(answer: quick_single.RooflineEstimate, width: int) -> list[str]:
     """The roof as `─` and `╱`, what the model's work may reach at most by letters on it, measured products as
     dots under it, the ridge marked below."""
     columns = width - AXIS_WIDTH - 4

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from twofold.perf import operators
 from twofold.perf.attention import attention_prefill_s
-from twofold.perf.operators import elementwise_s, gemm_s, quantise_s
 from twofold.perf.types import Device, Floats
 from twofold.training.job import Dimension, Workload
 from twofold.training.layouts import Layouts
@@ -134,7 +134,7 @@ def layer_kernels(work: Workload, layouts: Layouts, kernels: Kernels) -> LayerKe
         fused_s=fused_s,
         scan_pass_s=scan_pass_s,
         head=linear_s(plain, tokens, work.hidden, vocab).product,
-        loss_s=elementwise_s(kernels.device, LOSS_BYTES * tokens * vocab, 4.0),
+        loss_s=operators.elementwise_s(kernels.device, LOSS_BYTES * tokens * vocab, 4.0),
     )
 
 
@@ -168,13 +168,16 @@ def linear_s(kernels: Kernels, tokens: Dimension, inner: Dimension, outer: Dimen
              input once forward and the gradient once backward, unless a neighbour's kernel does it.
     """
     device, fmt = kernels.device, kernels.fmt
-    forward_s = gemm_s(device, tokens, outer, inner, fmt)
-    input_gradient_s = gemm_s(device, tokens, inner, outer, fmt)
-    weight_gradient_s = gemm_s(device, inner, outer, tokens, fmt) * kernels.trains_weights
+    forward_s = operators.gemm_s(device, tokens, outer, inner, fmt)
+    input_gradient_s = operators.gemm_s(device, tokens, inner, outer, fmt)
+    weight_gradient_s = operators.gemm_s(device, inner, outer, tokens, fmt) * kernels.trains_weights
     product = Pass(forward_s, input_gradient_s + weight_gradient_s)
     if fmt not in NARROW:
         return Product(product, Pass(0.0, 0.0))
-    return Product(product, Pass(quantise_s(device, tokens, inner), quantise_s(device, tokens, outer)))
+    return Product(
+        product,
+        Pass(operators.quantise_s(device, tokens, inner), operators.quantise_s(device, tokens, outer)),
+    )
 
 
 def _projections(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
@@ -247,7 +250,7 @@ def _attention(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Floa
         forward_s = forward_s * (1 - share) + attend(work.sliding_window) * share
     score_bytes = 2 * layouts.micro_batch * heads * queries * work.sequence_tokens
     share = work.softmax_layers / work.layers
-    return forward_s * share, elementwise_s(kernels.device, score_bytes, 0.0) * share
+    return forward_s * share, operators.elementwise_s(kernels.device, score_bytes, 0.0) * share
 
 
 def _experts(work: Workload, layouts: Layouts, kernels: Kernels) -> Product:
@@ -297,5 +300,7 @@ def _elementwise(work: Workload, layouts: Layouts, kernels: Kernels) -> tuple[Fl
     scanned = work.linear_layers / work.layers * work.linear_hidden / layouts.tp
     moved = NORM_PASSES * work.hidden / sequence_shards + (work.ffn_matrices + 1) * width / layouts.tp
     each_bytes = work.weight_bytes * tokens
-    fused_s, scan_pass_s = (elementwise_s(kernels.device, each_bytes * n, 0.0) for n in (moved, scanned))
+    fused_s, scan_pass_s = (
+        operators.elementwise_s(kernels.device, each_bytes * n, 0.0) for n in (moved, scanned)
+    )
     return fused_s, scan_pass_s

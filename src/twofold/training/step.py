@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from twofold.core import record
-from twofold.perf import collectives
-from twofold.perf.operators import elementwise_s
+from twofold.perf import collectives, operators
 from twofold.perf.types import Cluster, Device, Floats, Network, smooth_max
 from twofold.training.communication import (
     context_parallel_s,
@@ -259,7 +258,7 @@ def _accumulate_s(work: Workload, layouts: Layouts, device: Device) -> Floats:
     weights = trained_expert_weights(work, layouts) / np.ceil(work.layers / layouts.pp)
     micro_batches = work.batch_sequences / (layouts.dp * layouts.micro_batch)
     repeated = (micro_batches > 1) & (layouts.zero_stage < 2)
-    return np.asarray(elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated)
+    return np.asarray(operators.elementwise_s(device, ACCUMULATE_BYTES * weights, 0.0) * repeated)
 
 
 def cluster_ranks(layouts: Layouts) -> Floats:
@@ -322,7 +321,7 @@ def _optimizer_s(work: Workload, layouts: Layouts, cluster: Cluster, stack: Stac
     experts = trained_expert_weights(work, layouts) / np.where(sharded, expert_replicas(work, layouts), 1)
     gradient_bytes = np.maximum(stack.gradient_bytes, work.weight_bytes)
     moved_bytes = 2 * (dense + experts) * (work.optimizer_bytes + gradient_bytes)
-    on_device_s = elementwise_s(cluster.device, moved_bytes, 1.0)
+    on_device_s = operators.elementwise_s(cluster.device, moved_bytes, 1.0)
     return np.where(np.asarray(work.optimizer_on_host) > 0, moved_bytes, on_device_s)
 
 

@@ -223,7 +223,7 @@ Every = Annotated[float, _TIME("weeks", zero=MORE_THAN_ZERO), BeforeValidator(_e
 _TOKENS = partial(Quantity, Dimension.TOKENS, zero=MORE_THAN_ZERO)
 Tokens = Annotated[float, _TOKENS("tok", highest=1e12)]
 ManyTokens = Annotated[float, _TOKENS("Gtok", highest=1e17)]  # more than was ever written: a slip
-Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", highest=1e14, zero=MORE_THAN_ZERO)]
+Samples = Annotated[float, Quantity(Dimension.SEQUENCES, "seq", highest=1e17, zero=MORE_THAN_ZERO)]
 Rate = Annotated[float, Quantity(Dimension.RATE, "/s", highest=BUSIEST_PER_S, zero=MORE_THAN_ZERO)]
 NO_BUDGET = "no plan costs nothing: leave `budget` out to plan without one"
 Dollars = Annotated[float, Quantity(Dimension.MONEY, "$", highest=1e12, zero=NO_BUDGET)]  # more: a slip
