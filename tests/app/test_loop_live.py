@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.loader import closed_loop, prompts_of
 from twofold.live.processes import free_port, running, stop_all
+from twofold.live.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.training_record import read_steps
 from twofold.policy.gate.events import Send
 from twofold.policy.gate.gate import Gate

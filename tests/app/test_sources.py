@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.sources import load, whole_file
+from twofold.core.errors import FileError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
 
@@ -58,3 +59,13 @@ def test_a_device_or_a_pipe_is_written_to_and_stays_what_it_is(tmp_path: Path) -
     assert read == ["all"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_pipe_that_is_closed_early_is_told_by_its_name(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_RDONLY)))
+    reader.start()
+    with pytest.raises(FileError, match="pipe"), whole_file(pipe) as handle:
+        reader.join(10.0)
+        handle.write("all" * 100_000)

@@ -55,6 +55,7 @@ def test_evidence_is_a_file_of_the_repository_or_a_command_of_the_product() -> N
                 assert not word.startswith("examples/") or (ROOT / word).exists(), control.id
         elif words:
             assert (ROOT / control.evidence).exists(), control.id
+            assert control.implementer != "product" or not control.evidence.startswith("tests/"), control.id
 
 
 def test_nothing_is_inherited_on_a_site_of_ones_own() -> None:

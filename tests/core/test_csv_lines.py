@@ -1,7 +1,8 @@
 import pytest
 
+from twofold.catalog.tables import slots_of
 from twofold.core.csv_lines import CsvLine, csv_lines
-from twofold.core.errors import CatalogError
+from twofold.core.errors import CatalogError, InputErrors
 
 
 def lines(text: str) -> list[CsvLine]:
@@ -30,3 +31,10 @@ def test_what_is_no_table_is_refused_with_its_line(data: bytes) -> None:
     with pytest.raises(CatalogError) as caught:
         list(csv_lines(data, "t.csv", 64, CatalogError))
     assert caught.value.place and caught.value.place.line == 1 + data.count(b"\n")
+
+
+def test_a_header_of_another_kind_of_file_is_told_in_fifty_mistakes() -> None:
+    header = CsvLine("prices.csv", 1, "x", [f"foreign{number}" for number in range(3000)])
+    with pytest.raises(InputErrors) as told:
+        slots_of((), (), header)
+    assert len(told.value.errors) == 50

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.replays import read_gate_log
 from twofold.core.errors import ShapeError
 from twofold.live.gate_log import GateLog, numbered
+from twofold.live.replays import read_gate_log
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
 SETTINGS, BELIEFS = GateSettings(attempt_limit=3), Beliefs(0.001, 0.02)

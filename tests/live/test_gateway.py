@@ -20,7 +20,6 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
-from tests.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.gateway import gateway_server
 from twofold.live.gateway_config import (
     GatewayConfig,
@@ -31,6 +30,7 @@ from twofold.live.gateway_config import (
 )
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
+from twofold.live.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.upstream import CLOSED_WITHIN_S
 from twofold.policy.gate.events import (
     Probe,

@@ -14,6 +14,7 @@ from twofold.catalog.types import Accelerator, MandateRow, Model, Node
 from twofold.contracts.names import Names
 from twofold.contracts.spec.reader import parse_spec, read_spec
 from twofold.contracts.spec.spec import Spec
+from twofold.core.errors import FileError
 
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
@@ -116,8 +117,11 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     A link stays, and what it points to is written; a device or a pipe is written to as it stands.
     """
     if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8", newline="") as handle:
-            yield handle
+        try:
+            with path.open("w", encoding="utf-8", newline="") as handle:
+                yield handle
+        except BrokenPipeError as error:  # of this pipe, and not of the screen
+            raise FileError(f"`{path}` was closed before all was written") from error
         return
     target = path.resolve()
     unfinished = target.with_name(f".{target.name}.unfinished")

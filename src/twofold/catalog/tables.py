@@ -92,6 +92,8 @@ def slots_of(
             what, hint = f"`{name}` is not a column of {table}", did_you_mean(name, known, listed)
             errors.append(CatalogError(what, place=header.place(index), hint=hint))
         slots[name] = index
+        if len(errors) == ERROR_LIMIT:
+            break
     missing = [name for name in needed if name not in slots]
     if missing and not errors:  # what is missing may be what is misspelt
         raise CatalogError(f"column `{missing[0]}` is missing", place=header.place(), hint=listed)

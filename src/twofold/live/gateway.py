@@ -29,6 +29,7 @@ def run_gateway(config: GatewayConfig) -> None:
     """Serve until SIGTERM or SIGINT. Raises MissingExtraError and PortError before anything is served."""
     try:
         import aiohttp  # noqa: F401
+        import httptools  # noqa: F401
         import uvicorn  # noqa: F401
         import uvloop
     except ImportError as error:

@@ -13,7 +13,7 @@ from twofold.contracts.results import serving, simulated
 from twofold.contracts.results.serving import Rehearsal, ServicePlan
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.contracts.spec.scenario import Scenario
-from twofold.inference.fleet import ReplicaCount
+from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
 from twofold.inference.search import Fleet
 from twofold.perf.types import one
 from twofold.rehearse.pools import RehearsalTables
@@ -24,7 +24,6 @@ from twofold.rehearse.workers import Tell, Workers, run_calls
 # Of a class and point: more than the 2,000 that a p95 is judged by, and more where these leave it open.
 FINISHED_COUNTS = (2500, 10_000)
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
-TARGET_UTILISATION = 0.9  # as `replicas_for` counts
 LATENCIES = {f"{metric}_{quantile}" for metric in METRICS for quantile in QUANTILES}
 WORKERS = Workers(2)
 # As `simulate` at the peak, but nothing but the fleet itself answers: what a closed form predicts.

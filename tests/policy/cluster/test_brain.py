@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.replays import CLUSTER_LINES, CLUSTER_READER, first_difference
+from twofold.live.replays import CLUSTER_LINES, CLUSTER_READER, first_difference
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,

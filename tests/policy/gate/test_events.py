@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.replays import entry_from_line
 from twofold.core.errors import ShapeError
+from twofold.live.replays import entry_from_line
 from twofold.policy.gate.events import Effect, Event, OpenCircuit, to_line
 from twofold.policy.machine import Entry, Woke
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.replays import entry_from_line, first_difference
 from twofold.core.data import from_data
+from twofold.live.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import (
     Cause,
     EjectReplica,

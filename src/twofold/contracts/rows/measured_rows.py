@@ -130,6 +130,8 @@ def _slots(header: CsvLine, columns: Sequence[_Column]) -> dict[str, int]:
             errors.append(TableError(what, place=header.place(index), hint=hint))
         elif name in header.cells[:index]:
             errors.append(TableError(f"column `{name}` stands twice", place=header.place(index)))
+        if len(errors) == ERROR_LIMIT:
+            break
     missing = [column.name for column in columns if column.is_required and column.name not in header.cells]
     if missing:
         names = " and ".join(f"`{name}`" for name in missing)
