@@ -379,6 +379,42 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.stdout.strip().startswith("name")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("check spec.yaml --json > /dev/full", 2, "no space left"),
+        ("check spec.yaml > /dev/full", 2, "no space left"),
+        ("check spec.yaml --json >&-", 2, "standard output is closed"),
+        ("check missing.yaml --json > /dev/full", 2, "does not exist"),
+        ("check missing.yaml --json <&- >&- 2>&-", 2, ""),
+        ("check missing.yaml 2> /dev/full", 2, ""),
+        ("plan far.yaml --json > /dev/full", 3, "infeasible"),
+        ("catalog prices --json > cut", 2, "too large"),  # half of it fits
+    ],
+)
+def test_output_that_is_lost_keeps_the_exit_contract(
+    tmp_path: Path, line: str, code: int, said: str, unbuffered: str
+) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "far.yaml").write_text(SPEC.replace("10 d", "1 us"))
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 2; {sys.executable} -m twofold {line}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+def test_a_link_whose_folder_is_missing_is_refused_before_the_work(run, tmp_path: Path) -> None:
+    (tmp_path / "out.json").symlink_to(tmp_path / "gone" / "out.json")
+    done = run("twofold plan nowhere.yaml --out out.json")
+    assert done.code == 2 and "`<folder>/gone` does not exist" in done.err
+
+
 def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
     program = """if True:
         import os, signal, sys, threading

@@ -21,6 +21,12 @@ def test_a_cell_is_found_behind_quoted_commas_and_blanks() -> None:
     assert [line.place(index).column for index in range(3)] == [1, 10, 12]
 
 
+def test_a_quote_that_does_not_open_its_cell_quotes_nothing() -> None:
+    (line,) = lines('a 5" disk,b "c, d",e,"say ""hi"", you",f')
+    assert [line.place(index).column for index in range(6)] == [1, 11, 17, 20, 22, 40]
+    assert len(line.cells) == 6
+
+
 def test_a_cell_behind_a_line_break_inside_quotes_stands_where_its_line_begins() -> None:
     first, last = lines('"a\nb",c\nd,e\n')
     assert (first.number, first.place(1).column, last.number) == (1, 1, 3)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.core.errors import AlteredError, FileError
-from twofold.live.artefact import MANIFEST, describe_files, manifest_text, publish, verify
+from twofold.live.artefact import MANIFEST, describe_files, manifest_text, publish, verify, write_whole
 
 FILES = {"config.json": b"{}\n", "model.safetensors": b"\x00" * 1000, "deep/vocabulary.txt": b"a\nb\n"}
 
@@ -25,6 +25,13 @@ def test_what_is_published_is_named_by_its_bytes_and_passes(tmp_path: Path) -> N
     assert path.name.startswith("sha256-") and len(path.name) == len("sha256-") + 64
     assert {name: (path / name).read_bytes() for name in FILES} == FILES
     verify(path)
+
+
+def test_a_file_that_cannot_take_its_name_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "page.json" / "in_the_way").mkdir(parents=True)
+    with pytest.raises(OSError, match="page"):
+        write_whole(tmp_path / "page.json", "{}")
+    assert [each.name for each in tmp_path.iterdir()] == ["page.json"]
 
 
 def test_published_files_are_read_only(tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ def test_a_quote_becomes_an_offer_with_its_limit_and_term(tmp_path: Path) -> Non
     assert [each.stated_region for each in offers] == ["", "us-east-1"]
 
 
+def test_a_file_of_quotes_is_read_up_to_its_limit_alone() -> None:
+    with pytest.raises(CatalogError, match="characters is no quote"):
+        read_quotes(Path("/dev/zero"), load_catalog())  # has no end
+
+
 def test_a_quote_of_years_ahead_is_refused_where_the_day_is_known(tmp_path: Path) -> None:
     row = "us,big,H200,8,all,reserved_1y,12.4,4,,,{}"
     assert read(tmp_path, row.format("2999-01-01"))

@@ -130,7 +130,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
             yield handle
         unfinished.replace(target)
     except OSError as error:
-        if error.filename == str(unfinished):  # people know the file by the name they gave it
+        if error.filename in (None, str(unfinished)):  # people know the file by the name they gave it
             error.filename, error.filename2 = str(path), None
         raise
     finally:

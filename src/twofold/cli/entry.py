@@ -1,10 +1,12 @@
 """The entry point: runs one command line; whatever goes wrong becomes text or data, and an exit code."""
 
 import errno
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,31 @@ DEBUG = "TWOFOLD_DEBUG"
 def run(argv: Sequence[str] | None = None) -> int:
     """One command line and its exit code; only Ctrl-C is left to the caller."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
+    code = _answered(words)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show `×` gets `?`, not a traceback
+        try:
+            stream.flush()
+        except OSError:  # told already; what stays in it would change the exit code when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def _open_streams() -> None:
+    """Streams that write all they are given or fail, closed ones too, whose number no file takes."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.open(os.devnull, os.O_RDONLY)  # the lowest number that is free, which is this stream's
+        if stream is None or isinstance(getattr(stream, "buffer", None), io.RawIOBase):  # closed, unbuffered
+            code = getattr(stream, "encoding", "utf-8")
+            stream = open(number, "w" if number else "r", encoding=code, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+        if number and hasattr(stream, "reconfigure"):  # a terminal without `×` gets `?`, not a traceback
             stream.reconfigure(errors="replace")
+
+
+def _answered(words: list[str]) -> int:
     try:
         return _run(words)
     except TwofoldError as error:
@@ -33,7 +57,6 @@ def run(argv: Sequence[str] | None = None) -> int:
         raise KeyboardInterrupt from aborted
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader of our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         return _fail(_file_error(error), words)
     except Exception as error:
@@ -55,9 +78,11 @@ def _run(words: list[str]) -> int:
 
 def _fail(error: TwofoldError, words: list[str]) -> int:
     """Text for people on stderr; with `--json` the same as data on stdout."""
-    if "--json" in words:
-        click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
-    click.echo(failure_text(error), err=True)
+    with suppress(OSError):  # where nobody can be told, the exit code alone says it
+        if "--json" in words:
+            click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
+    with suppress(OSError):
+        click.echo(failure_text(error), err=True)
     return error.exit_code
 
 
@@ -75,6 +100,7 @@ def _file_error(error: OSError) -> FileError:
         errno.EROFS: "write elsewhere",
         errno.EACCES: "check who may read and write there",
         errno.EISDIR: "name a file in it",
+        errno.EBADF: "standard output is closed: leave it open, or lead it to a file",
     }
     return FileError(f"{where}{(error.strerror or str(error)).lower()}", hint=hints.get(error.errno or 0, ""))
 
@@ -83,8 +109,9 @@ def _our_bug(error: Exception) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    click.echo(f"error[E-internal]: our bug, not yours: {what}", err=True)
-    click.echo(f"hint: set {DEBUG}=1 to see where it happened", err=True)
+    with suppress(OSError):
+        click.echo(f"error[E-internal]: our bug, not yours: {what}", err=True)
+        click.echo(f"hint: set {DEBUG}=1 to see where it happened", err=True)
     return 1
 
 

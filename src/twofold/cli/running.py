@@ -121,8 +121,9 @@ def check_free(path: Path, force: bool) -> None:
         raise FileError(f"`{path}` is a folder", hint="name a file in it")
     if path.is_file() and not force:
         raise FileError(f"`{path}` exists", hint="write elsewhere, or add `--force` to replace it")
-    if not path.parent.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
-        raise FileError(f"`{path.parent}` does not exist", hint="make the folder first")
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
+        raise FileError(f"`{folder}` does not exist", hint="make the folder first")
 
 
 def write_text(path: Path, text: str) -> None:

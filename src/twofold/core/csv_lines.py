@@ -22,7 +22,8 @@ class CsvLine(NamedTuple):
             return Place(self.file, self.number, 1)
         starts, quoted = [0], False
         for position, letter in enumerate(self.text, 1):
-            quoted ^= letter == '"'
+            if letter == '"' == self.text[starts[-1]]:  # elsewhere than first it opens nothing
+                quoted = not quoted
             if letter == "," and not quoted:
                 starts.append(position)
         start = starts[index] if index < len(starts) else 0

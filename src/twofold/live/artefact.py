@@ -125,9 +125,12 @@ def write_whole(path: Path, text: str) -> None:
     """Write a text file so that a crash leaves the old one or the new one, never a half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, "utf-8")
-    flush(partial)
-    partial.replace(path)
+    try:
+        partial.write_text(text, "utf-8")
+        flush(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     flush(path.parent)
 
 

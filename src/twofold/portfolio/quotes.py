@@ -83,7 +83,8 @@ def read_quotes(path: Path, catalog: Catalog, today: date | None = None) -> tupl
     With `today` also for a quote that was made more than a year later: no clock is that wrong.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as opened:
+            data = opened.read(FILE_LIMIT_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror}") from error
     for number, text in enumerate(data.splitlines(), 1):
