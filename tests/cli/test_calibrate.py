@@ -43,5 +43,23 @@ def test_a_table_without_a_usable_row_is_bad_input(content, table, run) -> None:
     assert done.err.startswith("error[E-")
 
 
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        ("tpot_mean_ms=0.011", "tpot_mean_ms is in seconds? 11 ms would agree with the prediction"),
+        ("tpot_mean_ms=11000", "tpot_mean_ms is in microseconds?"),
+        ("ttft_mean_ms=0.09", "ttft_mean_ms is in seconds?"),
+    ],
+)
+def test_a_row_in_another_unit_is_refused_with_what_to_write(run, measured: str, says: str) -> None:
+    column, value = measured.split("=")
+    head = f"model,gpu,gpus_total,framework,tp,isl_mean,osl_mean,concurrency,{column}"
+    row = "llama-3.1-8b,h100,1,vllm,1,1000,200,32,"
+    Path("rows.csv").write_text(f"{head}\n{row}{value}\n")
+    done = run("twofold calibrate rows.csv")
+    assert done.code == 2 and "line 2: unit" in done.err
+    assert says in " ".join(done.err.split())
+
+
 def test_a_file_that_is_not_there_is_bad_input(run) -> None:
     assert run("twofold calibrate nothing.csv").code == 2

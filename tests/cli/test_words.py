@@ -48,3 +48,34 @@ def test_predict_names_columns_that_nothing_reads(run) -> None:
 def test_a_column_of_adapters_is_read_by_the_lint_too(run) -> None:
     Path("rows.csv").write_text("model,gpu,gpus,seq_len,adapter\nllama-3.1-8b,H100-SXM,8,4096,lora\n")
     assert "nothing reads" not in run("twofold validate --lint rows.csv").out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"isl_mean": "-1000"}, "isl_mean is -1000; leave the cell blank"),
+        ({"osl_mean": "0"}, "osl_mean is 0"),
+        ({"tp": "1.5"}, "no whole number"),
+        ({"tp": "3"}, "tp·pp·dp is 3, gpus_total 1; one of the sizes is another deployment's"),
+        ({"concurrency": "many"}, "which is no number"),
+        ({"framework": "vlm"}, "unknown framework `vlm`; did you mean `vllm`?"),
+    ],
+)
+def test_predict_refuses_a_row_that_nothing_can_have_run(run, change: dict[str, str], says: str) -> None:
+    good = {"model": "llama-3.1-8b", "gpu": "h100", "gpus_total": "1", "framework": "TensorRT-LLM", "tp": "1"}
+    good |= {"isl_mean": "1000", "osl_mean": "200", "concurrency": "16"}
+    rows = [",".join({**good, **each}.values()) for each in ({}, change)]
+    Path("rows.csv").write_text("\n".join([",".join(good), "", *rows]))
+    done = run("twofold predict inference --in rows.csv --out out.csv")
+    assert done.code == 0 and "1 refused" in done.out  # the good row is answered
+    told = " ".join(done.out.split())
+    assert "rows.csv:4: E-" in told and says in told
+    Path("rows.csv").write_text("\n".join([",".join(good), rows[1]]))
+    assert run("twofold predict inference --in rows.csv --out out.csv --force").code == 2
+
+
+def test_a_misspelt_training_framework_is_refused_with_the_one_that_was_meant(run) -> None:
+    head = "model,gpu,gpus,seq_len,global_batch_seqs,framework"
+    Path("rows.csv").write_text(f"{head}\nllama-3.1-8b,h100,8,4096,64,megatorn\n")
+    done = run("twofold predict training --in rows.csv --out out.csv")
+    assert done.code == 2 and "did you mean `megatron-core`?" in " ".join(done.out.split())

@@ -71,7 +71,7 @@ def test_what_lies_near_its_range_is_no_surprise(measured):
 @given(st.floats(0.8, 1.3), st.sampled_from([1000.0, 64.0]))
 def test_a_slip_that_brings_a_measurement_home_is_named(truth, factor):
     (finding,) = against_prediction(truth * factor)
-    assert (finding.rule, finding.severity) == ("unit", "suspect")
+    assert (finding.rule, finding.severity) == ("unit", "impossible" if factor > 100 else "suspect")
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from twofold.measure.calibration import calibrate as fitted
 from twofold.measure.evidence import gather
 from twofold.measure.gate import gate_of
 from twofold.measure.goals import judge
-from twofold.measure.lint import lint
+from twofold.measure.lint import lint, unrunnable
 from twofold.measure.lint_table import COLUMNS
-from twofold.measure.truth import FACETS, NEEDED, half_of, read_rows
+from twofold.measure.truth import FACETS, NEEDED, half_of, read_rows, refusal
 from twofold.measure.validation import lines_of, read_data
 from twofold.perf.constants import load_constants
 from twofold.perf.known import load_known
@@ -35,6 +35,7 @@ from twofold.report.lines import field
 from twofold.report.validate import Linted, Validated
 
 CHUNK_ROWS = 512
+SHOWN = 3  # refused rows
 PREFIX = "pred_"
 NEARLY = 0.8  # similarity of names from which one is taken for the other misspelt
 Half = Literal["training", "inference"]
@@ -55,6 +56,7 @@ class Predicted(Shown):
     assumed_count: int
     refused: Mapping[str, int]  # error code -> rows
     unread: tuple[str, ...]  # columns that nothing reads
+    first_refused: tuple[str, ...]  # the first rows that were, with line and reason
 
     @property
     def lines(self) -> list[str]:
@@ -62,7 +64,13 @@ class Predicted(Shown):
         answered = f"{self.stated_count:,} answered as stated, {self.assumed_count:,} with assumptions"
         refused = "".join(f", {count:,} refused ({code})" for code, count in self.refused.items())
         unread = field("not read", *self.unread, separator=", ") if self.unread else []
-        return [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}", *unread]
+        head = [f"{self.row_count:,} rows: {answered}{refused}", f"wrote {self.file}"]
+        return [*head, *(line for each in self.first_refused for line in field("refused", each)), *unread]
+
+    @property
+    def exit_code(self) -> int:
+        """2 where no row could be answered."""
+        return 0 if self.stated_count or self.assumed_count else 2
 
 
 def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lambda _: None) -> Predicted:
@@ -74,6 +82,7 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
     """
     counts: Counter[str] = Counter()
     unread: tuple[str, ...] = ()
+    first: list[str] = []
     with (
         rows.open("rb") as raw,
         TextIOWrapper(raw, "utf-8-sig", newline="") as source,
@@ -81,7 +90,7 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
     ):
         writer = csv.writer(sink, lineterminator="\n")
         columns: list[str] = []  # in the order of the first answer; refused rows may have another
-        for given, answers in _answered(source, half, rows):
+        for numbers, given, answers in _answered(source, half, rows):
             if not columns:
                 columns = [name for name in answers[0] if name.startswith(PREFIX)]
                 unread = tuple(name for name in given[0] if name and name not in COLUMNS[half].every)
@@ -90,26 +99,32 @@ def predict(half: Half, rows: Path, out: Path, tell: Callable[[str], None] = lam
                 writer.writerow([*row.values(), *(answer[name] for name in columns)])
             # `stated` or `assumed`, or the code that the row was refused with
             counts.update(each["pred_error"].partition(":")[0] or each["pred_basis"] for each in answers)
+            reasons = ((line, each["pred_error"]) for line, each in zip(numbers, answers, strict=True))
+            first += [f"{rows}:{line}: {reason}" for line, reason in reasons if reason][: SHOWN - len(first)]
             tell(f"read {raw.tell()} of {rows.stat().st_size} bytes")
         if not counts:
             raise TableError(f"`{rows}` holds no rows", hint="the first line names the columns")
     count, stated, assumed = counts.total(), counts.pop("stated", 0), counts.pop("assumed", 0)
-    return Predicted(half, str(out), count, stated, assumed, dict(sorted(counts.items())), unread)
+    refusals = dict(sorted(counts.items()))
+    return Predicted(half, str(out), count, stated, assumed, refusals, unread, tuple(first))
 
 
-def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[Row], list[Row]]]:
-    """Rows as they stand, and with their predictions, a chunk at a time."""
+def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[int], list[Row], list[Row]]]:
+    """Lines, rows as they stand there, and with their predictions, a chunk at a time."""
     catalog, constants = load_catalog(), load_constants()
     lines = _lines(source, path)
-    header = _header(next(lines, []), half, path)
+    header = _header(next(lines, (1, []))[1], half, path)
     while chunk := list(islice(lines, CHUNK_ROWS)):
-        rows = [dict(zip(header, cells, strict=True)) for cells in chunk]
+        rows = [dict(zip(header, cells, strict=True)) for _, cells in chunk]
         given = [{name: cell for name, cell in row.items() if not name.startswith(PREFIX)} for row in rows]
-        yield given, PREDICT[half](given, catalog, constants, load_known())
+        answers = PREDICT[half](given, catalog, constants, load_known())
+        for place, reason in unrunnable(half, given).items():
+            answers[place] |= {} if answers[place]["pred_error"] else refusal(half, reason)
+        yield [line for line, _ in chunk], given, answers
 
 
-def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
-    """The lines of the table as cells, as many as the header has; blank lines are left out."""
+def _lines(source: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines of the table, numbered, as cells, as many as the header has; blank lines are left out."""
     reader = csv.reader(source, strict=True)
     width = 0
     try:
@@ -120,7 +135,7 @@ def _lines(source: TextIO, path: Path) -> Iterator[list[str]]:
                 place = Place(str(path), reader.line_num, 1)
                 raise TableError(what, place=place, hint="quote commas")
             if cells:
-                yield cells + [""] * (width - len(cells))
+                yield reader.line_num, cells + [""] * (width - len(cells))
     except csv.Error as error:
         raise TableError(f"not a CSV table: {error}", place=Place(str(path), reader.line_num, 1)) from error
     except UnicodeDecodeError as error:
@@ -152,7 +167,9 @@ def _misspelt(names: list[str], half: Half, path: Path) -> Iterator[errors.Input
             continue
         if near := get_close_matches(fold(name), lacking, n=1, cutoff=NEARLY):
             place = Place(str(path), 1, 1 + sum(len(each) + 1 for each in names[:index]))
-            hint = f"did you mean `{lacking[near[0]]}`? else give it a name that is further from it"
+            longer = [each for each in lacking if each.startswith(fold(name))]
+            meant = " or ".join(f"`{lacking[each]}`" for each in longer or near)
+            hint = f"did you mean {meant}? else give it a name that is further from it"
             yield errors.UnknownKeyError(f"nothing reads a column `{name}`", place=place, hint=hint)
 
 

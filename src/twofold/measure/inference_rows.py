@@ -18,7 +18,7 @@ from twofold.catalog.types import Accelerator, Model
 from twofold.core.errors import InputError
 from twofold.inference.latency import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
-from twofold.measure.truth import Row, number, read_each, read_rows, text
+from twofold.measure.truth import Row, known_framework, number, read_each, read_rows, text
 from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight
 from twofold.perf.shape import model_kind
@@ -102,6 +102,8 @@ def read_case(row: Row, catalog: Catalog, constants: Constants) -> Case:
     assumed, usual = ([] if text(row, "framework") else ["engine"]), list[str]()
     named = text(row, "framework").lower() or "vllm"
     engine = CONTAINERS.get(named, named)
+    if engine_software(engine).newest_release is None:  # none of those that nearly all rows name
+        engine = known_framework(engine, catalog)
     published = catalog.model(model.name).native_format
     blocks = published.startswith("fp8") or bool(IN_BLOCKS.search(text(row, "model")))
     weights = _weights_format(row, model, blocks, accelerator, assumed)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from twofold.catalog.catalog import Catalog
+from twofold.measure import lint_inference, lint_training
 from twofold.measure.blind import PREDICT
-from twofold.measure.lint_inference import lint_inference
 from twofold.measure.lint_table import COLUMNS, SEVERITIES, Table, read_table
-from twofold.measure.lint_training import lint_training
 from twofold.measure.results import RowFinding
 from twofold.measure.truth import Row, number, text
 from twofold.perf.constants import Constants
@@ -32,11 +31,22 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
             where, hint = ("model", "gpu"), "it is held against no prediction"
             findings.append(table.finding(i, "unread", "note", where, reason, hint))
     findings += _repeated(table)
-    own = lint_training if half == "training" else lint_inference
+    own = lint_training.lint_training if half == "training" else lint_inference.lint_inference
     findings += own(table, predicted, catalog, constants)
     return sorted(
         _explained(findings), key=lambda each: (each.line, SEVERITIES.index(each.severity), each.rule)
     )
+
+
+def unrunnable(half: Half, rows: Sequence[Row]) -> dict[int, str]:
+    """Why rows say that they ran what nothing can, by their place: cells of no such number, sizes apart."""
+    table, findings = read_table(half, rows)
+    findings += (lint_training if half == "training" else lint_inference).layout_findings(table)
+    stated, reasons = set(COLUMNS[half].configuration), dict[int, str]()
+    for each in findings:
+        if each.severity == "impossible" and stated.issuperset(each.columns):
+            reasons.setdefault(each.line - 2, f"E-value: {each.message}; {each.hint}")
+    return reasons
 
 
 def _explained(findings: Sequence[RowFinding]) -> list[RowFinding]:

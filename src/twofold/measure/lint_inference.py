@@ -78,7 +78,7 @@ def beyond_bounds(table: Table, bounds: ServingBounds) -> list[RowFinding]:
         *_order(table),
         *_memory(table, bounds),
         *_power(table, bounds),
-        *_layout(table),
+        *layout_findings(table),
     ]
 
 
@@ -288,7 +288,7 @@ def _power(table: Table, bounds: ServingBounds) -> list[RowFinding]:
     ]
 
 
-def _layout(table: Table) -> list[RowFinding]:
+def layout_findings(table: Table) -> list[RowFinding]:
     """A deployment is whole replicas; a disaggregated one has its decode workers inside."""
     gpus, size = table["gpus_total"], table["tp"] * np.fmax(table["pp"], 1.0) * np.fmax(table["dp"], 1.0)
     workers = np.fmax(table["decode_workers"], 1.0)

@@ -215,7 +215,7 @@ def _read_cell(columns: Columns, column: str, cell: str) -> float | tuple[Severi
     if not math.isfinite(value) or (abs(value) > LARGEST and column in columns.configuration):
         return "impossible", f"{column} is {cell}", "write a finite number, or nothing"
     if value < 0 or (value == 0 and column not in columns.may_be_zero):
-        return "impossible", f"{column} is {cell}", "leave the cell blank where nothing was measured"
+        return "impossible", f"{column} is {cell}", "leave the cell blank where nobody knows it"
     if column in columns.counts and value != round(value):
         return "impossible", f"{column} is {cell}, which is no whole number", "counts are whole"
     return value

@@ -55,7 +55,7 @@ def lint_training(
         *_compute_roofline(table, bounds),
         *_stated_rates(table, bounds),
         *_memory(table, bounds),
-        *_layout(table),
+        *layout_findings(table),
         *(
             found
             for column, measured, unit, groups in (
@@ -159,7 +159,7 @@ def _memory(table: Table, bounds: TrainingBounds) -> list[RowFinding]:
     ]
 
 
-def _layout(table: Table) -> list[RowFinding]:
+def layout_findings(table: Table) -> list[RowFinding]:
     """Sizes that do not multiply or divide as they must."""
     gpus, dp, tp, pp = (table[name] for name in ("gpus", "dp", "tp", "pp"))
     cp = np.where(np.isnan(table["cp"]), 1.0, table["cp"])

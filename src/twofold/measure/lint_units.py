@@ -24,6 +24,7 @@ SLIPS = Path(__file__).parent / "lint_slips.csv"
 NEAR_FACTOR = 1.03  # a slip is exact; what is measured beside it is not
 BEYOND_RANGE = 1.5  # how far outside its 80 % range a measurement may lie before it is odd
 FAR_BEYOND = 4.0  # and from where on it is suspect rather than noted
+EVIDENT = 100.0  # a factor that no draft, no sick machine and no error of ours comes to
 UNEXPLAINED = 0.25  # of a surprise, as a logarithm, that a slip may leave: else it is a coincidence
 GIB_OVER_GB = 2**30 / 1e9
 UNKNOWN = "an unhealthy run, a limit or release not stated, a slip in the configuration, or our error"
@@ -120,8 +121,9 @@ def surprises(
 
     `rows` are predicted: the middle is that of the first of the columns `like`, the 80 % range is wide enough
     for all of them. A slip explains a measurement if the corrected figure lies within the range × 1.5 and
-    three quarters of the way nearer to the middle. What no slip explains may as well be our error: beyond the
-    range × 4 it is suspect, else a note.
+    three quarters of the way nearer to the middle. A slip of more than `EVIDENT` is a slip, but for a first
+    token that may have waited that long. What no slip explains may as well be our error: beyond the range × 4
+    it is suspect, else a note.
     """
 
     def predicted(name: str, end: str) -> Values:
@@ -132,7 +134,7 @@ def surprises(
     highs = np.fmax.reduce([predicted(name, "_high") for name in like])
     with np.errstate(invalid="ignore"):
         off = (measured < lows / BEYOND_RANGE) | (measured > highs * BEYOND_RANGE)
-    findings = []
+    findings, waits = [], like[0].startswith("ttft")
     for i in np.flatnonzero(off).tolist():
         value, middle, low, high = measured[i], middles[i], lows[i], highs[i]
         distance, factor, cause = abs(np.log(value / middle)) * UNEXPLAINED, 1.0, ""
@@ -147,7 +149,8 @@ def surprises(
         else:
             grave = not low / FAR_BEYOND <= value <= high * FAR_BEYOND
             hint = UNKNOWN
-        severity: Severity = "suspect" if grave else "note"
+        evident = cause and abs(np.log(factor)) > np.log(EVIDENT) and not (waits and value > middle)
+        severity: Severity = "impossible" if evident else "suspect" if grave else "note"
         shown = (
             f"{like[0]} is {value:.4g} {unit}, {_times(value / middle)} the predicted "
             f"{middle:.4g} ({low:.4g} to {high:.4g})"

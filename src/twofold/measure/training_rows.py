@@ -11,7 +11,7 @@ from typing import Any, get_args
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Accelerator, Model
 from twofold.core.errors import InputError, UnknownNameError
-from twofold.measure.truth import Row, count, framework_of, number, signed_number, text
+from twofold.measure.truth import Row, count, framework_of, known_framework, number, signed_number, text
 from twofold.training.job import Precision, TrainingJob, Workload
 from twofold.training.layouts import RECOMPUTE, Recompute
 from twofold.training.stack import software_family
@@ -68,6 +68,8 @@ def read_entries(index: int, row: Row, catalog: Catalog) -> list[Entry]:
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision '{precision}'", hint="one of " + ", ".join(PRECISIONS))
     model, framework = row_model(row, catalog), framework_of(row)
+    if software_family(framework, precision) == "other":
+        known_framework(text(row, "framework"), catalog)
     assumed = {name for name in ("framework", "precision") if not text(row, name)}
     if number(row, "heads") is None and _known_model(row, catalog) is None:
         assumed.add("heads")

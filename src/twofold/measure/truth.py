@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Model
-from twofold.core.errors import InputError, Place, TableError, TwofoldError
+from twofold.core.errors import InputError, Place, TableError, TwofoldError, UnknownNameError
 from twofold.perf.known import load_known
 from twofold.perf.shape import model_kind
 from twofold.training.stack import software_family
@@ -116,7 +116,7 @@ def read_each(rows: Sequence[Row], read: Callable[[int, Row], T]) -> tuple[dict[
         try:
             found[place] = read(place, row)
         except TwofoldError as error:
-            refused[place] = f"{error.code}: {error.message}"
+            refused[place] = f"{error.code}: {error.message}" + (f"; {error.hint}" if error.hint else "")
     return found, refused
 
 
@@ -153,6 +153,16 @@ def count(row: Row, column: str, default: int) -> int:
 def text(row: Row, column: str) -> str:
     """The cell without surrounding space; blank where the column is missing."""
     return (row.get(column) or "").strip()
+
+
+def known_framework(name: str, catalog: Catalog) -> str:
+    """What the catalogue calls a framework; another name stays. Raises UnknownNameError if misspelt."""
+    try:
+        return catalog.framework(name)
+    except UnknownNameError as error:
+        if error.hint.startswith("did you mean"):
+            raise
+        return name
 
 
 def framework_of(row: Row) -> str:
