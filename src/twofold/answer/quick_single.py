@@ -206,7 +206,8 @@ def estimate_compute(
     device, count = machines.cluster.device, machines.accelerator_count
     peak = float(np.max(device.peak_flops_per_s.get("bf16", device.peak_flops_per_s.get("fp16", np.nan))))
     if not np.isfinite(peak):
-        raise ValueRefusedError(f"{device.name} has no 16-bit matrix units")
+        hint = "name one that has: `twofold catalog accelerators --where 'bf16_tflops > 0'`"
+        raise ValueRefusedError(f"{device.name} has no 16-bit matrix units", hint=hint)
     hours = duration_s / 3600 * count
     flops = peak * count * mfu_fraction * duration_s
     price = machines.machine.price

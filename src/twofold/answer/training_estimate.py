@@ -160,11 +160,13 @@ def _check_stated(question: TrainingQuestion) -> None:
             hint="state sizes whose product divides them, and leave one out to be searched",
         )
     if job.model.heads % stated.get("tp", 1):
-        raise ValueRefusedError(f"{job.model.heads} attention heads do not divide by tp={stated['tp']}")
+        what = f"{job.model.heads} attention heads do not divide by tp={stated['tp']}"
+        raise ValueRefusedError(what, hint="write a tp that divides them, or leave it out")
     per_step = stated.get("dp", 1) * stated.get("micro_batch", 1)
     if job.global_batch_sequences % per_step:
         raise ValueRefusedError(
-            f"{job.global_batch_sequences} sequences do not divide by dp × micro-batch = {per_step}"
+            f"{job.global_batch_sequences} sequences do not divide by dp × micro-batch = {per_step}",
+            hint=f"write a batch of `{per_step * max(1, job.global_batch_sequences // per_step)} seq`",
         )
 
 

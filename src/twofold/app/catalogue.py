@@ -112,6 +112,8 @@ def catalog(
     if gpu and table not in OF_A_GPU:
         what = f"`{gpu}`: only `partitions` and `kernels` take a GPU"
         raise UsageError(what, hint=f'filter with --where "name ~ {gpu}"')
+    if fit and table != "partitions":
+        raise UsageError("`--fit` is for partitions alone", hint="filter with --where")
     if table == "refresh-prices":
         return refresh_prices(folder or Path("catalog"), today)
     if table is None:

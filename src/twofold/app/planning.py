@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -15,7 +16,7 @@ from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
-from twofold.core.errors import EmptyError, InputError
+from twofold.core.errors import EmptyError, FileError, InputError, Place
 from twofold.money.detail import detailed_money
 from twofold.perf.constants import Constants
 from twofold.planner.build import Planned, PlanOptions, Rehearse, build_plan
@@ -50,12 +51,25 @@ class Ready:
     catalog: Catalog
     constants: Constants
     options: PlanOptions
+    file: Path | None = None
 
     def planned(self) -> Planned:
         """The plan with what it was chosen from. Raises InputError and InfeasibleError."""
-        return build_plan(
-            self.spec, self.catalog, self.constants, spec_digest=self.digest, options=self.options
-        )
+        given = self.spec, self.catalog, self.constants
+        try:
+            return build_plan(*given, spec_digest=self.digest, options=self.options)
+        except InputError as error:
+            error.place = error.place or (named_in(self.file, error.message) if self.file else None)
+            raise
+
+
+def named_in(file: Path, message: str) -> Place | None:
+    """Where a spec names the run, service or class that a message names first; None where it does not."""
+    told = re.search(r"`([\w-]+)`", message)
+    for number, line in enumerate(file.read_text("utf-8").splitlines() if told else (), 1):
+        if told and (found := re.search(rf"(?<![\w-]){told[1]}(?=\s*:)|(?<=name: ){told[1]}\b", line)):
+            return Place(str(file), number, found.start() + 1)
+    return None
 
 
 def ready(spec: SpecSource, today: date | None) -> Ready:
@@ -65,7 +79,7 @@ def ready(spec: SpecSource, today: date | None) -> Ready:
     options = PlanOptions(
         today=today, calibration=tables.summary, calibration_digest=tables.digest, notes=tables.notes
     )
-    return Ready(loaded.spec, loaded.digest, loaded.catalog, tables.constants, options)
+    return Ready(loaded.spec, loaded.digest, loaded.catalog, tables.constants, options, loaded.file)
 
 
 def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
@@ -150,7 +164,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read '{path}': {error.strerror}") from error
+        raise FileError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is not JSON", hint=hint) from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:

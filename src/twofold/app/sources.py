@@ -34,6 +34,7 @@ class Loaded:
     digest: str
     device: Path | None = None  # the folder of a measured device beside the spec
     calibration: Path | None = None  # the file of a calibration beside it
+    file: Path | None = None
 
 
 def load(source: SpecSource) -> Loaded:
@@ -51,7 +52,7 @@ def load(source: SpecSource) -> Loaded:
     catalog = load_catalog(device, folder if folder.is_dir() else None)
     spec = read_spec(path, names_of(catalog))
     digest = _digest(path.read_bytes() + _referenced_bytes(spec))
-    return Loaded(spec, catalog, digest, device, calibration_file(path.parent))
+    return Loaded(spec, catalog, digest, device, calibration_file(path.parent), path)
 
 
 def device_folder(beside: Path) -> Path | None:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from twofold.cli.running import twofold
 from twofold.core.data import to_json
-from twofold.core.errors import FileError, InfeasibleError, InputErrors, TwofoldError, UsageError
+from twofold.core.errors import FileError, InfeasibleError, InputError, InputErrors, TwofoldError, UsageError
 
 DEBUG = "TWOFOLD_DEBUG"
 
@@ -78,6 +79,10 @@ def _run(words: list[str]) -> int:
 
 def _fail(error: TwofoldError, words: list[str]) -> int:
     """Text for people on stderr; with `--json` the same as data on stdout."""
+    for option, value in pairwise(words):  # a value is told with its option, as a file's is with its key
+        if option.startswith("--") and isinstance(error, InputError) and f"`{value}`" in error.message:
+            error.message = error.message.replace(f"`{value}`", f"`{option} {value}`", 1)
+            break
     with suppress(OSError):  # where nobody can be told, the exit code alone says it
         if "--json" in words:
             click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)

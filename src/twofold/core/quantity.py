@@ -163,18 +163,16 @@ def suggested_unit(dimension: Dimension) -> str:
 
 def _number(match: re.Match[str] | None, text: str, dimension: Dimension, suggested: str) -> Decimal:
     digits = match["number"].replace(",", "").replace("_", "") if match else ""
+    hint = f"write for example `{_bare_as(Decimal(10), dimension, suggested)}`"
     if not match or not re.search(r"\d", digits) or digits[0] in "eE":
         if re.match(r"\s*\$?\s*[+-]?\.?(inf|nan)", text, re.IGNORECASE):
-            raise QuantityError(f"`{_shortened(text)}` is not a finite number")
-        example = _bare_as(Decimal(10), dimension, suggested)
-        raise QuantityError(
-            f"`{_shortened(text)}` is not a number with a unit of {dimension.value}",
-            hint=f"write for example `{example}`",
-        )
+            raise QuantityError(f"`{_shortened(text)}` is not a finite number", hint=hint)
+        what = f"`{_shortened(text)}` is not a number with a unit of {dimension.value}"
+        raise QuantityError(what, hint=hint)
     if match["sign"] == "-":
-        raise QuantityError(f"`{text}` is negative")
+        raise QuantityError(f"`{text}` is negative", hint=hint)
     if not isfinite(float(digits)):
-        raise QuantityError(f"`{text}` is too large")
+        raise QuantityError(f"`{text}` is too large", hint=hint)
     return Decimal(digits) if float(digits) else Decimal(0)
 
 

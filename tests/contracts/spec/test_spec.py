@@ -193,7 +193,10 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         ("serving: {classes: {}}", "`classes` is empty"),
         ("serving: {classes: {chat: {traffic: {rate: 1 /s, peak: 0.5x}}}}", "out of range"),
         ("serving: {availability: 100 %, classes: {chat: {traffic: {rate: 1 /s}}}}", "out of range"),
-        ("serving: {zones: 100000, classes: {chat: {traffic: {rate: 1 /s}}}}", "less than or equal to 100"),
+        (
+            "serving: {zones: 100000, classes: {chat: {traffic: {rate: 1 /s}}}}",
+            "`zones: 100000` is out of range",
+        ),
         ("supply: {budget: 1e30 $}\nserving: {classes: {chat: {traffic: {rate: 1 /s}}}}", "out of range"),
         ("training: {tokens: 1 Gtok}\nsupply: {budget: $0}", "`budget: $0` is zero"),
         (

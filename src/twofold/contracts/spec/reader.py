@@ -31,6 +31,7 @@ SWITCHES = ("on", "off")
 _NEEDS_MAPPING = {"model_type", "model_attributes_type", "dict_type", "mapping_type"}
 _NEEDS_LIST = {"tuple_type", "list_type"}
 SIZE_LIMIT_BYTES = 1_000_000
+LIMITS = ("le", "lt", "ge", "gt", "max_length", "min_length")  # as pydantic calls them
 
 
 class MissingKeyError(InputError):
@@ -142,7 +143,10 @@ def _problem(details: ErrorDetails, root: Node, part: type[Part], whole: str) ->
         return ShapeError(message, place=place, hint="write `[a, b]`")
     if kind == "too_short":
         return ShapeError(f"`{key}` is empty", place=place, hint="write at least one, or leave the key out")
-    return ShapeError(f"`{key}`: {details['msg']}", place=place)
+    if limits := [str(limit) for name, limit in details.get("ctx", {}).items() if name in LIMITS]:
+        what, hint = f"`{key}: {shown}` is out of range", f"the limit is {limits[0]}"
+        return ValueRefusedError(what, place=place, hint=hint)
+    return ShapeError(f"`{key}`: {details['msg']}", place=place, hint="`twofold init` shows every key in use")
 
 
 def _unknown_key(where: Location, root: Node, part: type[Part], whole: str) -> InputError:

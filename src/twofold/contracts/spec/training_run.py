@@ -130,7 +130,7 @@ class TrainingRun(Part):
     def _whole(cls, value: float) -> float:
         if value != int(value):
             what = f"a sequence of {value:g} tokens is not a whole number of tokens"
-            raise refusal(what, kind=errors.QuantityError)
+            raise refusal(what, f"write for example `{value:.0f} tok`", kind=errors.QuantityError)
         return value
 
     @model_validator(mode="after")
