@@ -164,7 +164,11 @@ training:
     [
         ("supply: {own: {node: DGX-H100, count: 1, region: aws:us-east-1}}", "16 kW", None),
         ("supply: {own: {node: DGX-H100, count: 1, region: aws:us-east-1}}", "10 kW", ("here", "1 server")),
-        ("supply: {shop: {accelerators: [H100-SXM, H200-SXM]}}", "16 kW", ("there", "2 servers")),
+        (
+            "supply: {simplicity: 0 %, shop: {accelerators: [H100-SXM, H200]}}",
+            "16 kW",
+            ("there", "2 servers"),
+        ),
     ],
     ids=["one's own fits", "one's own does not", "rented"],
 )

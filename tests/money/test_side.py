@@ -1,20 +1,14 @@
 """The money of a plan: the bill adds up, agrees with the first year or says why, and knows what is owned."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from twofold.answer.context import Context
-from twofold.answer.uncertainty import draw_factors
 from twofold.building.entries import training_token_bytes
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.ledger import LineItem, Money, total_usd
 from twofold.contracts.results.plan import Plan
-from twofold.contracts.spec.reader import parse_spec
-from twofold.money.first_year import with_money
-from twofold.perf.constants import load_constants
 from twofold.training.run import TOKEN_BYTES
 
 Planned = Callable[[str], Plan]
@@ -64,15 +58,12 @@ def test_the_first_year_is_the_bills_total_and_every_line_is_cited(
     assert bool(money.difference) == (abs(money.total_usd - planned) >= 0.02)
 
 
-def test_a_discount_of_all_of_it_leaves_no_first_year(examples: dict[str, Plan]) -> None:
+def test_a_discount_of_all_of_it_leaves_no_first_year(planned: Planned) -> None:
     """The header kept the list price where every line of the bill rounded to nothing."""
-    plan = replace(examples["finetune"], training=(), money=None, compliance=None)
-    keys = "name: free\nmodel: llama-3.1-8b\nsupply: {economics: {discount: 100 %}}\n"
+    supply = "supply: {economics: {discount: 100 %}, shop: {providers: [lambda]}}\n"
     served = "serving: {classes: {chat: {traffic: {rate: 1 /s}}}}\n"
-    spec, constants = parse_spec(keys + served, "free.yaml"), load_constants()
-    context = Context(spec, load_catalog(), constants, draw_factors(constants, 2, 0), None)
-    free = with_money(plan, context)
-    assert plan.first_year_usd and plan.first_year_usd.value > 0
+    free = planned(f"name: free\nmodel: llama-3.1-8b\n{supply}{served}")
+    assert free.serving[0].cost_usd_per_year and free.serving[0].cost_usd_per_year.value > 0
     assert free.first_year_usd and free.first_year_usd.value == 0.0
 
 
@@ -94,16 +85,16 @@ def test_whose_tariff_is_a_mean_is_said_once(examples: dict[str, Plan]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_portfolio_is_billed_on_the_same_terms(examples: dict[str, Plan], name: str) -> None:
-    plan = examples[name]
-    bill = money_of(plan).portfolio
-    assert (plan.portfolio is None) == (bill is None)
-    if plan.portfolio is None or bill is None:
-        return
-    assert bill.total_usd == total_usd(bill.lines)
-    assert {item.what for item in plan.portfolio.items} <= {line.what for line in bill.lines}
-    kinds = {line.category for line in money_of(plan).lines}
-    assert kinds <= {line.category for line in bill.lines} | {"energy"}
+def test_rent_of_the_bill_is_that_of_the_leases(examples: dict[str, Plan], name: str) -> None:
+    plan, money = examples[name], money_of(examples[name])
+    kinds = ("rent", "support", "egress")
+    rented = [line for line in money.lines if line.category in kinds]
+    assert (plan.leasing is None) == (not rented)
+    if plan.leasing:
+        modelled = {each.name for each in plan.halves if each.parameters is not None}
+        own = [line for line in rented if line.what.partition(":")[0] in modelled]
+        assert plan.leasing.usd == pytest.approx(total_usd(own), abs=0.05)
+        assert plan.leasing.cheapest_usd <= plan.leasing.usd * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,7 +147,7 @@ def test_owned_machines_cost_energy_and_are_held_against_rent(planned: Planned) 
 def test_one_server_of_ones_own_has_one_year_in_bill_owning_and_building(planned: Planned) -> None:  # INV-1
     plan = planned(f"{SERVE}supply: {{own: {{node: DGX-H100, count: 2}}}}")
     money, building = money_of(plan), plan.building
-    assert money.owning and building and money.portfolio
+    assert money.owning and building
     machine = plan.serving[0].machine
     assert machine.accelerator_count < machine.node_count * machine.accelerators_per_node  # the others rest
 
@@ -168,7 +159,7 @@ def test_one_server_of_ones_own_has_one_year_in_bill_owning_and_building(planned
     kwh, usd = year(money.lines)
     assert kwh == pytest.approx(building.year.meter_j.value / 3.6e6)
     owning = money.owning
-    for other in (year(building.bill), year(owning.lines, owning.years), year(money.portfolio.lines)):
+    for other in (year(building.bill), year(owning.lines, owning.years)):
         assert other == pytest.approx([kwh, usd], abs=0.02)
     assert plan.first_year_usd and plan.first_year_usd.value == pytest.approx(usd, abs=0.02)
     used_j = plan.serving[0].energy_j_per_year.value

@@ -50,4 +50,7 @@ def test_the_fleets_that_are_compared_have_the_accelerators_of_the_plan(examples
     for plan in examples.values():
         for service, text in zip(plan.serving, compare_halves(plan).serving_fleets, strict=True):
             counts = (part.split()[:3:2] for part in text.split(" + "))
-            assert sum(int(count) * int(size) for count, size in counts) == service.machine.accelerator_count
+            total = sum(int(count) * int(size) for count, size in counts)
+            by_hours = any(each.slos and each.slos[0].metric == "finish_within" for each in service.classes)
+            whole = total <= service.machine.accelerator_count < total + service.machine.accelerators_per_node
+            assert whole or by_hours  # work of a day has its machines in quiet hours

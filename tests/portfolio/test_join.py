@@ -3,24 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from twofold.contracts.spec.supply import Supply
-from twofold.portfolio.join import budget_for_machines, conflict
+from twofold.portfolio.join import conflict
 from twofold.portfolio.problem import Batch, Campaign, CampaignOption, PortfolioProblem, ServingRate
 from twofold.portfolio.solve import is_possible
 
 from .conftest import make_demand, make_offer
-
-
-def test_the_budget_pays_what_rules_ask_for_and_tax_before_machines() -> None:
-    plain = Supply.model_validate({"budget": "120 k$"})
-    taxed = Supply.model_validate({"budget": "120 k$", "economics": {"tax": "20 %"}})
-    assert budget_for_machines(Supply(), 5.0) is None
-    assert budget_for_machines(plain, 0.0) == pytest.approx(120e3)
-    assert budget_for_machines(taxed, 0.0) == pytest.approx(100e3)
-    assert budget_for_machines(taxed, 60e3) == pytest.approx(50e3)
-    assert budget_for_machines(plain, 200e3) == 0.0
 
 
 def crowded() -> PortfolioProblem:

@@ -9,7 +9,7 @@ from twofold.contracts.results.ledger import LineItem
 from twofold.core.errors import TwofoldError
 from twofold.portfolio.check import paid_usd
 from twofold.portfolio.problem import Campaign, CampaignOption, CapacityOffer, PortfolioProblem
-from twofold.portfolio.report import bill, by_lease, portfolio_of
+from twofold.portfolio.report import bill, portfolio_of
 from twofold.portfolio.solve import solve
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
 from twofold.portfolio.tables import leases
@@ -61,16 +61,3 @@ def test_tax_is_on_every_line_after_discount_and_once() -> None:
     for with_tax, without in zip(taxed, bare, strict=True):
         assert with_tax.tax_usd == pytest.approx(TAX * without.total_usd, abs=0.01)
         assert replace(with_tax, tax_usd=0.0, total_usd=without.total_usd) == without
-
-
-def test_every_lease_finds_its_own_lines_and_none_those_of_another() -> None:
-    case = solved()
-    found, whole = leases(case), lines(case, TAX)
-    (billed,), others = by_lease(found, whole)
-    assert billed == (found[0], whole[0], whole[1])
-    assert others == whole[2:]
-    owned = replace(found[0], term="owned", what="another")
-    assert by_lease((owned, *found), whole) == by_lease(found, whole)
-    for wrong, too_few in (((replace(found[0], what="another"),), whole), ((*found, *found), whole[:2])):
-        with pytest.raises(AssertionError):  # our mistake
-            by_lease(wrong, too_few)

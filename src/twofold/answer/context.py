@@ -127,22 +127,41 @@ def price_used(offer: Offer, context: Context) -> PriceUsed | None:
     usual = price.usd_per_accelerator_h
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
     record.note("machine.price.usd_per_accelerator_h", spread, "list price", "listed", "doubt")
-    return PriceUsed(price.provider, price.instance, price.region, price.term, price.date, spread)
+    return PriceUsed(
+        price.provider,
+        price.instance,
+        price.region,
+        price.term,
+        price.date,
+        spread,
+        offer.discount_fraction,
+        offer.support_fraction,
+        offer.egress_usd_per_tb,
+    )
 
 
 def machine_of(
-    offer: Offer, accelerator_count: int, context: Context, per_node: int | None = None
+    offer: Offer,
+    accelerator_count: int,
+    context: Context,
+    per_node: int | None = None,
+    nodes: tuple[int, float] | None = None,
 ) -> Machine:
-    """So many accelerators of an offer's nodes, or of parts of them, at its price."""
+    """So many accelerators of an offer's nodes, or of parts of them, at its price.
+
+    `nodes` are whole ones that are leased for them: at most at once, and what part of these on average.
+    """
     node, size = offer.node, per_node or offer.node.accelerator_count
+    count, held = nodes or (-(-accelerator_count // size), 1.0)
     return Machine(
         accelerator=offer.accelerator.name,
         node=node.name,
-        node_count=-(-accelerator_count // size),
+        node_count=count,
         accelerators_per_node=size,
-        accelerator_count=accelerator_count,
+        accelerator_count=count * size if nodes else accelerator_count,
         fabric=node.fabric,
         price=price_used(offer, context),
+        held_fraction=held,
     )
 
 

@@ -38,6 +38,10 @@ class Offer:
     overhead_fraction: float  # of time, on virtual machines
     fixed_count: int | None = None  # nodes, where the spec names them
     note: str = ""
+    # What comes off the price and on it; None: as the spec says, and the catalogue of the provider.
+    discount_fraction: float | None = None
+    support_fraction: float | None = None  # of what is left
+    egress_usd_per_tb: float | None = None
 
     @property
     def usd_per_accelerator_h(self) -> float | None:

@@ -19,6 +19,7 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Loser
 from twofold.contracts.rows.trace import read_trace
 from twofold.contracts.spec.service import LatencyClass, Service
+from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.supply import Supply
 from twofold.core.display import format_bytes, format_si
 from twofold.core.errors import InfeasibleError
@@ -39,6 +40,9 @@ KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
 NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 SERVER_COUNTS = (2, 4, 8, 18, 32)  # of one replica; and as many as are named or owned
+MONTHS_PER_YEAR = 12
+TOO_FEW_IN_SEASON = "your own machines do not carry the busiest months: see `--details` for the calendar"
+NOT_CARRIED = "your own machines do not carry this service: planned on rented ones"
 LEAST_JOINED = 4  # accelerators of a server that is joined to others
 
 
@@ -52,6 +56,7 @@ class ClassLoad:
     traffic: TrafficClass
     prefix_hits: tuple[tuple[float, float], ...] = ()  # of its trace, by the tokens of the fleet's caches
     margins: Mapping[str, float] = field(default_factory=dict)  # by goal, see `sure_serving`
+    season_ratio: float = 1.0  # of its peak, what the busiest month adds
 
     @property
     def asked(self) -> TrafficClass:
@@ -62,6 +67,29 @@ class ClassLoad:
     def is_batch(self) -> bool:
         """Whether only a day's end is promised, not a request's."""
         return not self.traffic.slo.is_waited_for
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How much of a fleet is leased over a year; its busiest hour is what the fleet is described at."""
+
+    unit_count: int  # of the offer, at most at once
+    mean_fraction: float  # of them, on average
+    fractions: Mapping[str, float]  # by the first class of a pool: accelerators paid for, of its own
+    usd_per_year: float  # with support and egress, after discount
+
+    @property
+    def nodes(self) -> tuple[int, float]:
+        """Units at most at once, and what part of them on average."""
+        return self.unit_count, self.mean_fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The best fleet on another machine, at its cheapest lease."""
+
+    fleet: Fleet
+    usd_per_year: float  # as of what is leased
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +107,8 @@ class ServingChoice:
     warnings: tuple[str, ...]
     other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
     offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
+    held: Held | None = None  # None: nothing is leased for it
+    rivals: tuple[Rival, ...] = ()  # the cheapest first; none where nothing is leased
 
     @property
     def scope(self) -> dict[str, str]:
@@ -88,17 +118,25 @@ class ServingChoice:
 
 
 def choose_serving(
-    entry: Service, context: Context, margins: Mapping[tuple[str, str], float] = NO_MARGINS
+    entry: Service,
+    context: Context,
+    margins: Mapping[tuple[str, str], float] = NO_MARGINS,
+    only: str = "",
+    season_ratio: float | None = None,
 ) -> ServingChoice:
     """Search machines, layouts and formats for one service. `margins` are by class and goal.
 
+    `only` names the accelerator that it may have; none: any. What no machine carries in the busiest month
+    (`season_ratio`; None: of the spec) is sized for the others, with a warning.
+
     Raises InfeasibleError where nothing will do, ValueRefusedError where no model takes a request whole.
     """
+    season_ratio = _busiest_season(context.spec) if season_ratio is None else season_ratio
     models = models_of(entry, context)
     variants = [ModelVariant.of(*each) for each in models]
     loads = tuple(
         replace(
-            class_load(name, each),
+            class_load(name, each, season_ratio),
             margins={goal: ratio for (of, goal), ratio in margins.items() if of == name},
         )
         for name, each in entry.classes.items()
@@ -107,6 +145,7 @@ def choose_serving(
         tokens = float(np.max(load.traffic.lengths.input_tokens + load.traffic.lengths.output_tokens))
         need_context([model for model, _ in models], tokens, f"class `{load.name}`: ")
     offers, left_out = _offers(entry, variants, context)
+    offers = tuple(offer for offer in offers if only in ("", offer.accelerator.name))
     if not offers:
         raise InfeasibleError(
             f"no machine on offer can serve `{entry.name}`",
@@ -122,12 +161,15 @@ def choose_serving(
         fleet = _affordable(result, named)
         if fleet is not None:
             break
+    if fleet is None and result.best and season_ratio > 1.0:
+        usual = choose_serving(entry, context, margins, only, season_ratio=1.0)
+        return replace(usual, warnings=(*usual.warnings, TOO_FEW_IN_SEASON))
     if fleet is None:
         raise _refusal(entry, result)
     if fleet.accelerators > MOST_ACCELERATORS:
         raise _too_many(entry, fleet, loads)
     offer, model, variant = _main(fleet, entry, loads, named, context)
-    warnings, others = _warnings(fleet, offer, own), list(variants)
+    warnings, others = tuple(_warnings(fleet, offer, own)), list(variants)
     others.remove(variant)
     beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
     chosen = fleet, offer, variant, model, result
@@ -138,7 +180,9 @@ def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> Serving
     """The same service on another of the fleets that its search found."""
     offer, model, variant = _main(fleet, choice.entry, choice.loads, choice.offers, context)
     warnings = _warnings(fleet, offer, ())
-    return replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, warnings=warnings)
+    if NOT_CARRIED in choice.warnings:
+        warnings.insert(0, NOT_CARRIED)
+    return replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, warnings=tuple(warnings))
 
 
 def _main(
@@ -243,8 +287,17 @@ def models_of(entry: Service, context: Context) -> list[tuple[Model, str]]:
     return [(model_of(reference, context.catalog), note) for reference, note in named]
 
 
-def class_load(name: str, spec: LatencyClass) -> ClassLoad:
-    """A class of the spec as rates and lengths; a trace is read here, and its own rates and lengths count."""
+def _busiest_season(spec: Spec) -> float:
+    """The factor of the busiest month on the rate of classes that somebody waits for."""
+    factors = {month: each.factor_ratio for each in spec.supply.seasons for month in each.months}
+    return max(*factors.values(), *([1.0] if len(factors) < MONTHS_PER_YEAR else []), 0.0)
+
+
+def class_load(name: str, spec: LatencyClass, season_ratio: float = 1.0) -> ClassLoad:
+    """A class of the spec as rates and lengths; a trace is read here, and its own rates and lengths count.
+
+    Its peak is that of its busiest month, `season_ratio` times the usual one.
+    """
     traffic = spec.traffic
     trace = read_trace(traffic.trace) if traffic.trace else None
     inputs, outputs = (trace.input, trace.output) if trace else (traffic.input, traffic.output)
@@ -264,6 +317,8 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     slo = Slo(latencies_s := spec.slo.latencies_s(), spec.slo.finish_within_s)
     if slo.finish_within_s is not None:
         peak = DAY_S / min(slo.finish_within_s, DAY_S)
+    if slo.is_waited_for:
+        peak *= season_ratio
     rate = mean * peak if slo.is_waited_for else mean
     # Where first tokens or answers are promised much sooner than a gateway gives up, that promise binds.
     soonest_s = min((limit for name, limit in latencies_s.items() if name[-3:] in UPPER), default=inf)
@@ -273,7 +328,8 @@ def class_load(name: str, spec: LatencyClass) -> ClassLoad:
     # What the user says of prefixes is not weighed against what the trace tells.
     told = trace.prefix_hits if trace and "shared_prefix_fraction" not in traffic.model_fields_set else ()
     scaled = tuple((tokens * traffic.scale_ratio, found) for tokens, found in told)
-    return ClassLoad(name, mean, mean * peak, carried, scaled)
+    own_season = season_ratio if slo.is_waited_for else 1.0
+    return ClassLoad(name, mean, mean * peak, carried, scaled, season_ratio=own_season)
 
 
 def success_of(
@@ -339,10 +395,10 @@ def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
     return None
 
 
-def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ...]:
+def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> list[str]:
     warnings = []
     if own and not offer.owned:
-        warnings.append("your own machines do not carry this service: planned on rented ones")
+        warnings.append(NOT_CARRIED)
     if not offer.accelerator.released:
         warnings.append(f"{offer.accelerator.name} is announced, not released: figures are the vendor's")
     layouts = ((pool.replica.tp, pool.replica.pp, pool.replica.ep, pool.replica.dp) for pool in fleet.pools)
@@ -355,7 +411,7 @@ def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> tuple[str, ..
     if len({pool.variant for pool in fleet.pools}) > 1:
         used = [f"{' and '.join(pool.classes)} on {pool.variant}" for pool in fleet.pools]
         warnings.append(f"classes run different models: {', '.join(used)}")
-    return tuple(warnings)
+    return warnings
 
 
 def _too_many(entry: Service, fleet: Fleet, loads: Sequence[ClassLoad]) -> InfeasibleError:

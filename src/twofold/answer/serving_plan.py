@@ -27,11 +27,12 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Bound, Count, Loser, Part
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.core import record
+from twofold.core.display import format_usd
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import DAY_S, YEAR_S
 from twofold.inference.fleet import BUDGET, LatencyBudget, warm_pool
 from twofold.inference.replica import Replica, communication_bytes_per_token
-from twofold.inference.search import PoolChoice, SearchResult
+from twofold.inference.search import PoolChoice
 from twofold.inference.slo import RESOURCES, bottleneck, merged_class
 from twofold.inference.steady import batch_limit
 from twofold.perf.formats import peak_format
@@ -51,7 +52,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     classes = tuple(
         _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
     )
-    replica, fleet = main.pool.replica, choice.fleet
+    replica, fleet, held = main.pool.replica, choice.fleet, choice.held
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = serving_pools.mean_power(pools, choice, context)
@@ -66,7 +67,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=machine_of(choice.offer, fleet.accelerators, context),
+        machine=machine_of(choice.offer, fleet.accelerators, context, nodes=held.nodes if held else None),
         replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=sum(pool.pool.count.total for pool in pools),
@@ -96,7 +97,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
             for reason, number in choice.result.refused.items()
             if number
         ),
-        losers=(*choice.other_variants, *_losers(choice.result), *choice.left_out),
+        losers=(*choice.other_variants, *_losers(choice), *choice.left_out),
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
@@ -128,13 +129,20 @@ def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.
     )
 
 
-def _losers(result: SearchResult) -> tuple[Loser, ...]:
+def _losers(choice: ServingChoice) -> Iterator[Loser]:
     """The other machines, nearest first: those that are merely dearer, then by how far they miss."""
-    order = {"dearer": 0, "slo": 1, "memory": 2}
+    order, leased = {"dearer": 0, "slo": 1, "memory": 2}, choice.held
+    for rival in choice.rivals:
+        assert leased
+        usd = leased.usd_per_year
+        more = f"{100 * (rival.usd_per_year / usd - 1):+,.0f} %" if usd else "+0 %"
+        yield Loser(rival.fleet.pools[0].offer, f"{more}, {format_usd(rival.usd_per_year)}/y as leased")
+    said = {rival.fleet.pools[0].offer for rival in choice.rivals} | {choice.fleet.pools[0].offer}
     ranked = sorted(
-        result.losers, key=lambda each: (order.get(each.reason, 3), each.usd_per_h or 0.0, each.miss_ratio)
+        (each for each in choice.result.losers if not leased or each.offer not in said),
+        key=lambda each: (order.get(each.reason, 3), each.usd_per_h or 0.0, each.miss_ratio),
     )
-    return tuple(Loser(each.offer, each.detail) for each in ranked)
+    yield from (Loser(each.offer, each.detail) for each in ranked)
 
 
 def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:
@@ -297,14 +305,13 @@ def _all_to_all_bytes(replica: Replica) -> float:
 
 def _flips(main: serving_pools.DrawnPool, choice: ServingChoice, context: Context) -> float:
     """In what part of the draws the best fleet of another machine is cheaper."""
-    if choice.fleet.usd_per_h is None or choice.entry.on:
+    if choice.held is None or choice.entry.on:
         return 0.0
-    own = choice.fleet.usd_per_h * serving_pools.relative_need(main)
-    rivals = [fleet for fleet in choice.result.alternatives if fleet.usd_per_h is not None][:RUNNERS_UP]
-    largest = [max(fleet.pools, key=lambda each: each.accelerators) for fleet in rivals]
+    rivals = choice.rivals[:RUNNERS_UP]
+    largest = [max(each.fleet.pools, key=lambda pool: pool.accelerators) for each in rivals]
     costs = [
-        (fleet.usd_per_h or 0.0)
-        * serving_pools.relative_need(serving_pools.drawn_pool(pool, choice, context))
-        for fleet, pool in zip(rivals, largest, strict=True)
+        each.usd_per_year * serving_pools.relative_need(serving_pools.drawn_pool(pool, choice, context))
+        for each, pool in zip(rivals, largest, strict=True)
     ]
+    own = choice.held.usd_per_year * serving_pools.relative_need(main)
     return flip_fraction(own, np.stack(costs, axis=1)) if costs else 0.0

@@ -83,8 +83,10 @@ def goal_figures(choice: ServingChoice, context: Context) -> dict[tuple[str, str
     return found
 
 
-def sure_serving(entry: Service, context: Context) -> ServingChoice:
+def sure_serving(entry: Service, context: Context, only: str = "") -> ServingChoice:
     """The cheapest fleet of which each goal holds with the spec's confidence; without one, its middle does.
+
+    `only` names the accelerator that it may have; none: any.
 
     How      Whatever falls short is asked of the middle with as much to spare as its quantile lies above
              the limit, and all is searched again, until nothing does.
@@ -93,7 +95,7 @@ def sure_serving(entry: Service, context: Context) -> ServingChoice:
              that was to spare most is left to its middle, and the plan says that it is not reached.
     """
     asked, rounds = context.spec.confidence_fraction, 0
-    choice = usual = choose_serving(entry, context)
+    choice = usual = choose_serving(entry, context, only=only)
     margins: dict[tuple[str, str], float] = {}
     given_up: list[tuple[str, str]] = []
     while True:
@@ -104,20 +106,24 @@ def sure_serving(entry: Service, context: Context) -> ServingChoice:
             return choice
         margins |= {goal: margins.get(goal, 1.0) * ratio for goal, ratio in short.items()}
         rounds += 1
-        found = _within_reason(entry, context, margins, usual) if rounds <= SURE_ROUNDS else None
+        found = _within_reason(entry, context, margins, usual, only) if rounds <= SURE_ROUNDS else None
         while found is None:
             given_up.append(max(margins, key=lambda goal: margins[goal]))
             del margins[given_up[-1]]
-            found, rounds = _within_reason(entry, context, margins, usual) if margins else usual, 0
+            found, rounds = _within_reason(entry, context, margins, usual, only) if margins else usual, 0
         choice = found
 
 
 def _within_reason(
-    entry: Service, context: Context, margins: Mapping[tuple[str, str], float], usual: ServingChoice
+    entry: Service,
+    context: Context,
+    margins: Mapping[tuple[str, str], float],
+    usual: ServingChoice,
+    only: str,
 ) -> ServingChoice | None:
     """The cheapest fleet with so much to spare; None where there is none, or only a far larger one."""
     try:
-        found = choose_serving(entry, context, margins)
+        found = choose_serving(entry, context, margins, only)
     except InfeasibleError:
         return None
     priced = found.fleet.usd_per_h and usual.fleet.usd_per_h
@@ -232,13 +238,15 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
     if len(known) < len(hourly):
         return None
     total = Drawn(sum(each.middle for each in known), np.sum([each.samples for each in known], axis=0))
-    said = "accelerators × price × 8760 h, by pool and hours in use"
+    said = "accelerators × price × the hours of a year in which they are leased"
     used = "count", "machine.price.usd_per_accelerator_h", "carried"
     return record.note("cost_usd_per_year", total.times(YEAR_H).estimate("USD"), said, *used)
 
 
 def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
-    """The part of a day in which a pool is held: batch machines by the hour go back after their window."""
+    """The part of a pool that is paid for, on average: as leased; else all, but batch after its window."""
+    if choice.held:
+        return choice.held.fractions[pool.pool.classes[0]]
     hourly = choice.offer.price and choice.offer.price.term in ("on_demand", "spot")
     if not hourly or not all(load.is_batch for load in pool.loads):
         return 1.0
@@ -256,10 +264,12 @@ def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Con
     def watts(pool: DrawnPool) -> float:
         rate, count = sum(load.mean_rate_per_s for load in pool.loads), pool.pool.count
         if not all(load.is_batch for load in pool.loads):
-            return _power(pool, count.needed / count.total * rate / pool.pool.peak_per_s)
+            held = min(1.0, _held_fraction(pool, choice))
+            load = count.needed / count.total * rate / pool.pool.peak_per_s
+            return held * _power(pool, min(1.0, load / held))
         busy = min(1.0, rate / (pool.pool.limit_per_s * count.total))
         idle = max(0.0, _held_fraction(pool, choice) - busy)
-        return busy * _power(pool, 1.0) + idle * _power(pool, 0.0)
+        return busy * _power(pool, 1.0) + min(idle, 1.0 - busy) * _power(pool, 0.0)
 
     drawn_w = _drawn_power(sum(map(watts, pools)), pools, context)
     used = "watts", "count", "power_spread"

@@ -19,7 +19,7 @@ from twofold.core.data import DataError, from_data, to_data, to_json
 from twofold.core.errors import EmptyError, FileError, InputError, Place
 from twofold.money.detail import detailed_money
 from twofold.perf.constants import Constants
-from twofold.planner.build import Planned, PlanOptions, Rehearse, build_plan
+from twofold.planner.build import Planned, PlanOptions, build_plan
 from twofold.planner.compare import Comparison, compare_halves
 from twofold.planner.explained import diff as changes
 from twofold.planner.explained import explain as explanation
@@ -94,7 +94,7 @@ def plan(spec: SpecSource, today: date | None = None) -> ShownPlan:
 def rehearsed_plan(
     spec: SpecSource, today: date | None = None, tell: Callable[[str], None] = lambda _: None
 ) -> ShownPlan:
-    """The same plan, the best fleet of every service and its runner-up confirmed on the twin.
+    """The same plan, the fleet of every service confirmed on the twin.
 
     `tell` hears how far that is. A fleet that misses a goal there is replaced by the cheapest that holds.
     """
@@ -103,7 +103,7 @@ def rehearsed_plan(
 
 def _rehearsed(spec: SpecSource, today: date | None, tell: Callable[[str], None]) -> Planned:
     own = ready(spec, today)
-    return replace(own, options=replace(own.options, rehearse=Rehearse.BEST_TWO, tell=tell)).planned()
+    return replace(own, options=replace(own.options, rehearse=True, tell=tell)).planned()
 
 
 def explain(plan: PlanSource, path: str) -> Explanation:

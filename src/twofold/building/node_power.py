@@ -55,13 +55,18 @@ def node_power(catalog: Catalog, node: Node) -> NodePower:
     device = catalog.accelerator(node.accelerator)
     accelerators_w = node.accelerator_count * device.tdp_w
     host = _host_parts(catalog, node, device)
-    host_w = sum(host.values())
     liquid = is_liquid_cooled(catalog, node)
     is_card = device.form_factor.startswith("PCIe") or device.family == "cpu"
     kind = "liquid" if liquid else "air, PCIe cards" if is_card else "air, linked accelerators"
     share = figure(catalog, "node_part", f"fans, {kind} (of node power)").value
-    fans_w = (accelerators_w + host_w) * share / (1 - share)
     efficiency = figure(catalog, "efficiency", "server PSU titanium at half load").value
+    if node.virtualised and node.power_w_max and node.accelerator_count < ACCELERATORS_PER_BOARD:
+        # A part of a server has a part of its host: what its stated power leaves.
+        left_w = max(0.0, node.power_w_max * efficiency * (1 - share) - accelerators_w)
+        part = min(1.0, left_w / sum(host.values()))
+        host = {name: watts * part for name, watts in host.items()}
+    host_w = sum(host.values())
+    fans_w = (accelerators_w + host_w) * share / (1 - share)
     inside_w = accelerators_w + host_w + fans_w
     losses_w = inside_w / efficiency - inside_w
     parts = {"accelerators": accelerators_w, **host, "fans": fans_w, "supply losses": losses_w}

@@ -12,6 +12,7 @@ from twofold.building.own import OwnYear, own_year_lines, own_years
 from twofold.catalog.figures import economic_by_provider
 from twofold.catalog.types import Storage
 from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
+from twofold.contracts.results.parts import PriceUsed
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -119,29 +120,31 @@ def _machine_lines(
     price, size = machine.price, f"{machine.accelerator_count} × {machine.accelerator}"
     if list_usd is not None and price:
         hour = listed_cost(price)
+        off = keys.discount_fraction if price.discount_fraction is None else price.discount_fraction
         yield line_item(
             f"{half.name}: {size}, {words[0]}",
             "rent",
             list_usd / hour.usd,
             "accelerator-h",
             hour,
-            discount_fraction=keys.discount_fraction,
+            discount_fraction=off,
             tax_fraction=keys.tax_fraction,
         )
-        share = economic_by_provider("support by", price.provider, context.catalog)
-        paid = replace(cost_of(share, price.provider), usd=list_usd * (1.0 - keys.discount_fraction))
+        known = economic_by_provider("support by", price.provider, context.catalog)
+        share = known.value if price.support_fraction is None else price.support_fraction
+        paid = replace(cost_of(known, price.provider), usd=list_usd * (1.0 - off))
         tax = keys.tax_fraction
-        yield line_item(
-            f"{half.name}: support", "support", share.value, "of the rent", paid, tax_fraction=tax
-        )
+        yield line_item(f"{half.name}: support", "support", share, "of the rent", paid, tax_fraction=tax)
     elif own:
         yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(machine, context):
         yield energy_line(f"{half.name}: energy of {size}{words[1]}", energy_j, machine.accelerator, context)
 
 
-def _egress_line(what: str, terabytes: float, provider: str, context: Context) -> LineItem:
-    asked = cost_of(economic_by_provider("egress from", provider, context.catalog), provider)
+def _egress_line(what: str, terabytes: float, price: PriceUsed, context: Context) -> LineItem:
+    asked = cost_of(economic_by_provider("egress from", price.provider, context.catalog), price.provider)
+    if price.egress_usd_per_tb is not None:
+        asked = replace(asked, usd=price.egress_usd_per_tb)
     tax = context.spec.supply.economics.tax_fraction
     return line_item(what, "egress", terabytes, "TB", asked, tax_fraction=tax)
 
@@ -158,7 +161,7 @@ def _run_lines(
         yield from kept_lines(run, entry, price.provider, context)
         moved_tb = moved_weights_tb(run.parameters or 0.0, entry.kind) * times
         what = f"{run.name}: weights moved out of {price.provider}"
-        yield _egress_line(what, moved_tb, price.provider, context)
+        yield _egress_line(what, moved_tb, price, context)
 
 
 def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Context) -> Iterator[LineItem]:
@@ -228,12 +231,15 @@ def _is_of(row: Storage, provider: str) -> bool:
 def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) -> Iterator[LineItem]:
     cost, energy_j = service.cost_usd_per_year, service.energy_j_per_year.value
     usd = cost.value if cost else None
-    yield from _machine_lines(service, usd, energy_j, ("a year", ", a year"), own, context)
+    machine, part = service.machine, ""
+    if machine.held_fraction < 1.0:
+        part = f", {machine.held_fraction * machine.node_count:.1f} of {machine.node_count} nodes on average"
+    yield from _machine_lines(service, usd, energy_j, (f"a year{part}", ", a year"), own, context)
     if price := service.machine.price:
         out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
         sent_bytes = context.catalog.economic("bytes of a streamed token").value
         what = f"{service.name}: {out / 1e9:,.1f} Gtok answered, {sent_bytes:g} B each on the wire"
-        yield _egress_line(what, out * sent_bytes / TB, price.provider, context)
+        yield _egress_line(what, out * sent_bytes / TB, price, context)
 
 
 def energy_line(what: str, energy_j: float, accelerator: str, context: Context) -> LineItem:

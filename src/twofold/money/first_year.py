@@ -21,9 +21,9 @@ from twofold.core.estimate import Estimate, Source, half_common
 from twofold.core.quantity import DAY_S
 from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
-from twofold.money.portfolio import portfolio_bill
 from twofold.money.units import run_money, service_money
 
+LEAST_MIXING = 0.01
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 
 
@@ -97,9 +97,6 @@ def _derivations(plan: Plan, book: record.Book, spec: Spec) -> Iterator[Derivati
     if plan.portfolio:
         items = plan.portfolio.items
         known["portfolio.items"] = [_line(line, line.total_usd - line.tax_usd) for line in items]
-    if plan.money and plan.money.portfolio:
-        own = plan.money.portfolio.lines
-        known["money.portfolio.lines"] = [_line(line, line.total_usd) for line in own]
     held = replace(plan, cross=(), derivations=(), building=None, compliance=None)
     return Noted("", book, figures_of(held), known).rows()
 
@@ -138,22 +135,12 @@ def _beside_rent(lines: Sequence[LineItem]) -> Iterator[Input]:
             yield Input(name, format_usd(usd), "", Source.ASSUMED.value, f"spec supply.economics.{name}")
 
 
-def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
-    """What to know where only the portfolio keeps the budget; nothing where the fleets do.
-
-    Raises InfeasibleError with the amounts when neither does.
-    """
+def check_budget(plan: Plan, budget_usd: float | None) -> None:
+    """Raises InfeasibleError with the amounts where the first year exceeds the budget."""
     if plan.first_year_usd is None or budget_usd is None or plan.first_year_usd.value <= budget_usd:
-        return ()
-    portfolio = plan.money.portfolio if plan.money else None
-    other_usd = portfolio.total_usd if portfolio is not None and portfolio.answers else None
+        return
     total = plan.first_year_usd.value
     needed, budget = format_apart(total, budget_usd, "USD")
-    if other_usd is not None and other_usd <= budget_usd:
-        return (
-            f"the fleets as planned cost {needed}, above the budget of {budget}: only the portfolio keeps it"
-            f", with {format_usd(other_usd)}",
-        )
     looser = "looser objectives, fewer zones or a smaller variant for"
     costs = [
         *((run.name, run.cost_usd, "", "fewer tokens in") for run in plan.training),
@@ -167,11 +154,11 @@ def check_budget(plan: Plan, budget_usd: float | None) -> tuple[str, ...]:
         ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
         ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
     ]
-    if other_usd is not None:
-        lines.append(("portfolio", f"{format_usd(other_usd)} with machines that follow the traffic"))
-    best = total if other_usd is None else min(total, other_usd)
+    if plan.leasing and plan.leasing.mixing_fraction >= LEAST_MIXING:
+        less = format_usd(plan.leasing.mixing_fraction * plan.leasing.usd)
+        lines.append(("mixed", f"leases of several machines for one service: at best {less} less"))
     dearest_first = sorted(halves, key=lambda each: -each[0])
-    ways = [f"a budget of {format_enough(best, 'USD')}", *(how for *_, how in dearest_first)]
+    ways = [f"a budget of {format_enough(total, 'USD')}", *(how for *_, how in dearest_first)]
     lines.append(("would fit", " · ".join(ways)))
     raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
 
@@ -221,8 +208,6 @@ def _money(
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         with record.noting(f"runs.{run.name}"):
             runs.append(run_money(run, entry, plan.serving, context))
-    with record.noting("portfolio"):
-        portfolio = portfolio_bill(plan, lines, context)
     return ledger.Money(
         currency=keys.currency,
         exchange_ratio=keys.exchange_ratio,
@@ -236,7 +221,6 @@ def _money(
         ratios=ratios(plan, context),
         owning=bought,
         notes=_notes(plan, context),
-        portfolio=portfolio,
     )
 
 

@@ -178,6 +178,11 @@ def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.Leve
             part = pool.accelerators / choice.fleet.accelerators * pool.count.needed / pool.count.total
             mean = sum(load.mean_rate_per_s for load in loads) / sum(load.peak_per_s for load in loads)
             saved += part * (1.0 - mean)
+    if choice.held:  # they do
+        without = _usd(service) / choice.held.mean_fraction
+        how = f"{100 * choice.held.mean_fraction:.0f} % of the machines on average, by the hour"
+        yield lever("utilise", service.name, Pulled.IN_USE, without - _usd(service), without, how)
+        return
     how = "replicas by the hour follow the traffic; spares stay"
     yield lever("utilise", service.name, Pulled.OPEN, _usd(service) * saved, _usd(service), how)
 

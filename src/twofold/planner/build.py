@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from enum import Enum
 from math import inf, prod
 from typing import TypeVar
 
@@ -26,10 +25,8 @@ from twofold.answer.supply_rules import offered_where_asked
 from twofold.answer.training_choice import TrainingChoice
 from twofold.building.building import with_building
 from twofold.building.compliance import compliance_part, with_compliance
-from twofold.building.compliance_costs import OF_RENT
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Confidence, Digests, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -41,20 +38,14 @@ from twofold.core.errors import InfeasibleError
 from twofold.money.first_year import check_budget, rent_of_year, with_money
 from twofold.perf.constants import Constants
 from twofold.planner.actions import actions_of
+from twofold.portfolio.decide import Decision, decided, leased_again, leasing_of, service_on
 from twofold.portfolio.join import portfolio
-from twofold.portfolio.rehearse import Rehearsing
+from twofold.portfolio.ways import Way
 
 SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
 P = TypeVar("P")
 FIXES = "a faster accelerator · a smaller or quantised model · a looser objective"
-
-
-class Rehearse(Enum):
-    """Whether services are confirmed on the twin."""
-
-    NO = "no"
-    BEST_TWO = "best-two"  # the best fleet and its runner-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ class PlanOptions:
     calibration: str = ""  # what was measured here and is part of the constants, in words
     calibration_digest: str = ""
     notes: tuple[str, ...] = ()  # what to know about that
-    rehearse: Rehearse = Rehearse.NO
+    rehearse: bool = False  # whether services are confirmed on the twin
     tell: Callable[[str], None] = lambda _: None  # hears what a rehearsal is about
 
 
@@ -97,21 +88,22 @@ def build_plan(
     draws = uncertainty.draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
-    chosen = {entry.name: sure_run(entry, context) for entry in spec.training}
+    decision = decided(
+        {entry.name: sure_run(entry, context) for entry in spec.training},
+        {entry.name: sure_serving(entry, context) for entry in spec.services if not entry.model.measured},
+        context,
+    )
+    chosen, services = decision.runs, dict(decision.services)
     books: dict[str, record.Book] = {}  # how the figures of each follow
     training = tuple(_noted("training", figures_of_run, chosen, books, context).values())
     runs = {name: choice for name, choice in chosen.items() if isinstance(choice, TrainingChoice)}
-    services = {
-        entry.name: sure_serving(entry, context) for entry in spec.services if not entry.model.measured
-    }
     planned = _noted("serving", service_plan, services, books, context)
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
     measured = _noted("serving", measured_plan, by_rows, books, context)
     need_kept((*planned.values(), *measured.values()))
-    rehearsing = None
-    if options.rehearse is Rehearse.BEST_TWO:
-        rehearsing = Rehearsing(lambda own: service_plan(own, context), planned, options.tell)
-        _rehearse(services, planned, rehearsing, books, context)
+    ways = decision.ways
+    if options.rehearse:
+        ways = _rehearse(services, planned, decision, books, context, options.tell)
     serving = tuple((planned | measured)[entry.name] for entry in spec.services)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
@@ -142,28 +134,42 @@ def build_plan(
             *_contention(list(chosen.values()), list(services.values())),
         ),
     )
-    plan = replace(plan, confidence=confidence_of(plan, chosen, services, context))
-    whole = with_supply_side(plan, context, runs, services, rehearsing)
-    warnings = (*whole.warnings, *check_budget(whole, spec.supply.budget_usd))
-    return Planned(replace(whole, warnings=warnings), context, runs, services)
+    plan = replace(
+        plan,
+        confidence=confidence_of(plan, chosen, services, context),
+        leasing=leasing_of(ways.values(), decision.cheapest_usd, chosen, services, context),
+    )
+    whole = with_supply_side(plan, context, runs, services)
+    check_budget(whole, spec.supply.budget_usd)
+    return Planned(whole, context, runs, services)
 
 
 def _rehearse(
     services: dict[str, ServingChoice],
     planned: dict[str, ServicePlan],
-    rehearsing: Rehearsing,
+    decision: Decision,
     books: dict[str, record.Book],
     context: Context,
-) -> None:
-    """Put in place of each service's fleet the best that the twin says holds, with its plan."""
+    tell: Callable[[str], None],
+) -> dict[str, Way]:
+    """Put in place of each fleet that misses the best that the twin says holds; what is leased then."""
     from twofold.rehearse.fleets import rehearsed_service  # brings the twin
 
+    ways, plans = dict(decision.ways), {id(choice): planned[name] for name, choice in services.items()}
+
+    def again(own: ServingChoice) -> ServingChoice:
+        return service_on(own, leased_again(own, decision, context), (), context)
+
+    def plan_of(own: ServingChoice) -> ServicePlan:
+        return plans.get(id(own)) or service_plan(again(own), context)
+
     for name, choice in services.items():
-        services[name], planned[name] = rehearsed_service(
-            choice, rehearsing.planned, context, rehearsing.tell
-        )
-        if services[name] is not choice:
+        best, planned[name] = rehearsed_service(choice, plan_of, context, tell)
+        if best is not choice:
+            services[name], way = again(best), leased_again(best, decision, context)
+            ways |= {name: way} if way else {}
             _noted("serving", service_plan, {name: services[name]}, books, context)
+    return ways
 
 
 def _noted(
@@ -284,14 +290,11 @@ def with_supply_side(
     context: Context,
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
-    rehearsing: Rehearsing | None,
 ) -> Plan:
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     with record.recording() as book:
         compliance = compliance_part(plan, context)
-    asked = compliance.items if compliance else ()
-    rules_usd = total_usd(item.line for item in asked if item.category not in OF_RENT)
-    plan = replace(plan, portfolio=portfolio(runs, services, context, rehearsing, rules_usd))
+    plan = replace(plan, portfolio=portfolio(runs, services, context))
     plan = with_building(plan, context)
     # The bill has what the rules ask for among its lines, and what own machines take in their building.
     plan = with_money(replace(plan, compliance=compliance), context)

@@ -59,7 +59,7 @@ def demand_of(
     """
     traffic = entry.classes[each.load.name].traffic
     mean = each.load.mean_rate_per_s * each.share_fraction
-    peak_ratio = each.load.peak_per_s / max(each.load.mean_rate_per_s, 1e-12)
+    peak_ratio = each.load.peak_per_s / max(each.load.mean_rate_per_s, 1e-12) / each.load.season_ratio
     day = np.resize(np.array(hourly_weights(Profile(traffic.profile), peak_ratio)[:DAY_H]), DAY_H)
     return Demand(each.name, mean * seasons(spec)[:, None] * day[None, :], limit_s, reserve_ratio)
 

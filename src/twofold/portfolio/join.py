@@ -10,9 +10,7 @@ import numpy as np
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
-from twofold.contracts.results import holdings
 from twofold.contracts.results.holdings import Portfolio
-from twofold.contracts.spec.supply import Supply
 from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted
@@ -25,7 +23,6 @@ from twofold.portfolio.problem import (
     ServingRate,
 )
 from twofold.portfolio.programme import Known
-from twofold.portfolio.rehearse import Rehearsing, rehearsed
 from twofold.portfolio.report import portfolio_of
 from twofold.portfolio.solve import Effort, is_possible, solve, unserved
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
@@ -40,14 +37,9 @@ def portfolio(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-    rehearsing: Rehearsing | None = None,
-    rules_usd: float = 0.0,
 ) -> Portfolio | None:
-    """The portfolio of a spec's runs and services; None where nothing can be chosen for them.
-
-    `rules_usd` is what the budget must pay besides machines.
-    """
-    case = portfolio_case(runs, services, context, rules_usd)
+    """The cheapest mix of leases for a spec's runs and services; None where nothing is for rent."""
+    case = portfolio_case(runs, services, context)
     if case is None:
         return None
     known: Known = {}
@@ -61,24 +53,16 @@ def portfolio(
         answer = solving(problem)
     if answer is None:
         return None
-    lines: tuple[str, ...] = ()
-    machines: tuple[holdings.RehearsedMachine, ...] = ()
-    if rehearsing is not None and not conflicting:
-        found, machines = rehearsed(problem, answer, case.classes, services, context, rehearsing, solving)
-        problem, answer, lines = found.problem, found.answer, found.lines
     kept = {each.name for each in problem.campaigns}
     dropped = tuple(each.name for each in case.problem.campaigns if each.name not in kept)
     solved = replace(case, problem=problem)
-    return portfolio_of(
-        SolvedPortfolio(solved, answer, conflicting, dropped, known, lines, machines), context
-    )
+    return portfolio_of(SolvedPortfolio(solved, answer, conflicting, dropped, known), context)
 
 
 def portfolio_case(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-    rules_usd: float = 0.0,
 ) -> PortfolioCase | None:
     """The problem of everything that a search has priced; None where no offer of it has a price."""
     searched = [trial.offer for choice in runs.values() for trial in (choice.chosen, *choice.others)]
@@ -100,17 +84,9 @@ def portfolio_case(
         tuple(batches),
         campaigns,
         (*rates, *hosted_rates),
-        budget_usd=budget_for_machines(supply, rules_usd),
         platform_limit=supply.platforms,
     )
     return PortfolioCase(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
-
-
-def budget_for_machines(supply: Supply, rules_usd: float) -> float | None:
-    """What the budget leaves for machines: less what the rules ask for, before the tax on what is left."""
-    if supply.budget_usd is None:
-        return None
-    return max(0.0, supply.budget_usd - rules_usd) / (1.0 + supply.economics.tax_fraction)
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from twofold.answer.context import Context
 from twofold.answer.supply_rules import asked_regions
@@ -101,8 +101,6 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
             *wider_notes(found, context.spec, context.catalog),
             *_notes(solved, found, scenarios),
         ),
-        rounds=solved.rounds,
-        rehearsed=solved.rehearsed,
         trained=trained_shares(solved),
     )
 
@@ -142,31 +140,6 @@ def _notes(
 
 NOT_RENTED = ("owned", "api")  # terms and tenures of leases without a line of rent
 LEAST_USD = 0.005  # what rounds to nothing is no line
-
-
-class LeaseLines(NamedTuple):
-    """What one lease costs."""
-
-    lease: Lease
-    rent: LineItem
-    support: LineItem | None
-
-
-def by_lease(
-    leases: Sequence[Lease], lines: Sequence[LineItem]
-) -> tuple[tuple[LeaseLines, ...], tuple[LineItem, ...]]:
-    """Each rented lease with its rent and support, as `bill` begins with them; and all other lines."""
-    found, at = [], 0
-    for lease in leases:
-        if lease.term in NOT_RENTED:
-            continue
-        assert at < len(lines), lease
-        rent, *others = lines[at : at + 2]
-        assert rent.category == "rent" and rent.what.startswith(f"{lease.what}: "), (lease, rent)
-        support = others[0] if others and others[0].category == "support" else None
-        found.append(LeaseLines(lease, rent, support))
-        at += 2 if support else 1
-    return tuple(found), tuple(lines[at:])
 
 
 def bill(solved: SolvedPortfolio, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:

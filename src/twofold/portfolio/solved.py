@@ -5,8 +5,6 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from twofold.contracts.results import holdings
-from twofold.contracts.results.holdings import Portfolio
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.offers import NodeOffer
 from twofold.portfolio.problem import (
@@ -42,8 +40,6 @@ class SolvedPortfolio:
     conflict: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()  # runs that no machines end in time: they are not in the problem
     known: Known = field(default_factory=dict)  # weeks that were solved, for other years
-    rounds: tuple[str, ...] = ()  # what the twin said of it
-    rehearsed: tuple[holdings.RehearsedMachine, ...] = ()  # machine by machine
 
     @property
     def problem(self) -> PortfolioProblem:
@@ -101,11 +97,3 @@ class SolvedPortfolio:
 
 
 NOT_PROMISED = "not promised"
-
-
-def uncorrected(portfolio: Portfolio) -> tuple[holdings.RehearsedMachine, ...]:
-    """Machines that still serve and miss what is promised, at every rate that there is a portfolio for.
-
-    A machine is looked at once, in whatever round it comes up; a miss with a correction was solved again.
-    """
-    return tuple(each for each in portfolio.rehearsed if each.serves and each.verdict == "misses")

@@ -1,4 +1,4 @@
-"""`plan --rehearse`: the best fleet and its runner-up on the twin, at the peak and without their spares."""
+"""`plan --rehearse`: a plan's fleet on the twin, at the peak and without its spares; what holds instead."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,32 +67,35 @@ class Trial:
 def rehearsed_service(
     choice: ServingChoice, planned: Planned, context: Context, tell: Tell
 ) -> tuple[ServingChoice, ServicePlan]:
-    """The cheapest fleet that holds on the twin, its figures beside the plan's, and what else was tried.
+    """The fleet as it was chosen where it holds on the twin, else the cheapest that does, and what was tried.
 
-    The search's best and its runner-up; where the best does not hold, it grows by the replicas that it lacks
-    and is weighed against the runner-up. Where nothing holds the plan keeps the best, and says so.
+    Where it does not hold it grows by the replicas that it lacks, and is weighed against the runner-up by
+    what their plans cost a year, then by accelerators. Where nothing holds the plan keeps it, and says so.
     """
-    name = choice.entry.name
-    fleets = [choice.fleet, *choice.result.alternatives[:1]]
-    trials = []
-    for number, fleet in enumerate(fleets, 1):
-        tell(f"rehearsing {name}, fleet {number} of {len(fleets)}")
-        own = choice if fleet is choice.fleet else with_fleet(choice, fleet, context)
-        plan = planned(own)
-        trials.append(Trial(own, plan, on_twin(plan, tables_of(own, context))))
+    trials = [_trial(choice, planned, context, tell)]
     if trials[0].missed:
+        others = [each.fleet for each in choice.rivals] if choice.held else choice.result.alternatives
+        trials += [_trial(with_fleet(choice, each, context), planned, context, tell) for each in others[:1]]
         trials += _grown_trials(trials[0], planned, context, tell)
     holding = [trial for trial in trials if not trial.missed]
-    # Ranked by money, where there are prices, then by accelerators.
-    best = min(
-        holding,
-        key=lambda trial: (trial.choice.fleet.usd_per_h or 0.0, trial.choice.fleet.accelerators),
-        default=trials[0],
-    )
+    best = min(holding, key=_year_usd, default=trials[0])
     plan = _with_rehearsals(best, trials)
     if not best.missed:
         plan = replace(plan, replica_needs=tuple(_replica_needs(best, context, tell)))
     return best.choice, plan
+
+
+def _trial(choice: ServingChoice, planned: Planned, context: Context, tell: Tell) -> Trial:
+    """A fleet of a service with what the twin says of it."""
+    tell(f"rehearsing {choice.entry.name} on {choice.offer.accelerator.name}")
+    plan = planned(choice)
+    return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
+
+
+def _year_usd(trial: Trial) -> tuple[float, int]:
+    """What a fleet costs a year, where it has a price, and its accelerators."""
+    cost = trial.plan.cost_usd_per_year
+    return cost.value if cost else 0.0, trial.choice.fleet.accelerators
 
 
 def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:

@@ -1,7 +1,6 @@
 """A plan on one screen of 100 columns: both halves, each on the other's fleet, why not something else."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from twofold.answer.refusals import reason_text
@@ -19,10 +18,7 @@ from twofold.report.training import note_lines, training_lines
 
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
-MORE_BELOW = "more below"
 MISSED = 3  # exit code
-MOST_ACTION_LINES = 6
-CUT_FIRST = ("then", "release", "risk", "rent", "use", "cost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class ShownPlan(Plan, Shown):
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
     """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
-    bill, runs = plan.money.portfolio if plan.money else None, plan.training
+    runs = plan.training
     path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
     explain = f"twofold explain plan.json {path}"
     follow = heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
@@ -60,7 +56,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         *(training_lines(run, asked) for run in plan.training),
         *(serving_lines(service, plan.rehearsed, asked) for service in plan.serving),
         two_halves_lines(plan),
-        portfolio_lines(plan.portfolio, bill) if plan.portfolio else [],
+        portfolio_lines(plan.portfolio, plan.leasing) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
         building_block(plan.building) if plan.building else [],
         compliance_lines(plan.compliance) if plan.compliance else [],
@@ -106,32 +102,12 @@ def confidence_lines(sure: Confidence) -> list[str]:
 
 
 def action_lines(plan: Plan, spec: str) -> list[str]:
-    """The block DO THIS on at most six lines; `--details` and `--json` have what found no room."""
-    texts = []
-    for each in plan.actions:
-        dated = f"{each.when}, {each.text}" if each.kind == "rent" and each.when else each.text
-        texts.append((each.kind, dated.replace("SPEC", spec).split(DOT)))
-    while len(lines := _block(texts)) > MOST_ACTION_LINES:
-        long = [
-            (kind, pieces)
-            for first in CUT_FIRST
-            for kind, pieces in texts
-            if kind == first and len(pieces) > (2 if pieces[-1] == MORE_BELOW else 1)
-        ]
-        if long:
-            kind, pieces = long[0]
-            pieces[-2 if pieces[-1] == MORE_BELOW else -1 :] = [] if kind == "risk" else [MORE_BELOW]
-        elif any(kind == "then" for kind, _ in texts):
-            texts = [text for text in texts if text[0] != "then"]
-        else:
-            return lines[:MOST_ACTION_LINES]
-    return lines
-
-
-def _block(texts: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """The block DO THIS: a line or two for each thing to do, and the command that comes next."""
     lines: list[str] = []
-    for kind, pieces in texts:
-        lines += field(kind, *pieces) if lines else heading(f"DO THIS {kind}", *pieces)
+    for each in plan.actions:
+        dated = f"{each.when}, {each.text}" if each.when else each.text
+        pieces = dated.replace("SPEC", spec).split(DOT)
+        lines += field(each.kind, *pieces) if lines else heading(f"DO THIS {each.kind}", *pieces)
     return lines
 
 

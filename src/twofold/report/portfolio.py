@@ -2,34 +2,32 @@
 
 import re
 
-from twofold.contracts.results import holdings, ledger
-from twofold.contracts.results.holdings import Lease, Portfolio
+from twofold.contracts.results import holdings
+from twofold.contracts.results.holdings import Lease, Leasing, Portfolio
 from twofold.core.display import format_seconds, format_usd
 from twofold.report.figures import percent
 from twofold.report.lines import DOT, both_ends, field, listed, table
 
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 4, 3, 2, 6
-SMALL_GAP_FRACTION = 0.0005
+LEAST_CHANGE = 0.005  # of what is recommended
 # In the tables alone.
 USUAL_NOTES = ("above, each half", "amounts are before tax", "other years are priced", "the search was cut")
 NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
-def portfolio_lines(portfolio: Portfolio, bill: ledger.PortfolioBill | None = None) -> list[str]:
-    """The block PORTFOLIO: leases, their bill against the fleets', what goes back, what would be too little.
+def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> list[str]:
+    """The block INSTEAD: the cheapest mix of leases, its difference, what goes back, what would be short.
 
-    `portfolio_tables` has the rest. Amounts of leases and options are rent and support before tax; the
-    bill's are on the terms of the plan's own.
+    `portfolio_tables` has the rest. Amounts are rent and support before tax.
     """
     offers = f"{portfolio.offers_count} offers"
-    gap = f"at most {percent(portfolio.gap_fraction)} above the cheapest"
-    gap = "the cheapest" if portfolio.gap_fraction < SMALL_GAP_FRACTION else gap
-    usd = f"first year {bill.total_usd:,.2f} $ v" if bill else f"{format_usd(portfolio.usd)} a year"
+    saved = leasing.mixing_fraction if leasing else 0.0
+    less = f"at best {percent(saved)} less than recommended" if saved >= LEAST_CHANGE else "nothing saved"
     lines = both_ends(
-        f"PORTFOLIO    {portfolio.weeks} weeks{f' from {portfolio.start}' if portfolio.start else ''}"
-        f"{DOT}{offers}",
-        f"{usd}, {gap}",
+        f"INSTEAD      a mix of leases{DOT}{portfolio.weeks} weeks"
+        f"{f' from {portfolio.start}' if portfolio.start else ''}{DOT}{offers}",
+        less,
     )
     if portfolio.conflict:
         lines += field("conflict", f"cannot all be met: {', '.join(portfolio.conflict)}")
@@ -39,14 +37,12 @@ def portfolio_lines(portfolio: Portfolio, bill: ledger.PortfolioBill | None = No
     if rest:
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
-    lines += field("bill", f"against the fleets above: {bill.difference or 'the same'}" if bill else "")
     lines += field("instead", *_instead(portfolio.options))
     lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
         lines += field("calendar", *_calendar(portfolio.calendar))
     lines += field("if it is", *(_year(row) for row in portfolio.scenarios if row.usd is None))
     lines += field("owed after", format_usd(portfolio.owed_usd) if portfolio.owed_usd else "")
-    lines += field("rehearsed", *portfolio.rounds)
     return [*lines, *field("note", *[note for note in portfolio.notes if not note.startswith(USUAL_NOTES)])]
 
 

@@ -27,20 +27,6 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class RehearsedMachine:
-    """What the twin said of the replicas of some classes on one machine, whatever offers it is of."""
-
-    service: str  # whose replicas
-    classes: tuple[str, ...]  # that they answer together
-    accelerator: str  # catalogue name
-    accelerators: int  # of one replica
-    verdict: str  # holds, misses; corrected: misses as planned, holds at its rate; unseen: not looked at
-    rate_ratio: float | None  # the rate that it keeps over the planned one; null: not looked at
-    serves: bool  # in the portfolio as it was solved last
-    text: str  # in words, with figures
-
-
-@dataclass(frozen=True, slots=True)
 class ServedShare:
     """Which part of a class an offer answers, how late, and what a million requests cost there."""
 
@@ -155,8 +141,27 @@ class YearScenario:
 
 
 @dataclass(frozen=True, slots=True)
+class Leasing:
+    """What the leases of a plan cost together, and what the cheapest ways of its parts would."""
+
+    usd: float  # of the first year: rent after discount with support, and egress
+    cheapest_usd: float  # the same, where every run and service takes its cheapest lease
+    kinds_count: int  # of accelerators
+    providers_count: int  # that they are rented from
+    leases_count: int  # different offers
+    mixing_fraction: float  # of them, that any mix of leases might save
+
+    @property
+    def text(self) -> str:
+        """`1 kind of machine, 2 providers`."""
+        kinds = "1 kind of machine" if self.kinds_count == 1 else f"{self.kinds_count} kinds of machines"
+        several = "1 provider" if self.providers_count == 1 else f"{self.providers_count} providers"
+        return f"{kinds}, {several}"
+
+
+@dataclass(frozen=True, slots=True)
 class Portfolio:
-    """What to buy where and when, its bill, and what it was chosen against."""
+    """The cheapest mix of leases for the same work, as an alternative: where and when, and its bill."""
 
     start: str  # day of week 0; "" where the spec has none
     weeks: int  # of the plan
@@ -180,6 +185,4 @@ class Portfolio:
     conflict: tuple[str, ...]  # what contradicts itself; demand is then met as far as possible
     items: tuple[LineItem, ...]  # the bill
     notes: tuple[str, ...]  # what to know
-    rounds: tuple[str, ...] = ()  # rehearsals of it, each with its gap; none: not rehearsed
-    rehearsed: tuple[RehearsedMachine, ...] = ()  # what the rounds saw
     trained: tuple[TrainedShare, ...] = ()  # who does what of each run

@@ -277,16 +277,6 @@ class MoneyDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class PortfolioBill:
-    """The first year of the plan's portfolio on the terms of the bill: the same kinds of lines."""
-
-    lines: tuple[LineItem, ...]  # leases, and what the same runs, services and rules take beside them
-    total_usd: float  # their sum, to the cent
-    difference: str  # by which kinds of lines it differs from the plan's fleets, in words
-    answers: bool  # whether it answers all that is asked within every promise and deadline
-
-
-@dataclass(frozen=True, slots=True)
 class Money:
     """The bill of the first year, what a token costs, owning against renting."""
 
@@ -303,4 +293,3 @@ class Money:
     owning: Owning | None  # null: nobody prices the machines
     notes: tuple[str, ...]  # what to know about the money
     detail: MoneyDetail | None = None  # null: not asked for
-    portfolio: PortfolioBill | None = None  # what to buy instead of these fleets; null: no choice

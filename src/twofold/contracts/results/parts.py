@@ -14,7 +14,10 @@ class PriceUsed:
     region: str  # the catalogue region of the price
     term: str  # on_demand spot reserved_1y reserved_3y
     date: str  # day the price was seen
-    usd_per_accelerator_h: Estimate  # USD/h of one accelerator
+    usd_per_accelerator_h: Estimate  # USD/h of one accelerator, list price
+    discount_fraction: float | None = None  # off it; null: as the spec says of all list prices
+    support_fraction: float | None = None  # of what is left; null: as the catalogue says of the provider
+    egress_usd_per_tb: float | None = None  # of what leaves it; null: as the catalogue says
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Machine:
     accelerator_count: int  # in all
     fabric: str  # between nodes: infiniband roce efa ethernet …
     price: PriceUsed | None  # what one accelerator-hour costs; null: no price is known
+    held_fraction: float = 1.0  # of these nodes, what is leased on average while it is needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ money USD. Arrays stay arrays with one run or service; a missing half is an empt
 from dataclasses import dataclass
 
 from twofold.contracts.results.compliance import Compliance
-from twofold.contracts.results.holdings import Portfolio
+from twofold.contracts.results.holdings import Leasing, Portfolio
 from twofold.contracts.results.ledger import Money
 from twofold.contracts.results.premises import Building
 from twofold.contracts.results.serving import ServicePlan
@@ -74,7 +74,7 @@ class Digests:
 class Action:
     """One thing to do, or to know before it is done."""
 
-    kind: str  # rent use then release cost risk next
+    kind: str  # use rent release cost or risk next
     text: str  # in words, with figures; of `next` a command, SPEC the user's file
     when: str  # day or week; "" where it has none
     usd: float | None  # of the first year, with tax: rent and support, requests, or own energy; `cost`: all
@@ -101,20 +101,21 @@ class Plan:
     training: tuple[TrainingPlan, ...]  # runs
     serving: tuple[ServicePlan, ...]  # services
     cross: tuple[CrossCell, ...]  # each half on each fleet
-    first_year_usd: Estimate | None  # the bill's total: runs and a year of services, held for their peak
+    first_year_usd: Estimate | None  # the bill's total: runs and a year of services, as leased
     budget_usd: float | None  # the spec's
     factors: tuple[Factor, ...]  # what is not known
     calibration: str  # which measurements of yours were used
     derivations: tuple[Derivation, ...]  # where numbers come from
     defaults: tuple[tuple[str, str], ...]  # path, value
     warnings: tuple[str, ...]  # of the whole plan
-    portfolio: Portfolio | None = None  # what to hold, rent and release; null: nothing to choose from
+    portfolio: Portfolio | None = None  # the cheapest mix of leases, an alternative; null: none is for rent
     money: Money | None = None  # the bill, what tokens cost, owning; null: nothing has a price
     building: Building | None = None  # what the machines stand in; null: the plan has none
     compliance: Compliance | None = None  # what rules change; null: the spec names none
     actions: tuple[Action, ...] = ()  # what to do, in order
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
     confidence: Confidence | None = None  # null: the spec asks for none
+    leasing: Leasing | None = None  # what all leases cost together; null: nothing is rented
 
     @property
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:

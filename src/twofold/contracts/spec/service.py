@@ -196,7 +196,7 @@ class Service(Part):
     )
     users: Annotated[tuple[Users, ...], Listed] = Field(
         default=(),
-        description="where requests come from; the way to them counts in the portfolio",
+        description="where requests come from; the way to them counts in what is leased",
     )
     quantisation: Annotated[tuple[WeightFormat, ...], Listed, Unsaid("as the model was published")] = Field(
         default=(), description="weight formats whose quality you accept; none: as the model was published"

@@ -107,7 +107,7 @@ class Shop(Part):
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
     hosted: fields.Flag = Field(
-        default=False, description="let the portfolio buy answers from hosted interfaces too"
+        default=False, description="let the cheapest mix buy answers from hosted interfaces too"
     )
 
 
@@ -141,14 +141,18 @@ class Supply(Part):
     )
     start: fields.Day | None = Field(
         default=None,
-        description="first day of the portfolio's year; none: that of a run",
+        description="first day of the year; none: that of a run",
     )
     seasons: Annotated[tuple[Season, ...], Listed] = Field(
         default=(),
-        description="months with more or less traffic; only the portfolio counts them",
+        description="months with more or less traffic: fleets hold the busiest, leases follow all",
     )
     platforms: fields.PositiveCount | None = Field(
-        default=None, description="different accelerators in the portfolio, at most"
+        default=None, description="different accelerators among what is rented, at most"
+    )
+    simplicity_fraction: fields.Fraction = Field(
+        default=0.1,
+        description="what fewer kinds of machines, providers and leases may cost more than the cheapest",
     )
     oversubscription_ratio: fields.PeakRatio = Field(
         default=1.0, description="of the fabric between nodes, 4x for 4:1"

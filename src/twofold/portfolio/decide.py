@@ -1,0 +1,197 @@
+"""What a plan recommends: machines and leases of every run and service, before anything describes them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from twofold.answer.context import Context
+from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.serving_choice import Rival, ServingChoice, with_fleet
+from twofold.answer.serving_pools import sure_serving
+from twofold.answer.training_choice import TrainingChoice, Trial
+from twofold.contracts.results.holdings import Leasing
+from twofold.inference.search import Fleet
+from twofold.portfolio.capacity import fleets_of
+from twofold.portfolio.demand import first_day
+from twofold.portfolio.join import portfolio_case
+from twofold.portfolio.offers import NodeOffer, node_offers
+from twofold.portfolio.prune import part_of
+from twofold.portfolio.simplest import cheapest_usd, simplest
+from twofold.portfolio.solve import bound_usd
+from twofold.portfolio.ways import Way, run_ways, service_ways
+
+ROUNDS = 3  # of sizing with the spec's confidence what was chosen without it
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Runs and services on what is leased for them."""
+
+    runs: Mapping[str, TrainingChoice | MeasuredChoice]
+    services: Mapping[str, ServingChoice]
+    offers: tuple[NodeOffer, ...]  # that it was made among
+    ways: Mapping[str, Way]  # what is leased, by run and service
+    cheapest_usd: float  # of the first year's leases, where each run and service takes its cheapest
+
+
+def decided(
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> Decision:
+    """The simplest leases near the cheapest, and every choice on what is leased for it.
+
+    What nobody sells, machines of your own, and runs of measured rows stay as they were chosen. A service
+    that moves to other machines is sized for them with the spec's confidence, and all are weighed again.
+    """
+    offers = _offers(runs, services, context)
+    supply, asked = context.spec.supply, context.spec.confidence_fraction is not None
+    sized = {name: {_kind(choice): choice} for name, choice in services.items()}  # by accelerator
+    for more in reversed(range(ROUNDS)):
+        every = {name: _choices(choice, sized[name], asked and not more) for name, choice in services.items()}
+        ways = _ways(runs, every, offers, context)
+        # What a mix would save leaves so much less that being simple may cost.
+        mixed = mixing_fraction(simplest(ways, 0.0, supply.platforms).values(), runs, services, context)
+        within = (1.0 + supply.simplicity_fraction) * (1.0 - mixed)
+        found = simplest(ways, max(0.0, within - 1.0), supply.platforms)
+        taken = {name: way.offer.accelerator for name, way in found.items() if name in services}
+        unsized = [name for name, kind in taken.items() if asked and kind not in sized[name]]
+        if not unsized:
+            break
+        for name in unsized:
+            sized[name][taken[name]] = sure_serving(services[name].entry, context, taken[name])
+    return Decision(
+        {name: _run_on(choice, found.get(name)) for name, choice in runs.items()},
+        {
+            name: service_on(
+                sized[name].get(taken.get(name, ""), choice), found.get(name), ways.get(name, ()), context
+            )
+            for name, choice in services.items()
+        },
+        offers,
+        found,
+        cheapest_usd(ways) if ways else 0.0,
+    )
+
+
+def _choices(
+    choice: ServingChoice, sized: Mapping[str, ServingChoice], only_sized: bool
+) -> list[ServingChoice]:
+    """A service on every machine that may carry it: as sized for its confidence, else as it was found."""
+    found = dict(sized)
+    for fleet in () if only_sized else fleets_of(choice):
+        kind = choice.offers[fleet.pools[0].offer].accelerator.name
+        found.setdefault(kind, replace(choice, fleet=fleet))
+    return list(found.values())
+
+
+def mixing_fraction(
+    ways: Iterable[Way],
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> float:
+    """What any mix of leases might save of these.
+
+    Formula  1 − cheapest of all offers / cheapest of the offers of `ways`, both in fractions of units
+    Limits   a mix that shares requests between kinds of machines is counted without the replicas and spares
+             that each kind would need for itself: it saves this at best.
+    """
+    modelled = {name: run for name, run in runs.items() if isinstance(run, TrainingChoice)}
+    names, case = {way.offer.name for way in ways}, portfolio_case(modelled, services, context)
+    if case is None or not names:
+        return 0.0
+    free = replace(case.problem, platform_limit=None)
+    usd, most = bound_usd(free), bound_usd(part_of(free, names))
+    return max(0.0, 1.0 - usd / most) if usd is not None and most else 0.0
+
+
+def leasing_of(
+    ways: Collection[Way],
+    cheapest_usd: float,
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> Leasing | None:
+    """What all leases come to; None where nothing is rented."""
+    if not ways:
+        return None
+    return Leasing(
+        usd=sum(way.usd for way in ways),
+        cheapest_usd=cheapest_usd,
+        kinds_count=len({way.offer.accelerator for way in ways}),
+        providers_count=len({way.offer.provider for way in ways}),
+        leases_count=len({way.offer.name for way in ways}),
+        mixing_fraction=mixing_fraction(ways, runs, services, context),
+    )
+
+
+def leased_again(choice: ServingChoice, decision: Decision, context: Context) -> Way | None:
+    """The cheapest lease of a service with another fleet; None where nothing is leased for it."""
+    ways = service_ways(choice, decision.offers, context)
+    return min(ways, key=lambda way: way.usd, default=None)
+
+
+def _offers(
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> tuple[NodeOffer, ...]:
+    """Offers of all accelerators that the searches priced."""
+    modelled = [choice for choice in runs.values() if isinstance(choice, TrainingChoice)]
+    searched = [trial.offer for choice in modelled for trial in (choice.chosen, *choice.others)]
+    searched += [offer for choice in services.values() for offer in choice.offers.values()]
+    names = [offer.accelerator.name for offer in searched]
+    return node_offers(context, names, searched, first_day(context.spec))
+
+
+def _ways(
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, list[ServingChoice]],
+    offers: tuple[NodeOffer, ...],
+    context: Context,
+) -> dict[str, list[Way]]:
+    """The ways of everything that is rented."""
+    found: dict[str, list[Way]] = {}
+    for name, run in runs.items():
+        if isinstance(run, TrainingChoice) and not run.chosen.offer.owned:
+            found[name] = list(run_ways(run, offers, context))
+    for name, choices in services.items():
+        if not choices[0].offer.owned:
+            found[name] = [way for each in choices for way in service_ways(each, offers, context)]
+    return {name: own for name, own in found.items() if own}
+
+
+def _rivals(chosen: Way, ways: Iterable[Way]) -> tuple[Rival, ...]:
+    """The cheapest way of a service on every other machine."""
+    found: dict[str, Rival] = {}
+    for way in sorted(ways, key=lambda each: each.usd):
+        if way.offer.accelerator != chosen.offer.accelerator and isinstance(way.work, Fleet):
+            found.setdefault(way.offer.accelerator, Rival(way.work, way.usd))
+    return tuple(found.values())
+
+
+def _kind(choice: ServingChoice) -> str:
+    return choice.offer.accelerator.name
+
+
+def _run_on(choice: TrainingChoice | MeasuredChoice, way: Way | None) -> TrainingChoice | MeasuredChoice:
+    """A run on what is leased for it."""
+    if way is None or not isinstance(choice, TrainingChoice) or not isinstance(way.work, Trial):
+        return choice
+    leased = way.work
+    others = tuple(each for each in (choice.chosen, *choice.others) if each.run is not leased.run)
+    return replace(choice, chosen=leased, others=others)
+
+
+def service_on(
+    choice: ServingChoice, way: Way | None, ways: Iterable[Way], context: Context
+) -> ServingChoice:
+    """A service on what is leased for it, its pools at the price of the lease."""
+    if way is None or not isinstance(way.work, Fleet):
+        return choice
+    price = way.machine.usd_per_accelerator_h or 0.0
+    pools = tuple(replace(pool, usd_per_h=pool.accelerators * price) for pool in way.work.pools)
+    fleet = replace(way.work, pools=pools, usd_per_h=sum(pool.usd_per_h or 0.0 for pool in pools))
+    offers = {**choice.offers, pools[0].offer: way.machine}
+    leased = with_fleet(replace(choice, offers=offers), fleet, context)
+    return replace(leased, held=way.held, rivals=_rivals(way, ways) or choice.rivals)

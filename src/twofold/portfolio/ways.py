@@ -1,0 +1,218 @@
+"""Ways to lease what one run or service needs: an offer, units hour by hour, and what its year costs.
+
+A service takes whole replicas of the pools that a plan describes, as many as each hour of its day and season
+asks for; what is by the hour goes back when it is idle, what is reserved is held for the busiest hour.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from twofold.answer.context import Context
+from twofold.answer.offers import Offer
+from twofold.answer.serving_choice import Held, ServingChoice
+from twofold.answer.training_choice import TrainingChoice, Trial
+from twofold.catalog.types import Price
+from twofold.core.quantity import YEAR_H, YEAR_S
+from twofold.inference.fleet import ReplicaCount, target_utilisation
+from twofold.inference.search import Fleet, PoolChoice, servers_of
+from twofold.perf.types import one
+from twofold.portfolio.capacity import BYTES_PER_TB, late_s, moved_weights_tb, promise_of
+from twofold.portfolio.demand import WEEK_COUNT, ClassDemand, batch_of, class_demands, demand_of
+from twofold.portfolio.listed import MAY_VANISH
+from twofold.portfolio.offers import NodeOffer, stands_in
+from twofold.portfolio.problem import DAY_H, CapacityOffer, Floats, end_of, is_hourly, unit_usd_per_h
+
+QUIET = np.zeros((WEEK_COUNT, DAY_H))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """One lease that does a run or a service."""
+
+    name: str  # of the run or service
+    offer: CapacityOffer
+    machine: Offer  # as the models see it, at the price of the lease
+    work: Fleet | Trial
+    usd: float  # of the first year: rent after discount with support, and egress
+    held: Held | None = None  # of a service: how much of its fleet, and when
+
+
+def service_ways(choice: ServingChoice, offers: Sequence[NodeOffer], context: Context) -> Iterator[Way]:
+    """Every offer on which a service's fleet may stand all year, within what it promises its users."""
+    wanted, fleet = class_demands(choice), choice.fleet
+    machine = choice.offers[fleet.pools[0].offer]
+    if machine.price is None:  # your own, or nobody sells it
+        return
+    hours = [_accelerators(pool, choice, wanted, context) for pool in fleet.pools]
+    for each in offers:
+        offer = each.offer
+        whole_year = offer.first_week == 0 and end_of(offer, WEEK_COUNT) == WEEK_COUNT
+        if (
+            whole_year
+            and offer.term not in MAY_VANISH
+            and stands_in(each, choice.entry, context)
+            and all(_has_room(each, machine, pool) for pool in fleet.pools)
+            and not _is_late(fleet, wanted, offer, context)
+        ):
+            way = _held(each, machine, hours, choice, wanted, context)
+            if offer.unit_limit is None or (way.held and way.held.unit_count <= offer.unit_limit):
+                yield way
+
+
+def _is_such(each: NodeOffer, machine: Offer) -> bool:
+    """Whether an offer's machines are those that were searched, whoever sells them; or named by the spec."""
+    offer, named = each.offer, machine.fixed_count is not None
+    same = offer.accelerator_count == machine.node.accelerator_count
+    alike = same if named else each.node.virtualised == machine.node.virtualised
+    return offer.tenure != "owned" and offer.accelerator == machine.accelerator.name and alike
+
+
+def _has_room(each: NodeOffer, machine: Offer, pool: PoolChoice) -> bool:
+    """Whether a replica stands on one unit; one over several servers wants the very servers and fabric."""
+    size, server = one(pool.replica.accelerator_count), machine.node.accelerator_count
+    same = each.offer.accelerator_count == server and each.node.fabric == machine.node.fabric
+    return _is_such(each, machine) and (same if size > server else size <= each.offer.accelerator_count)
+
+
+def _is_late(fleet: Fleet, wanted: Sequence[ClassDemand], offer: CapacityOffer, context: Context) -> bool:
+    """Whether the way to some users leaves too little of what is promised to them."""
+    pools = {name: pool for pool in fleet.pools for name in pool.classes}
+    for each in wanted:
+        promise, late = promise_of(each), late_s(each, pools[each.load.name], offer, context)
+        if promise is not None and late is not None and late > promise[1]:
+            return True
+    return False
+
+
+def _held(
+    each: NodeOffer,
+    machine: Offer,
+    hours: Sequence[Floats],
+    choice: ServingChoice,
+    wanted: Sequence[ClassDemand],
+    context: Context,
+) -> Way:
+    """The fleet of a service on units of an offer."""
+    offer, fleet = each.offer, choice.fleet
+    units = np.ceil(sum(hours, QUIET) / offer.accelerator_count - 1e-9)
+    if not is_hourly(offer):  # held by the week, or all year
+        most = units.max(axis=1, keepdims=True) if offer.minimum_weeks <= 1 else units.max()
+        units = np.broadcast_to(most, units.shape)
+    mean, count = float(units.mean()), int(units.max())
+    paid = mean * offer.accelerator_count / float(sum(hours, QUIET).mean())
+    fractions = {
+        pool.classes[0]: float(own.mean()) * paid / pool.accelerators
+        for pool, own in zip(fleet.pools, hours, strict=True)
+    }
+    tokens = sum(
+        one(demand.load.traffic.lengths.output_tokens) * demand.load.mean_rate_per_s * demand.share_fraction
+        for demand in wanted
+    )
+    sent_bytes = context.catalog.economic("bytes of a streamed token").value
+    egress_usd = tokens * sent_bytes * YEAR_S / BYTES_PER_TB * offer.egress_usd_per_tb
+    usd = unit_usd_per_h(offer) * mean * YEAR_H + egress_usd
+    held = Held(count, mean / count, fractions, usd)
+    return Way(choice.entry.name, offer, leased_machine(machine, each), fleet, usd, held)
+
+
+def _accelerators(
+    pool: PoolChoice, choice: ServingChoice, wanted: Sequence[ClassDemand], context: Context
+) -> Floats:
+    """(weeks, hours) accelerators of a pool, spares with them; work of a day in its quietest hours alone."""
+    rates = {
+        each.name: demand_of(each, choice.entry, context.spec, 1.0, None).rate_per_s
+        for each in wanted
+        if not each.load.is_batch
+    }
+    size = one(pool.replica.accelerator_count)
+    for each in wanted:
+        if each.load.is_batch and each.load.name in pool.classes:
+            quiet = sum((rate.mean(axis=0) for rate in rates.values()), np.zeros(DAY_H))
+            used = QUIET.copy()
+            used[:, list(batch_of(each, quiet).hours)] = pool.count.total * size
+            return used
+    own = [rates[each.name] for each in wanted if each.load.name in pool.classes]
+    rate = sum(own, QUIET)
+    servers = int(servers_of(pool.replica, choice.offers[pool.offer].node.accelerator_count)[0])
+    shares, places = np.unique(np.round(rate / rate.max(), 6), return_inverse=True)
+    counts = [_replica_count(pool, float(share), servers, choice) for share in shares]
+    return np.array(counts, float)[places].reshape(rate.shape) * size
+
+
+def _replica_count(pool: PoolChoice, share: float, servers: int, choice: ServingChoice) -> int:
+    """Replicas with spares at a share of the peak, by the rule that sized the peak; no more than there."""
+    count = ReplicaCount.of(
+        share * pool.count.needed * float(target_utilisation(pool.at_once_count)),
+        1.0,
+        servers,
+        zones=choice.entry.zones,
+        availability_fraction=choice.entry.availability_fraction,
+        at_once_count=share * pool.at_once_count,
+    )
+    return min(count.total, pool.count.total)
+
+
+def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Context) -> Iterator[Way]:
+    """Every offer by the hour on which the best size of a machine may be rented for as long as it takes."""
+    moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
+    for trial in _best_sizes(choice):
+        machine = trial.offer
+        assert trial.run
+        for each in offers:
+            offer = each.offer
+            if (
+                _is_such(each, machine)
+                and is_hourly(offer)
+                and offer.term not in MAY_VANISH
+                and offer.accelerator_count == machine.node.accelerator_count
+                and (trial.node_count == 1 or each.node.fabric == machine.node.fabric)
+                and (offer.unit_limit is None or trial.node_count <= offer.unit_limit)
+                and stands_in(each, choice.entry, context)
+            ):
+                hours = trial.run.total_accelerator_h / offer.accelerator_count
+                usd = unit_usd_per_h(offer) * hours + moved_tb * offer.egress_usd_per_tb
+                leased = leased_machine(machine, each)
+                price = leased.usd_per_accelerator_h or 0.0
+                work = replace(trial, offer=leased, cost_usd=trial.run.total_accelerator_h * price)
+                times = choice.entry.runs_per_year
+                yield Way(choice.entry.name, offer, leased, work, usd * times)
+
+
+def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
+    """The chosen trial, and of every other machine for rent the cheapest that ends in time."""
+    chosen = choice.chosen
+    found = {(chosen.offer.accelerator.name, chosen.offer.node.fabric): chosen}
+    if chosen.offer.price is None or chosen.offer.fixed_count is not None:
+        return found.values() if chosen.offer.price else ()
+    priced = [each for each in choice.others if each.run and not each.misses and each.cost_usd is not None]
+    for trial in sorted(priced, key=lambda each: each.cost_usd or 0.0):
+        found.setdefault((trial.offer.accelerator.name, trial.offer.node.fabric), trial)
+    return found.values()
+
+
+def leased_machine(machine: Offer, each: NodeOffer) -> Offer:
+    """The same machine at the price and the terms of another offer."""
+    offer, count = each.offer, each.offer.accelerator_count
+    price = Price(
+        provider=offer.provider,
+        instance=offer.instance,
+        accelerator=offer.accelerator,
+        accelerator_count=count,
+        region=each.price_region,
+        term=offer.term,
+        usd_per_h=offer.usd_per_unit_h,
+        usd_per_accelerator_h=offer.usd_per_unit_h / count,
+        date=offer.date,
+        date_precision="",
+        source=offer.source,
+    )
+    return replace(
+        machine,
+        node=machine.node if machine.fixed_count else each.node,
+        price=price,
+        discount_fraction=offer.discount_fraction,
+        support_fraction=offer.support_fraction,
+        egress_usd_per_tb=offer.egress_usd_per_tb,
+    )

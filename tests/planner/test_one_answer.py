@@ -1,0 +1,84 @@
+"""What is recommended is what is described, costed and housed: one fleet on every screen."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.plan import Plan
+from twofold.planner.actions import owner_of
+
+Planned = Callable[[str], Plan]
+NAMES = ("assistant", "finetune", "moe", "portfolio")
+MODELS = ("llama-3.1-8b", "qwen3-32b", "gpt-oss-120b")
+SUPPLIES = (
+    "",
+    "supply: {simplicity: 0 %}",
+    "supply: {platforms: 1}",
+    "supply: {shop: {providers: [aws, azure]}, economics: {tax: 10 %, discount: 5 %}}",
+    "supply: {own: [{node: DGX-H100, count: 4}]}",
+    "supply: {seasons: [{months: [nov, dec], factor: 2x}]}",
+    "supply: {shop: {terms: [reserved_1y]}}",
+)
+
+
+def need_one_answer(plan: Plan) -> None:
+    """Every machine to rent or use is one that a run or a service is described on, at its price."""
+    assert plan.money
+    told = [each for each in plan.actions if each.kind in ("rent", "use")]
+    assert len(told) == len(plan.halves)
+    for half in plan.halves:
+        machine = half.machine
+        (action,) = [each for each in told if f" for {half.name}" in each.text]
+        assert f"{machine.accelerator}" in action.text
+        whole = machine.node_count * machine.accelerators_per_node
+        assert action.text.startswith((f"{machine.node_count} × ", f"{machine.accelerator_count} × "))
+        assert machine.accelerator_count <= whole and 0.0 < machine.held_fraction <= 1.0
+        if machine.price:
+            assert machine.price.provider in action.text
+        kinds = ("rent", "support") if machine.price else ("energy",)
+        lines = [line for line in plan.money.lines if line.category in kinds and owner_of(line) == half.name]
+        assert (action.usd or 0.0) == pytest.approx(total_usd(lines), abs=0.005)
+    assert plan.money.total_usd == total_usd(plan.money.lines)
+    (cost,) = [each for each in plan.actions if each.kind == "cost"]
+    assert cost.usd == plan.money.total_usd
+    assert plan.first_year_usd and plan.first_year_usd.value == plan.money.total_usd
+    if plan.building:
+        housed = {group.name: group.node_count for group in plan.building.racks}
+        assert housed.items() <= {half.name: half.machine.node_count for half in plan.halves}.items()
+    for service in plan.serving:
+        if service.pools:
+            sizes = [pool.replica.accelerator_count * pool.replica_count for pool in service.pools]
+            held = service.machine.accelerator_count
+            assert max(sizes) <= held < sum(sizes) + service.machine.accelerators_per_node
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_have_one_answer(examples: dict[str, Plan], name: str) -> None:
+    need_one_answer(examples[name])
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(SUPPLIES),
+    st.floats(0.5, 60.0),
+    st.sampled_from([1.0, 2.5, 5.0]),
+    st.sampled_from([1, 3]),
+    st.booleans(),
+)
+def test_any_spec_has_one_answer(
+    planned: Planned, model: str, supply: str, rate: float, peak: float, zones: int, trains: bool
+) -> None:
+    batch = "      nightly: {traffic: {tokens_per_day: 200 Mtok}, slo: {finish_within: 6 h}}\n"
+    training = "training: {name: tune, kind: lora, tokens: 200 Mtok, deadline: 5 d}\n" if trains else ""
+    header = f"name: any\nmodel: {model}\n{training}"
+    need_one_answer(
+        planned(
+            f"{header}serving:\n    name: serve\n    zones: {zones}\n    classes:\n"
+            f"      chat: {{traffic: {{rate: {rate:.3g} /s, peak: {peak}x}}, slo: {{e2e_p95: 60 s}}}}\n"
+            f"{batch if trains else ''}{supply}\n"
+        )
+    )

@@ -1,0 +1,78 @@
+"""The simplest of ways that are nearly the cheapest, against all combinations."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.portfolio.simplest import cheapest_usd, simplest
+from twofold.portfolio.ways import Way
+
+from .conftest import make_offer
+
+
+def way(part: str, kind: str, provider: str, usd: float, term: str = "on_demand") -> Way:
+    offer = make_offer(f"{provider} {kind} {term}", 1.0, accelerator=kind, provider=provider)
+    machine: Any = None
+    return Way(part, offer, machine, machine, usd)
+
+
+PARTS = {
+    "run": [way("run", "A", "x", 100.0), way("run", "B", "y", 108.0), way("run", "B", "z", 104.0)],
+    "service": [way("service", "B", "y", 1000.0), way("service", "A", "y", 1050.0)],
+}
+
+
+def names(found: dict[str, Way]) -> list[str]:
+    return [each.offer.name for each in found.values()]
+
+
+def test_nothing_is_paid_for_being_simple_where_nothing_may_be() -> None:
+    assert names(simplest(PARTS, 0.0)) == ["x A on_demand", "y B on_demand"]
+    assert cheapest_usd(PARTS) == 1100.0
+
+
+def test_one_kind_comes_before_one_provider_and_that_before_money() -> None:
+    assert names(simplest(PARTS, 0.005)) == ["z B on_demand", "y B on_demand"]  # one kind for 4 more
+    assert names(simplest(PARTS, 0.01)) == ["y B on_demand", "y B on_demand"]  # one provider for 8 more
+
+
+def test_a_limit_of_kinds_holds_whatever_it_costs() -> None:
+    dear = {**PARTS, "service": [way("service", "C", "y", 10.0), way("service", "A", "y", 5000.0)]}
+    assert names(simplest(dear, 0.0)) == ["x A on_demand", "y C on_demand"]
+    assert names(simplest(dear, 0.0, kinds_limit=1)) == ["x A on_demand", "y A on_demand"]
+    # What cannot be is left as it is: a service has nothing but C.
+    only = {**PARTS, "service": [way("service", "C", "y", 10.0)]}
+    assert names(simplest(only, 0.0, kinds_limit=1)) == ["x A on_demand", "y C on_demand"]
+
+
+ways = st.lists(
+    st.tuples(st.sampled_from("AB"), st.sampled_from("xyz"), st.integers(1, 40)), min_size=1, max_size=5
+)
+
+
+@given(st.lists(ways, min_size=1, max_size=3), st.sampled_from([0.0, 0.1, 0.5]))
+def test_no_combination_within_the_limit_has_fewer_kinds_or_as_many_and_fewer_providers(
+    parts: list[list[tuple[str, str, int]]], within: float
+) -> None:
+    own = {str(at): [way(str(at), *each) for each in rows] for at, rows in enumerate(parts)}
+    found = simplest(own, within)
+    limit = (1.0 + within) * cheapest_usd(own) * (1 + 1e-9)
+
+    def size(taken: Any) -> tuple[int, int]:
+        return len({each.offer.accelerator for each in taken}), len({each.offer.provider for each in taken})
+
+    assert sum(each.usd for each in found.values()) <= limit
+    affordable = [taken for taken in product(*own.values()) if sum(each.usd for each in taken) <= limit]
+    assert size(found.values())[0] == min(size(taken)[0] for taken in affordable)
+    kinds = {each.offer.accelerator for each in found.values()}
+    same = [taken for taken in affordable if {each.offer.accelerator for each in taken} <= kinds]
+    assert size(found.values())[1] == min(size(taken)[1] for taken in same)
+
+
+def test_nothing_to_rent_is_nothing_to_choose() -> None:
+    assert simplest({}, 0.1) == {}
+    with pytest.raises(ValueError, match="min"):
+        simplest({"a": []}, 0.1)
