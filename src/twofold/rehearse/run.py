@@ -20,6 +20,7 @@ from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, m
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
     DRAWN_BLOCK_TOKENS,
+    DrawnTraffic,
     TracedTraffic,
     Traffic,
     TrafficMix,
@@ -119,7 +120,7 @@ def _task(
     horizon_s, warm_up_s = _span_s(classes, end_s, settings)
     traffic = TrafficMix(parts, horizon_s, settings.seed)
     check_ends(horizon_s, scenario.metrics.every_s, traffic)
-    block_tokens = _block_tokens(parts)
+    block_tokens, drawn = _block_tokens(parts), [each for each in parts if isinstance(each, DrawnTraffic)]
     pools = tuple(
         WorldPool(
             name,
@@ -151,6 +152,7 @@ def _task(
         metrics_delay_s=scenario.metrics.delay_s,
         first_token_timeout_s=timeout_s,
         prefix_block_tokens=block_tokens,
+        cached_prompts=tuple(prompt for part in drawn for prompt in part.model.shared_prompts),
         horizon_s=horizon_s,
         warm_up_s=warm_up_s,
         seed=settings.seed,

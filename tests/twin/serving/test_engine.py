@@ -265,6 +265,30 @@ def test_a_prefix_that_is_cached_is_not_computed_again() -> None:
     assert first[1] == pytest.approx(first[0] - 384 * 2e-5 - 0.008)  # and one step fewer
 
 
+@pytest.mark.parametrize("block_tokens", [1, 16, 64, 128])
+def test_prompts_asked_before_the_run_are_cached_from_its_first_request_on(block_tokens: int) -> None:
+    engine = Engine(TABLE, replace(KINDS["prefix cache"], block_tokens=block_tokens))
+    engine.remember([tuple(range(6)), tuple(range(100, 104))], 64)
+    assert engine.report() == (0, 0, 0.0)
+    jobs = [
+        (0.0, EngineWork(0, 400, 2, tuple(range(6)), 64)),
+        (1.0, EngineWork(1, 300, 2, (100, 101, 7), 64)),
+    ]
+    serve(engine, jobs)
+    assert engine.hit_tokens == (6 + 2) * 64
+
+
+def test_of_prompts_too_long_for_the_cache_the_ends_are_lost() -> None:
+    engine = Engine(TABLE, KINDS["prefix cache"])  # that keeps 1024 tokens
+    engine.remember([tuple(range(30)), tuple(range(100, 130))], 64)
+    serve(engine, [(0.0, EngineWork(0, 1400, 2, tuple(range(20)), 64))])
+    assert engine.hit_tokens == 1024 // 2
+    plain = Engine(TABLE, KINDS["mixed"])  # that keeps none
+    plain.remember([tuple(range(6))], 64)
+    serve(plain, [(0.0, EngineWork(0, 400, 2, tuple(range(6)), 64))])
+    assert plain.hit_tokens == 0
+
+
 def test_the_next_turn_finds_the_answer_in_the_cache() -> None:
     jobs = [
         (0.0, EngineWork(0, 128, 129, (1, 2), 64, answered_blocks=(1, 2, 3, 4))),

@@ -55,6 +55,11 @@ class DisaggregatedEngine:
         found.busy_s = self.busy_s
         return found
 
+    def remember(self, prompts: Sequence[tuple[int, ...]], block_tokens: int) -> None:
+        """Workers that prefill hold prompts, by their hashes of blocks, as if asked before the run."""
+        for each in self._prefill:
+            each.remember(prompts, block_tokens)
+
     def submit(self, work: EngineWork, now_s: float) -> None:
         """A request came. One that can never fit finishes at once, with no tokens."""
         self._reach(now_s)

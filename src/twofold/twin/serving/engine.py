@@ -8,6 +8,7 @@ and finishes go out; nothing here knows a clock.
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import floor
 
@@ -112,6 +113,10 @@ class Engine:
             running.place = HANDED
             running.left_tokens -= 1
             self._outside.append(running)
+
+    def remember(self, prompts: Sequence[tuple[int, ...]], block_tokens: int) -> None:
+        """Hold prompts, by their hashes of blocks, as if they had been asked before the run."""
+        self._memory.remember(prompts, block_tokens)
 
     def _known_from(self, work: EngineWork, now_s: float) -> Running | None:
         self._reach(now_s)

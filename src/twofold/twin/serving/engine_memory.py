@@ -1,7 +1,9 @@
 """Who holds which part of one engine's cache: running requests, prompts that they share, idle prompts."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import ceil
 
 from twofold.twin.serving.engine_types import EngineSettings, EngineWork, Reservation
@@ -267,7 +269,7 @@ class EngineMemory:
             return
         kept = hashes
         if answered:
-            whole = self._filled(running.work, answered, clock_tokens + running.base_tokens)
+            whole = self._filled(running.work.block_tokens, answered, clock_tokens + running.base_tokens)
             if len(whole) > len(hashes) and whole[: len(hashes)] == hashes:
                 kept = whole
                 kv.held_count += self._cache.take(kept[len(hashes) :]) * self._per_hash
@@ -285,16 +287,27 @@ class EngineMemory:
             cache.shrink(min(kv.total_count - kv.held_count, self._idle_limit) // self._per_hash)
             kv.idle_count = cache.idle_count * self._per_hash
 
+    def remember(self, prompts: Sequence[tuple[int, ...]], block_tokens: int) -> None:
+        """Prompts that were asked before lie idle; where they do not fit, their ends are lost first."""
+        if self._cache is None:
+            return
+        whole = [self._filled(block_tokens, each, len(each) * block_tokens) for each in prompts]
+        even = tuple(each for depth in zip_longest(*whole) for each in depth if each is not None)
+        self._cache.take(even)
+        self._cache.give_back(even)
+        self.evict()
+
     def _whole_blocks(self, running: Running) -> tuple[int, ...]:
         """The hashes of blocks that the prompt fills to their end."""
-        return self._filled(running.work, running.work.prefix_blocks, running.target_tokens)
+        work = running.work
+        return self._filled(work.block_tokens, work.prefix_blocks, running.target_tokens)
 
-    def _filled(self, work: EngineWork, hashes: tuple[int, ...], tokens: int) -> tuple[int, ...]:
+    def _filled(self, block_tokens: int, hashes: tuple[int, ...], tokens: int) -> tuple[int, ...]:
         """Of hashes from the start on, those that stand for blocks which `tokens` fill to their end."""
-        if work.block_tokens != self._hash_tokens:
+        if block_tokens != self._hash_tokens:
             assert not self._hash_tokens, "all requests of one engine have hashes of blocks of one length"
             # A hash may stand for many of the engine's blocks; where a block takes many, the last one counts.
-            self._hash_tokens = work.block_tokens
+            self._hash_tokens = block_tokens
             self._every_hash = max(1, ceil(self._settings.block_tokens / self._hash_tokens))
             self._per_hash = self._every_hash * self._hash_tokens // self._settings.block_tokens
         every = self._every_hash

@@ -72,6 +72,8 @@ class Fleet:
                 replica = self._granted(replace(group.order, replica_id=f"r{self._given_numbers}"), 0.0)
                 if group.start is Start.READY:
                     told += self._up(replica, 0.0)
+                    if replica.engine and self._world.cached_prompts:
+                        replica.engine.remember(self._world.cached_prompts, self._world.prefix_block_tokens)
                 else:
                     self._start(replica, 0.0, reads=True)
         return told

@@ -3,7 +3,7 @@
 The world's truth (lengths, speeds, faults) stands here; what the gate may know of it goes through its events.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -23,6 +23,8 @@ class ServingEngine(Protocol):
     `advance` returns first tokens and finishes in order of time, none later than `now_s`; `next_at_s` says
     when the next one comes if nothing else does, None while there is nothing to do.
     """
+
+    def remember(self, prompts: Sequence[tuple[int, ...]], block_tokens: int) -> None: ...
 
     def submit(self, work: EngineWork, now_s: float) -> None: ...
 
@@ -190,6 +192,7 @@ class FleetWorld:
     stall_timeout_s: float = 30.0  # of an answer that has begun and goes no further
     lost_after_s: float = 60.0  # after which a replica that does not come back is announced as removed
     prefix_block_tokens: int = 512  # that one of an arrival's prefix blocks stands for
+    cached_prompts: tuple[tuple[int, ...], ...] = ()  # by blocks: who is ready when the run begins holds them
     error_fraction: float = 0.0  # of requests that fail at a sound replica
     quality_mean: float = 0.8  # of an answer's score, where scores are drawn; 0 spread: none are
     quality_spread: float = 0.0

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 
 from twofold.inference.measured import MeasuredService
@@ -68,6 +69,9 @@ class BatchServer:
     def report(self) -> tuple[int, int, float]:
         """Running and waiting requests; it has no cache that could be full."""
         return len(self._batch), len(self._waiting), 0.0
+
+    def remember(self, prompts: Sequence[tuple[int, ...]], block_tokens: int) -> None:
+        """Rows were measured with what their cache held."""
 
     def spent(self) -> EngineSpent:
         """It has no cache, and nobody measured gaps between tokens."""

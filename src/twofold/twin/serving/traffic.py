@@ -89,6 +89,21 @@ class TrafficModel:
         assert self.rate_per_s > 0 and self.gap_cv > 0 and self.peak_ratio >= 1 and self.day_s > 0, self
         assert 0 <= self.shared_prefix_fraction < 1 and self.prompt_count >= 1, self
 
+    def shared_blocks(self, tokens: int) -> int:
+        """Of a prompt, in proportion, so that this part of all input tokens is shared, as a plan has it: of
+        one of fixed length the short ones would lack a part, the long ones share ever less of theirs."""
+        if self.sessions is not None:  # what all of them begin with
+            return int(self.shared_prefix_fraction * self.input.mean_tokens) // self.block_tokens
+        shared = round(self.shared_prefix_fraction * tokens / self.block_tokens)
+        return min(shared, tokens // self.block_tokens)
+
+    @property
+    def shared_prompts(self) -> list[tuple[int, ...]]:
+        """Blocks that requests begin with, as far as the longest ones do: what steady caches hold."""
+        blocks = self.shared_blocks(self.input.max_tokens)
+        firsts = range(0, self.prompt_count * PREFIX_STEP, PREFIX_STEP)
+        return [tuple(range(first, first + blocks)) for first in firsts] if blocks else []
+
 
 def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0) -> Iterator[Arrival]:
     """Arrivals of one class in order of time; equal arguments give equal arrivals.
@@ -97,7 +112,6 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
     """
     times, inputs, outputs, rest = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
     input_tokens, output_tokens = model.input.drawn(inputs), model.output.drawn(outputs)
-    prompt_blocks = int(model.shared_prefix_fraction * model.input.mean_tokens) // model.block_tokens
     names = [name for name, _ in model.tenants]
     shares = np.array([share for _, share in model.tenants])
     zone_count = max(len(model.zones), 1)
@@ -112,13 +126,9 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
         tokens = next(input_tokens)
         base = Arrival(at_s, tokens, next(output_tokens), model.class_name, tenant, zone=zone)
         if model.sessions is None:
-            # In proportion, so that this part of all input tokens is shared, as a plan has it: of one prompt
-            # of fixed length the short ones would lack a part, and the long ones share ever less of theirs.
-            blocks = round(model.shared_prefix_fraction * tokens / model.block_tokens)
-            blocks = min(blocks, tokens // model.block_tokens)
-            yield base._replace(prefix_blocks=tuple(range(first, first + blocks)))
+            yield base._replace(prefix_blocks=tuple(range(first, first + model.shared_blocks(tokens))))
         else:
-            yield _conversation(model, base, number, first, prompt_blocks, seed)
+            yield _conversation(model, base, number, first, seed)
 
 
 def arrival_times(
@@ -161,9 +171,7 @@ def rate_pieces(model: TrafficModel, from_s: float, until_s: float) -> Iterator[
         begin_s = end_s
 
 
-def _conversation(
-    model: TrafficModel, base: Arrival, number: int, first: int, prompt_blocks: int, seed: int
-) -> Arrival:
+def _conversation(model: TrafficModel, base: Arrival, number: int, first: int, seed: int) -> Arrival:
     """A session's first request, with the others to come: each holds all that was said before."""
     assert model.sessions is not None
     sessions, generator = model.sessions, np.random.default_rng((seed, number))
@@ -171,7 +179,7 @@ def _conversation(
     def blocks(tokens: int) -> tuple[int, ...]:
         """Ids of all whole blocks: the shared prompt's, then the session's own."""
         count = min(tokens // model.block_tokens, PREFIX_STEP)
-        shared, own = min(prompt_blocks, count), (model.prompt_count + number) * PREFIX_STEP
+        shared, own = min(model.shared_blocks(tokens), count), (model.prompt_count + number) * PREFIX_STEP
         return (*range(first, first + shared), *range(own, own + count - shared))
 
     def turns() -> Iterator[Turn]:
