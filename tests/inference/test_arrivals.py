@@ -1,6 +1,7 @@
 """Queues for prefill: M/G/1 theory, a queue simulated by its recursion, and what prompts take."""
 
 from dataclasses import replace
+from math import log, sqrt
 
 import numpy as np
 import pytest
@@ -8,12 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twofold.inference import regimes
-from twofold.inference.arrivals import Ends, backlog_quantile, normal_quantile, prompt_s
+from twofold.inference.arrivals import (
+    Ends,
+    backlog_quantile,
+    normal_quantile,
+    prompt_s,
+    prompt_work_spread,
+)
+from twofold.inference.iteration import iteration_s
 from twofold.inference.latency import Prompt, quantile_factor
-from twofold.inference.steady import Lengths
+from twofold.inference.steady import Lengths, full_step_s, sole_step_s
 
 CHAT = Lengths(1024.0, 256.0)
-ENDS = Ends(0.012, 0.3, 12.0)
+ENDS = Ends(0.012, 0.3, 12.0, 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +86,9 @@ def test_quantiles_of_a_normal(probability, deviations):
 def test_longer_prompts_take_longer(replica, factor, more, tokens, chunk, spread):
     chunked = replace(replica, chunk_tokens=chunk)
     prompt = Prompt(tokens, spread, 0.03, min(tokens, chunk))
-    shorter, longer = (prompt_s(chunked, ENDS, 0.2, prompt, each) for each in (factor, factor * more))
+    shorter, longer = (prompt_s(chunked, ENDS, prompt, each) for each in (factor, factor * more))
     assert 0.012 * (1 - 1e-9) <= shorter <= longer * (1 + 1e-9)
-    assert prompt_s(chunked, ENDS, 0.2, prompt) == pytest.approx(0.03 * max(1.0, tokens / chunk))
+    assert prompt_s(chunked, ENDS, prompt) == pytest.approx(0.03 * max(1.0, tokens / chunk))
 
 
 @given(rate=st.floats(0.1, 12.0), spread=st.floats(0.0, 2.0), more=st.floats(0.0, 1.0))
@@ -108,3 +116,25 @@ def test_prompts_that_share_a_small_cache_wait_for_room_earlier(replica_of):
     most = 1.0 / float(regimes.open_loop(tight, even, 1.0).utilisation_fraction)
     waits = [float(regimes.open_loop(tight, each, 0.85 * most).ttft.mean_s) for each in (even, uneven)]
     assert waits[1] > 2.0 * waits[0]
+
+
+def test_one_prompt_is_not_split_over_the_stages_that_share_a_chunk_of_many(replica_of):
+    staged = replica_of("llama-3.1-70b", "H100-SXM", weights="fp8", tp=2.0, pp=2.0)
+    lengths = Lengths(1155.0, 211.0, 1.5, 0.5)
+    lone = regimes.open_loop(staged, lengths, 1e-4)
+    late = 1155.0 * float(quantile_factor(1.5, 1.645))
+    alone_s = float(iteration_s(staged, late, late / 2.0, 0.0, 0.0).total_s)
+    assert float(lone.ttft.p95_s) == pytest.approx(alone_s, rel=0.15)
+    whole = replace(staged, pp=1.0)
+    assert sole_step_s(whole, lengths, 8.0) == pytest.approx(full_step_s(whole, lengths, 8.0))
+    assert np.all(sole_step_s(staged, lengths, 8.0) > 1.5 * full_step_s(staged, lengths, 8.0))
+
+
+def test_work_of_prompts_spreads_further_than_they_do_where_attention_is_much_of_it(replica_of):
+    replica = replica_of("llama-3.1-8b", "H100-SXM", tp=1.0)
+    short, long = (prompt_work_spread(replica, Lengths(tokens, 200.0, 0.8)) for tokens in (10.0, 16_000.0))
+    assert float(short) == pytest.approx(0.8, rel=0.03)
+    sizes = np.exp(np.random.default_rng(1).normal(0.0, sqrt(log(1.64)), 100_000))
+    sizes *= 16_000.0 / sizes.mean()
+    flops = 2.0 * 8.03e9 * sizes + 4.0 * 32 * 32 * 128 * sizes**2 / 2.0
+    assert float(long) == pytest.approx(float(flops.std() / flops.mean()), rel=0.1)

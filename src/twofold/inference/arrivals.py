@@ -37,6 +37,7 @@ class Ends:
     launch_s: Floats  # carries next to no prefill
     late_s: Floats  # carries a chunk of a prompt that is `longest_ratio` times the mean
     longest_ratio: Floats
+    sole_s: Floats  # carries as much of one prompt as a step may
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,11 @@ def backlog_quantile(busy_fraction: Floats, spread: Floats, level: float) -> Flo
     return np.where(within > 0.0, second / (2.0 * (1.0 - busy)) * factor, 0.0)
 
 
-def prompt_s(replica: Replica, ends: Ends, full_s: Floats, prompt: Prompt, factor: Floats = 1.0) -> Floats:
+def prompt_s(replica: Replica, ends: Ends, prompt: Prompt, factor: Floats = 1.0) -> Floats:
     """Seconds that a lone prompt of `factor` times the mean length takes from its first step to its last.
 
     Formula  n·t(tokens/n), n = max(1, tokens/chunk); t on straight lines from a step that carries next to no
-             prefill to one that carries a mean prompt, and on to a full chunk
+             prefill to one that carries a mean prompt, and on to a whole chunk of one prompt
     Shapes   arguments broadcast.
     Limits   the mean length: as many steps as it has chunks, each as priced.
     """
@@ -94,9 +95,12 @@ def prompt_s(replica: Replica, ends: Ends, full_s: Floats, prompt: Prompt, facto
     steps, usual_steps = np.maximum(1.0, asked / rank), np.maximum(1.0, tokens / rank)
     within, usual = asked / steps, tokens / usual_steps
     launch = np.minimum(ends.launch_s, prompt.carrying_s)
-    full = np.maximum(chunk_s(ends, full_s, prompt.spread, factor), prompt.carrying_s)
+    full = np.maximum(chunk_s(ends, ends.sole_s, prompt.spread, factor), prompt.carrying_s)
     part = np.minimum(1.0, within / usual)
-    room = np.maximum(chunk_tokens(replica) - prompt.carried_tokens, 1.0)
+    # Several ranks and stages share a chunk of many prompts, and leave one prompt to one of them.
+    shared = np.asarray(replica.pp * replica.dp) > 1.0
+    room = np.where(shared, rank - usual, chunk_tokens(replica) - prompt.carried_tokens)
+    room = np.maximum(room, 1.0)
     # Of a prompt of several chunks all but the last are full, wherever the line to them ends.
     further = np.maximum((within - usual) / room, (asked - np.maximum(tokens, rank)) / rank)
     further = np.minimum(np.maximum(further, 0.0), 1.0)
@@ -145,9 +149,9 @@ def arrivals_ttft(
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
     plain = np.asarray(steps.plain_s)
     everyone = Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
-    lone = _at_places(replica, ends, steps, everyone)
+    lone = _at_places(replica, ends, everyone)
     queue = _queue(replica, lengths, steps, ends, rate, lone, replica_count)
-    mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, steps, prompt), prompt)
+    mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, prompt), prompt)
     own_s = _mean(mine)
     late = admission_steps(replica, own, rate * plain) * plain + first_token_s(replica, plain)
     mean = queue.rest_s + queue.busy_fraction * queue.backlog_s + queue.shared_s + own_s + late
@@ -155,7 +159,7 @@ def arrivals_ttft(
     def upper(level: float, normal: float, exponential: float) -> Floats:
         above = backlog_quantile(queue.busy_fraction, lengths.input_spread, level) * queue.service_s
         waits = np.maximum(above - queue.backlog_s, 0.0) + exponential * queue.shared_s
-        long_s = prompt_s(replica, ends, steps.full_s, asked, quantile_factor(asked.spread, normal))
+        long_s = prompt_s(replica, ends, asked, quantile_factor(asked.spread, normal))
         longer = np.maximum(long_s - own_s, 0.0)
         joins = _joining_s(queue, lengths.input_spread, steps.full_s, level)
         parts = np.square(0.45 * plain) + np.square(waits) + np.square(longer) + np.square(joins)
@@ -167,8 +171,8 @@ def arrivals_ttft(
     return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
 
 
-def _at_places(replica: Replica, ends: Ends, steps: Steps, prompt: Prompt) -> list[Floats]:
-    return [prompt_s(replica, ends, steps.full_s, prompt, factor) for factor in _factors(prompt.spread)]
+def _at_places(replica: Replica, ends: Ends, prompt: Prompt) -> list[Floats]:
+    return [prompt_s(replica, ends, prompt, factor) for factor in _factors(prompt.spread)]
 
 
 def _factors(spread: Floats) -> list[Floats]:
@@ -181,6 +185,29 @@ def _mean(values: Sequence[Floats]) -> Floats:
     if len(values) == 1:
         return values[0]
     return sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
+
+
+def prompt_work_spread(replica: Replica, lengths: Lengths) -> Floats:
+    """How far the work of prompts spreads: its deviation over its mean.
+
+    Formula  work of f times the mean = f·(1 + f·a), a = 2·heads·width·layers·attended/weights of a token
+    Why      A prompt's token meets its weights with 2 FLOPs each, and every token before it with 4 per head,
+             its width and layer: the work of prompts grows faster than they do. It must not depend on the
+             hardware (INV-2), on which attention takes a little longer than its FLOPs say.
+    Shapes   arguments broadcast.
+    Limits   short prompts, or no layers that attend to all: the spread of their lengths.
+    """
+    shape = replica.shape
+    layers = shape.softmax_layers - shape.sliding_layers
+    attended = lengths.input_tokens - own_input_tokens(replica, lengths) / 2.0
+    idle = shape.expert_weights * (1.0 - shape.experts_topk / np.maximum(shape.experts, 1.0))
+    weights = shape.total_weights - idle
+    longer = 2.0 * shape.heads * shape.qk_head_dim * layers * attended / weights
+    works = [each * (1.0 + each * longer) for each in _factors(lengths.input_spread)]
+    found: Floats = np.sqrt(
+        np.maximum(_mean([np.square(each) for each in works]) / np.square(_mean(works)) - 1.0, 0.0)
+    )
+    return found
 
 
 def meeting_fraction(replica_count: Floats, busy_fraction: Floats, in_flight: Floats) -> Floats:
@@ -227,7 +254,11 @@ def _queue(
     batch = rate * lengths.output_tokens * steps.tpot_s
     chunk = np.maximum(chunk_tokens(replica) - split * batch, 0.5 * chunk_tokens(replica))
     factors = _factors(spread)
-    services = [own * each / chunk * chunk_s(ends, steps.full_s, spread, each) for each in factors]
+    services = []
+    for factor in factors:
+        alone = np.minimum(1.0, own * factor / np.asarray(replica.chunk_tokens))  # of a chunk, one prompt's
+        whole_s = (1.0 - alone) * steps.full_s + alone * np.maximum(ends.sole_s, steps.full_s)
+        services.append(own * factor / chunk * chunk_s(ends, whole_s, spread, factor))
     service = np.sqrt(_mean([np.square(each) for each in services]) / second)
     mean_s = _mean(services)
     met = rate * meeting_fraction(replica_count, rate * mean_s, batch)

@@ -17,7 +17,13 @@ from twofold.inference.arrivals import Ends, arrivals_ttft
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import NORMAL_P99, Latency, Prompt, Served, answer_latency, served, slot_wait_s
 from twofold.inference.replica import Replica
-from twofold.inference.sharing import arrivals_tpot, met_deviation, mix_of, token_s
+from twofold.inference.sharing import (
+    arrivals_tpot,
+    heavy_context_tokens,
+    met_deviation,
+    mix_of,
+    token_s,
+)
 from twofold.perf.types import Floats
 
 Array = NDArray[np.float64]
@@ -54,11 +60,15 @@ class _Point(steady.Steps):
 
     launch_s: Floats  # a step that carries next to no prefill
     late_s: Floats  # a step that carries a whole chunk late in a long prompt
+    sole_s: Floats  # and one that carries a whole chunk of one prompt
     own_carrying_s: Floats
     own_carried_tokens: Floats
+    heavy_s: Floats  # a step without prefill beside longer caches than usual, see `heavy_context_tokens`
+    heavy_carrying_s: Floats  # and one with
 
 
 ROWS = {f.name: row for row, f in enumerate(fields(_Point))}
+SHARED = [ROWS[name] for name in ("plain_s", "carrying_s", "heavy_s", "heavy_carrying_s")]
 
 
 def load_axis(value: T) -> T:
@@ -94,23 +104,32 @@ def price_curve(
     """
     met = _grid(largest_sequences)
     # A whole chunk hides much of what decodes beside it, so that every other batch will do for it.
-    full_s = np.asarray(steady.full_step_s(replica, lengths, met[::2]), float)
-    late_s = np.asarray(steady.late_step_s(replica, lengths, met[::2]), float)
-    launch_s = np.asarray(steady.launch_step_s(replica, lengths, met[::2]), float)
-    steps = steady.steady_steps(replica, lengths, met, _straight(met[::2], full_s, met))
+    half = met[::2]
+    heavy = steady.steady_steps(replica, lengths, half, 0.0, heavy_context_tokens(lengths, half))
+    full_s, sole_s, late_s, launch_s = (
+        _straight(half, np.asarray(price(replica, lengths, half), float), met)
+        for price in (steady.full_step_s, steady.sole_step_s, steady.late_step_s, steady.launch_step_s)
+    )
+    steps = steady.steady_steps(replica, lengths, met, full_s)
     gained, output = tokens_per_step(replica), np.maximum(lengths.output_tokens, 1.0)
     plain = np.maximum.accumulate(steps.plain_s, axis=-1)
-    launch = np.maximum.accumulate(np.maximum(_straight(met[::2], launch_s, met), plain), axis=-1)
+    launch = np.maximum.accumulate(np.maximum(launch_s, plain), axis=-1)
     carrying = np.maximum.accumulate(np.maximum(steps.carrying_s, launch), axis=-1)
     full = np.maximum.accumulate(np.maximum(steps.full_s, carrying), axis=-1)
-    late = np.maximum.accumulate(np.maximum(_straight(met[::2], late_s, met), full), axis=-1)
+    sole = np.maximum.accumulate(np.maximum(sole_s, carrying), axis=-1)
+    late = np.maximum.accumulate(np.maximum(late_s, full), axis=-1)
+    heavy_s, heavy_carrying_s = (
+        _straight(half, np.asarray(each, float), met) for each in (heavy.plain_s, heavy.carrying_s)
+    )
+    heavy_s = np.maximum.accumulate(np.maximum(heavy_s, plain), axis=-1)
     share = steps.share_fraction
     mean = np.asarray(((1.0 - share) * plain + share * carrying) / gained, float)
     best = np.maximum.accumulate((met - 1.0) / (output * mean), axis=-1)
     tpot = np.concatenate([mean[..., :1], (met[1:] - 1.0) / (output * best[..., 1:])], axis=-1)
     point = _Point(
         plain, carrying, steps.carried_tokens, share, tpot, full,
-        launch, late, carrying, steps.carried_tokens,
+        launch, late, sole, carrying, steps.carried_tokens,
+        heavy_s, np.maximum.accumulate(np.maximum(heavy_s, np.maximum(carrying, heavy_carrying_s)), axis=-1),
     )  # fmt: skip
     limit = steady.batch_limit(replica, lengths)
     return LoadCurve(
@@ -190,7 +209,7 @@ def _ttft(curve: LoadCurve, point: _Point, rate: Floats, utilisation: Floats) ->
              those that have as few, it takes one with the fewest prompts (`meeting_fraction`).
     """
     lengths = curve.lengths
-    ends = Ends(point.launch_s, point.late_s, steady.longest_ratio(curve.replica, lengths))
+    ends = Ends(point.launch_s, point.late_s, steady.longest_ratio(curve.replica, lengths), point.sole_s)
     prompt = None
     if curve.own is not lengths:
         spread = curve.own.input_spread
@@ -218,16 +237,14 @@ def _tpot(curve: LoadCurve, point: _Point, rate: Floats) -> Latency:
     mix = mix_of(curve.replica, curve.lengths, point, rate, _replica_count(curve, rate))
     sent, deviation = mix.rate_per_s * mix.output_tokens, met_deviation(mix, point.tpot_s)
     above = deviation + _own_sequences(sent * point.tpot_s, mix.replica_count)
-    plain, carrying = _plain_and_carrying(curve, sent * point.tpot_s + above)
-    slower = token_s(replace(mix, plain_s=plain, carrying_s=carrying), point.tpot_s, 0.0)
-    return arrivals_tpot(mix, point.tpot_s, *_plain_and_carrying(curve, sent * slower + above))
-
-
-def _plain_and_carrying(curve: LoadCurve, met_sequences: Floats) -> tuple[Floats, Floats]:
-    """Both steps at a batch, the carrying one never the shorter."""
-    kept = [ROWS["plain_s"], ROWS["carrying_s"]]
-    plain, carrying = _between_batches(curve.rows[kept], curve.met_sequences, met_sequences)
-    return plain, np.maximum(carrying, plain)
+    plain, carrying = _between_batches(
+        curve.rows[SHARED[:2]], curve.met_sequences, sent * point.tpot_s + above
+    )
+    alone = replace(mix, plain_s=plain, carrying_s=np.maximum(carrying, plain), replica_count=1.0)
+    slower = token_s(alone, point.tpot_s, 0.0)
+    fuller = _between_batches(curve.rows[SHARED], curve.met_sequences, sent * slower + above)
+    usual = mix.plain_s, mix.carrying_s, point.heavy_s, point.heavy_carrying_s
+    return arrivals_tpot(mix, point.tpot_s, usual, tuple(fuller), slower)
 
 
 def rate_at(curve: LoadCurve, met_sequences: Floats, point: _Point | None = None) -> Array:

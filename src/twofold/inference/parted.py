@@ -56,7 +56,8 @@ def prompts_latency(
     idle = iteration_s(found, 0.0, 0.0, 0.0, 0.0).total_s
     steps = steady.Steps(idle, carrying, tokens, np.zeros_like(idle), idle, full)
     late, launch = steady.late_step_s(found, lengths, 0.0), steady.launch_step_s(found, lengths, 0.0)
-    ends = Ends(launch, np.maximum(late, full), steady.longest_ratio(found, lengths))
+    sole = np.maximum(steady.sole_step_s(found, lengths, 0.0), carrying)
+    ends = Ends(launch, np.maximum(late, full), steady.longest_ratio(found, lengths), sole)
     seen = own.on(replica)
     carried, own_s = _lone(seen, own.lengths)
     prompt = latency.Prompt(

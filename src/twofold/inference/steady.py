@@ -164,6 +164,7 @@ def steady_steps(
     lengths: Lengths,
     batch_sequences: Floats,
     full_s: Floats | None = None,
+    context_tokens: Floats | None = None,
     together_fraction: Floats = 0.0,
 ) -> Steps:
     """The steps of a replica that keeps `batch_sequences` decoding.
@@ -180,7 +181,8 @@ def steady_steps(
     per_step = prefill_per_step_tokens(replica, lengths, batch_sequences)
     carried = carried_tokens(replica, own, per_step, batch_sequences, together_fraction)
     share = np.minimum(1.0, per_step / carried)
-    context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
+    context = lengths.mean_context_tokens if context_tokens is None else context_tokens
+    attended = attended_tokens(replica, lengths)
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
     carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
     tpot = ((1.0 - share) * plain + share * carrying) / gained
@@ -192,6 +194,20 @@ def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> 
     """Seconds of a step that decodes the batch and carries a whole chunk."""
     context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
     return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
+
+
+def sole_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
+    """Seconds of a step that decodes the batch and carries a whole chunk of one prompt.
+
+    Why      Ranks and stages work on a prompt each: one prompt leaves the others idle.
+    Limits   a single rank and stage: `full_step_s`.
+    """
+    shared = np.asarray(replica.pp * replica.dp) > 1.0
+    tokens = np.where(shared, replica.chunk_tokens, chunk_tokens(replica))
+    cached = lengths.input_tokens - own_input_tokens(replica, lengths)
+    attended = attended_tokens(replica, lengths)
+    attended = np.where(shared, np.maximum(attended, cached + tokens / 2.0), attended)
+    return iteration_s(replica, tokens, attended, batch_sequences, lengths.mean_context_tokens).total_s
 
 
 def launch_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
