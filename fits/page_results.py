@@ -58,6 +58,7 @@ KINDS = {
     "dict[str, int]": "counts by name",
     "dict[str, str]": "texts by name",
     "tuple[str, ...]": "texts",
+    "tuple[Model, ...]": "models, as the catalogue has them",
     "tuple[int, ...]": "counts",
     "tuple[float, ...]": "numbers",
     "tuple[float, float]": "pair of numbers",

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,36 @@ def scenario(text: str = "") -> Scenario:
 @pytest.fixture(scope="module")
 def short(planned: ShownPlan) -> Simulated:
     return simulate(planned, SimulateOptions(scenario()))
+
+
+OWN_MODEL = """\
+{"model_type": "zorglub", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
+ "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 4096}
+"""
+
+
+def test_a_saved_plan_of_ones_own_model_is_rehearsed_without_its_config(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text(OWN_MODEL)
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("llama-3.1-8b", "own.json"))
+    made = plan(tmp_path / "spec.yaml")
+    saved = tmp_path / "elsewhere" / "plan.json"
+    saved.parent.mkdir()
+    saved.write_text(plan_to_json(made))
+    (tmp_path / "own.json").unlink()
+    assert simulate(saved, SimulateOptions(scenario())).data.classes[0].finished_count > 0
+    assert "own: `zorglub` is no model type we know: read as most decoders are" in made.warnings
+
+
+def test_an_encoder_is_not_served_as_one_that_writes() -> None:
+    with pytest.raises(ValueRefusedError, match=r"bge-large-en-v1\.5 is an encoder: it writes no tokens"):
+        plan(SPEC.replace("llama-3.1-8b", "bge-large-en-v1.5"))
+
+
+def test_a_first_day_that_is_past_is_told() -> None:
+    text = "model: llama-3.1-8b\nsupply: {start: 2026-01-01}\ntraining: {tokens: 1 Gtok, on: 1x8xH100-SXM}"
+    told = "the portfolio's year starts on 2026-01-01, which is past"
+    assert told in plan(text, date(2026, 1, 2)).warnings
+    assert told not in plan(text, date(2026, 1, 1)).warnings
 
 
 def test_a_run_in_which_nothing_was_measured_has_met_nothing(planned: ShownPlan, tmp_path: Path) -> None:
@@ -335,7 +366,7 @@ def test_a_plan_that_somebody_broke_is_refused(planned: ShownPlan, tmp_path: Pat
     with pytest.raises(InputError, match="this plan is broken at"):
         rehearsable(opened(path, None))
     path.write_text(plan_to_json(planned).replace("llama-3.1-8b", "our-own-model"))
-    with pytest.raises(ValueRefusedError, match="`our-own-model` is not in the catalogue"):
+    with pytest.raises(ValueRefusedError, match="`our-own-model` is neither in the catalogue"):
         simulate(path, SimulateOptions(scenario()))
 
 

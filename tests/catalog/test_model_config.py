@@ -311,3 +311,24 @@ def test_any_change_gives_a_model_or_a_clear_refusal(
     else:
         assert 0 < model.parameters_active <= model.parameters
         assert 0 <= model.sliding_layers <= model.softmax_attention_layers <= model.layers
+
+
+@pytest.mark.parametrize(
+    ("change", "says", "line"),
+    [
+        (('"num_local_experts": 8', '"num_local_experts": 0'), "no expert, of which each token visits 2", 3),
+        (('"vocab_size"', '"hidden_size": 8, "vocab_size"'), "`hidden_size` stands twice", 2),
+    ],
+)
+def test_a_config_that_contradicts_itself_is_refused_at_its_line(
+    tmp_path: Path, change: tuple[str, str], says: str, line: int
+) -> None:
+    text = (
+        json.dumps(CONFIGS["mixtral-8x7b"])
+        .replace(', "vocab', ',\n"vocab')
+        .replace(', "num_local', ',\n"num_local')
+    )
+    (tmp_path / "config.json").write_text(text.replace(*change))
+    with pytest.raises(ModelConfigError, match=says) as caught:
+        read_model_config(tmp_path / "config.json")
+    assert caught.value.place and caught.value.place.line == line and caught.value.hint

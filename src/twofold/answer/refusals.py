@@ -85,7 +85,12 @@ def never_ahead(run: RunPlan, machines: Given) -> InfeasibleError:
 
 
 def need_context(models: Sequence[Model], tokens: float, whose: str = "", flag: str = "") -> None:
-    """Raise ValueRefusedError where a request is longer than every model's context; 0 is not known."""
+    """Raise ValueRefusedError for a model that writes no tokens one after the other, and where a request is
+    longer than every model's context; 0 is not known."""
+    for model in models:
+        if model.arch == "encoder":
+            hint = "measure a replica and write `model: {measured: rows.csv}`"
+            raise ValueRefusedError(f"{whose}{model.name} is an encoder: it writes no tokens", hint=hint)
     longest = max(models, key=lambda model: model.max_context_tokens or inf)
     if 0 < longest.max_context_tokens < tokens:
         held = f"the context of {longest.name}, {longest.max_context_tokens:,}"

@@ -25,7 +25,7 @@ from twofold.measure.gate import gate_of
 from twofold.measure.goals import judge
 from twofold.measure.lint import lint, unrunnable
 from twofold.measure.lint_table import COLUMNS
-from twofold.measure.truth import FACETS, NEEDED, half_of, read_rows, refusal
+from twofold.measure.truth import FACETS, NEEDED, half_of, read_rows
 from twofold.measure.validation import lines_of, read_data
 from twofold.perf.constants import load_constants
 from twofold.perf.known import load_known
@@ -118,8 +118,8 @@ def _answered(source: TextIO, half: Half, path: Path) -> Iterator[tuple[list[int
         rows = [dict(zip(header, cells, strict=True)) for _, cells in chunk]
         given = [{name: cell for name, cell in row.items() if not name.startswith(PREFIX)} for row in rows]
         answers = PREDICT[half](given, catalog, constants, load_known())
-        for place, reason in unrunnable(half, given).items():
-            answers[place] |= {} if answers[place]["pred_error"] else refusal(half, reason)
+        for place, refused in unrunnable(half, given).items():
+            answers[place] |= {} if answers[place]["pred_error"] else refused
         yield [line for line, _ in chunk], given, answers
 
 

@@ -89,15 +89,17 @@ def _of_plan(source: Any) -> Rehearsable:
     tables = local_tables(device_folder(beside), calibration_file(beside))
     catalog = load_catalog()
     is_ours = plan.digests.constants == tables.constants.digest
-    made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog))
+    made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))
     return Rehearsable(plan, plan_digest(plan), made_of, () if is_ours else (OTHER_CONSTANTS,))
 
 
-def _named(catalog: Catalog, name: str) -> Model:
+def _named(catalog: Catalog, own: Sequence[Model], name: str) -> Model:
+    if carried := next((model for model in own if model.name == name), None):
+        return carried
     try:
         return catalog.model(name)
     except UnknownNameError as error:
-        what = f"the plan's model `{name}` is not in the catalogue, and a plan carries no config.json"
+        what = f"the plan's model `{name}` is neither in the catalogue nor in the plan"
         hint = "rehearse the spec instead: `twofold simulate SPEC`"
         raise ValueRefusedError(what, hint=hint) from error
 

@@ -49,7 +49,7 @@ def load(source: SpecSource) -> Loaded:
     path = spec_path(Path(source))
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
-    catalog = load_catalog(device, folder if folder.is_dir() else None)
+    catalog = load_catalog(device, folder if folder.exists() else None)
     spec = read_spec(path, names_of(catalog))
     digest = _digest(path.read_bytes() + _referenced_bytes(spec))
     return Loaded(spec, catalog, digest, device, calibration_file(path.parent), path)

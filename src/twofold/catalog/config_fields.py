@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 LAYER_LIMIT = 10_000
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "ffn_config.moe_num_experts")
+TOPK = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
 LISTS = ("layer_types", "layers_block_type")
 PATTERN = "hybrid_override_pattern"  # Nemotron-H: one letter per block
 WINDOW = ("sliding_window", "attention_chunk_size", "attn_config.sliding_window_size")
@@ -98,7 +100,8 @@ class ConfigFields:
         match = re.search(rf'"{re.escape(field.rsplit(".", 1)[-1])}"\s*:', self.text)
         at = match.start() if match else 0
         place = Place(self.file, self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at))
-        return ModelConfigError(f"`{field}`: {message}", place=place)
+        hint = "write what the model's own config.json says, or name a model of the catalogue"
+        return ModelConfigError(f"`{field}`: {message}", place=place, hint=hint)
 
     def _first(self, names: tuple[str, ...]) -> tuple[str, Any] | None:
         found = ((name, self._raw(name)) for name in names)
@@ -117,8 +120,16 @@ class ConfigFields:
 def read_fields(path: Path) -> ConfigFields:
     """The file's fields; those of the nested text model stand before those around it."""
     text, start = _read(path), Place(str(path), 1, 1)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if twice := next((key for key, count in Counter(key for key, _ in pairs).items() if count > 1), ""):
+            at = text.rfind(f'"{twice}"')
+            place = Place(str(path), text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            raise ModelConfigError(f"`{twice}` stands twice", place=place, hint="keep one of them")
+        return dict(pairs)
+
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         raise ModelConfigError(
             f"not JSON: {error.msg}", place=Place(str(path), error.lineno, error.colno)
@@ -205,7 +216,9 @@ def _mixers(fields: ConfigFields, family: ModelFamily, words: list[str], layers:
 
 def _moe_layers(fields: ConfigFields, layers: int) -> int:
     """How many layers have experts: listed, or every so many after the first ones."""
-    if fields.count(*EXPERTS, default=0) <= 1:
+    if (experts := fields.count(*EXPERTS, default=0)) <= 1:
+        if experts == 0 and fields.has(*EXPERTS) and fields.count(*TOPK, default=0):
+            raise fields.wrong(EXPERTS, f"no expert, of which each token visits {fields.count(*TOPK)}")
         return 0
     if listed := fields.listed("moe_layers"):
         return len(listed)

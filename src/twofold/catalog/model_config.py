@@ -10,6 +10,7 @@ from twofold.catalog.config_fields import (
     EXPERTS,
     HEADS,
     HIDDEN,
+    TOPK,
     ConfigFields,
     layer_counts,
     layer_words,
@@ -22,7 +23,6 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_
 FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "ffn_config.ffn_hidden_size")
 VOCAB = ("vocab_size", "padded_vocab_size")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-TOPK = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
 EXPERT_FFN = ("moe_intermediate_size", "moe_ffn_hidden_size", *FFN)
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
 # What stands in a quantisation's description, and the format of the weights that it means.

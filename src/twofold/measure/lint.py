@@ -13,7 +13,7 @@ from twofold.measure import lint_inference, lint_training
 from twofold.measure.blind import PREDICT
 from twofold.measure.lint_table import COLUMNS, SEVERITIES, Table, read_table
 from twofold.measure.results import RowFinding
-from twofold.measure.truth import Row, number, text
+from twofold.measure.truth import Row, number, refusal, text
 from twofold.perf.constants import Constants
 from twofold.perf.known import Half, load_known
 
@@ -38,14 +38,14 @@ def lint(half: Half, rows: Sequence[Row], catalog: Catalog, constants: Constants
     )
 
 
-def unrunnable(half: Half, rows: Sequence[Row]) -> dict[int, str]:
-    """Why rows say that they ran what nothing can, by their place: cells of no such number, sizes apart."""
+def unrunnable(half: Half, rows: Sequence[Row]) -> dict[int, Row]:
+    """Answers, by place, to rows that say they ran what nothing can: cells of no such number, sizes apart."""
     table, findings = read_table(half, rows)
     findings += (lint_training if half == "training" else lint_inference).layout_findings(table)
-    stated, reasons = set(COLUMNS[half].configuration), dict[int, str]()
+    stated, reasons = set(COLUMNS[half].configuration), dict[int, Row]()
     for each in findings:
         if each.severity == "impossible" and stated.issuperset(each.columns):
-            reasons.setdefault(each.line - 2, f"E-value: {each.message}; {each.hint}")
+            reasons.setdefault(each.line - 2, refusal(half, f"E-value: {each.message}; {each.hint}"))
     return reasons
 
 

@@ -1,6 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from math import inf, prod
@@ -11,7 +11,7 @@ import numpy as np
 from twofold import __version__
 from twofold.answer import uncertainty
 from twofold.answer.calibrated import calibration_notes
-from twofold.answer.context import Context
+from twofold.answer.context import Context, model_of
 from twofold.answer.cross import cross_cells
 from twofold.answer.derive import derivations
 from twofold.answer.ladders import factor_swings
@@ -26,6 +26,7 @@ from twofold.answer.training_choice import TrainingChoice
 from twofold.building.building import with_building
 from twofold.building.compliance import compliance_part, with_compliance
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.types import Model, ModelFamily
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.plan import Confidence, Digests, Plan
 from twofold.contracts.results.serving import ServicePlan
@@ -112,6 +113,7 @@ def build_plan(
         cross = cross_cells(with_model, planned_services, context)
     scopes = {name: choice.scope for name, choice in runs.items()}
     scopes |= {name: choice.scope for name, choice in services.items()}
+    models = own_models(spec, catalog)
     plan = Plan(
         schema=SCHEMA,
         name=spec.name,
@@ -132,7 +134,9 @@ def build_plan(
             *calibration_notes(context.constants, scopes),
             *_warnings(training, serving, spec),
             *_contention(list(chosen.values()), list(services.values())),
+            *_oddities(models, context),
         ),
+        models=models,
     )
     plan = replace(
         plan,
@@ -262,6 +266,25 @@ def _contention(
         for stock, count in wanted.items()
         if count > held[stock]
     )
+
+
+def own_models(spec: Spec, catalog: Catalog) -> tuple[Model, ...]:
+    """The models of a spec that no catalogue has, as their config.json describes them."""
+    references = [run.model for run in spec.training] + [service.model for service in spec.services]
+    references += [variant.model for service in spec.services for variant in service.variants]
+    return tuple({each: model_of(each, catalog) for each in references if each.config}.values())
+
+
+def _oddities(models: Sequence[Model], context: Context) -> Iterator[str]:
+    """What was taken as it stands, and may not be meant: models of an unknown kind, days that are past."""
+    for model in models:
+        if model.family not in context.catalog.named(ModelFamily):
+            yield f"{model.name}: `{model.family}` is no model type we know: read as most decoders are"
+    days = [("the portfolio's year", context.spec.supply.start)]
+    days += [(run.name, run.window.start if run.window else run.start) for run in context.spec.training]
+    for what, day in days:
+        if context.today and day and day < context.today:
+            yield f"{what} starts on {day}, which is past"
 
 
 def _warnings(

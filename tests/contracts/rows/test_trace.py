@@ -89,6 +89,7 @@ def test_known_spellings_and_clocks_are_read(tmp_path: Path) -> None:
         (HEADER, "holds no request", 1),
         (HEADER + "0,1,1\n1,x,1\n", "`x` is not a count of tokens", 3),
         (HEADER + "0,1,1\n1,-5,1\n", "`-5` is not a count of tokens", 3),
+        *((HEADER + f"0,1,1\n1,{text},1\n", "is not a count of tokens", 3) for text in ("10.5", "1_0", "١٠")),
         (HEADER + "0,1,1\nnan,5,1\n", "`nan` is not a time", 3),
         (HEADER + "0,1,1\nnoon,5,1\n", "`noon` is not a time", 3),
         (HEADER + "0,1,1\n1,5\n", "2 cells where the header has 3", 3),

@@ -6,6 +6,7 @@ money USD. Arrays stay arrays with one run or service; a missing half is an empt
 
 from dataclasses import dataclass
 
+from twofold.catalog.types import Model
 from twofold.contracts.results.compliance import Compliance
 from twofold.contracts.results.holdings import Leasing, Portfolio
 from twofold.contracts.results.ledger import Money
@@ -116,6 +117,7 @@ class Plan:
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
     confidence: Confidence | None = None  # null: the spec asks for none
     leasing: Leasing | None = None  # what all leases cost together; null: nothing is rented
+    models: tuple[Model, ...] = ()  # read from a config.json, so that the plan can be rehearsed without it
 
     @property
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -47,6 +48,7 @@ INSIDE = ("usage", "request", "response", "metrics")  # objects that logs nest t
 
 LINE_LIMIT = 1 << 20  # characters; a longer line is no trace
 NAME_LIMIT = 128  # characters of a class, a tenant, a session or a model
+PLAIN = re.compile(r"\d{1,16}(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
 _EPOCH_MS_FROM = 1e11  # numbers above are milliseconds since 1970; as seconds they would be the year 5138
 
 
@@ -205,14 +207,12 @@ def seconds(text: str, place: Place) -> float:
 
 
 def counted(text: str, place: Place, what: str = "tokens", most: float = 1e9) -> float:
-    """A number from 0 to `most`; it need not be whole."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= most:
+    """A number from 0 to `most`, whole where it counts tokens; Python reads more than people mean."""
+    number = float(text) if PLAIN.fullmatch(text.strip()) else -1.0
+    if not 0 <= number <= most or (what == "tokens" and number != int(number)):
         message = f"`{text[:40]}` is not a count of {what}"
-        raise errors.TraceError(message, place=place, hint="write a number from 0")
+        hint = f"write a {'whole ' if what == 'tokens' else ''}number from 0"
+        raise errors.TraceError(message, place=place, hint=hint)
     return number
 
 
