@@ -164,6 +164,7 @@ def test_formats_show_memory_speed_and_cost(compare: Compare) -> None:  # R-044
     rows = rungs(compare(SERVICE, "format"))
     assert list(rows) == ["bf16", "fp8", "int8", "int4", "fp4"]
     assert rows["fp4"]["native"] == "no"
+    assert rows["int4"]["native"] == "no"  # as the ladder of sizes has it: weights alone are narrow
     assert rows["fp8"]["tpot_s"]["value"] < rows["bf16"]["tpot_s"]["value"]
     assert rows["fp8"]["usd_per_1k_tokens"]["value"] < rows["bf16"]["usd_per_1k_tokens"]["value"]
 

@@ -507,3 +507,12 @@ def test_a_mistake_ends_in_a_coded_message(refuse: Callable[[str], tuple[int, st
     code, said = refuse(question)
     assert code == 2, said
     assert MISTAKES[question] in said
+
+
+def test_light_recomputation_is_not_called_none(screen: Callable[[str], list[str]]) -> None:
+    """Norms and activations are computed again: time, but no product of matrices."""
+    light, none = (
+        "\n".join(screen(f"{LLAMA_70B} --recompute {mode}")) for mode in ("light", "none --on 128x8xH200")
+    )
+    assert "light recompute" in light and "no product computed twice" in light
+    assert "nothing recomputed" not in light and "nothing recomputed" in none

@@ -9,6 +9,10 @@ from twofold.core.estimate import Estimate, exact
 ends = st.floats(1.001, 50.0)
 
 
+def test_an_estimate_is_a_number_by_its_middle() -> None:
+    assert float(Estimate(2.0, 1.0, 3.0, "s")) == 2.0
+
+
 @given(value=st.floats(1e-6, 1e9), below=ends, above=ends)
 def test_the_ends_of_a_range_hold_with_a_tenth_and_nine_tenths(
     value: float, below: float, above: float

@@ -24,6 +24,15 @@ def test_html_is_escaped() -> None:
     assert str(text) == "<script>"
 
 
+def test_html_has_bold_heads_and_marks_what_is_missed() -> None:
+    text = Explanation(
+        "a", ("DO THIS rent 2 × 8", "GOALS        missed", "  chat  1 s  ✗", "A100 is no head")
+    )
+    html = text._repr_html_()
+    assert "<b>DO THIS</b> rent" in html and "<b>GOALS</b>" in html and "<b>A" not in html
+    assert '<b style="color: #c00">✗</b>' in html
+
+
 def test_a_difference_is_true_when_something_changed() -> None:
     assert not Difference(())
     assert str(Difference(())) == "no change"

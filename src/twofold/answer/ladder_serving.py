@@ -26,8 +26,7 @@ from twofold.inference.replica import Replica, chips_needed, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
 from twofold.inference.slo import TrafficClass, bottleneck
 from twofold.inference.steady import Lengths
-from twofold.perf.formats import bytes_per_weight
-from twofold.perf.shape import HALF_BYTES, ModelShape, model_kind
+from twofold.perf.shape import ModelShape, model_kind
 from twofold.perf.software import engine_called, engine_software
 from twofold.perf.types import Device, one
 
@@ -212,8 +211,7 @@ def _formats_that_fit(model: Model, offers: Sequence[Offer], context: Context) -
 
 def starred(fmt: str, device: Device) -> str:
     """A format's name, with a star where products of it run in 16 bits."""
-    runs_in = device.compute_format(fmt, device.default_activation_format(fmt)).format
-    return f"{fmt}*" if bytes_per_weight(fmt) < bytes_per_weight(runs_in) == HALF_BYTES else fmt
+    return f"{fmt}*" if device.widens(fmt) else fmt
 
 
 def _hardware_rung(

@@ -131,9 +131,11 @@ def format_rows(
     for fmt in formats:
         own = replace(question, weights_format=fmt)
         replica = make_replica(own, constants)
-        runs_in = replica.cluster.device.compute_format(fmt, replica.activation_format)
+        device = replica.cluster.device
+        native, told = not device.widens(fmt), device.compute_format(fmt, replica.activation_format).reason
+        told = told or ("" if native else "weights alone have 4 bits: maths in 16 bits")
         total, scales = one(replica.shape.weights_bytes(fmt).total_bytes), scales_bytes(replica)
-        row = FormatRow(fmt, not runs_in.fallback, runs_in.reason, total, scales, "", None, None, None, None)
+        row = FormatRow(fmt, native, told, total, scales, "", None, None, None, None)
         try:
             chosen = choose(own, constants)
         except InfeasibleError as error:

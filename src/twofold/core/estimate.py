@@ -32,6 +32,9 @@ class Estimate:
         ordered = self.low <= self.value <= self.high
         assert ordered or self.value != self.value, (self.low, self.value, self.high)
 
+    def __float__(self) -> float:
+        return self.value
+
     def times(self, factor: float, unit: str = "") -> "Estimate":
         """The estimate times an exact number, in another unit where one is given."""
         low, value, high = (part * factor for part in (self.low, self.value, self.high))

@@ -111,6 +111,11 @@ class Device:
             return "mxfp8" if self.family.startswith(("blackwell", "rubin", "cdna4")) else "bf16"
         return weights_format
 
+    def widens(self, weights_format: str) -> bool:
+        """Whether products of these weights run in 16 bits though the weights have fewer."""
+        used = self.compute_format(weights_format, self.default_activation_format(weights_format)).format
+        return bytes_per_weight(weights_format) < bytes_per_weight(used) == 2.0
+
     def ridge_flops_per_byte(self, fmt: str = "bf16") -> Floats:
         """FLOPs per byte above which compute binds, by vendor's peaks: 295 on H100, 206 on H200."""
         return self.peak_flops_per_s[peak_format(fmt)] / self.memory_bytes_per_s

@@ -1,5 +1,6 @@
 """What every answer of a verb is: lines for a terminal and a notebook, data with a schema for programs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -42,8 +43,9 @@ class Shown:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        """Lines as a notebook shows them: their columns stay columns."""
-        return f"<pre>{escape(str(self))}</pre>"
+        """Lines as a notebook shows them: their columns stay columns, heads bold, misses red."""
+        bold = re.sub(r"(?m)^([A-Z][A-Z ]*[A-Z])(?= )", r"<b>\1</b>", escape(str(self)))
+        return "<pre>" + bold.replace("✗", '<b style="color: #c00">✗</b>') + "</pre>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ def _step(answer: TrainingEstimate) -> list[str]:
     each = f"{answer.batch_sequences:,} seq × {answer.sequence_tokens:,} tok = {format_si(tokens, 'tok')}"
     more = answer.hardware_flops / answer.model_flops - 1
     flops = f"{format_si(answer.model_flops, 'FLOP')} of the model"
+    again = any(part.name == "recompute" and part.value.value > 0 for part in answer.step_parts)
+    least = "no product computed twice" if again else "nothing recomputed"  # norms and activations have none
     return [
         *field("step", f"{ranged(answer.step_s)} for {each}", f"MFU {ranged(answer.mfu_fraction)}"),
         *field("", *shares([(part.name, part.value.value) for part in answer.step_parts])),
@@ -101,7 +103,7 @@ def _step(answer: TrainingEstimate) -> list[str]:
             f"{percent(answer.communication_exposed_fraction)} of the step",
             f"{ranged(answer.tokens_per_s)}",
         ),
-        *field("work", flops, f"recomputation adds {percent(more)}" if more else "nothing recomputed"),
+        *field("work", flops, f"recomputation adds {percent(more)}" if more else least),
     ]
 
 

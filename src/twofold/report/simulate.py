@@ -122,7 +122,8 @@ def _outcome_pieces(fleet: simulated.FleetFigures) -> list[str]:
     ordered = sorted(fleet.outcomes.items(), key=lambda item: (item[0] != FINISHED, -item[1]))
     pieces = [f"{name} {share(count / total)}" for name, count in ordered if count]
     retried = f"{fleet.retry_count:,} retries of clients" if fleet.retry_count else ""
-    return [f"{fleet.arrived_count:,} requests", *pieces, retried]
+    before = " with those of the warm-up" if fleet.measured_s < fleet.duration_s else ""
+    return [f"{fleet.arrived_count:,} requests{before}", *pieces, retried]
 
 
 def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
@@ -134,7 +135,7 @@ def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
     yield format_si(fleet.energy_j / 3600.0, "Wh")
     most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
     limit = fleet.power_ramp_limit_w_per_s
-    site = "" if limit is None else f"; a site may by {format_si(limit, 'W/s')}"
+    site = "" if limit is None else f", of which a site takes {format_si(limit, 'W/s')}"
     yield f"{most} at most, changing by {ramp}{site}"
 
 

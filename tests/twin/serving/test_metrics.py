@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import chain, pairwise
 from math import inf
 from operator import attrgetter
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,8 @@ from twofold.twin.serving.fleet_types import (
     RequestRecord,
     Retry,
 )
+from twofold.twin.serving.metrics import Metrics
+from twofold.twin.serving.metrics_result import broke_first
 from twofold.twin.serving.traffic import Lengths, Surge, TrafficModel, generate
 
 Worlds = Callable[..., FleetWorld]
@@ -95,6 +99,18 @@ def test_what_broke_first_is_the_first_limit_that_did_not_hold(fixed_world: Worl
     assert broke is not None and broke.signal == "slo chat ttft"
     assert 11.0 <= broke.at_s <= 13.0 and broke.value > broke.limit == pytest.approx(0.05)
     assert "replica r0 became 3 times slower at 12 s" in broke.text
+
+
+@pytest.mark.parametrize(("late", "broke"), [(12, False), (40, True)])
+def test_a_span_that_chance_alone_makes_late_breaks_nothing(late: int, broke: bool) -> None:
+    """Of 200 answers 10 may be late; in one of many spans 12 are, without any goal being missed."""
+    bucket = SimpleNamespace(kv=0.0, samples=1, waiting=0, ended=200, turned_away=0, failed=0, left=0)
+    bucket.done, bucket.late = [200], [late, 0, 0]
+    chat = SimpleNamespace(number=0, model=ClassModel("chat", ttft_s=0.5))
+    counted = SimpleNamespace(
+        timeline=SimpleNamespace(width_s=1.0, buckets=[bucket]), classes=[chat], notes=[]
+    )
+    assert (broke_first(cast(Metrics, counted)) is not None) == broke
 
 
 def test_an_overfull_queue_breaks_as_refusals(fixed_world: Worlds) -> None:

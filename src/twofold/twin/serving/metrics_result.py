@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 
 from twofold.contracts.goals import METRICS
 from twofold.contracts.results import simulated
@@ -17,6 +18,7 @@ REFUSED_FRACTION_MAX = 0.01  # of what ended; also of failed ones, and of those 
 UNANSWERED = (("queue", "were refused"), ("failures", "failed"), ("patience", "were left by their clients"))
 NOTES_MAX_COUNT = 3  # of one moment that are named
 KV_FRACTION_MAX = 0.98
+BEYOND_CHANCE = 4.0  # standard deviations of a share: of hundreds of spans some lie three apart
 
 
 def fleet_result(
@@ -174,7 +176,8 @@ def _late(window: _Window, tally: ClassTally) -> simulated.BrokeFirst | None:
     limits = (model.ttft_s, model.tpot_s, model.e2e_s)
     for metric, limit_s, count in zip(METRICS, limits, window.bad, strict=True):
         late = count / window.count
-        if limit_s is not None and late > allowed + 1e-9:
+        chance = BEYOND_CHANCE * sqrt(allowed * (1.0 - allowed) / window.count)
+        if limit_s is not None and late > allowed + chance + 1e-9:
             text = f"{late:.0%} of {name}answers had a {metric.upper()} above {limit_s:g} s"
             return simulated.BrokeFirst(window.from_s, f"slo {name}{metric}", late, allowed, text)
     return None
