@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_every_path_of_a_derivation_is_a_figure_or_a_step_of_one(
 ) -> None:
     plan = example_data[name]
     used = {item["path"] for row in plan["derivations"] for item in row["inputs"]}
-    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf) or isinstance(leaf, float)}
+    figures = {path for path, leaf in leaves(plan) if is_estimate(leaf) or isinstance(leaf, (int, float))}
     strange = [row["path"] for row in plan["derivations"] if row["path"] not in figures | used]
     assert strange == []
 
@@ -164,3 +165,12 @@ def test_an_exchange_names_the_links_that_its_ranks_wait_for(
     row = next(row for row in example_data[name]["derivations"] if row["path"] == path)
     assert any("scaleup_bytes_per_s" in item["reference"] for item in row["inputs"]) is within
     assert any(item["label"] == "NIC per accelerator" for item in row["inputs"]) is between_nodes
+
+
+def test_the_replicas_of_a_service_are_those_of_its_pools_and_spares(example_data) -> None:
+    plan = example_data["assistant"]
+    head, *tree = explain(plan, "serving.serve.replica_count")
+    counts = [int(re.findall(r" (\d+) \(a ", line)[0]) for line in tree if " (a " in line]
+    assert head == f"serving.serve.replica_count = {sum(counts)}"
+    assert [line.split(" ")[2] for line in tree if "for " in line][:2] == ["chat", "documents"]
+    assert "spares" in tree[-1] and "zones may fail" in tree[-1]

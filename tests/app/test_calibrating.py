@@ -59,6 +59,7 @@ def test_a_plan_beside_the_file_uses_it_and_one_elsewhere_does_not(table: Path, 
     assert after.training[0].step_s.source == Source.MEASURED
     assert after.training[0].step_s.value != before.value
     assert after.calibration == "6 rows of rows.csv, calibrated 2026-11-01"
+    assert "m measured or calibrated here" in str(after) and "calibrated here" not in str(plan(SPEC))
     assert after.digests.calibration == Calibration.read(answer.path).digest
     assert plan(SPEC).training[0].step_s == before
 

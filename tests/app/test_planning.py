@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.app.planning import diff, explain, plan_data, plan_to_json
+from twofold.app.planning import plan as planned
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
-from twofold.core.errors import InputError
+from twofold.core.errors import InfeasibleError, InputError
 
 JUNK = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
@@ -79,3 +80,14 @@ def test_what_is_broken_is_named(path: tuple[str | int, ...], value: object, pla
     with pytest.raises(InputError) as caught:
         plan_data(changed)
     assert ".".join(map(str, path[: len(path) - (path[-1] == "low")])) in caught.value.message
+
+
+def test_who_asks_for_both_halves_is_told_that_one_can_be_planned() -> None:
+    late = "training: {tokens: 1 Ttok, on: 1x8xH100-SXM, deadline: 1 d}"
+    chat = "serving: {on: 1xH100-SXM, classes: {chat: {traffic: {rate: 1 /s}}}}"
+    with pytest.raises(InfeasibleError) as caught:
+        planned(f"model: llama-3.1-8b\n{late}\n{chat}")
+    assert caught.value.hint == "leave out the half that nothing meets, and the other is planned"
+    with pytest.raises(InfeasibleError) as caught:
+        planned(f"model: llama-3.1-8b\n{late}")
+    assert not caught.value.hint

@@ -74,6 +74,10 @@ def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:
     assert kinds(plan)["next"].text == "twofold plan SPEC --rehearse"
     rehearsed = kinds(replace(plan, rehearsed=True))
     assert "rehearsed" not in rehearsed["risk"].text and "--rehearse" not in rehearsed["next"].text
+    for zones, scenario in ((1, "replica-crash"), (2, "zone-loss")):  # there is no other zone to go to
+        serving = tuple(replace(each, zones=zones) for each in plan.serving)
+        seen = kinds(replace(plan, rehearsed=True, serving=serving))
+        assert seen["next"].text == f"twofold simulate SPEC --scenario {scenario}"
 
 
 def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Planned) -> None:

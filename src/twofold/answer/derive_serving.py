@@ -216,6 +216,15 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
         "peak": leaves.moved(f"peak_flops_per_s.{plan.replica.weights_format}", offer),
         "layout": assumed_leaf("replica", plan.replica.text, "the cheapest that meets the goals"),
         "count": _count(plan),
+        "loaded": tuple(
+            assumed_leaf(
+                f"for {' and '.join(each.classes)}",
+                f"{each.replica_count - each.spare_count}",
+                f"peak / ({format_si(each.rate_per_replica_per_s, '1/s')} − room for chance), rounded up",
+            )
+            for each in plan.pools
+        ),
+        "spares": assumed_leaf("spares", f"{plan.spare_count}", plan.spare_reason or "none are needed"),
         "load_rate": leaves.constant("weights_load_bytes_per_s"),
         "warm": assumed_leaf("warm-up", format_seconds(warm_s), logged),
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),

@@ -53,6 +53,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
     )
     replica, fleet, held = main.pool.replica, choice.fleet, choice.held
+    ramp_s = context.constants.get("traffic_ramp_s")
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = serving_pools.mean_power(pools, choice, context)
@@ -60,7 +61,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     gains = bottleneck(replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
     flips = _flips(main, choice, context)
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
-    ramp_s, spare = context.constants.get("traffic_ramp_s"), sum(pool.pool.count.spare for pool in pools)
+    replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
     plan = ServicePlan(
         name=choice.entry.name,
@@ -70,7 +71,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         machine=machine_of(choice.offer, fleet.accelerators, context, nodes=held.nodes if held else None),
         replica=_replica_plan(main, choice),
         classes=classes,
-        replica_count=sum(pool.pool.count.total for pool in pools),
+        replica_count=record.note("replica_count", replicas, "", "loaded", "spares"),
         spare_count=spare,
         spare_reason=_spare_reason(choice) if spare else "",
         zones=choice.entry.zones,

@@ -16,7 +16,7 @@ from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
-from twofold.core.errors import EmptyError, FileError, InputError, Place
+from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place
 from twofold.money.detail import detailed_money
 from twofold.perf.constants import Constants
 from twofold.planner.build import Planned, PlanOptions, build_plan
@@ -58,6 +58,10 @@ class Ready:
         given = self.spec, self.catalog, self.constants
         try:
             return build_plan(*given, spec_digest=self.digest, options=self.options)
+        except InfeasibleError as error:
+            if self.spec.training and self.spec.services:
+                error.hint = error.hint or "leave out the half that nothing meets, and the other is planned"
+            raise
         except InputError as error:
             error.place = error.place or (named_in(self.file, error.message) if self.file else None)
             raise

@@ -20,7 +20,8 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
 
     `SPEC` in a command is the user's path. The screen has room for six lines, and says where it cut some.
     """
-    tried = "simulate SPEC --scenario zone-loss" if plan.rehearsed else "plan SPEC --rehearse"
+    worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
+    tried = f"simulate SPEC --scenario {worst}" if plan.rehearsed else "plan SPEC --rehearse"
     command = f"twofold {tried if plan.serving else 'plan SPEC --money'}"  # to run before signing
     return (*_fleets(plan), *_instead(plan), *_risks(plan), Action("next", command, "", None))
 

@@ -153,6 +153,8 @@ def plan_notes(plan: Plan) -> list[str]:
 def number_lines(plan: Plan) -> list[str]:
     """What the letters mean, what these numbers rest on, and how far below the datasheets they are."""
     letters = "; ".join(f"{source} {meaning}" for source, meaning in LETTERS.items())
+    if plan.calibration:  # what follows from measurements has their letter too
+        letters = letters.replace("measured", "measured or calibrated", 1)
     peaks = [
         f"{half.name} reaches {ranged(half.peak_ratio, 'fraction')} of the datasheet's peak"
         for half in plan.halves
