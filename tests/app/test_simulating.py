@@ -69,6 +69,31 @@ def test_a_saved_plan_of_ones_own_model_is_rehearsed_without_its_config(tmp_path
     assert "own: `zorglub` is no model type we know: read as most decoders are" in made.warnings
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("serving", 0, "classes", 0, "slos", 0, "limit_s"), -0.0),
+        (("serving", 0, "classes", 0, "peak_per_s"), -1.0),
+        (("serving", 0, "classes", 0, "rate_per_s"), 0.0),
+        (("serving", 0, "zones"), 0),
+        (("serving", 0, "pools", 0, "replica", "tp"), 0),
+    ],
+)
+def test_a_figure_that_no_plan_has_is_no_bug_of_ours(planned: ShownPlan, path: tuple, value: float) -> None:
+    part = data = json.loads(plan_to_json(planned))
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    with pytest.raises(ValueRefusedError, match="a figure of this plan is none that a plan has"):
+        simulate(data, SimulateOptions(scenario()))
+
+
+def test_a_config_that_says_nothing_of_its_context_is_rehearsed(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text(OWN_MODEL.replace(', "max_position_embeddings": 4096', ""))
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("llama-3.1-8b", "own.json"))
+    assert simulate(tmp_path / "spec.yaml", SimulateOptions(scenario())).data.slos_met
+
+
 def test_an_encoder_is_not_served_as_one_that_writes() -> None:
     with pytest.raises(ValueRefusedError, match=r"bge-large-en-v1\.5 is an encoder: it writes no tokens"):
         plan(SPEC.replace("llama-3.1-8b", "bge-large-en-v1.5"))

@@ -185,6 +185,13 @@ def test_a_bad_value_of_an_option_is_told_with_the_option(run) -> None:
     assert done.code == 2 and "hint: " in done.err  # it would have been passed over
 
 
+def test_a_day_that_no_calendar_has_is_refused(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("spec.yaml").write_text(SPEC)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "99999999999999")
+    done = run("twofold catalog prices")
+    assert done.code == 2 and "`SOURCE_DATE_EPOCH=99999999999999` is no day" in done.err
+
+
 def test_a_rate_at_its_bound_is_planned_by_a_fleet_that_there_is(run) -> None:
     """Ten million requests a second: nothing of it takes longer because there are more machines."""
     training = SPEC[SPEC.index("training:") : SPEC.index("serving:")]

@@ -59,7 +59,7 @@ class Ready:
         try:
             return build_plan(*given, spec_digest=self.digest, options=self.options)
         except InfeasibleError as error:
-            if self.spec.training and self.spec.services:
+            if self.spec.training and self.spec.services and "budget" not in error.message:
                 error.hint = error.hint or "leave out the half that nothing meets, and the other is planned"
             raise
         except InputError as error:

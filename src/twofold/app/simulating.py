@@ -190,10 +190,13 @@ def _rehearsal_runs(
             what = f"`{scenario.name}` is of a training cluster: no request is sent there"
             hint = "leave `--trace`, `--only`, `--requests` and `--timeline` out, or rehearse serving"
             raise ValueRefusedError(what, hint=hint)
-        return training_rehearsal(plan.name, scenario, seed, plan.training, tables, note)
+        with simulate_inputs.as_saved(given):
+            return training_rehearsal(plan.name, scenario, seed, plan.training, tables, note)
     # A replayed trace is the same under every seed: what is compared over seeds gets halves of it.
     halved, traces, only = options.compare is not None, options.traces or {}, options.only
-    return fleet_rehearsal(plan.name, scenario, seed, plan.serving, tables, traces, only=only, halved=halved)
+    asked = plan.name, scenario, seed, plan.serving, tables, traces
+    with simulate_inputs.as_saved(given):
+        return fleet_rehearsal(*asked, only=only, halved=halved)
 
 
 def _all(

@@ -112,7 +112,10 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
 def today() -> date:
     """The day that prices are judged by; SOURCE_DATE_EPOCH fixes it where output must be repeatable."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdigit() else date.today()
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC).date() if epoch.isdigit() else date.today()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"`SOURCE_DATE_EPOCH={epoch[:32]}` is no day", hint="seconds since 1970") from None
 
 
 def check_free(path: Path, force: bool) -> None:

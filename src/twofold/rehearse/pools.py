@@ -40,6 +40,7 @@ from twofold.twin.serving.step_table import StepTable
 
 # Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
 # no more, since further ones would slow all that it has.
+UNSTATED_CONTEXT = 131_072  # tokens, where a config says nothing of it
 IN_FLIGHT_RATIO = 1.5
 OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
 CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
@@ -186,8 +187,10 @@ def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalT
     name, _, words = planned.engine.partition(" ")
     system = serving_stack(offer, name, tables.constants, tables.catalog, tables.supply)
     formats = planned.weights_format, planned.kv_format or "bf16"
+    model = tables.model_named(pool.model)
+    model = replace(model, max_context_tokens=model.max_context_tokens or UNSTATED_CONTEXT)
     return replace(
-        replica_of(ModelShape.of(tables.model_named(pool.model)), *system, *formats),
+        replica_of(ModelShape.of(model), *system, *formats),
         tp=float(planned.tp),
         pp=float(planned.pp or 1),
         ep=float(planned.ep or 1),
