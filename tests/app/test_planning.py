@@ -91,3 +91,10 @@ def test_who_asks_for_both_halves_is_told_that_one_can_be_planned() -> None:
     with pytest.raises(InfeasibleError) as caught:
         planned(f"model: llama-3.1-8b\n{late}")
     assert not caught.value.hint
+
+
+def test_a_later_deadline_never_costs_more() -> None:
+    """What the choice leaves out, such as the file system that the machines need, turned this round once."""
+    run = "training: {tokens: 100 Gtok, sequence: 4096 tok, global_batch: 256 seq, deadline: %d d}"
+    made = [planned(f"model: llama-3.1-8b\n{run % days}").first_year_usd for days in (14, 30)]
+    assert made[0] and made[1] and made[1].value <= made[0].value
