@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar, get_args
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import ShapeError
 from twofold.live.gate_log import numbered
-from twofold.policy.cluster import events as cluster_events
 from twofold.policy.gate import events as gate_events
 from twofold.policy.gate import settings as gates
-from twofold.policy.machine import Entry, LineFormat, Machine
+from twofold.policy.machine import Entry, Machine
 
 EventT = TypeVar("EventT")
 EffectT = TypeVar("EffectT")
@@ -63,12 +62,6 @@ def _wrong_line(why: str) -> ShapeError:
 entry_from_line = LineReader[gate_events.Event, gate_events.Effect](
     gate_events.Event, gate_events.Effect
 ).entry_from_line
-CLUSTER_LINES = LineFormat[cluster_events.ClusterEvent, cluster_events.ClusterEffect](
-    cluster_events.ClusterEvent, cluster_events.ClusterEffect
-)
-CLUSTER_READER = LineReader[cluster_events.ClusterEvent, cluster_events.ClusterEffect](
-    cluster_events.ClusterEvent, cluster_events.ClusterEffect
-)
 
 
 def first_difference(

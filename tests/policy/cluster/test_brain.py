@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from twofold.live.replays import CLUSTER_LINES, CLUSTER_READER, first_difference
+from tests.cluster_lines import CLUSTER_LINES, CLUSTER_READER
+from twofold.live.replays import first_difference
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cluster_lines import CLUSTER_LINES, CLUSTER_READER
 from twofold.core.errors import ShapeError
-from twofold.live.replays import CLUSTER_LINES, CLUSTER_READER
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.machine import Entry, Woke
 
