@@ -6,10 +6,8 @@ import pytest
 
 from twofold.answer.supply_rules import offered_where_asked
 from twofold.catalog.catalog import Catalog
-from twofold.contracts.results.holdings import Lease
 from twofold.contracts.spec.reader import parse_spec
 from twofold.core.errors import InfeasibleError
-from twofold.portfolio.report import wider_notes
 
 SERVICE = """serving:
   model: llama-3.1-8b
@@ -58,27 +56,3 @@ def test_what_a_refusal_says_to_write_is_taken(catalog: Catalog) -> None:
     assert " L4 " not in dict(error.lines)["nearest"] and " A30 " not in dict(error.lines)["cheapest"]
     for region in written:
         assert checked(run.replace("REGION", region), catalog) is catalog
-
-
-def test_leases_at_prices_that_name_no_region_asked_are_noted(catalog: Catalog) -> None:
-    spec = parse_spec(SERVICE.replace("REGIONS", "us-east"), "twofold.yaml")
-    named, listed = (
-        Lease(
-            f"{who} box", who, "H100", 8, "on_demand", "serving", "chat", 1, 0, 52, "", 1.0, 1.0, 1.0, place
-        )
-        for who, place in (("lambda", "us-east-1"), ("crusoe", ""))
-    )
-    (note,) = wider_notes([named, listed, listed], spec, catalog)
-    assert "crusoe box says no region" in note and "us-east" in note
-    assert wider_notes([listed], parse_spec(RUN, "twofold.yaml"), catalog) == ()
-
-
-def test_machines_by_name_need_a_price_there_and_own_ones_need_none(catalog: Catalog) -> None:
-    on = RUN.replace("30 d}", "30 d, on: {node: p5.48xlarge, count: 2}}")
-    shop = "supply: {shop: {regions: [verda:FIN-03]}}\n"
-    assert "aws" in dict(refusal(on + shop, catalog).lines)["nearest"]
-    own = "supply: {own: [{node: DGX-H100, count: 4}], shop: {accelerators: [MI300X], regions: [FIN-03]}}\n"
-    assert checked(RUN + own, catalog) is catalog
-    far = "supply: {own: [{node: DGX-H100, count: 4, region: us-east-1}], shop: {accelerators: [MI300X]}}\n"
-    assert "serve `serve`" in refusal(SERVICE.replace("REGIONS", "FIN-03") + far, catalog).message
-    assert checked(SERVICE.replace("REGIONS", "FI") + far.replace("us-east-1", "FIN-03"), catalog) is catalog

@@ -41,7 +41,7 @@ def test_what_is_to_be_rented_is_what_is_described_and_billed(plan: Plan) -> Non
     assert plan.money and machine.price and plan.leasing and machine.held_fraction < 1.0
     count = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
     assert told["rent"].text.startswith(f"{count} of {machine.price.provider} (on demand) for serve")
-    assert "of them on average" in told["rent"].text
+    assert "by the hour" in told["rent"].text and "on average" in told["rent"].text
     rented = [line for line in plan.money.lines if line.category in ("rent", "support")]
     assert told["rent"].usd == pytest.approx(total_usd(rented))
     assert told["cost"].usd == plan.money.total_usd
@@ -58,9 +58,11 @@ def test_a_premium_for_being_simple_is_said(plan: Plan) -> None:
 def test_other_ways_are_called_so_with_their_difference(plan: Plan) -> None:
     assert plan.leasing and plan.portfolio and plan.money
     alone = replace(plan, leasing=replace(plan.leasing, mixing_fraction=0.0))
-    mixed = replace(plan, leasing=replace(plan.leasing, mixing_fraction=0.2))
+    lease = plan.portfolio.leases[0]
+    two = replace(plan.portfolio, leases=(lease, replace(lease, offer="another")))
+    mixed = replace(plan, portfolio=two, leasing=replace(plan.leasing, mixing_fraction=0.2))
     assert "a mix of" not in getattr(kinds(alone).get("or"), "text", "")
-    assert "at best 20 % less: no replica is sized on it" in kinds(mixed)["or"].text
+    assert "20 % less where both are counted in parts of machines" in kinds(mixed)["or"].text
     (service,) = plan.money.services
     assert service.api
     hosted = replace(service.api, api_usd_per_year=10.0, own_usd_per_year=25.0, provider="host")

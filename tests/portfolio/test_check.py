@@ -33,7 +33,6 @@ def case() -> tuple[PortfolioProblem, PortfolioAnswer]:
         (Batch("night", np.full(52, 4e4), hours=(0, 1, 2)),),
         (Campaign("base", 2, 8, (CampaignOption("month", 2, 300.0), CampaignOption("hour", 2, 300.0))),),
         tuple(ServingRate(each.name, name, "v", 1.0, 0.9) for each in offers for name in ("chat", "night")),
-        budget_usd=1e6,
     )
     answer = solve(problem, effort=Effort.USUAL)
     assert answer is not None and violations(problem, answer) == ()
@@ -70,6 +69,5 @@ def test_an_answer_that_was_changed_is_found_out(
 
 def test_limits_of_the_problem_are_checked_too(case: tuple[PortfolioProblem, PortfolioAnswer]) -> None:
     problem, answer = case
-    assert any("budget" in text for text in violations(replace(problem, budget_usd=10.0), answer))
     slow = replace(problem, rates=tuple(replace(rate, p95_s=2.0) for rate in problem.rates))
     assert any("keep its promise" in text for text in violations(slow, answer))

@@ -52,9 +52,3 @@ def test_a_promise_that_no_offer_keeps_is_a_demand_without_an_offer() -> None:
     )
     assert conflict(problem) == ("class chat",)
     assert conflict(replace(problem, rates=(replace(slow, p95_s=0.4),))) == ()
-
-
-def test_a_budget_conflicts_with_what_it_cannot_pay() -> None:
-    problem = replace(crowded(), campaigns=(), budget_usd=1000.0)
-    assert set(conflict(problem)) <= {"class chat", "class search", "batch night", "budget"}
-    assert "budget" in conflict(problem)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.answer.serving_choice import Held
 from twofold.portfolio.simplest import cheapest_usd, simplest
 from twofold.portfolio.ways import Way
 
@@ -76,3 +77,14 @@ def test_nothing_to_rent_is_nothing_to_choose() -> None:
     assert simplest({}, 0.1) == {}
     with pytest.raises(ValueError, match="min"):
         simplest({"a": []}, 0.1)
+
+
+def test_what_all_want_too_much_of_is_left_by_one_that_may_go_elsewhere() -> None:
+    few = make_offer("few", 1.0, unit_limit=3)
+    held = Held(2, 1.0, {}, 10.0)
+    machine: Any = None
+    own = {
+        name: [Way(name, few, machine, machine, 10.0, held), way(name, "A", "x", 11.0)] for name in ("a", "b")
+    }
+    assert names(simplest(own, 0.0)) == ["x A on_demand", "few"]
+    assert names(simplest({"a": own["a"]}, 0.0)) == ["few"]

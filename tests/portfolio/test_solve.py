@@ -182,8 +182,8 @@ def year(offers: int = 12, **changes: object) -> PortfolioProblem:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"platform_limit": 1}, {"provider_limit": 1, "offers_count": 6}, {"budget_usd": 4e7}],
-    ids=["free", "platforms", "providers", "budget"],
+    [{}, {"platform_limit": 1}, {"provider_limit": 1, "offers_count": 6}],
+    ids=["free", "platforms", "providers"],
 )
 def test_a_year_lies_between_its_bound_and_its_gap_and_breaks_nothing(changes: dict[str, object]) -> None:
     problem = year(int(changes.pop("offers_count", 12)), **changes)  # type: ignore[call-overload]
@@ -267,7 +267,7 @@ def test_a_run_that_may_pause_pays_for_the_sizes_it_ran_in(offer: Callable[..., 
 
 
 def test_what_is_leased_stays_whatever_would_be_cheaper() -> None:
-    problem = year(budget_usd=None)
+    problem = year()
     free = solve(problem, effort=Effort.USUAL)
     units = np.full(52, 2.0)
     begins = np.where(np.arange(52) == 0, 2.0, 0.0)

@@ -34,7 +34,7 @@ def test_the_screen_has_its_blocks_and_the_figures_of_the_plan(plan: Plan) -> No
     text = "\n".join(plan_lines(plan))
     for block in ("TRAINING", "SERVING", "TWO HALVES", "WHY NOT", "NOTE", "NUMBERS", "NEXT"):
         assert re.search(f"^{block}", text, re.MULTILINE), block
-    assert "reserve 64 × 8 H100-SXM5-80GB for 20.7 d, then release" in text
+    assert "rent 64 × 8 H100-SXM5-80GB for 20.7 d, then release" in text
     assert "8.6 s [7.7–9.5] f" in text
     assert "41 d misses 30 d" in text
     assert "not rehearsed" in text

@@ -112,8 +112,13 @@ def measured_serving_derivations(
     yield from Noted(at, held, figures_of(plan), known, PLACES).rows()
 
 
-def _count(plan: ServicePlan) -> Input:
-    return assumed_leaf("accelerators", f"{plan.machine.accelerator_count}", "replicas and spares × replica")
+def _count(plan: ServicePlan) -> tuple[Input, ...]:
+    machine = plan.machine
+    own = assumed_leaf("accelerators", f"{machine.accelerator_count}", "replicas and spares × replica")
+    if machine.held_fraction == 1.0:
+        return (own,)
+    held = f"{100 * machine.held_fraction:.3g} % of them on average"
+    return own, assumed_leaf("leased", held, "whole replicas for each hour's traffic, over a year")
 
 
 def _priced(

@@ -78,11 +78,6 @@ class Held:
     fractions: Mapping[str, float]  # by the first class of a pool: accelerators paid for, of its own
     usd_per_year: float  # with support and egress, after discount
 
-    @property
-    def nodes(self) -> tuple[int, float]:
-        """Units at most at once, and what part of them on average."""
-        return self.unit_count, self.mean_fraction
-
 
 @dataclass(frozen=True, slots=True)
 class Rival:
@@ -109,6 +104,11 @@ class ServingChoice:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
     held: Held | None = None  # None: nothing is leased for it
     rivals: tuple[Rival, ...] = ()  # the cheapest first; none where nothing is leased
+
+    @property
+    def nodes(self) -> tuple[int, float] | None:
+        """Units that are leased, at most at once, and what part of them on average."""
+        return (self.held.unit_count, self.held.mean_fraction) if self.held else None
 
     @property
     def scope(self) -> dict[str, str]:

@@ -52,8 +52,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     classes = tuple(
         _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
     )
-    replica, fleet, held = main.pool.replica, choice.fleet, choice.held
-    ramp_s = context.constants.get("traffic_ramp_s")
+    replica, fleet, ramp_s = main.pool.replica, choice.fleet, context.constants.get("traffic_ramp_s")
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = serving_pools.mean_power(pools, choice, context)
@@ -68,7 +67,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=machine_of(choice.offer, fleet.accelerators, context, nodes=held.nodes if held else None),
+        machine=machine_of(choice.offer, fleet.accelerators, context, nodes=choice.nodes),
         replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=record.note("replica_count", replicas, "", "loaded", "spares"),

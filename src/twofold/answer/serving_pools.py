@@ -244,13 +244,8 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
 
 
 def _held_fraction(pool: DrawnPool, choice: ServingChoice) -> float:
-    """The part of a pool that is paid for, on average: as leased; else all, but batch after its window."""
-    if choice.held:
-        return choice.held.fractions[pool.pool.classes[0]]
-    hourly = choice.offer.price and choice.offer.price.term in ("on_demand", "spot")
-    if not hourly or not all(load.is_batch for load in pool.loads):
-        return 1.0
-    return min(max(load.traffic.slo.finish_within_s or DAY_S for load in pool.loads), DAY_S) / DAY_S
+    """The part of a pool that is paid for, on average: as leased, all of it where nothing is."""
+    return choice.held.fractions[pool.pool.classes[0]] if choice.held else 1.0
 
 
 def mean_power(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Context) -> Drawn:

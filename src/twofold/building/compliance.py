@@ -185,7 +185,8 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
         run.run.accelerator_h.value * entry.runs_per_year
         for run, entry in zip(plan.training, context.spec.training, strict=True)
     ]
-    hours += [service.machine.accelerator_count * YEAR_H for service in plan.serving]
+    machines = [service.machine for service in plan.serving]
+    hours += [each.accelerator_count * each.held_fraction * YEAR_H for each in machines]
     system = system_of(plan, spec.regime, spec.users_count, whole)
     found = [_rent(half, used_h, context, whole) for half, used_h in zip(plan.halves, hours, strict=True)]
     rents = [rent for rent in found if rent is not None]

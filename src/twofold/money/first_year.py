@@ -23,7 +23,6 @@ from twofold.money.bill import bill_lines, first_year_difference, rented_lines
 from twofold.money.owning import owning, ratios
 from twofold.money.units import run_money, service_money
 
-LEAST_MIXING = 0.01
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
 
 
@@ -154,9 +153,6 @@ def check_budget(plan: Plan, budget_usd: float | None) -> None:
         ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
         ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
     ]
-    if plan.leasing and plan.leasing.mixing_fraction >= LEAST_MIXING:
-        less = format_usd(plan.leasing.mixing_fraction * plan.leasing.usd)
-        lines.append(("mixed", f"leases of several machines for one service: at best {less} less"))
     dearest_first = sorted(halves, key=lambda each: -each[0])
     ways = [f"a budget of {format_enough(total, 'USD')}", *(how for *_, how in dearest_first)]
     lines.append(("would fit", " · ".join(ways)))

@@ -163,28 +163,11 @@ def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> It
 
 
 def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.LeverRow]:
-    """Replicas that follow the day instead of standing for its peak, where machines go back by the hour.
-
-    Formula  saving = cost of the needed replicas · (1 − mean / peak) of the pools that somebody waits for
-    Limits   spares stay; starts and stops are as fast as the traffic changes.
-    """
-    term = choice.offer.price.term if choice.offer.price else ""
-    if term not in ("on_demand", "spot"):
-        return
-    saved = 0.0
-    for pool in choice.fleet.pools:
-        loads = [load for load in choice.loads if load.name in pool.classes and not load.is_batch]
-        if loads:
-            part = pool.accelerators / choice.fleet.accelerators * pool.count.needed / pool.count.total
-            mean = sum(load.mean_rate_per_s for load in loads) / sum(load.peak_per_s for load in loads)
-            saved += part * (1.0 - mean)
-    if choice.held:  # they do
-        without = _usd(service) / choice.held.mean_fraction
-        how = f"{100 * choice.held.mean_fraction:.0f} % of the machines on average, by the hour"
-        yield lever("utilise", service.name, Pulled.IN_USE, without - _usd(service), without, how)
-        return
-    how = "replicas by the hour follow the traffic; spares stay"
-    yield lever("utilise", service.name, Pulled.OPEN, _usd(service) * saved, _usd(service), how)
+    """Machines by the hour that follow the day, against the same all year."""
+    if choice.held:
+        usd, part = _usd(service), choice.held.mean_fraction
+        how = f"{100 * part:.0f} % of the machines on average, by the hour"
+        yield lever("utilise", service.name, Pulled.IN_USE, usd / part - usd, usd / part, how)
 
 
 def sourcing(

@@ -30,10 +30,12 @@ def _fleets(plan: Plan) -> Iterator[Action]:
     """The machines of every run and service, those of your own first."""
     lines = plan.money.lines if plan.money else ()
     own = {owner_of(line) for line in lines if line.category == "energy"}
+    runs = plan.money.runs if plan.money else ()
+    repeated = {each.name: f", {each.runs_per_year:.3g} times" for each in runs if each.runs_per_year != 1}
     for half in sorted(plan.halves, key=lambda each: each.machine.price is not None):
         kinds = RENTED if half.machine.price else ("energy",)
         usd = total_usd(each for each in lines if each.category in kinds and owner_of(each) == half.name)
-        text = _machines(half, half.name in own)
+        text = _machines(half, half.name in own, repeated.get(half.name, ""))
         text += f", {format_usd(usd)}" if usd else ""
         yield Action("rent" if half.machine.price else "use", text, "", usd if lines else None)
     released = [
@@ -61,9 +63,10 @@ def _instead(plan: Plan) -> Iterator[Action]:
     """Other ways to the same, each with its difference, and why it is not this one."""
     texts = []
     leasing, mixed = plan.leasing, plan.portfolio
-    if leasing and mixed and not mixed.conflict and leasing.mixing_fraction > WORTH_SAYING:
-        saved, leases = leasing.mixing_fraction, len({lease.offer for lease in mixed.leases})
-        texts.append(f"a mix of {leases} leases, at best {100 * saved:.0f} % less: no replica is sized on it")
+    leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
+    if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
+        saved = f"{100 * leasing.mixing_fraction:.0f} % less where both are counted in parts of machines"
+        texts.append(f"a mix of {leases} leases, {saved}")
     for service in plan.money.services if plan.money else ():
         api = service.api
         if api and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
@@ -78,7 +81,7 @@ def _joined(*texts: str) -> str:
     return " · ".join(filter(None, texts))
 
 
-def _machines(half: TrainingPlan | ServicePlan, owned: bool) -> str:
+def _machines(half: TrainingPlan | ServicePlan, owned: bool, repeated: str) -> str:
     """`2 × 8 H100-SXM5-80GB of your own for serve`."""
     machine = half.machine
     count = f"{machine.node_count} × {machine.accelerators_per_node}"
@@ -89,9 +92,9 @@ def _machines(half: TrainingPlan | ServicePlan, owned: bool) -> str:
         whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})"
     when = ""
     if isinstance(half, TrainingPlan):
-        when = f", {format_seconds(half.run.total_s.value)}"
+        when = f", {format_seconds(half.run.total_s.value)}{repeated}"
     elif machine.held_fraction < 1.0:
-        when = f", {machine.held_fraction * machine.node_count:.1f} of them on average"
+        when = f", by the hour, {machine.held_fraction * machine.node_count:.1f} on average"
     return f"{count} {machine.accelerator}{whose} for {half.name}{when}"
 
 

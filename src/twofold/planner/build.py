@@ -102,9 +102,9 @@ def build_plan(
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
     measured = _noted("serving", measured_plan, by_rows, books, context)
     need_kept((*planned.values(), *measured.values()))
-    ways = decision.ways
-    if options.rehearse:
-        ways = _rehearse(services, planned, decision, books, context, options.tell)
+    ways, cheapest = dict[str, Way | None](decision.ways), dict(decision.cheapest_usd)
+    for name in services if options.rehearse else ():
+        ways[name], cheapest[name] = _rehearse(name, services, planned, decision, books, context, options)
     serving = tuple((planned | measured)[entry.name] for entry in spec.services)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
@@ -137,43 +137,40 @@ def build_plan(
             *_oddities(models, context),
         ),
         models=models,
+        leasing=leasing_of(ways.values(), sum(cheapest.values()), chosen, services, context),
     )
-    plan = replace(
-        plan,
-        confidence=confidence_of(plan, chosen, services, context),
-        leasing=leasing_of(ways.values(), decision.cheapest_usd, chosen, services, context),
-    )
+    plan = replace(plan, confidence=confidence_of(plan, chosen, services, context))
     whole = with_supply_side(plan, context, runs, services)
     check_budget(whole, spec.supply.budget_usd)
     return Planned(whole, context, runs, services)
 
 
 def _rehearse(
+    name: str,
     services: dict[str, ServingChoice],
     planned: dict[str, ServicePlan],
     decision: Decision,
     books: dict[str, record.Book],
     context: Context,
-    tell: Callable[[str], None],
-) -> dict[str, Way]:
-    """Put in place of each fleet that misses the best that the twin says holds; what is leased then."""
+    options: PlanOptions,
+) -> tuple[Way | None, float]:
+    """Put the best that the twin says holds in place of a fleet that misses; its lease, and its cheapest."""
     from twofold.rehearse.fleets import rehearsed_service  # brings the twin
 
-    ways, plans = dict(decision.ways), {id(choice): planned[name] for name, choice in services.items()}
+    choice, first = services[name], planned[name]
 
     def again(own: ServingChoice) -> ServingChoice:
-        return service_on(own, leased_again(own, decision, context), (), context)
+        return service_on(own, leased_again(own, decision, context)[0], (), context)
 
     def plan_of(own: ServingChoice) -> ServicePlan:
-        return plans.get(id(own)) or service_plan(again(own), context)
+        return first if own is choice else service_plan(again(own), context)
 
-    for name, choice in services.items():
-        best, planned[name] = rehearsed_service(choice, plan_of, context, tell)
-        if best is not choice:
-            services[name], way = again(best), leased_again(best, decision, context)
-            ways |= {name: way} if way else {}
-            _noted("serving", service_plan, {name: services[name]}, books, context)
-    return ways
+    best, planned[name] = rehearsed_service(choice, plan_of, context, options.tell)
+    if best is choice:
+        return decision.ways.get(name), decision.cheapest_usd.get(name, 0.0)
+    services[name] = again(best)
+    _noted("serving", service_plan, {name: services[name]}, books, context)
+    return leased_again(best, decision, context)
 
 
 def _noted(

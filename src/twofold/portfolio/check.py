@@ -181,8 +181,6 @@ def _money(problem: PortfolioProblem, answer: PortfolioAnswer) -> Iterator[str]:
     short = float(answer.shortage_per_s.sum()) * 7 * 3600 * (problem.shortage_usd_per_request or 0.0)
     if abs(total + short - answer.usd) > TOLERANCE * (1 + abs(answer.usd)):
         yield f"{answer.usd:.2f} USD are said, {total + short:.2f} are added up"
-    if problem.budget_usd is not None and _more(total, problem.budget_usd):
-        yield f"{total:.2f} USD exceed the budget of {problem.budget_usd:.2f}"
 
 
 def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:

@@ -158,7 +158,7 @@ def year_scenarios(solved: SolvedPortfolio) -> tuple[holdings.YearScenario, ...]
         for index, offer in enumerate(solved.problem.offers)
         if not is_hourly(offer) and solved.answer.held_units[index].max(initial=0.0) > LEAST_UNITS
     }
-    problem = replace(pruned(solved.problem, leased), budget_usd=None, shortage_usd_per_request=None)
+    problem = replace(pruned(solved.problem, leased), shortage_usd_per_request=None)
     dearer = tuple(
         replace(offer, usd_per_unit_h=offer.usd_per_unit_h * PRICE_FACTOR) if is_hourly(offer) else offer
         for offer in problem.offers

@@ -1,6 +1,6 @@
 """What a plan recommends: machines and leases of every run and service, before anything describes them."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from twofold.answer.context import Context
@@ -30,7 +30,7 @@ class Decision:
     services: Mapping[str, ServingChoice]
     offers: tuple[NodeOffer, ...]  # that it was made among
     ways: Mapping[str, Way]  # what is leased, by run and service
-    cheapest_usd: float  # of the first year's leases, where each run and service takes its cheapest
+    cheapest_usd: Mapping[str, float]  # of the first year, of each its cheapest lease
 
 
 def decided(
@@ -69,7 +69,7 @@ def decided(
         },
         offers,
         found,
-        cheapest_usd(ways) if ways else 0.0,
+        {name: cheapest_usd({name: own}) for name, own in ways.items()},
     )
 
 
@@ -93,8 +93,7 @@ def mixing_fraction(
     """What any mix of leases might save of these.
 
     Formula  1 − cheapest of all offers / cheapest of the offers of `ways`, both in fractions of units
-    Limits   a mix that shares requests between kinds of machines is counted without the replicas and spares
-             that each kind would need for itself: it saves this at best.
+    Limits   replicas and spares that each kind of machine would need for itself are not counted.
     """
     modelled = {name: run for name, run in runs.items() if isinstance(run, TrainingChoice)}
     names, case = {way.offer.name for way in ways}, portfolio_case(modelled, services, context)
@@ -106,13 +105,14 @@ def mixing_fraction(
 
 
 def leasing_of(
-    ways: Collection[Way],
+    leased: Iterable[Way | None],
     cheapest_usd: float,
     runs: Mapping[str, TrainingChoice | MeasuredChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
 ) -> Leasing | None:
     """What all leases come to; None where nothing is rented."""
+    ways = [way for way in leased if way]
     if not ways:
         return None
     return Leasing(
@@ -125,10 +125,16 @@ def leasing_of(
     )
 
 
-def leased_again(choice: ServingChoice, decision: Decision, context: Context) -> Way | None:
-    """The cheapest lease of a service with another fleet; None where nothing is leased for it."""
-    ways = service_ways(choice, decision.offers, context)
-    return min(ways, key=lambda way: way.usd, default=None)
+def leased_again(choice: ServingChoice, decision: Decision, context: Context) -> tuple[Way | None, float]:
+    """What a service with another fleet leases, where it did before if it can; and what its cheapest is."""
+    ways = list(service_ways(choice, decision.offers, context))
+    before = decision.ways.get(choice.entry.name)
+
+    def preference(way: Way) -> tuple[bool, bool, float]:
+        offer, own = way.offer, before.offer if before else None
+        return offer is not own, own is None or offer.provider != own.provider, way.usd
+
+    return min(ways, key=preference, default=None), min((way.usd for way in ways), default=0.0)
 
 
 def _offers(

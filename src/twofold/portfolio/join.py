@@ -90,7 +90,7 @@ def portfolio_case(
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
-    """The same without a budget, and with a price on what stays unserved; runs that cannot be are dropped."""
+    """The same with a price on what stays unserved; runs that cannot be are dropped."""
     offers = {offer.name: offer for offer in problem.offers}
     possible = tuple(
         campaign
@@ -101,9 +101,7 @@ def relaxed(problem: PortfolioProblem) -> PortfolioProblem:
             if option.offer in offers
         )
     )
-    return replace(
-        problem, budget_usd=None, campaigns=possible, shortage_usd_per_request=SHORTAGE_USD_PER_REQUEST
-    )
+    return replace(problem, campaigns=possible, shortage_usd_per_request=SHORTAGE_USD_PER_REQUEST)
 
 
 def _serving(

@@ -45,7 +45,7 @@ def node_offers(
     quoted = []
     for quote in _quotes(context):
         if quote.offer.accelerator in names and not _refused_because(quote, context):
-            offer = offer_of_quote(quote, start)
+            offer = offer_of_quote(quote, start or context.today)
             nodes = context.catalog.nodes_with(offer.accelerator)
             accelerator = context.catalog.accelerator(offer.accelerator)
             named = next((node for node in nodes if node.name == offer.instance), None)

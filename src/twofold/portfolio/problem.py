@@ -112,9 +112,7 @@ class ServingRate:
 
 # Kinds of requirements, with the field of a problem that has them.
 ASKED = MappingProxyType({"class": "demands", "batch": "batches", "run": "campaigns"})
-LIMITS = MappingProxyType(
-    {"budget": "budget_usd", "platforms": "platform_limit", "providers": "provider_limit"}
-)
+LIMITS = MappingProxyType({"platforms": "platform_limit", "providers": "provider_limit"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,6 @@ class PortfolioProblem:
     campaigns: tuple[Campaign, ...]
     rates: tuple[ServingRate, ...]
     week_count: int = 52
-    budget_usd: float | None = None
     platform_limit: int | None = None  # different accelerators, at most
     provider_limit: int | None = None
     shortage_usd_per_request: float | None = None  # None: demand is met, or there is no answer

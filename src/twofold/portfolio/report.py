@@ -1,18 +1,14 @@
 """A solved portfolio as the plan says it, with its bill line by line, each with its source."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from twofold.answer.context import Context
-from twofold.answer.supply_rules import asked_regions
-from twofold.catalog.catalog import Catalog
-from twofold.catalog.places import Fit, fit_of
 from twofold.contracts.results import holdings
 from twofold.contracts.results.holdings import Lease, Portfolio
 from twofold.contracts.results.ledger import LineItem, UnitCost, cents, line_item
-from twofold.contracts.spec.spec import Spec
 from twofold.core.display import format_usd
 from twofold.core.errors import TwofoldError
 from twofold.portfolio.check import paid_usd, violations
@@ -34,7 +30,6 @@ from twofold.portfolio.tables import (
     ranking,
     served_shares,
     term_splits,
-    trained_shares,
     window_costs,
 )
 
@@ -42,10 +37,6 @@ from twofold.portfolio.tables import (
 BY_OFFER = ("held_units", "started_units", "hourly_units", "served_per_s", "paused_units", "rented_unit_h")
 LEAST_GAP = 0.001  # of other years, that is worth saying
 HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"
-OTHER_MACHINES = (
-    "above, each half is planned alone and held for its peak; here machines may be others, shared by both, "
-    "and those by the hour follow the traffic"
-)
 
 
 def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
@@ -98,10 +89,8 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         items=bill(solved, found, terms.tax_fraction),
         notes=(
             *taxed,
-            *wider_notes(found, context.spec, context.catalog),
             *_notes(solved, found, scenarios),
         ),
-        trained=trained_shares(solved),
     )
 
 
@@ -132,7 +121,6 @@ def _notes(
         yield f"the search was cut short: at most {share} dearer than the best there is"
     if any(lease.term == "api" for lease in found):
         yield HOSTED
-    yield OTHER_MACHINES
     gap = max((each.gap_fraction for each in scenarios), default=0.0)
     if gap >= LEAST_GAP:
         yield f"other years are priced in whole units too, each within {100 * gap:.1f} % of its cheapest"
@@ -216,19 +204,3 @@ def _of_runs(solved: SolvedPortfolio, tax_fraction: float) -> list[LineItem]:
         for (name, offer), usd in extras.items()
         if usd >= LEAST_USD
     ]
-
-
-def wider_notes(leases: Sequence[Lease], spec: Spec, catalog: Catalog) -> tuple[str, ...]:
-    """Leases at prices of lists that cover the regions asked without naming them."""
-    asked = [name for run in spec.training for name in asked_regions(run, spec.supply)]
-    asked += [name for service in spec.services for name in asked_regions(service, spec.supply)]
-    regions = tuple(dict.fromkeys(asked))
-    found = {
-        lease.offer: f"says only `{lease.region}`" if lease.region else "says no region"
-        for lease in leases
-        if regions
-        and lease.term not in ("owned", "api")
-        and fit_of(catalog, lease.provider, lease.region, regions) is Fit.WIDER
-    }
-    ask = f"ask whether it holds in {', '.join(regions)}"
-    return tuple(f"the price of {offer} {says}: {ask}" for offer, says in found.items())

@@ -6,6 +6,7 @@ from math import inf
 
 import numpy as np
 
+from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.ways import Way
 
 MOST_TOGETHER = 4  # kinds or providers of which every set is tried; a spec that needs more takes the cheapest
@@ -19,6 +20,7 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
     Formula  of all sets of kinds the smallest whose cheapest ways cost no more than
              (1 + `within_fraction`) × the cheapest of all; within it providers, then leases, the same way
     Limits   each run and each service is on one offer. `kinds_limit` holds whatever it costs, where it can.
+             What all together want more units of than there are is left by the first that may go elsewhere.
     """
     if not ways:
         return {}
@@ -26,9 +28,21 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
     if kinds_limit is not None:
         ways = _fewest(ways, _kind, inf, kinds_limit)
         limit_usd = max(limit_usd, (1.0 + within_fraction) * cheapest_usd(ways))
+    every = ways
     for key in (_kind, _provider, _lease):
         ways = _fewest(ways, key, limit_usd)
-    return {name: min(own, key=lambda way: (way.usd, way.offer.name)) for name, own in ways.items()}
+    found = {name: min(own, key=lambda way: (way.usd, way.offer.name)) for name, own in ways.items()}
+    for name, own in every.items():
+        if _is_too_much(found, found[name].offer) and len(own) > 1:
+            left = [way for way in own if way.offer.name != found[name].offer.name] or list(own)
+            return simplest({**every, name: left}, within_fraction, kinds_limit)
+    return found
+
+
+def _is_too_much(found: Mapping[str, Way], offer: CapacityOffer) -> bool:
+    """Whether all that take an offer want more units at once than there are; runs might overlap."""
+    limit, wanted = offer.unit_limit, [way.units for way in found.values() if way.offer.name == offer.name]
+    return limit is not None and sum(wanted) > limit
 
 
 def cheapest_usd(ways: Ways) -> float:

@@ -359,14 +359,12 @@ def is_possible(problem: PortfolioProblem) -> bool:
     if case is None:
         return False
     free = replace(case.programme, cost_usd=np.zeros_like(case.programme.cost_usd))
-    limited = problem.budget_usd is not None or any(
-        offer.unit_limit is not None for offer in case.problem.offers
-    )
+    limited = any(offer.unit_limit is not None for offer in case.problem.offers)
     return not run(free, 1.0, LIMIT_S, relaxed=() if limited else case.columns.hours).infeasible
 
 
 def _rounded(case: Case, values: Floats) -> _Found | None:
-    """The same answer with hours in whole units; None where the budget has no room for them."""
+    """The same answer with hours in whole units; None where a limit has no room for them."""
     values, hours = values.copy(), case.columns.hours
     values[hours] = np.minimum(np.ceil(values[hours] - WHOLE), case.programme.upper[hours])
     return None if breaks(case.programme, values) else _Found(case, values)

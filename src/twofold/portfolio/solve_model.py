@@ -120,14 +120,7 @@ def case_of(problem: PortfolioProblem) -> Case:
         _limit_kinds(model, problem.platform_limit, lambda offer: offer.accelerator)
     if problem.provider_limit is not None:
         _limit_kinds(model, problem.provider_limit, lambda offer: offer.provider)
-    build, columns = model.build, model.columns
-    if problem.budget_usd is not None:
-        cost = build.costs_usd()
-        for short in columns.shortage.values():
-            cost[short.ravel()] = 0.0  # it has a price and is not paid
-        used = np.flatnonzero(cost)
-        build.put(build.rows((), -inf, problem.budget_usd), used, cost[used])
-    return Case(problem, model.calendar, build.built(), columns)
+    return Case(problem, model.calendar, model.build.built(), model.columns)
 
 
 def _add_units(model: _Model, offer: CapacityOffer) -> None:

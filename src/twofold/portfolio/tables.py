@@ -1,7 +1,6 @@
 """Tables of a portfolio: its leases, who answers what, the calendar, bills of materials, rankings."""
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import product
 
@@ -181,24 +180,6 @@ def _work_on(solved: SolvedPortfolio, index: int) -> str:
 def _without_numbers(names: Iterable[str]) -> list[str]:
     """`monthly 1`, `monthly 2` are one run."""
     return list(dict.fromkeys(NUMBER.sub("", name) for name in names))
-
-
-def trained_shares(solved: SolvedPortfolio) -> tuple[holdings.TrainedShare, ...]:
-    """Which part of each run every offer does.
-
-    Formula  Σ over the times of the run of what the offer does of it / the times that are in the problem
-    """
-    times = Counter(NUMBER.sub("", campaign.name) for campaign in solved.problem.campaigns)
-    done: dict[tuple[str, str], float] = defaultdict(float)
-    for placed in solved.answer.placements:
-        done[NUMBER.sub("", placed.campaign), placed.option.offer] += 1.0
-    for part in solved.answer.portions:
-        done[NUMBER.sub("", part.campaign), part.option.offer] += part.done_fraction
-    return tuple(
-        holdings.TrainedShare(run, offer, amount / times[run])
-        for (run, offer), amount in done.items()
-        if amount / times[run] >= LEAST_SHARE
-    )
 
 
 def served_shares(solved: SolvedPortfolio, context: Context) -> tuple[holdings.ServedShare, ...]:

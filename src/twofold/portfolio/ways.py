@@ -19,10 +19,27 @@ from twofold.inference.fleet import ReplicaCount, target_utilisation
 from twofold.inference.search import Fleet, PoolChoice, servers_of
 from twofold.perf.types import one
 from twofold.portfolio.capacity import BYTES_PER_TB, late_s, moved_weights_tb, promise_of
-from twofold.portfolio.demand import WEEK_COUNT, ClassDemand, batch_of, class_demands, demand_of
+from twofold.portfolio.demand import (
+    WEEK_COUNT,
+    ClassDemand,
+    batch_of,
+    class_demands,
+    demand_of,
+    first_day,
+    repeats_of,
+)
 from twofold.portfolio.listed import MAY_VANISH
 from twofold.portfolio.offers import NodeOffer, stands_in
-from twofold.portfolio.problem import DAY_H, CapacityOffer, Floats, end_of, is_hourly, unit_usd_per_h
+from twofold.portfolio.problem import (
+    DAY_H,
+    HOUR_S,
+    WEEK_H,
+    CapacityOffer,
+    Floats,
+    end_of,
+    is_hourly,
+    unit_usd_per_h,
+)
 
 QUIET = np.zeros((WEEK_COUNT, DAY_H))
 
@@ -37,6 +54,13 @@ class Way:
     work: Fleet | Trial
     usd: float  # of the first year: rent after discount with support, and egress
     held: Held | None = None  # of a service: how much of its fleet, and when
+
+    @property
+    def units(self) -> int:
+        """Of the offer, at most at once."""
+        if self.held:
+            return self.held.unit_count
+        return self.work.node_count if isinstance(self.work, Trial) else 0
 
 
 def service_ways(choice: ServingChoice, offers: Sequence[NodeOffer], context: Context) -> Iterator[Way]:
@@ -65,7 +89,9 @@ def _is_such(each: NodeOffer, machine: Offer) -> bool:
     """Whether an offer's machines are those that were searched, whoever sells them; or named by the spec."""
     offer, named = each.offer, machine.fixed_count is not None
     same = offer.accelerator_count == machine.node.accelerator_count
-    alike = same if named else each.node.virtualised == machine.node.virtualised
+    # A quote does not say whether its machines are virtual: they are taken to be as those searched.
+    quoted = offer.source.startswith("quote")
+    alike = same if named else quoted or each.node.virtualised == machine.node.virtualised
     return offer.tenure != "owned" and offer.accelerator == machine.accelerator.name and alike
 
 
@@ -136,13 +162,14 @@ def _accelerators(
     own = [rates[each.name] for each in wanted if each.load.name in pool.classes]
     rate = sum(own, QUIET)
     servers = int(servers_of(pool.replica, choice.offers[pool.offer].node.accelerator_count)[0])
-    shares, places = np.unique(np.round(rate / rate.max(), 6), return_inverse=True)
+    shares, places = np.unique(np.round(rate / max(rate.max(), 1e-12), 6), return_inverse=True)
     counts = [_replica_count(pool, float(share), servers, choice) for share in shares]
     return np.array(counts, float)[places].reshape(rate.shape) * size
 
 
 def _replica_count(pool: PoolChoice, share: float, servers: int, choice: ServingChoice) -> int:
-    """Replicas with spares at a share of the peak, by the rule that sized the peak; no more than there."""
+    """Replicas with spares at a share of the peak, by the rule that sized the peak: one at least, no more."""
+    share = max(share, 1e-9)
     count = ReplicaCount.of(
         share * pool.count.needed * float(target_utilisation(pool.at_once_count)),
         1.0,
@@ -157,6 +184,7 @@ def _replica_count(pool: PoolChoice, share: float, servers: int, choice: Serving
 def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Context) -> Iterator[Way]:
     """Every offer by the hour on which the best size of a machine may be rented for as long as it takes."""
     moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
+    times = repeats_of(choice.entry, first_day(context.spec))
     for trial in _best_sizes(choice):
         machine = trial.offer
         assert trial.run
@@ -166,6 +194,7 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
                 _is_such(each, machine)
                 and is_hourly(offer)
                 and offer.term not in MAY_VANISH
+                and all(_is_had(offer, each.first_week, trial) for each in times)
                 and offer.accelerator_count == machine.node.accelerator_count
                 and (trial.node_count == 1 or each.node.fabric == machine.node.fabric)
                 and (offer.unit_limit is None or trial.node_count <= offer.unit_limit)
@@ -176,8 +205,14 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
                 leased = leased_machine(machine, each)
                 price = leased.usd_per_accelerator_h or 0.0
                 work = replace(trial, offer=leased, cost_usd=trial.run.total_accelerator_h * price)
-                times = choice.entry.runs_per_year
-                yield Way(choice.entry.name, offer, leased, work, usd * times)
+                yield Way(choice.entry.name, offer, leased, work, usd * choice.entry.runs_per_year)
+
+
+def _is_had(offer: CapacityOffer, first_week: int, trial: Trial) -> bool:
+    """Whether an offer is to be had from a run's first week until it is over."""
+    assert trial.run
+    last = first_week + trial.run.total_s / (WEEK_H * HOUR_S)
+    return offer.first_week <= first_week and last <= end_of(offer, WEEK_COUNT)
 
 
 def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
@@ -195,6 +230,7 @@ def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
 def leased_machine(machine: Offer, each: NodeOffer) -> Offer:
     """The same machine at the price and the terms of another offer."""
     offer, count = each.offer, each.offer.accelerator_count
+    node = replace(each.node, virtualised=machine.node.virtualised)
     price = Price(
         provider=offer.provider,
         instance=offer.instance,
@@ -210,7 +246,7 @@ def leased_machine(machine: Offer, each: NodeOffer) -> Offer:
     )
     return replace(
         machine,
-        node=machine.node if machine.fixed_count else each.node,
+        node=machine.node if machine.fixed_count else node,
         price=price,
         discount_fraction=offer.discount_fraction,
         support_fraction=offer.support_fraction,

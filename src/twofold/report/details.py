@@ -13,7 +13,7 @@ from twofold.core.estimate import Estimate
 from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
 from twofold.report.figures import percent, ranged, shares, watt_hours
-from twofold.report.lines import DOT, field, heading, listed, stacked, table, titled
+from twofold.report.lines import heading, listed, stacked, table, titled
 from twofold.report.money import detail_money_lines, more_money_lines
 from twofold.report.plan import plan_lines
 from twofold.report.portfolio import portfolio_tables
@@ -27,25 +27,20 @@ def screen_lines(plan: Plan, spec: str, *, details: bool, money: bool, defaults:
     return stacked(
         [
             plan_lines(plan, spec),
-            detail_lines(plan, spec, money_follows=priced is not None) if details else [],
+            detail_lines(plan, money_follows=priced is not None) if details else [],
             detail_money_lines(priced) if priced else [],
             default_lines(plan) if defaults else [],
         ]
     )
 
 
-def detail_lines(plan: Plan, spec: str = "SPEC", *, money_follows: bool = False) -> list[str]:
+def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
     """Every table that the screen has no room for, run by run and service by service.
 
-    `spec` is how commands name it. Without MORE MONEY where the tables of `--money`, which begin with it,
-    come behind.
+    Without MORE MONEY where the tables of `--money`, which begin with it, come behind.
     """
     blocks = [block for run in plan.training for block in _training_blocks(run)]
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
-    # Everything that the block DO THIS has room for a part of.
-    pieces = [(each.kind, each.text.replace("SPEC", spec).split(DOT)) for each in plan.actions]
-    if pieces:
-        blocks += [["DO THIS, whole", *(line for kind, texts in pieces for line in field(kind, *texts))]]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
     blocks += building_tables(plan.building) if plan.building else []

@@ -11,7 +11,7 @@ from twofold.report.lines import DOT, both_ends, field, listed, table
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 4, 3, 2, 6
 LEAST_CHANGE = 0.005  # of what is recommended
 # In the tables alone.
-USUAL_NOTES = ("above, each half", "amounts are before tax", "other years are priced", "the search was cut")
+USUAL_NOTES = ("amounts are before tax", "other years are priced", "the search was cut")
 NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
@@ -23,11 +23,11 @@ def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> lis
     """
     offers = f"{portfolio.offers_count} offers"
     saved = leasing.mixing_fraction if leasing else 0.0
-    less = f"at best {percent(saved)} less than recommended" if saved >= LEAST_CHANGE else "nothing saved"
+    less = f"{percent(saved)} less than recommended, counted in parts of machines"
     lines = both_ends(
         f"INSTEAD      a mix of leases{DOT}{portfolio.weeks} weeks"
         f"{f' from {portfolio.start}' if portfolio.start else ''}{DOT}{offers}",
-        less,
+        less if saved >= LEAST_CHANGE else "nothing saved",
     )
     if portfolio.conflict:
         lines += field("conflict", f"cannot all be met: {', '.join(portfolio.conflict)}")

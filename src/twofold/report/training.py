@@ -35,7 +35,7 @@ def training_lines(run: TrainingPlan, asked: float | None = None) -> list[str]:
     machines, release_s = machine_text(run.machine), run.release_after_s
     rented = f"on {machines} for {format_seconds(run.run.total_s.value)}"
     if release_s is not None:
-        rented = f"reserve {machines} for {format_seconds(release_s)}, then release"
+        rented = f"rent {machines} for {format_seconds(release_s)}, then release"
     exposed = run.communication_exposed_fraction
     parts = shares([(part.name, part.value.value) for part in run.step_parts])
     return [

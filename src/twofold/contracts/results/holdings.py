@@ -40,15 +40,6 @@ class ServedShare:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainedShare:
-    """Which part of a run an offer does, of all times that it takes place."""
-
-    run: str  # the training run
-    offer: str  # that it runs on
-    share_fraction: float  # of its work
-
-
-@dataclass(frozen=True, slots=True)
 class MonthDemand:
     """Accelerators that one month asks for, and how many of them cannot be had."""
 
@@ -142,7 +133,7 @@ class YearScenario:
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """What the leases of a plan cost together, and what the cheapest ways of its parts would."""
+    """What leases cost together; not of measured rows, nor of runs on reserved or spot machines alone."""
 
     usd: float  # of the first year: rent after discount with support, and egress
     cheapest_usd: float  # the same, where every run and service takes its cheapest lease
@@ -185,4 +176,3 @@ class Portfolio:
     conflict: tuple[str, ...]  # what contradicts itself; demand is then met as far as possible
     items: tuple[LineItem, ...]  # the bill
     notes: tuple[str, ...]  # what to know
-    trained: tuple[TrainedShare, ...] = ()  # who does what of each run

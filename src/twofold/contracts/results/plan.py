@@ -116,7 +116,7 @@ class Plan:
     actions: tuple[Action, ...] = ()  # what to do, in order
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
     confidence: Confidence | None = None  # null: the spec asks for none
-    leasing: Leasing | None = None  # what all leases cost together; null: nothing is rented
+    leasing: Leasing | None = None  # what the leases cost together; null: none were weighed
     models: tuple[Model, ...] = ()  # read from a config.json, so that the plan can be rehearsed without it
 
     @property
