@@ -12,7 +12,7 @@ def test_one_of_four_replicas_gives_tokens_as_late_as_on_the_twin() -> None:
     (case,) = (each for each in CASES if each.name == "32b, 2 A100")
     ours, alone, many = (told(case, 0.0, 0.6, count)[TPOT_P95] for count in (4, 1, 10**6))
     theirs = seen(case, 0.0, 0.6, 4, request_count=400)[TPOT_P95]
-    assert ours == pytest.approx(theirs, rel=0.03)
+    assert ours == pytest.approx(theirs, rel=0.06)
     assert many < 0.94 * theirs and alone > 1.1 * theirs
 
 
