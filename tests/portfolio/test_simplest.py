@@ -88,3 +88,7 @@ def test_what_all_want_too_much_of_is_left_by_one_that_may_go_elsewhere() -> Non
     }
     assert names(simplest(own, 0.0)) == ["x A on_demand", "few"]
     assert names(simplest({"a": own["a"]}, 0.0)) == ["few"]
+    both = {
+        name: [Way(name, few, machine, machine, usd, held) for usd in (10.0, 12.0)] for name in ("a", "b")
+    }
+    assert names(simplest(both, 0.0)) == ["few", "few"]  # nobody may go elsewhere: it went round for ever

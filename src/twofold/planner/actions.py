@@ -18,7 +18,7 @@ RENTED = ("rent", "support")
 def actions_of(plan: Plan) -> tuple[Action, ...]:
     """What to use, rent and give back, in that order; the cost, other ways, the risk, the next command.
 
-    `SPEC` in a command is the user's path. The screen has room for six lines, and says where it cut some.
+    `SPEC` in a command is the user's path.
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
     tried = f"simulate SPEC --scenario {worst}" if plan.rehearsed else "plan SPEC --rehearse"

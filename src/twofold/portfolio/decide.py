@@ -111,7 +111,7 @@ def leasing_of(
     services: Mapping[str, ServingChoice],
     context: Context,
 ) -> Leasing | None:
-    """What all leases come to; None where nothing is rented."""
+    """What the leases that were weighed come to; None where none were."""
     ways = [way for way in leased if way]
     if not ways:
         return None

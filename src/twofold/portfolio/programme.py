@@ -67,10 +67,6 @@ class Builder:
         )
         self._entries.append((row.ravel(), column.ravel(), value.ravel()))
 
-    def costs_usd(self) -> Floats:
-        """What one of each column costs."""
-        return np.concatenate([part[0] for part in self._columns])
-
     def built(self) -> Programme:
         """The programme of everything added so far; entries of one place add up."""
         cost, lower, upper, whole = _joined(self._columns, 4)

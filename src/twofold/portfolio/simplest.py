@@ -33,8 +33,8 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
         ways = _fewest(ways, key, limit_usd)
     found = {name: min(own, key=lambda way: (way.usd, way.offer.name)) for name, own in ways.items()}
     for name, own in every.items():
-        if _is_too_much(found, found[name].offer) and len(own) > 1:
-            left = [way for way in own if way.offer.name != found[name].offer.name] or list(own)
+        left = [way for way in own if way.offer.name != found[name].offer.name]
+        if left and _is_too_much(found, found[name].offer):
             return simplest({**every, name: left}, within_fraction, kinds_limit)
     return found
 
