@@ -406,7 +406,7 @@ def test_r_152_how_fast_power_changes_in_a_burst_is_held_against_the_facility(
     assert 0 < 30.0 * ramp <= fleet["power_w_max"]
     assert limit == pytest.approx(300.0 / 60.0)  # of the scenario
     assert ramp > limit
-    assert re.search(r"changing by [\d.]+ W/s, of which a site takes [\d.]+ W/s", screen)
+    assert re.search(r"changing by [\d.]+ W/s, of which a site takes 5 W/s", screen)
     calm = ask(f"{CHAT} --scenario tests/requirements/specs/drain.yaml --json").data["fleets"][0]
     assert calm["power_ramp_limit_w_per_s"] == pytest.approx(0.1 / 60.0 * calm["power_w_max"])
 
