@@ -91,6 +91,30 @@ class Confidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Rung:
+    """What one half would take at one confidence, on the machines and layout that the plan chose."""
+
+    name: str  # of the run or service
+    confidence: float  # that each of its goals holds with
+    replica_count: int  # that serve, without spares; 1 for a run
+    accelerator_count: int  # with spares
+    usd_per_year: float | None  # of a service a year, of a run all of it; null: no price
+    probability: float  # of its least probable goal
+    binds: str  # why more replicas do not reach the confidence; "" where they do
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureFirst:
+    """What an hour of measuring on one node is expected to save of one service."""
+
+    name: str  # of the service
+    what: str  # to measure, in words
+    replica_count: int  # that serve as planned, without spares
+    expected_replica_count: float  # after measuring, over what may be measured
+    usd_per_year: float | None  # expected to be saved; null: no price
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Both halves of one spec, with everything that a screen shows and where it comes from."""
 
@@ -118,6 +142,8 @@ class Plan:
     confidence: Confidence | None = None  # null: the spec asks for none
     leasing: Leasing | None = None  # what the leases cost together; null: none were weighed
     models: tuple[Model, ...] = ()  # read from a config.json, so that the plan can be rehearsed without it
+    ladder: tuple[Rung, ...] = ()  # each half at 50, 80 and 95 %, and at the plan's own confidence
+    measure_first: tuple[MeasureFirst, ...] = ()  # where measuring is expected to save; the most first
 
     @property
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
