@@ -64,9 +64,9 @@ def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[fl
         if not lines:
             lines.append(("binds", "success: first tokens come later than the gateway waits for them"))
         raise InfeasibleError(f"no replica serves `{entry.name}` within its objectives", lines=tuple(lines))
-    count = ReplicaCount.of(
-        load.peak_per_s, limit, zones=entry.zones, availability_fraction=entry.availability_fraction
-    )
+    zones = entry.zones if load.traffic.outlasts_zone else 1
+    availability = entry.availability_fraction
+    count = ReplicaCount.of(load.peak_per_s, limit, zones=zones, availability_fraction=availability)
     return limit, count
 
 

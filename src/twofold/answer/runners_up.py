@@ -185,9 +185,9 @@ def _all_batch(pool: DrawnPool) -> bool:
 
 
 def _sized(choice: ServingChoice, pool: DrawnPool) -> Callable[..., ReplicaCount]:
-    entry, at_once = choice.entry, pool.pool.at_once_count
-    promised = partial(ReplicaCount.of, zones=entry.zones, availability_fraction=entry.availability_fraction)
-    return partial(promised, at_once_count=at_once)
+    count, availability = pool.pool.count, choice.entry.availability_fraction
+    promised = partial(ReplicaCount.of, zones=count.zones, availability_fraction=availability)
+    return partial(promised, at_once_count=pool.pool.at_once_count)
 
 
 def _size(replica: Replica) -> int:

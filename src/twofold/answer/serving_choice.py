@@ -324,7 +324,8 @@ def class_load(name: str, spec: LatencyClass, season_ratio: float = 1.0) -> Clas
     soonest_s = min((limit for name, limit in latencies_s.items() if name[-3:] in UPPER), default=inf)
     if slo.is_waited_for and soonest_s > SuccessGoal.TIMEOUT_S / FAR_RATIO:
         slo = replace(slo, success=SuccessGoal(spec.slo.success_fraction))
-    carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction)
+    outlasts = {"outlasts_zone": spec.outlasts_zone}
+    carried = TrafficClass(name, lengths, rate, slo, traffic.shared_prefix_fraction, **outlasts)
     # What the user says of prefixes is not weighed against what the trace tells.
     told = trace.prefix_hits if trace and "shared_prefix_fraction" not in traffic.model_fields_set else ()
     scaled = tuple((tokens * traffic.scale_ratio, found) for tokens, found in told)

@@ -292,8 +292,12 @@ def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
 
 def _spare_reason(choice: ServingChoice) -> str:
     zones, availability = choice.entry.zones, choice.entry.availability_fraction
-    several = f", and one of {zones} zones may fail" if zones > 1 else ""
-    return f"{100 * availability:.6g} % available{several}"
+    kept = f"{100 * availability:.6g} % available"
+    if zones == 1:
+        return kept
+    waits = [load.name for load in choice.loads if not load.traffic.outlasts_zone]
+    but = f"; {' and '.join(waits)} may wait for it" if waits else ""
+    return f"{kept}, and one of {zones} zones may fail{but}"
 
 
 def _all_to_all_bytes(replica: Replica) -> float:

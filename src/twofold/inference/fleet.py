@@ -25,7 +25,7 @@ class ReplicaCount:
 
     needed: int
     spare: int
-    zones: int
+    zones: int  # of which one may fail
 
     @classmethod
     def of(
@@ -44,9 +44,7 @@ class ReplicaCount:
                  one zone takes and the smallest k with P(at least `needed` of needed+k are up) ≥ availability
         Why      Zones fail whole; replicas fail one by one, independently. The two are not added: a zone's
                  loss is rare enough that single failures meanwhile are borne.
-                 Work that only has to be done by the end of a window gets the same: it has a tenth of slack,
-                 so that without spares a lost zone breaks its promise too. Who can wait writes it as a
-                 service of its own, with one zone and the availability that it needs.
+                 With one zone none is outlasted: so are counted the replicas of classes that may degrade.
                  A replica over several servers is down where any of them is.
         Units    requests/s; `at_once_count` requests in flight in the pool at its peak, 0 where unknown.
         Source   N+k sizing by the binomial distribution.

@@ -202,13 +202,13 @@ def search(
     """
     if not classes or not offers or not variants:
         raise InputError("a search needs a model, a traffic class and an accelerator")
-    sized = partial(ReplicaCount.of, zones=zones, availability_fraction=availability_fraction)
+    sized = partial(ReplicaCount.of, availability_fraction=availability_fraction)
     counted: Counter[str] = Counter()
     found: list[Fleet] = []
     losers: list[Loser] = []
     for offer in offers:
         priced = _price_offer(variants, offer, kv_format, counted)
-        outcome = _best_fleet(priced, offer, classes, sized, counted)
+        outcome = _best_fleet(priced, offer, classes, zones, sized, counted)
         if isinstance(outcome, Fleet):
             found.append(outcome)
         else:
@@ -254,18 +254,22 @@ def _best_fleet(
     sweeps: Sequence[_Sweep],
     offer: Hardware,
     classes: Sequence[TrafficClass],
+    zones: int,
     sized: Sized,
     counted: Counter[str],
 ) -> Fleet | Loser:
     pools: list[PoolChoice] = []
+    outlasting = partial(sized, zones=zones)  # a zone's loss
     for traffic in classes:
-        choice = _best_pool(sweeps, offer, (traffic,), sized, counted)
+        own = outlasting if traffic.outlasts_zone else sized
+        choice = _best_pool(sweeps, offer, (traffic,), own, counted)
         if isinstance(choice, Loser):
             return choice
         pools.append(choice)
     interactive = tuple(each for each in classes if each.slo.is_waited_for)
     kept = [pool for pool in pools if pool.classes[0] not in {each.name for each in interactive}]
-    shared = _best_pool(sweeps, offer, interactive, sized, counted) if len(interactive) > 1 else None
+    together = outlasting if any(each.outlasts_zone for each in interactive) else sized
+    shared = _best_pool(sweeps, offer, interactive, together, counted) if len(interactive) > 1 else None
     separate, merged = sum(pool.accelerators for pool in pools), None
     if isinstance(shared, PoolChoice):
         merged = shared.accelerators + sum(pool.accelerators for pool in kept)

@@ -68,6 +68,7 @@ class TrafficClass:
     slo: Slo
     shared_prefix_fraction: float = 0.0
     received_fraction: float = 0.0  # of the input, computed by workers for prompts
+    outlasts_zone: bool = True  # whether spares stand ready for the loss of one
 
     def on(self, replica: Replica) -> Replica:
         """The replica as this class finds it: its shared prefix is in the cache."""

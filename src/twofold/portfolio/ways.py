@@ -174,7 +174,7 @@ def _replica_count(pool: PoolChoice, share: float, servers: int, choice: Serving
         share * pool.count.needed * float(target_utilisation(pool.at_once_count)),
         1.0,
         servers,
-        zones=choice.entry.zones,
+        zones=pool.count.zones,
         availability_fraction=choice.entry.availability_fraction,
         at_once_count=share * pool.at_once_count,
     )

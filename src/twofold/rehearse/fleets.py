@@ -193,7 +193,7 @@ def _resized(choice: ServingChoice, counts: Mapping[str, int], context: Context)
         count = ReplicaCount.of(
             pool.peak_per_s,
             pool.peak_per_s / TARGET_UTILISATION / needed,
-            zones=choice.entry.zones,
+            zones=pool.count.zones,
             availability_fraction=choice.entry.availability_fraction,
         )
         usd_per_h = None if pool.usd_per_h is None else pool.usd_per_h * count.total / pool.count.total

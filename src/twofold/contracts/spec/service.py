@@ -146,12 +146,22 @@ class LatencyClass(Part):
     slo: SloTargets = Field(
         default_factory=_default_slo, description="what the class promises; adds to its preset's"
     )
+    on_zone_loss: Literal["hold", "degrade"] | None = Field(
+        default=None,
+        description="when a zone is lost: its promise holds, by spares; or it waits and is late. "
+        "None: work of a day degrades, what somebody waits for holds",
+    )
 
     @field_validator("slo", mode="before")
     @classmethod
     def _with_preset(cls, value: Any, info: ValidationInfo) -> Any:
         preset = info.data.get("preset")
         return {**PRESETS[preset], **value} if preset and isinstance(value, dict) else value
+
+    @property
+    def outlasts_zone(self) -> bool:
+        """Whether spares stand ready for the loss of a zone."""
+        return (self.on_zone_loss or ("hold" if self.slo.latencies_s() else "degrade")) == "hold"
 
     @model_validator(mode="after")
     def _promises(self) -> "LatencyClass":
