@@ -36,6 +36,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = N
             f"spare: {service.spare_reason}" if service.spare_reason else "no spare",
             f"cold start {ranged(start_s)}, warm pool {service.warm_pool_count}" if start_s else "",
             "" if held is None else f"KV cache {percent(held)} full at peak",
+            *(f"{name} in the valleys of the others, on their machines" for name in service.in_valleys),
             *pooling_pieces(service),
             f"regions {', '.join(service.regions)}" if service.regions else "",
         ),

@@ -202,3 +202,12 @@ class ServicePlan:
     replica_needs: tuple[ReplicaNeed, ...] = ()  # pools with limits on latencies: the fewest on the twin
     choices: tuple[Choice, ...] = ()  # what nobody decided on, the largest saving first; none: measured rows
     pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model
+
+    @property
+    def in_valleys(self) -> tuple[str, ...]:
+        """Classes whose work of a day finds machines in the hours in which the others ask least."""
+        together = sum(pool.replica_count * pool.replica.accelerator_count for pool in self.pools)
+        servers = -(-together // self.machine.accelerators_per_node)
+        return tuple(
+            each.name for each in self.classes if not each.is_waited_for and self.machine.node_count < servers
+        )
