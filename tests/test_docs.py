@@ -100,8 +100,8 @@ def test_the_readme_shows_a_whole_plan_and_the_commands_that_make_it() -> None:
         "make test",
         "pip install .",
         "$ twofold plan examples/assistant",
-        "TRAINING",
-        "SERVING",
+        "DO THIS",
+        "--full",
     ):
         assert needed in text, needed
 

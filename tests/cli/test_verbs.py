@@ -136,16 +136,19 @@ def test_a_plan_with_a_confidence_says_what_holds_with_it(run, small: Path, gold
     small.write_text(f"{near}confidence: 80 %\n")
     done = run("twofold plan small.yaml")
     assert (done.code, done.err) == (0, "")
-    assert "CONFIDENCE   80 % asked" in done.out
+    assert "(80 % asked) · all together " in done.out and " ~ " in done.out
     assert all(len(line) <= 100 for line in done.out.splitlines())
     golden("plan-confidence", done.transcript)
 
 
 @pytest.mark.usefixtures("small")
 def test_details_and_defaults_are_added_below_the_screen(run, golden) -> None:
-    plain = run("twofold plan small.yaml")
+    plain, full = run("twofold plan small.yaml"), run("twofold plan small.yaml --full")
     done = run("twofold plan small.yaml --details --show-defaults")
-    assert done.out.startswith(plain.out)
+    assert done.out.startswith(full.out) and full.out.startswith(plain.out)
+    for section in ("TRAINING", "SERVING", "TWO HALVES", "INSTEAD", "MONEY", "WHY NOT", "NUMBERS"):
+        assert f"\n{section} " in full.out and f"\n{section} " not in plain.out, section
+    assert "\nBUILDING " in done.out and "\nBUILDING " not in full.out  # of rented machines on request
     assert all(len(line) <= 100 for line in done.out.splitlines())
     golden("plan-details", done.transcript)
 

@@ -8,8 +8,6 @@ import pytest
 from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Action, Plan
 from twofold.planner.actions import actions_of
-from twofold.report.lines import WIDTH
-from twofold.report.plan import action_lines
 
 Planned = Callable[[str], Plan]
 SERVE = """
@@ -32,7 +30,13 @@ def plan(planned: Planned) -> Plan:
 
 
 def kinds(plan: Plan) -> dict[str, Action]:
-    return {each.kind: each for each in actions_of(plan)}
+    """The first of each kind."""
+    return {each.kind: each for each in reversed(actions_of(plan))}
+
+
+def texts(plan: Plan, kind: str) -> str:
+    """All of one kind."""
+    return " | ".join(each.text for each in actions_of(plan) if each.kind == kind)
 
 
 def test_what_is_to_be_rented_is_what_is_described_and_billed(plan: Plan) -> None:
@@ -40,8 +44,8 @@ def test_what_is_to_be_rented_is_what_is_described_and_billed(plan: Plan) -> Non
     machine, told = plan.serving[0].machine, kinds(plan)
     assert plan.money and machine.price and plan.leasing and machine.held_fraction < 1.0
     count = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
-    assert told["rent"].text.startswith(f"{count} of {machine.price.provider} (on demand) for serve")
-    assert "by the hour" in told["rent"].text and "on average" in told["rent"].text
+    assert told["rent"].text == f"{count} fp8, {machine.price.provider} on demand"
+    assert told["rent"].name == "serve"
     rented = [line for line in plan.money.lines if line.category in ("rent", "support")]
     assert told["rent"].usd == pytest.approx(total_usd(rented))
     assert told["cost"].usd == plan.money.total_usd
@@ -61,21 +65,23 @@ def test_other_ways_are_called_so_with_their_difference(plan: Plan) -> None:
     lease = plan.portfolio.leases[0]
     two = replace(plan.portfolio, leases=(lease, replace(lease, offer="another")))
     mixed = replace(plan, portfolio=two, leasing=replace(plan.leasing, mixing_fraction=0.2))
-    assert "a mix of" not in getattr(kinds(alone).get("or"), "text", "")
-    assert "20 % less where both are counted in parts of machines" in kinds(mixed)["or"].text
+    assert "side by side" not in texts(alone, "or")
+    assert "2 leases side by side: at most 20 % less; not taken: 2 to manage" in texts(mixed, "or")
     (service,) = plan.money.services
     assert service.api
     hosted = replace(service.api, api_usd_per_year=10.0, own_usd_per_year=25.0, provider="host")
     money = replace(plan.money, services=(replace(service, api=hosted),))
     told = kinds(replace(alone, money=money))["or"].text
-    assert told == "host's hosted interface for serve 10.00 $/y, 2.5 × cheaper: promises no latency"
+    assert told == (
+        "host's hosted API for serve: 10.00 $/y, 2.5 × cheaper; not taken: no latency is promised"
+    )
 
 
 def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:
-    assert "not rehearsed" in kinds(plan)["risk"].text
+    assert "not rehearsed" in texts(plan, "risk")
     assert kinds(plan)["next"].text == "twofold plan SPEC --rehearse"
-    rehearsed = kinds(replace(plan, rehearsed=True))
-    assert "rehearsed" not in rehearsed["risk"].text and "--rehearse" not in rehearsed["next"].text
+    rehearsed = replace(plan, rehearsed=True)
+    assert "rehearsed" not in texts(rehearsed, "risk") and "--rehearse" not in texts(rehearsed, "next")
     for zones, scenario in ((1, "replica-crash"), (2, "zone-loss")):  # there is no other zone to go to
         serving = tuple(replace(each, zones=zones) for each in plan.serving)
         seen = kinds(replace(plan, rehearsed=True, serving=serving))
@@ -93,12 +99,14 @@ def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Plann
     assert {line.category for line in plan.money.lines} == {"energy"}
 
 
-def test_the_block_says_everything_and_ends_in_a_command(plan: Plan) -> None:
-    lines = action_lines(plan, "my.yaml")
-    assert 4 <= len(lines) <= 10 and max(map(len, lines)) <= WIDTH
-    assert lines[0].startswith("DO THIS") and lines[-1].split()[1:] == [
-        "twofold",
-        "plan",
-        "my.yaml",
-        "--rehearse",
-    ]
+def test_three_risks_at_most_are_told_each_with_what_settles_it(plan: Plan) -> None:
+    first, *rest = plan.serving[0].classes[0].slos
+    unsure = replace(plan.serving[0].classes[0], slos=(replace(first, holds_probability=0.55), *rest))
+    shaky = replace(
+        plan.serving[0], classes=(unsure,), flip_fraction=0.4, warnings=("x, whose network no table states",)
+    )
+    risks = [each.text for each in actions_of(replace(plan, serving=(shaky,))) if each.kind == "risk"]
+    assert len(risks) == 3 and all(": " in text for text in risks)
+    assert risks[0].startswith("serve.chat TTFT p95 may be ")
+    assert risks[0].endswith(": measure one node for an hour")
+    assert risks[1].endswith(" network between nodes: ask for it")

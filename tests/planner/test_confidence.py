@@ -74,7 +74,7 @@ def test_each_goal_holds_with_what_is_asked_and_costs_no_less(planned: Planned) 
     assert costs[0] and costs[1] and costs[0].value < costs[1].value
     lines = "\n".join(plan_lines(sure))
     assert "CONFIDENCE   80 % asked · every goal holds with it · all at once with " in lines
-    assert "~" not in lines
+    assert "f ~" not in lines
 
 
 def test_all_goals_together_hold_as_rarely_as_the_rarest_or_more_rarely(planned: Planned) -> None:
@@ -94,7 +94,7 @@ def test_what_all_replicas_err_by_alike_is_not_bought(planned: Planned) -> None:
     assert "serve.chat TTFT p95" in named and named["serve.chat TTFT p95"] < 0.95
     assert sure.serving[0].replica_count <= 3 * usual.serving[0].replica_count
     lines = "\n".join(plan_lines(sure))
-    assert "not by replicas: measure, or another machine" in lines and "~" in lines
+    assert "not by replicas: measure, or another machine" in lines and "f ~" in lines
 
 
 def test_a_goal_that_cannot_be_reached_leaves_the_others_their_margin(planned: Planned) -> None:

@@ -31,7 +31,7 @@ def need_one_answer(plan: Plan) -> None:
     assert len(told) == len(plan.halves)
     for half in plan.halves:
         machine = half.machine
-        (action,) = [each for each in told if f" for {half.name}" in each.text]
+        (action,) = [each for each in told if each.name == half.name]
         assert f"{machine.accelerator}" in action.text
         whole = machine.node_count * machine.accelerators_per_node
         assert action.text.startswith((f"{machine.node_count} × ", f"{machine.accelerator_count} × "))

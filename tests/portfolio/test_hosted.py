@@ -33,7 +33,7 @@ TUNE = "training: {name: tune, kind: finetune, model: llama-3.1-8b, tokens: 1 Gt
     [
         ("supply: {shop: {hosted: true}}", ""),
         ("supply: {shop: {accelerators: [H100-SXM]}}", ""),
-        ("supply: {shop: {hosted: true}}\ncompliance: fedramp-high", "no hosted interface that may be used"),
+        ("supply: {shop: {hosted: true}}\ncompliance: fedramp-high", "no hosted API that may be used"),
         ("supply: {shop: {hosted: true, regions: [EU]}}", "in which region"),
         ("supply: {shop: {hosted: true, exclude: [deepinfra]}}", ""),
         (f"supply: {{shop: {{hosted: true}}}}\n{TUNE}", "it serves what `tune` trains"),

@@ -20,7 +20,7 @@ def block(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_block_is_short_and_narrow(name: str, ask: Callable[[str], Any]) -> None:
-    lines = block(ask(f"twofold plan examples/{name}").text)
+    lines = block(ask(f"twofold plan examples/{name} --details").text)
     assert 5 <= len(lines) <= 11
     assert all(len(line) <= 100 for line in lines)
     assert re.match(r"BUILDING   for the fleets above, [\d,]+ servers?: ", lines[0])

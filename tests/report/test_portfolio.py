@@ -110,5 +110,5 @@ def test_runs_whose_names_end_in_a_digit_keep_their_rows() -> None:
 def test_it_is_called_another_way_with_its_difference() -> None:
     lines = portfolio_lines(portfolio(), Leasing(1e6, 1e6, 1, 1, 1, 0.12))
     assert lines[0].startswith("INSTEAD      a mix of leases")
-    assert "12 % less than recommended, counted in parts of machines" in " ".join(lines[:2])
+    assert "at most 12 % less than recommended" in " ".join(lines[:2])
     assert portfolio_lines(portfolio())[0].endswith("nothing saved")

@@ -14,7 +14,7 @@ def test_r_165_every_plan_names_what_binds_it_and_the_gain_of_20_percent_more(
 ) -> None:
     for name, plan in plans.items():
         halves = (*plan["training"], *plan["serving"])
-        screen = ask(f"twofold plan examples/{name}").out
+        screen = ask(f"twofold plan examples/{name} --full").out
         assert len(re.findall(r"^  bound by  ", screen, re.MULTILINE)) == len(halves)
         for half in halves:
             gains = [bound["gain_fraction"] for bound in half["bounds"]]

@@ -14,7 +14,7 @@ def test_r_145_every_plan_shows_its_exposed_communication(
     """On the plan's own screen; the summary page of many plans is report's."""
     for name, plan in plans.items():
         halves = (*plan["training"], *plan["serving"])
-        screen = " ".join(ask(f"twofold plan examples/{name}").out.split())
+        screen = " ".join(ask(f"twofold plan examples/{name} --full").out.split())
         assert screen.count("exposed communication ") == len(halves), name
         for run in plan["training"]:
             parts = [part["share_fraction"] for part in run["step_parts"] if part["name"] in COMMUNICATION]

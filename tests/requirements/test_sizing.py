@@ -73,7 +73,7 @@ def test_r_128_every_plan_says_what_it_was_calibrated_on_and_what_share_of_the_p
 ) -> None:
     """The plan's half; with measurements of one's own the same line names them."""
     for name, plan in plans.items():
-        screen = " ".join(ask(f"twofold plan examples/{name}").out.split())
+        screen = " ".join(ask(f"twofold plan examples/{name} --full").out.split())
         assert "f fitted on published measurements" in screen and "none measured here" in screen
         for half in (*plan["training"], *plan["serving"]):
             ratio = half["peak_ratio"]

@@ -136,7 +136,7 @@ def test_the_gap_between_the_plans_replicas_and_the_twins_is_explained(
     assert service["replica_count"] - service["spare_count"] >= need["holding_count"]
     assert need["full_load_count"] <= need["closed_form_count"]
     assert need["missing_count"] is None or need["missing_count"] < need["holding_count"]
-    screen = " ".join(ask(command).out.split())
+    screen = " ".join(ask(f"{command} --full").out.split())
     asked, fewest = need["closed_form_count"], need["holding_count"]
     if abs(asked - fewest) <= 1:
         assert f"chat: closed form {asked}, twin within one of it" in screen

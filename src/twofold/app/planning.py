@@ -125,6 +125,7 @@ def diff(old: PlanSource, new: PlanSource, everything: bool = False) -> Differen
 
 def plan_screen(
     spec: Path,
+    full: bool,
     details: bool,
     money: bool,
     rehearse: bool,
@@ -135,7 +136,8 @@ def plan_screen(
     """A plan with the screens that were asked for, one below the other."""
     made = _rehearsed(spec, today, tell) if rehearse else ready(spec, today).planned()
     answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
-    lines = screen_lines(answer, str(spec), details=details, money=money, defaults=show_defaults)
+    shown = {"full": full, "details": details, "money": money, "defaults": show_defaults}
+    lines = screen_lines(answer, str(spec), **shown)
     return ShownData(answer, tuple(lines))
 
 

@@ -55,6 +55,7 @@ VERBS = {
         summary="Plan both halves of a spec on one screen",
         help="""Plan both halves of SPEC: a file, or a folder with a twofold.yaml.
 
+        The screen is the decision: what to rent, how sure, for how much, and what may go wrong.
         `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
         """,
         answer="planning.plan_screen",
@@ -62,8 +63,11 @@ VERBS = {
         parameters=(
             options.SPEC,
             options.JSON,
-            options.flag("--details", "Add memory by format, percentiles, the front, scaling, unknowns."),
-            options.flag("--money", "Add every line of the bill, owning, outages, levers, sensitivity."),
+            options.flag(
+                "--full", "Add every section: step, memory, failures, money, and why not otherwise."
+            ),
+            options.flag("--details", "Add to --full memory by format, percentiles, scaling, the building."),
+            options.flag("--money", "Add to --full every line of the bill, owning, levers, sensitivity."),
             options.flag("--rehearse", "Confirm the two best fleets of each service on the twin."),
             options.flag("--show-defaults", "List every value that the spec left open."),
             options.OUT,

@@ -231,7 +231,5 @@ def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     rules = context.spec.compliance
     providers = (price.provider for price in context.catalog.rows(ApiPrice))
     if plan.serving and rules and not any(may_host(each, context) for each in providers):
-        notes.append(
-            f"no hosted interface is compared: none of a provider authorised for {rules.regime} is known"
-        )
+        notes.append(f"no hosted API is compared: none of a provider authorised for {rules.regime} is known")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""What a query, a token and a joule cost in a plan, what a hosted interface asks, what outages are worth."""
+"""What a query, a token and a joule cost in a plan, what a hosted API asks, what outages are worth."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -179,7 +179,7 @@ def service_money(
 def _api(
     service: ServicePlan, plan: Plan, bill: Sequence[LineItem], context: Context
 ) -> ledger.ApiComparison | None:
-    """The cheapest hosted interface for this mix, and from which volume the own fleet is cheaper (R-109).
+    """The cheapest hosted API for this mix, and from which volume the own fleet is cheaper (R-109).
 
     Both with tax; the own side with every line of its bill: rent, support, egress.
     """

@@ -13,17 +13,24 @@ FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
 BATCH_METRIC = "finish_within"
 RENTED = ("rent", "support")
+RISKS = 3
+SURE = 0.995  # a goal that holds so probably is no risk
+RARE_COUNT = 0.05  # interruptions of a run
+NO_NETWORK = "whose network no table states"  # as the notes on a price say it
+MEASURE = "measure one node for an hour"
+NOT_BOUGHT = "not by replicas: measure, or another machine"
 
 
 def actions_of(plan: Plan) -> tuple[Action, ...]:
-    """What to use, rent and give back, in that order; the cost, other ways, the risk, the next command.
+    """What to use, rent and give back, in that order; the cost, other ways, the risks, the next command.
 
     `SPEC` in a command is the user's path.
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
     tried = f"simulate SPEC --scenario {worst}" if plan.rehearsed else "plan SPEC --rehearse"
     command = f"twofold {tried if plan.serving else 'plan SPEC --money'}"  # to run before signing
-    return (*_fleets(plan), *_instead(plan), *_risks(plan), Action("next", command, "", None))
+    risks = [Action("risk", text, "", None) for text in dict.fromkeys(_risks(plan))]
+    return (*_fleets(plan), *_instead(plan), *risks[:RISKS], Action("next", command, "", None))
 
 
 def _fleets(plan: Plan) -> Iterator[Action]:
@@ -35,19 +42,38 @@ def _fleets(plan: Plan) -> Iterator[Action]:
     for half in sorted(plan.halves, key=lambda each: each.machine.price is not None):
         kinds = RENTED if half.machine.price else ("energy",)
         usd = total_usd(each for each in lines if each.category in kinds and owner_of(each) == half.name)
-        text = _machines(half, half.name in own, repeated.get(half.name, ""))
-        text += f", {format_usd(usd)}" if usd else ""
-        yield Action("rent" if half.machine.price else "use", text, "", usd if lines else None)
-    released = [
-        f"{run.name}'s machines after {format_seconds(run.release_after_s)}"
-        for run in plan.training
-        if run.release_after_s is not None and run.machine.price
-    ]
-    if released:
-        yield Action("release", " · ".join(released), "", None)
+        text = _machines(half, half.name in own) + repeated.get(half.name, "")
+        ends = format_seconds(half.run.total_s.value) if isinstance(half, TrainingPlan) else ""
+        yield Action("rent" if half.machine.price else "use", text, ends, usd if lines else None, half.name)
+    for run in plan.training:
+        if run.release_after_s is not None and run.machine.price:
+            yield Action("release", _released(run), format_seconds(run.release_after_s), None, run.name)
     if plan.money:
         cost = f"first year {format_usd(plan.money.total_usd)}"
-        yield Action("cost", _joined(cost, _simple(plan)), "", plan.money.total_usd)
+        yield Action("cost", " · ".join(filter(None, (cost, _simple(plan)))), "", plan.money.total_usd)
+
+
+def _machines(half: TrainingPlan | ServicePlan, owned: bool) -> str:
+    """`13 × 8 H100-SXM5-80GB fp8, lambda on demand`; nodes × accelerators of each."""
+    machine = half.machine
+    count = f"{machine.node_count} × {machine.accelerators_per_node}"
+    if machine.node_count * machine.accelerators_per_node != machine.accelerator_count:
+        count = f"{machine.accelerator_count} ×"
+    stored = half.replica.weights_format if isinstance(half, ServicePlan) else None
+    whose = "your own" if owned else "no price"
+    if machine.price:
+        whose = f"{machine.price.provider} {machine.price.term.replace('_', ' ')}"
+    return f"{count} {machine.accelerator}{f' {stored}' if stored else ''}, {whose}"
+
+
+def _released(run: TrainingPlan) -> str:
+    """`64 nodes after 16.1 d; held all year they are 11 M$`: of the machines as planned."""
+    nodes = "the node" if run.machine.node_count == 1 else f"the {run.machine.node_count} nodes"
+    text = f"{nodes} of {run.name} after {format_seconds(run.release_after_s or 0.0)}"
+    if run.machine.price is None:
+        return text
+    hourly = run.machine.price.usd_per_accelerator_h.value * run.machine.accelerator_count
+    return f"{text}; held all year they are {format_usd(hourly * 8760)} at list price"
 
 
 def _simple(plan: Plan) -> str:
@@ -61,80 +87,67 @@ def _simple(plan: Plan) -> str:
 
 def _instead(plan: Plan) -> Iterator[Action]:
     """Other ways to the same, each with its difference, and why it is not this one."""
-    texts = []
-    leasing, mixed = plan.leasing, plan.portfolio
-    leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
-    if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
-        saved = f"{100 * leasing.mixing_fraction:.0f} % less where both are counted in parts of machines"
-        texts.append(f"a mix of {leases} leases, {saved}")
     for service in plan.money.services if plan.money else ():
         api = service.api
         if api and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
-            times = api.own_usd_per_year / api.api_usd_per_year
-            usd = f"{format_usd(api.api_usd_per_year)}/y, {times:.2g} × cheaper"
-            texts.append(f"{api.provider}'s hosted interface for {service.name} {usd}: promises no latency")
-    if texts:
-        yield Action("or", " · ".join(texts), "", None)
+            usd, times = api.api_usd_per_year, f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
+            text = f"{api.provider}'s hosted API for {service.name}: {format_usd(usd)}/y, {times}"
+            yield Action("or", f"{text}; not taken: no latency is promised", "", usd)
+    leasing, mixed = plan.leasing, plan.portfolio
+    leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
+    if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
+        less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
+        yield Action("or", f"{leases} leases side by side: {less}; not taken: {leases} to manage", "", None)
 
 
-def _joined(*texts: str) -> str:
-    return " · ".join(filter(None, texts))
-
-
-def _machines(half: TrainingPlan | ServicePlan, owned: bool, repeated: str) -> str:
-    """`2 × 8 H100-SXM5-80GB of your own for serve`."""
-    machine = half.machine
-    count = f"{machine.node_count} × {machine.accelerators_per_node}"
-    if machine.node_count * machine.accelerators_per_node != machine.accelerator_count:
-        count = f"{machine.accelerator_count} ×"
-    whose = " of your own" if owned else ""
-    if machine.price:
-        whose = f" of {machine.price.provider} ({machine.price.term.replace('_', ' ')})"
-    when = ""
-    if isinstance(half, TrainingPlan):
-        when = f", {format_seconds(half.run.total_s.value)}{repeated}"
-    elif machine.held_fraction < 1.0:
-        when = f", by the hour, {machine.held_fraction * machine.node_count:.1f} on average"
-    return f"{count} {machine.accelerator}{whose} for {half.name}{when}"
-
-
-def _risks(plan: Plan) -> Iterator[Action]:
-    """The largest thing that may go wrong, and whether anything was tried on the twin."""
-    sure = "" if plan.rehearsed or not plan.serving else "not rehearsed"
-    text = _joined(next(_dangers(plan), ""), sure)
-    if text:
-        yield Action("risk", text, "", None)
-
-
-def _dangers(plan: Plan) -> Iterator[str]:
-    """Largest first: goals that the range crosses, close calls."""
-    goals = [goal for half in plan.halves for goal in _goals(half)]
-    crossed = sorted((goal for goal in goals if goal[1] > 1.0), key=lambda goal: -goal[1])
-    yield from (text for text, _ in crossed[:1])
+def _risks(plan: Plan) -> Iterator[str]:
+    """What may go wrong, the largest first, each with what settles it behind its colon."""
+    goals = sorted((each for half in plan.halves for each in _goals(half)), key=lambda goal: goal[1])
+    if goals and goals[0][1] < SURE:
+        bought = plan.confidence is None or not plan.confidence.not_reached
+        yield f"{goals[0][0]}: {MEASURE if bought else NOT_BOUGHT}"
+    yield from dict.fromkeys(text for half in plan.halves for text in _offered(half))
+    if plan.serving and not plan.rehearsed:
+        yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
     for half in plan.halves:
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
-            yield f"{half.name}: another machine wins in {share} of the draws"
-    closest = max(goals, key=lambda goal: goal[1], default=None)
-    if closest:
-        yield f"closest: {closest[0]}"
+            yield f"{half.name}: another machine is cheaper in {share} of the draws: measure both"
+    for run in plan.training:
+        stops = run.run.interruptions
+        if stops.high >= RARE_COUNT:
+            every = format_seconds(run.run.checkpoints.interval_s.value)
+            kept = f"goodput {100 * run.run.goodput_fraction.value:.0f} %"
+            text = f"{run.name}: {stops.value:.2g} interruptions [{stops.low:.2g}–{stops.high:.2g}]"
+            yield f"{text} {stops.source}, {kept}: checkpoint every {every}"
+    if goals and goals[0][1] >= SURE:
+        yield f"closest: {goals[0][0]}: {MEASURE}"
+
+
+def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
+    """What is not sure of the offer itself."""
+    price = half.machine.price
+    if price and any(NO_NETWORK in each for each in half.warnings):
+        yield f"{half.name}: no table states {price.provider}'s network between nodes: ask for it"
 
 
 def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
-    """Each promise in words, with the upper end of its 80 % range over its limit."""
+    """Each promise in words, with the probability that it holds."""
     if isinstance(half, TrainingPlan):
         if half.deadline_s:
-            high_s = half.run.total_s.high
-            ends, limit = format_seconds(high_s), format_seconds(half.deadline_s)
-            yield f"{half.name} may take {ends} of {limit} (80 % range)", high_s / half.deadline_s
+            ends, limit = format_seconds(half.run.total_s.high), format_seconds(half.deadline_s)
+            holds = half.run.deadline_holds_probability
+            share = holds if holds is not None else float(half.run.total_s.high <= half.deadline_s)
+            yield f"{half.name} may take {ends} of {limit}", share
         return
     for one in half.classes:
         for goal in one.slos:
             if goal.predicted is not None:
                 high_s, limit = goal.predicted.high, format_seconds(goal.limit_s)
                 name = "done" if goal.metric == BATCH_METRIC else metric_text(goal.metric)
-                may = f"{name} may be {format_seconds(high_s)} for {limit} (80 % range)"
-                yield f"{half.name}.{one.name}: {may}", high_s / goal.limit_s
+                text = f"{half.name}.{one.name} {name} may be {format_seconds(high_s)} for {limit}"
+                holds = goal.holds_probability
+                yield text, holds if holds is not None else float(high_s <= goal.limit_s)
 
 
 def owner_of(line: LineItem) -> str:

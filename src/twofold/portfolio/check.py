@@ -199,7 +199,7 @@ def paid_usd(problem: PortfolioProblem, answer: PortfolioAnswer) -> float:
             hours = float(answer.hourly_units[o].sum()) * 7 + float(answer.rented_unit_h[o].sum())
             hours += sum(each.option.unit_h for each in answer.placements if each.option.offer == offer.name)
             total += price * hours
-        asked_usd = 0.0  # by request: hosted interfaces, and answers that leave a provider
+        asked_usd = 0.0  # by request: hosted APIs, and answers that leave a provider
         for w, name in enumerate(problem.work_names):
             which = (offer.name, name)
             prices = [each.usd_per_request for each in problem.rates if (each.offer, each.demand) == which]

@@ -57,7 +57,7 @@ def fleet_options(
 
 
 def _slo(solved: SolvedPortfolio) -> str:
-    """`met`, or the classes that are short of machines and those of hosted interfaces: these promise none."""
+    """`met`, or the classes that are short of machines and those of hosted APIs: these promise none."""
     answer, problem = solved.answer, solved.problem
     short = [
         demand.name

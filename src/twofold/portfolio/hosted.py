@@ -101,7 +101,7 @@ def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
 def usd_per_request(
     price: ApiPrice, input_tokens: float, output_tokens: float, cached_fraction: float
 ) -> float:
-    """What a hosted interface asks for one request.
+    """What a hosted API asks for one request.
 
     Formula  (input · ((1 − c)·p_in + c·p_cached) + output · p_out) / 1e6
     Why      Providers bill input and output apart, and input that their cache holds at a price of its own.
@@ -117,7 +117,7 @@ def usd_per_request(
 def hosted(
     wanted: tuple[ClassDemand, ...], services: Mapping[str, ServingChoice], context: Context
 ) -> tuple[tuple[CapacityOffer, ...], tuple[ServingRate, ...], tuple[str, ...]]:
-    """Offers and rates of hosted interfaces, and what to know; nothing where the spec does not ask for them.
+    """Offers and rates of hosted APIs, and what to know; nothing where the spec does not ask for them.
 
     Those of the model itself, else of an open one as large. Under rules only authorised providers count, and
     where a region is asked none: the table of prices says no place. Nobody hosts what a run of the spec
@@ -135,10 +135,10 @@ def hosted(
     for each in wanted:
         choice = services[each.service]
         if run := own.get(choice.model.name):
-            notes.append(f"{each.name}: no hosted interface, for it serves what `{run}` trains")
+            notes.append(f"{each.name}: no hosted API, for it serves what `{run}` trains")
             continue
         if asked_regions(choice.entry, context.spec.supply):
-            notes.append(f"{each.name}: no hosted interface, for none says in which region it answers")
+            notes.append(f"{each.name}: no hosted API, for none says in which region it answers")
             continue
         lengths, shared = each.load.traffic.lengths, each.load.traffic.shared_prefix_fraction
         sent, got = (
@@ -148,7 +148,7 @@ def hosted(
         priced = [(usd_per_request(one.price, sent, got, shared), one) for one in found]
         priced.sort(key=lambda one: (one[0], one[1].price.provider, one[1].price.model_id))
         if not priced:
-            notes.append(f"{each.name}: no hosted interface that may be used is known")
+            notes.append(f"{each.name}: no hosted API that may be used is known")
         for usd, one in priced[:KEPT]:
             offer = api_offer(one.price, each.name)
             offers.append(offer)
@@ -172,7 +172,7 @@ def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:
 
 
 def api_offer(price: ApiPrice, work: str) -> CapacityOffer:
-    """A hosted interface for one class: nothing is held, requests are paid for."""
+    """A hosted API for one class: nothing is held, requests are paid for."""
     return CapacityOffer(
         name=f"{price.provider} {price.model_id} · {work}",
         provider=price.provider,

@@ -36,7 +36,7 @@ from twofold.portfolio.tables import (
 # Arrays of an answer that begin with its offers.
 BY_OFFER = ("held_units", "started_units", "hourly_units", "served_per_s", "paused_units", "rented_unit_h")
 LEAST_GAP = 0.001  # of other years, that is worth saying
-HOSTED = "hosted interfaces promise no latency: their answers are taken to be in time, which nothing shows"
+HOSTED = "hosted APIs promise no latency: their answers are taken to be in time, which nothing shows"
 
 
 def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:

@@ -10,23 +10,27 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.data import to_data
 from twofold.core.display import format_bytes, format_seconds, format_si, format_usd
 from twofold.core.estimate import Estimate
+from twofold.report.building import building_block
 from twofold.report.building_tables import building_tables
 from twofold.report.compliance import bill_blocks
+from twofold.report.decision import decision_lines
 from twofold.report.figures import percent, ranged, shares, watt_hours
 from twofold.report.lines import heading, listed, stacked, table, titled
 from twofold.report.money import detail_money_lines, more_money_lines
-from twofold.report.plan import plan_lines
+from twofold.report.plan import has_own, plan_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import choice_table, pooling_pieces
 from twofold.report.training import cost_text
 
 
-def screen_lines(plan: Plan, spec: str, *, details: bool, money: bool, defaults: bool) -> list[str]:
-    """The one screen, and below it what else was asked for; `spec` is how commands name the spec."""
+def screen_lines(
+    plan: Plan, spec: str, *, full: bool, details: bool, money: bool, defaults: bool
+) -> list[str]:
+    """The decision, or all sections, and below what else was asked for; `spec` is how commands name it."""
     priced = plan.money if money else None
     return stacked(
         [
-            plan_lines(plan, spec),
+            plan_lines(plan, spec) if full or details or money else decision_lines(plan, spec),
             detail_lines(plan, money_follows=priced is not None) if details else [],
             detail_money_lines(priced) if priced else [],
             default_lines(plan) if defaults else [],
@@ -43,6 +47,8 @@ def detail_lines(plan: Plan, *, money_follows: bool = False) -> list[str]:
     blocks += [block for service in plan.serving for block in _serving_blocks(service)]
     blocks += portfolio_tables(plan.portfolio) if plan.portfolio else []
     blocks += [more_money_lines(plan.money)] if plan.money and not money_follows else []
+    rented = plan.building if not has_own(plan) else None  # own machines have it above
+    blocks += [building_block(rented)] if rented else []
     blocks += building_tables(plan.building) if plan.building else []
     blocks += bill_blocks(plan.compliance) if plan.compliance else []
     digests = [f"{name} {digest[:12]}" for name, digest in to_data(plan.digests).items() if digest]

@@ -3,6 +3,7 @@
 from twofold.answer.serve_answer import ServingEstimate
 from twofold.contracts.goals import METRICS, QUANTILES
 from twofold.core.display import format_bytes, format_count, format_memory, format_seconds
+from twofold.core.estimate import Estimate
 from twofold.report.figures import percent, ranged, shares
 from twofold.report.lines import DOT, both_ends, field, listed, stacked, table, titled
 from twofold.report.training import (
@@ -96,7 +97,7 @@ def _rates(answer: ServingEstimate) -> list[str]:
             f"{ranged(answer.requests_per_s)}",
         ),
         *field("", f"{ranged(answer.output_tokens_per_j, 'tok/s per W')} at {ranged(answer.power_w)}"),
-        *field("cost", f"{ranged(cost)} per 1k output tokens" if cost else "no price"),
+        *field("cost", f"{ranged(cost.times(1e3))} per million output tokens" if cost else "no price"),
         *field("", *(price_pieces(price) if price else [])),
         *field("cold start", ranged(answer.cold_start_s), *starting),
         *field(
@@ -120,7 +121,7 @@ def _formats(answer: ServingEstimate) -> list[str]:
         (">requests", lambda row: "–" if row.max_sequences is None else format_count(row.max_sequences)),
         ("TPOT p50", lambda row: ranged(row.tpot_s)),
         ("output", lambda row: ranged(row.output_tokens_per_s)),
-        ("$/1k tok", lambda row: ranged(row.usd_per_1k_output_tokens)),
+        ("$/Mtok out", lambda row: _per_mtok(row.usd_per_1k_output_tokens)),
     )
     notes = [f"{row.weights_format}: {row.note}" for row in answer.formats if row.note]
     lines += [line for note in notes for line in field("", note)]
@@ -141,3 +142,7 @@ def _replicas(answer: ServingEstimate) -> list[str]:
     last = answer.replicas[-1]
     note = f"{last.replica_count:,} replicas keep {percent(last.efficiency_fraction)} of as many times one"
     return titled("REPLICAS", note, lines)
+
+
+def _per_mtok(usd_per_1k: Estimate | None) -> str:
+    return ranged(usd_per_1k.times(1e3) if usd_per_1k else None)

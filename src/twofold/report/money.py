@@ -153,12 +153,12 @@ def number_text(value: float) -> str:
 def detail_money_lines(money: ledger.Money) -> list[str]:
     """What `--money` prints below the screen: every line, both cash flows, spares, levers, how sure."""
     classes = [(service.name, one) for service in money.services for one in service.classes]
-    # What a query and a thousand tokens cost, with the promise that they are sold with (R-131).
+    # What a query and a million tokens cost, with the promise that they are sold with (R-131).
     promises = listed(
         classes,
         ("UNIT COST", lambda row: f"{row[0]}.{row[1].name}"),
         ("1k queries", lambda row: thousand_queries(row[1])),
-        ("1k tokens in and out", lambda row: ranged(row[1].usd_per_1k_tokens)),
+        ("$/Mtok in and out", lambda row: ranged(row[1].usd_per_mtok)),
         ("with the promise", lambda row: row[1].slo),
     )
     blocks = [

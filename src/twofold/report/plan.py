@@ -1,4 +1,4 @@
-"""A plan on one screen of 100 columns: both halves, each on the other's fleet, why not something else."""
+"""All sections of a plan, behind its decision: each on the other's fleet, why not something else."""
 
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -9,8 +9,9 @@ from twofold.core.display import format_usd
 from twofold.report.answers import Shown
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
-from twofold.report.figures import LETTERS, SURE_PROBABILITY, chance, percent, ranged
-from twofold.report.lines import DOT, both_ends, field, heading, stacked, table
+from twofold.report.decision import decision_lines
+from twofold.report.figures import LETTERS, SURE_PROBABILITY, percent, ranged
+from twofold.report.lines import DOT, heading, listed, stacked, table, titled
 from twofold.report.money import money_lines
 from twofold.report.portfolio import portfolio_lines
 from twofold.report.serving import serving_lines
@@ -23,7 +24,7 @@ MISSED = 3  # exit code
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan(Plan, Shown):
-    """A plan, schema `twofold/plan/1`, that prints as its one-screen form."""
+    """A plan, schema `twofold/plan/1`, that prints as its decision."""
 
     @classmethod
     def of(cls, plan: Plan) -> "ShownPlan":
@@ -32,8 +33,8 @@ class ShownPlan(Plan, Shown):
 
     @property
     def lines(self) -> list[str]:
-        """The one screen."""
-        return plan_lines(self)
+        """The decision."""
+        return decision_lines(self)
 
     @property
     def exit_code(self) -> int:
@@ -43,49 +44,46 @@ class ShownPlan(Plan, Shown):
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
-    """The screen that `twofold plan` prints; `spec` is how the commands that come next name it."""
+    """What `twofold plan --full` prints: the decision, then every section behind it."""
     runs = plan.training
     path = f"training.{runs[0].name}.step_s" if runs else f"serving.{plan.serving[0].name}.cost_usd_per_year"
     explain = f"twofold explain plan.json {path}"
-    follow = heading("NEXT", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
+    follow = heading("EXPLAIN", f"twofold plan {spec} --out plan.json", explain, f"twofold compare {spec}")
     asked = plan.confidence.asked_fraction if plan.confidence else None
     blocks = [
-        header_lines(plan),
-        action_lines(plan, spec),
+        decision_lines(plan, spec),
         confidence_lines(plan.confidence) if plan.confidence else [],
+        ladder_lines(plan),
         *(training_lines(run, asked) for run in plan.training),
         *(serving_lines(service, plan.rehearsed, asked) for service in plan.serving),
         two_halves_lines(plan),
         portfolio_lines(plan.portfolio, plan.leasing) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
-        building_block(plan.building) if plan.building else [],
+        building_block(plan.building) if plan.building and has_own(plan) else [],
         compliance_lines(plan.compliance) if plan.compliance else [],
         [*why_not_lines(plan), *plan_notes(plan), *number_lines(plan), *follow],
     ]
     return stacked(blocks)
 
 
-def header_lines(plan: Plan) -> list[str]:
-    """Name, models with their size, and the money of the first year."""
-    halves = plan.halves
-    models = []
-    for half in halves:
-        count = half.parameters
-        size = "measured"  # of rows only the name is known
-        if count is not None:  # billions and millions, as models are called
-            size = f"{count / 1e9:.3g} B parameters" if count >= 1e9 else f"{count / 1e6:.3g} M parameters"
-        models.append(f"{half.model}{DOT}{size}")
-    what = models[0] if len(set(models)) == 1 else f"{len(set(models))} models"
-    fleets = {1: "one fleet", 2: "two fleets"}.get(len(halves), f"{len(halves)} fleets")
-    money = "no price"
-    if plan.first_year_usd:
-        budget, holds = "", plan.budget_holds_probability
-        if plan.budget_usd is not None:
-            budget = f" of {format_usd(plan.budget_usd)}"
-            if holds is not None and holds < SURE_PROBABILITY:  # where it is sure, the line is kept short
-                budget += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds)}"
-        money = f"first year {ranged(plan.first_year_usd)}{budget}"
-    return both_ends(f"{plan.name}{DOT}{what}", f"{fleets}, {money}")
+def has_own(plan: Plan) -> bool:
+    """Whether some machines are not rented: rented ones stand in somebody else's building."""
+    return any(half.machine.price is None for half in plan.halves)
+
+
+def ladder_lines(plan: Plan) -> list[str]:
+    """What each run and service would take at each confidence."""
+    rows = listed(
+        plan.ladder,
+        ("of", lambda rung: rung.name),
+        (">sure", lambda rung: percent(rung.confidence)),
+        (">replicas", lambda rung: f"{rung.replica_count}"),
+        (">devices", lambda rung: f"{rung.accelerator_count:,}"),
+        (">cost", lambda rung: "no price" if rung.usd_per_year is None else format_usd(rung.usd_per_year)),
+        (">holds", lambda rung: percent(rung.probability)),
+        ("", lambda rung: rung.binds),
+    )
+    return titled("LADDER", "on the same machines and layout; a service by the year, a run all of it", rows)
 
 
 def confidence_lines(sure: Confidence) -> list[str]:
@@ -99,16 +97,6 @@ def confidence_lines(sure: Confidence) -> list[str]:
     ]
     every = "every goal holds with it" if not below else f"{len(below)} below it"
     return heading("CONFIDENCE", DOT.join((f"{percent(sure.asked_fraction)} asked", every, together)), *below)
-
-
-def action_lines(plan: Plan, spec: str) -> list[str]:
-    """The block DO THIS: a line or two for each thing to do, and the command that comes next."""
-    lines: list[str] = []
-    for each in plan.actions:
-        dated = f"{each.when}, {each.text}" if each.when else each.text
-        pieces = dated.replace("SPEC", spec).split(DOT)
-        lines += field(each.kind, *pieces) if lines else heading(f"DO THIS {each.kind}", *pieces)
-    return lines
 
 
 def two_halves_lines(plan: Plan) -> list[str]:

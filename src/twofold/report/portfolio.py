@@ -23,7 +23,7 @@ def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> lis
     """
     offers = f"{portfolio.offers_count} offers"
     saved = leasing.mixing_fraction if leasing else 0.0
-    less = f"{percent(saved)} less than recommended, counted in parts of machines"
+    less = f"at most {percent(saved)} less than recommended"
     lines = both_ends(
         f"INSTEAD      a mix of leases{DOT}{portfolio.weeks} weeks"
         f"{f' from {portfolio.start}' if portfolio.start else ''}{DOT}{offers}",
@@ -37,7 +37,7 @@ def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> lis
     if rest:
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
-    lines += field("instead", *_instead(portfolio.options))
+    lines += field("beside", *_instead(portfolio.options))
     lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
         lines += field("calendar", *_calendar(portfolio.calendar))
@@ -88,8 +88,9 @@ def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
         return []
     own, *others = options
     return [
-        f"{each.name} {format_usd(each.usd)} of rent ({100 * each.saving_fraction:.0f} % saved), {each.slo}"
+        f"{each.name} all year {format_usd(each.usd)} of rent, {each.slo}"
         + ("" if each.deadline in (own.deadline, "–") else f", {each.deadline}")
+        + f": the mix is {100 * each.saving_fraction:.0f} % cheaper"
         for each in others
     ]
 

@@ -193,10 +193,10 @@ def pooling_pieces(service: ServicePlan) -> list[str]:
 
 
 def _cost_pieces(service: ServicePlan) -> list[str]:
-    """What a thousand tokens of each class cost; nothing without a price."""
+    """What a million output tokens of each class cost; nothing without a price."""
     costs = [
-        f"{one.name} {ranged(one.usd_per_1k_output_tokens, 'USD')}"
+        f"{one.name} {ranged(one.usd_per_1k_output_tokens.times(1e3, 'USD'))}"
         for one in service.classes
         if one.usd_per_1k_output_tokens
     ]
-    return [f"per 1k output tokens: {costs[0]}", *costs[1:]] if costs else []
+    return [f"per million output tokens: {costs[0]}", *costs[1:]] if costs else []

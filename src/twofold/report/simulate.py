@@ -129,7 +129,7 @@ def _outcome_pieces(fleet: simulated.FleetFigures) -> list[str]:
 def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
     yield format_si(fleet.output_tokens / fleet.duration_s if fleet.duration_s else 0.0, "tok/s")
     if fleet.usd_per_1k_output_tokens is not None:
-        yield f"{format_usd(fleet.usd_per_1k_output_tokens)} per 1k output tokens"
+        yield f"{format_usd(1e3 * fleet.usd_per_1k_output_tokens)} per million output tokens"
     if fleet.usd_per_request is not None:
         yield f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests"
     yield format_si(fleet.energy_j / 3600.0, "Wh")

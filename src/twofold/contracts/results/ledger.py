@@ -64,7 +64,7 @@ def total_usd(items: Iterable[LineItem]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """A service against the cheapest hosted interface for the same mix of tokens."""
+    """A service against the cheapest hosted API for the same mix of tokens."""
 
     provider: str  # who hosts it
     model: str  # which model of the catalogue

@@ -77,8 +77,9 @@ class Action:
 
     kind: str  # use rent release cost or risk next
     text: str  # in words, with figures; of `next` a command, SPEC the user's file
-    when: str  # day or week; "" where it has none
+    when: str  # how long machines are used, or after what they go back; "" where neither is known
     usd: float | None  # of the first year, with tax: rent and support, requests, or own energy; `cost`: all
+    name: str = ""  # of the run or service that it is for; "" where it is for all
 
 
 @dataclass(frozen=True, slots=True)

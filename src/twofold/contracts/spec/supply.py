@@ -107,7 +107,7 @@ class Shop(Part):
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
     hosted: fields.Flag = Field(
-        default=False, description="let the cheapest mix buy answers from hosted interfaces too"
+        default=False, description="let the cheapest mix buy answers from hosted APIs too"
     )
 
 

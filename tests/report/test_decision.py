@@ -1,0 +1,125 @@
+"""The decision: 25 lines for four runs and services, 100 columns, and no machine that is not described."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.report.test_plan import scaled
+from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
+from twofold.planner.actions import actions_of
+from twofold.report.decision import HALVES, LINES, decision_lines
+from twofold.report.lines import WIDTH
+
+once = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+factors = st.floats(1e-4, 1e4)
+names = st.text("abcdefgh-", min_size=1, max_size=64)
+
+
+def decided(plan: Plan) -> list[str]:
+    return decision_lines(replace(plan, actions=actions_of(plan)), "my.yaml")
+
+
+def words(plan: Plan) -> str:
+    """The screen on one line, however its pieces wrap."""
+    return " ".join(" ".join(decided(plan)).replace(" · ", " ").split())
+
+
+@once
+@given(
+    st.integers(0, 7), st.integers(0, 7), st.integers(1, 9), st.lists(names, min_size=14, max_size=14),
+    factors, factors,
+)  # fmt: skip
+def test_25_lines_hold_four_halves_and_one_more_each_further_one(
+    plan: Plan, runs: int, services: int, classes: int, called: list[str], time: float, money: float
+) -> None:
+    if not runs + services:
+        return
+    run, service, (first, _) = plan.training[0], plan.serving[0], plan.serving[0].classes
+    slow = replace(
+        first, slos=tuple(replace(slo, predicted=scaled(slo.predicted, time)) for slo in first.slos)
+    )
+    several = tuple(replace(slow, name=f"{called[0]}{each}") for each in range(classes))
+    cost = service.cost_usd_per_year
+    big = replace(
+        plan,
+        name=called[1],
+        training=tuple(replace(run, name=f"{called[each]}r") for each in range(runs)),
+        serving=tuple(
+            replace(
+                service, name=f"{called[7 + each]}s", classes=several, cost_usd_per_year=scaled(cost, money)
+            )
+            for each in range(services)
+        ),
+        defaults=tuple((f"serving.{name}.classes.chat.traffic.peak", "2x") for name in called),
+    )
+    lines = decided(big)
+    assert len(lines) <= LINES + max(0, runs + services - HALVES)
+    assert max(map(len, lines)) <= WIDTH
+    assert not any("more" in line for line in lines)
+    heads = [line[:12].strip() for line in lines]
+    assert [each for each in heads if each.isupper()] == ["DO THIS", "RISKS", "ASSUMED", "NEXT", "MARKS"]
+    told = [line for line in lines if "H100-SXM5-80GB" in line or "H200-SXM-141GB" in line]
+    assert len(told) == runs + services
+
+
+@pytest.mark.parametrize("name", ["assistant", "finetune", "laptop", "moe", "portfolio"])
+def test_every_machine_of_an_example_is_one_that_is_described(examples: dict[str, Plan], name: str) -> None:
+    plan = examples[name]
+    lines = decision_lines(plan)
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
+    described = {
+        f"{half.machine.node_count} × {half.machine.accelerators_per_node} {half.machine.accelerator}"
+        for half in plan.halves
+    }
+    text = "\n".join(lines[: next(at for at, line in enumerate(lines) if line.startswith("RISKS"))])
+    assert set(re.findall(r"\d+ × \d+ [A-Z][\w-]+", text)) == described
+    for half in plan.halves:
+        for each in getattr(half, "classes", ()):
+            assert f"{each.name} " in text and f"{each.replica_count} × " in text
+
+
+def test_marks_say_at_least_the_confidence_or_half_or_less(plan: Plan) -> None:
+    first, *_ = plan.serving[0].classes
+    goals = tuple(
+        replace(first.slos[0], metric=metric, met=met, holds_probability=share)
+        for metric, met, share in (("ttft_p95", True, 0.9), ("tpot_p95", True, 0.6), ("e2e_p95", False, 0.2))
+    )
+    service = replace(plan.serving[0], classes=(replace(first, slos=goals),))
+    sure = Confidence(0.8, 0.15, {"serve.chat E2E p95": 0.2})
+    text = words(replace(plan, training=(), serving=(service,), confidence=sure))
+    assert "✓ 90 %" in text and "~ 60 %" in text and "✗ 20 %" in text
+    assert "each goal ≥ 20 % sure (80 % asked) all together 15 %" in text
+    assert "not by replicas: measure, or another machine" in text
+    assert "✓ ≥ 80 % ~ ≥ 50 % ✗ less" in text
+
+
+def test_the_ladder_is_one_line_with_what_measuring_would_save(plan: Plan) -> None:
+    rungs = (
+        Rung("serve", 0.5, 12, 56, 1.04e6, 0.5, ""),
+        Rung("serve", 0.8, 14, 64, 1.2e6, 0.8, ""),
+        Rung("serve", 0.95, 20, 88, 1.9e6, 0.88, "not by replicas: measure, or another machine"),
+    )
+    first = MeasureFirst("serve", "TTFT p95 on one node", 14, 9.0, 1.7e5)
+    alone = replace(
+        plan, training=(), ladder=rungs, measure_first=(first,), confidence=Confidence(0.8, 0.7, {})
+    )
+    text = words(alone)
+    assert "SURE 50 %: 12 replicas, 1.0 M$ 80 %: this 95 %: not by replicas" in text
+    assert "measure first: TTFT p95 on one node, 14 → 9 replicas expected, worth 0.17 M$/y" in text
+
+
+def test_a_goal_that_nobody_wrote_is_told_before_what_decides_less(plan: Plan) -> None:
+    defaults = (
+        ("supply.economics.years", "5"),
+        ("serving.serve.classes.chat.slo.success", "99.9 %"),
+        ("serving.serve.classes.chat.slo.ttft_p95", "500 ms"),
+        ("serving.serve.classes.chat.traffic.peak", "2x"),
+        ("serving.serve.classes.batch.traffic.peak", "2x"),
+    )
+    text = words(replace(plan, defaults=defaults))
+    assert "slo ttft p95 500 ms (chat) peak 2x (chat, batch) success 99.9 % (chat)" in text
+    assert "years" not in text and "are yours" not in text
+    assert "goals, lengths and peaks are yours" in words(replace(plan, defaults=()))
