@@ -77,6 +77,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *gap,
         *(line for at, text in enumerate(risks) for line in _fitted("" if at else "RISKS", [text], rows)),
         *_fitted("SURE", _ladder(plan), rows),
+        *_fitted("" if plan.ladder else "SURE", _measuring(plan), rows),
         *_fitted("ASSUMED", _assumed(plan), rows),
         *_fitted("NEXT", [*told["next"], "--full", "--details", "--money"], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
@@ -121,9 +122,9 @@ def _sureness(plan: Plan) -> Iterator[str]:
         yield f"each goal ≥ {percent(asked)} sure"
     elif known:
         least = f"≥ {percent(min(known))}" if min(known) < SURE_PROBABILITY else ">99 %"
-        yield f"each goal {least} sure" + (f" ({percent(asked)} asked)" if asked else "")
+        yield f"goals {least} sure" + (f", {percent(asked)} asked" if asked else "")
     if plan.confidence and len(known) > 1:
-        yield f"all together {percent(plan.confidence.joint_probability)}"
+        yield f"all {percent(plan.confidence.joint_probability)}"
 
 
 def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> list[str]:
@@ -284,7 +285,7 @@ def _fleet_pieces(service: ServicePlan) -> list[str]:
 
 
 def _ladder(plan: Plan) -> list[str]:
-    """What each confidence takes, and what measuring first is expected to save."""
+    """What each confidence takes, all runs and services together."""
     texts, several = [], len({rung.name for rung in plan.ladder}) > 1
     for sure in sorted({rung.confidence for rung in plan.ladder}):
         rungs = [rung for rung in plan.ladder if rung.confidence == sure]
@@ -294,6 +295,12 @@ def _ladder(plan: Plan) -> list[str]:
         size = cost if several else f"{rungs[0].replica_count} replicas, {cost}"
         this = sure == _asked(plan)
         texts.append(f"{percent(sure)}: {'; '.join(bound) if bound else 'this' if this else size}")
+    return texts
+
+
+def _measuring(plan: Plan) -> list[str]:
+    """What an hour of measuring on one node is expected to save."""
+    texts = []
     for each in plan.measure_first:
         saved = f", worth {format_usd(each.usd_per_year)}/y" if each.usd_per_year else ""
         fewer = f"{each.replica_count} → {each.expected_replica_count:.2g} replicas expected"
