@@ -80,3 +80,14 @@ def test_the_size_that_would_be_on_time_is_on_time(
 def test_no_size_is_offered_where_more_nodes_do_not_help(refused: Callable[[str], InfeasibleError]) -> None:
     text = "model: llama-3.1-8b\ntraining: {tokens: 300 Gtok, deadline: 20 d, global_batch: 1 seq}\n"
     assert "nodes of" not in dict(refused(text).lines)["would fit"]
+
+
+def test_what_keeps_less_for_each_weight_is_offered_where_it_fits(
+    planned: Planned, refused: Callable[[str], InfeasibleError]
+) -> None:
+    run = "{kind: KIND, tokens: 100 Mtok, global_batch: 8 seq, on: 1x8xH100-SXM}"
+    text = f"model: llama-3.1-70b\ntraining: {run}\n"
+    assert "`kind: lora`" in dict(refused(text.replace("KIND", "finetune")).lines)["would fit"]
+    assert planned(text.replace("KIND", "lora")).training[0].machine.node_count == 1
+    text = text.replace("llama-3.1-70b", "llama-3.1-405b")
+    assert "lora" not in dict(refused(text.replace("KIND", "finetune")).lines)["would fit"]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.app.planning import diff, explain, plan_data, plan_to_json
+from twofold.app.planning import diff, explain, plan_data, plan_screen, plan_to_json
 from twofold.app.planning import plan as planned
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
@@ -87,10 +88,38 @@ def test_who_asks_for_both_halves_is_told_that_one_can_be_planned() -> None:
     chat = "serving: {on: 1xH100-SXM, classes: {chat: {traffic: {rate: 1 /s}}}}"
     with pytest.raises(InfeasibleError) as caught:
         planned(f"model: llama-3.1-8b\n{late}\n{chat}")
-    assert caught.value.hint == "leave out the half that nothing meets, and the other is planned"
+    assert caught.value.hint == "leave out `pretrain`, and the rest is planned"
     with pytest.raises(InfeasibleError) as caught:
         planned(f"model: llama-3.1-8b\n{late}")
     assert not caught.value.hint
+
+
+CHAT = "  classes: {chat: {traffic: {rate: 1 /s}, slo: {%s: %s}}}"
+LATE = "training: {tokens: 1 Ttok, on: 1x8xH100-SXM, deadline: 1 d}\n"
+
+
+def screen(text: str, path: Path) -> InfeasibleError:
+    path.write_text(f"model: llama-3.1-8b\n{text}\n")
+    shown = {"full": True, "details": False, "money": False, "rehearse": False, "show_defaults": False}
+    with pytest.raises(InfeasibleError) as caught:
+        plan_screen(path, **shown, today=date(2026, 11, 1), tell=lambda _: None)
+    return caught.value
+
+
+def test_a_half_that_nothing_meets_does_not_hide_the_other(tmp_path: Path) -> None:
+    chat = f"serving:\n  on: 1xH100-SXM\n{CHAT % ('tpot_p95', '60 ms')}"
+    told = screen(LATE + chat, tmp_path / "late.yaml").beside
+    assert told[1] == "WITHOUT `pretrain`"
+    assert any(line.startswith("SERVING   serve: ") for line in told)
+    assert not any("pretrain" in line for line in told[2:])
+    soon = f"serving:\n  on: 1xH100-SXM\n{CHAT % ('tpot_p95', '1 us')}"
+    told = screen(LATE.replace("1 Ttok", "1 Gtok") + soon, tmp_path / "soon.yaml").beside
+    assert told[1] == "WITHOUT `serve`"
+    assert any(line.startswith("TRAINING  pretrain:") for line in told)
+    told = screen(LATE + soon, tmp_path / "neither.yaml").beside
+    assert told[1] == "WITHOUT `pretrain`"
+    assert told[2] == "infeasible: no machine serves `serve` within its objectives"
+    assert not screen(LATE, tmp_path / "alone.yaml").beside
 
 
 def test_a_later_deadline_never_costs_more() -> None:

@@ -1,6 +1,6 @@
 """Which machines train a run, how many and in which layout: the cheapest that meets deadline and budget."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,10 @@ TARGET_S = 30 * DAY_S  # for a run without a deadline
 GOOD_MFU_FRACTION = 0.65  # no published run is above: fewer accelerators than this asks for cannot be on time
 SIZES = (1, 2, 4)  # times the fewest nodes that could be on time
 NODES_MAX = 4096
+SMALLER: tuple[tuple[Mapping[str, str], str], ...] = (  # ways to train that keep less for each weight
+    ({"optimizer": "adam8bit"}, "`optimizer: adam8bit`, states in 8 bits"),
+    ({"kind": "lora"}, "`kind: lora`, adapters instead of all weights"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ def _refusal(
     """Why no machine will do: what is needed, what was tried, what would fit."""
     fitting = [trial for trial in trials if trial.run]
     if not fitting:
-        return _too_small(job, trials)
+        return _too_small(entry, job, trials)
     fastest = min(fitting, key=lambda trial: trial.total_s)
     cheapest = min(fitting, key=lambda trial: np.inf if trial.cost_usd is None else trial.cost_usd)
     supply, many = context.spec.supply, len(context.spec.training) + len(context.spec.services) > 1
@@ -213,7 +217,7 @@ def _refusal(
     return InfeasibleError(f"no machine trains `{entry.name}` within {what}", lines=lines)
 
 
-def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
+def _too_small(entry: TrainingRun, job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
     """Nothing fits in memory: the bytes it takes, the bytes there are, and the nearest change that helps."""
     largest = max(trials, key=lambda each: each.cluster.accelerator_count * each.cluster.device.memory_bytes)
     found, count = largest.found, largest.cluster.accelerator_count
@@ -233,6 +237,14 @@ def _too_small(job: TrainingJob, trials: Sequence[Trial]) -> InfeasibleError:
     lines = (
         ("needs", f"{needs}; {count:,} GPUs have {have}"),
         ("tried", f"{tried}; the closest ({miss.candidate.describe()}) {by}"),
-        ("would fit", miss.change),
+        ("would fit", " · ".join((miss.change, *_smaller(entry, job, largest)))),
     )
     return InfeasibleError(message, lines=lines)
+
+
+def _smaller(entry: TrainingRun, job: TrainingJob, trial: Trial) -> Iterator[str]:
+    """What fits the machines of a trial when less is kept for each weight; each was searched."""
+    for changed, words in SMALLER:
+        other = entry.model_copy(update=changed)
+        if other != entry and search(training_job(other, job.model), trial.cluster, trial.stack).best:
+            yield words

@@ -27,6 +27,7 @@ from twofold.report.answers import Shown, ShownData
 from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
+from twofold.report.lines import field
 from twofold.report.plan import ShownPlan
 
 SCHEMA = "twofold/plan/1"
@@ -59,12 +60,21 @@ class Ready:
         try:
             return build_plan(*given, spec_digest=self.digest, options=self.options)
         except InfeasibleError as error:
-            if self.spec.training and self.spec.services and "budget" not in error.message:
-                error.hint = error.hint or "leave out the half that nothing meets, and the other is planned"
+            left = self.without(error.whose)
+            error.hint = error.hint or (left and f"leave out `{error.whose}`, and the rest is planned") or ""
             raise
         except InputError as error:
             error.place = error.place or (named_in(self.file, error.message) if self.file else None)
             raise
+
+    def without(self, name: str) -> "Ready | None":
+        """The same without one run or service; None where that leaves nothing, or everything."""
+        training = tuple(each for each in self.spec.training if each.name != name)
+        services = tuple(each for each in self.spec.services if each.name != name)
+        left = len(training) + len(services)
+        if left in (0, len(self.spec.training) + len(self.spec.services)):
+            return None
+        return replace(self, spec=self.spec.model_copy(update={"training": training, "services": services}))
 
 
 def named_in(file: Path, message: str) -> Place | None:
@@ -133,12 +143,35 @@ def plan_screen(
     today: date,
     tell: Callable[[str], None],
 ) -> ShownData[Plan]:
-    """A plan with the screens that were asked for, one below the other."""
-    made = _rehearsed(spec, today, tell) if rehearse else ready(spec, today).planned()
-    answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
-    shown = {"full": full, "details": details, "money": money, "defaults": show_defaults}
-    lines = screen_lines(answer, str(spec), **shown)
-    return ShownData(answer, tuple(lines))
+    """A plan with the screens that were asked for, one below the other.
+
+    Raises InfeasibleError for what nothing meets, with the screen of what is planned without it.
+    """
+    own = ready(spec, today)
+    own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell))
+
+    def shown(own: Ready) -> ShownData[Plan]:
+        made = own.planned()
+        answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
+        lines = screen_lines(answer, str(spec), **sections)
+        return ShownData(answer, tuple(lines))
+
+    sections = {"full": full, "details": details, "money": money, "defaults": show_defaults}
+    try:
+        return shown(own)
+    except InfeasibleError as error:
+        if left := own.without(error.whose):
+            error.beside = ("", f"WITHOUT `{error.whose}`", *_beside(left, shown))
+        raise
+
+
+def _beside(left: Ready, shown: Callable[[Ready], ShownData[Plan]]) -> tuple[str, ...]:
+    """The screen of what is left of a spec; where nothing meets that either, why."""
+    try:
+        return shown(left).lines
+    except InfeasibleError as error:
+        said = [line for label, text in error.lines for line in field(label, text)]
+        return (f"infeasible: {error.message}", *said)
 
 
 def plan_data(source: PlanSource) -> dict[str, Any]:

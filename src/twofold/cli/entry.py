@@ -88,6 +88,8 @@ def _fail(error: TwofoldError, words: list[str]) -> int:
             click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
     with suppress(OSError):
         click.echo(failure_text(error), err=True)
+        if isinstance(error, InfeasibleError) and error.beside and "--json" not in words:
+            click.echo("\n".join(error.beside))
     return error.exit_code
 
 
@@ -155,7 +157,7 @@ def _infeasible_text(error: InfeasibleError) -> str:
     from twofold.report.lines import field
 
     said = [line for label, text in error.lines for line in field(label, text)]
-    hint = error_lines(f"hint: {error.hint}", "      ") if error.hint else []
+    hint = error_lines(f"hint: {error.hint}", "      ") if error.hint and not error.beside else []
     return "\n".join([*error_lines(f"infeasible: {error.message}", "  "), *said, *hint])
 
 

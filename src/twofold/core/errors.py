@@ -169,7 +169,10 @@ class RunError(InputError):
 
 
 class InfeasibleError(TwofoldError):
-    """Nothing meets what was asked: exit 3. `lines` say what is needed, what was tried and what would fit."""
+    """Nothing meets what was asked: exit 3. `lines` say what is needed, what was tried and what would fit.
+
+    `whose` names the run or service that nothing meets; `beside` is the screen of what is planned without it.
+    """
 
     code = "E-infeasible"
     exit_code = 3
@@ -177,3 +180,5 @@ class InfeasibleError(TwofoldError):
     def __init__(self, message: str, *, lines: tuple[tuple[str, str], ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.lines = lines
+        self.whose = ""
+        self.beside: tuple[str, ...] = ()

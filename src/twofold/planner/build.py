@@ -1,6 +1,7 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from math import inf, prod
@@ -32,7 +33,9 @@ from twofold.contracts.results.plan import Confidence, Digests, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.defaults import defaults_used
+from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core import record
 from twofold.core.display import format_apart
 from twofold.core.errors import InfeasibleError
@@ -45,6 +48,7 @@ from twofold.portfolio.ways import Way
 
 SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
+E = TypeVar("E", TrainingRun, Service)
 P = TypeVar("P")
 FIXES = "a faster accelerator · a smaller or quantised model · a looser objective"
 
@@ -90,8 +94,8 @@ def build_plan(
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today)
     decision = decided(
-        {entry.name: sure_run(entry, context) for entry in spec.training},
-        {entry.name: sure_serving(entry, context) for entry in spec.services if not entry.model.measured},
+        _named(sure_run, spec.training, context),
+        _named(sure_serving, [each for each in spec.services if not each.model.measured], context),
         context,
     )
     chosen, services = decision.runs, dict(decision.services)
@@ -145,6 +149,25 @@ def build_plan(
     return Planned(whole, context, runs, services)
 
 
+def _named(find: Callable[[E, Context], C], entries: Iterable[E], context: Context) -> dict[str, C]:
+    """What is found for each run or service, by its name."""
+    found: dict[str, C] = {}
+    for entry in entries:
+        with _whose(entry.name):
+            found[entry.name] = find(entry, context)
+    return found
+
+
+@contextmanager
+def _whose(name: str) -> Iterator[None]:
+    """An error that there is nothing for a run or service names it."""
+    try:
+        yield
+    except InfeasibleError as error:
+        error.whose = "" if "budget" in error.message else name  # a budget is everybody's
+        raise
+
+
 def _rehearse(
     name: str,
     services: dict[str, ServingChoice],
@@ -183,7 +206,7 @@ def _noted(
     """The figures of each choice by name; how they follow goes into a book under their path."""
     found: dict[str, P] = {}
     for name, choice in choices.items():
-        with record.recording() as books[f"{half}.{name}"]:
+        with record.recording() as books[f"{half}.{name}"], _whose(name):
             found[name] = figures(choice, context)
     return found
 
@@ -242,7 +265,9 @@ def need_kept(services: Iterable[ServicePlan]) -> None:
                 missed.append(f"{each.name}: {share} get a first token before the gateway gives up, {goal}")
         if missed:
             lines = *(("binds", each) for each in missed), ("would fit", FIXES)
-            raise InfeasibleError(f"the best fleet for `{service.name}` misses its objectives", lines=lines)
+            error = InfeasibleError(f"the best fleet for `{service.name}` misses its objectives", lines=lines)
+            error.whose = service.name
+            raise error
 
 
 def _contention(
