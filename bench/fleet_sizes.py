@@ -63,6 +63,7 @@ def planned(case: Asked, rate_per_s: float) -> tuple[ServingChoice, ServicePlan,
     """The plan of a peak rate."""
     text = f"""
 name: bench
+confidence: 50 %
 serving:
   model: {case.model}
   quantisation: {case.weights}

@@ -1,13 +1,14 @@
 """`confidence` sizes fleets and runs so that each goal holds that surely; what that cannot buy is said."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from twofold.app.planning import plan_to_json
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.defaults import defaults_used
 from twofold.contracts.spec.reader import parse_spec
 from twofold.core.errors import InputErrors
 from twofold.money.detail import detailed_money
@@ -55,6 +56,10 @@ def with_confidence(text: str, asked: str) -> str:
     return f"{text}confidence: {asked}\n"
 
 
+def in_the_middle(text: str) -> str:
+    return with_confidence(text, "50 %")
+
+
 def chances(plan: Plan) -> dict[str, float]:
     """The probability of each goal, as its figure has it."""
     found = {
@@ -67,7 +72,7 @@ def chances(plan: Plan) -> dict[str, float]:
 
 
 def test_each_goal_holds_with_what_is_asked_and_costs_no_less(planned: Planned) -> None:
-    usual, sure = planned(SERVE), planned(with_confidence(SERVE, "80 %"))
+    usual, sure = planned(in_the_middle(SERVE)), planned(with_confidence(SERVE, "80 %"))
     assert min(chances(usual).values()) < 0.8 <= min(chances(sure).values())
     assert sure.confidence and sure.confidence.not_reached == {}
     costs = [plan.serving[0].cost_usd_per_year for plan in (usual, sure)]
@@ -88,7 +93,7 @@ def test_all_goals_together_hold_as_rarely_as_the_rarest_or_more_rarely(planned:
 def test_what_all_replicas_err_by_alike_is_not_bought(planned: Planned) -> None:
     """A lone request already takes half of the promised time, and the range is twice its middle wide."""
     tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
-    usual, sure = planned(tight), planned(with_confidence(tight, "95 %"))
+    usual, sure = planned(in_the_middle(tight)), planned(with_confidence(tight, "95 %"))
     assert sure.confidence
     named = sure.confidence.not_reached
     assert "serve.chat TTFT p95" in named and named["serve.chat TTFT p95"] < 0.95
@@ -107,12 +112,12 @@ def test_a_goal_that_cannot_be_reached_leaves_the_others_their_margin(planned: P
 
 
 def test_a_run_ends_by_its_date_with_what_is_asked(planned: Planned) -> None:
-    usual, sure = planned(TRAIN), planned(with_confidence(TRAIN, "80 %"))
+    usual, sure = planned(in_the_middle(TRAIN)), planned(with_confidence(TRAIN, "80 %"))
     assert chances(usual)["pretrain"] < 0.8 <= chances(sure)["pretrain"]
     assert sure.training[0].machine.accelerator_count > usual.training[0].machine.accelerator_count
     assert sure.training[0].deadline_s == usual.training[0].deadline_s
     given = TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 4x8xH100-SXM")
-    fixed, kept = planned(with_confidence(given, "80 %")), planned(given)
+    fixed, kept = planned(with_confidence(given, "80 %")), planned(in_the_middle(given))
     assert fixed.confidence and list(fixed.confidence.not_reached) == ["pretrain deadline"]
     assert fixed.training[0].machine == kept.training[0].machine
 
@@ -122,7 +127,7 @@ def test_fewer_nodes_are_enough_only_where_the_date_holds_as_surely(
 ) -> None:
     given = TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 8x8xH100-SXM")
     enough = []
-    for text in (given, with_confidence(given, "80 %")):
+    for text in (in_the_middle(given), with_confidence(given, "80 %")):
         made = build_plan(parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64)
         detail = detailed_money(made.plan, made.runs, made.services, made.context).money
         assert detail and detail.detail
@@ -130,10 +135,37 @@ def test_fewer_nodes_are_enough_only_where_the_date_holds_as_surely(
     assert enough == ["4 × 8 H100-SXM5-80GB", "6 × 8 H100-SXM5-80GB"]
 
 
-def test_half_and_nothing_asked_are_the_same_fleet(planned: Planned) -> None:
-    usual, half = planned(SERVE), planned(with_confidence(SERVE, "50 %"))
-    assert half.confidence and usual.confidence is None
-    assert plan_to_json(replace(half, confidence=None)) == plan_to_json(usual)
+def test_four_in_five_is_what_nothing_asked_means(planned: Planned) -> None:
+    spec = parse_spec(SERVE, "spec.yaml")
+    assert {each.path: each.text for each in defaults_used(spec)}["confidence"] == "80 %"
+    assert spec == parse_spec(with_confidence(SERVE, "80 %"), "spec.yaml")
+    sure = planned(SERVE).confidence
+    assert sure and sure.asked_fraction == 0.8
+
+
+def test_half_asks_for_the_middle_and_finds_nothing_short(planned: Planned) -> None:
+    half = planned(in_the_middle(SERVE))
+    assert half.confidence and half.confidence.not_reached == {}
+    assert all(slo.met for each in half.serving[0].classes for slo in each.slos)
+
+
+@given(asked=st.floats(0.51, 0.97), rate=st.floats(5.0, 60.0))
+@settings(max_examples=10, deadline=None)
+def test_more_confidence_takes_no_fewer_replicas_or_says_what_it_left(
+    catalog: Catalog, constants: Constants, asked: float, rate: float
+) -> None:
+    def sizes(fraction: float) -> tuple[int, Plan]:
+        text = with_confidence(
+            SERVE.replace("rate: 20 /s", f"rate: {rate:.3f} /s"), f"{100 * fraction:.2f} %"
+        )
+        plan = build_plan(parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64).plan
+        return plan.serving[0].replica_count, plan
+
+    (few, _), (many, sure) = sizes(0.5), sizes(asked)
+    assert few <= many
+    assert sure.confidence
+    below = {name for name, chance in chances(sure).items() if chance < asked}
+    assert len(below) == len(sure.confidence.not_reached)
 
 
 @pytest.mark.parametrize("bad", ["120 %", "30 %", "0.8", "sure", "100 %"])

@@ -56,7 +56,7 @@ def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredC
 
     How      As `sure_serving`: the date is moved ahead by as much as the run's quantile lies behind it.
     """
-    asked, limit_s = context.spec.confidence_fraction, entry.time_limit_s
+    asked, limit_s = context.spec.margin_fraction, entry.time_limit_s
     choice = usual = choose_run(entry, context)
     margin = 1.0
     for searched in range(SURE_ROUNDS + 1):

@@ -26,7 +26,7 @@ from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.core.quantity import DAY_S
 from twofold.inference.replica import Engine
-from twofold.inference.search import Fleet, Hardware, ModelVariant, PoolChoice, SearchResult, search
+from twofold.inference.search import Curves, Fleet, Hardware, ModelVariant, PoolChoice, SearchResult, search
 from twofold.inference.slo import Slo, TrafficClass
 from twofold.inference.spreads import spread_of
 from twofold.inference.steady import Lengths
@@ -87,6 +87,23 @@ class Rival:
     usd_per_year: float  # as of what is leased
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Searched:
+    """What is searched for one service, whatever it promises: its models, its loads and what is on offer."""
+
+    entry: Service
+    models: tuple[tuple[Model, str], ...]  # each with what is said of its quality
+    loads: tuple[ClassLoad, ...]
+    offers: tuple[dict[str, Offer], ...]  # by name; where some are your own, these first and apart
+    left_out: tuple[Loser, ...]
+    curves: tuple[Curves, ...]  # of each of `offers`; searches fill them
+
+    @property
+    def variants(self) -> list[ModelVariant]:
+        """The models as the search takes them."""
+        return [ModelVariant.of(*each) for each in self.models]
+
+
 @dataclass(frozen=True, slots=True)
 class ServingChoice:
     """The chosen fleet of one service, and everything that lost."""
@@ -100,6 +117,7 @@ class ServingChoice:
     result: SearchResult
     left_out: tuple[Loser, ...]
     warnings: tuple[str, ...]
+    searched: Searched
     other_variants: tuple[Loser, ...] = ()  # the models that could serve instead
     offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
     held: Held | None = None  # None: nothing is leased for it
@@ -117,35 +135,23 @@ class ServingChoice:
         return service_scope(replica.cluster.device, replica.engine)
 
 
-def choose_serving(
-    entry: Service,
-    context: Context,
-    margins: Mapping[tuple[str, str], float] = NO_MARGINS,
-    only: str = "",
-    season_ratio: float | None = None,
-) -> ServingChoice:
-    """Search machines, layouts and formats for one service. `margins` are by class and goal.
+def choose_serving(entry: Service, context: Context) -> ServingChoice:
+    """Search machines, layouts and formats for one service, whose goals the middle keeps.
 
-    `only` names the accelerator that it may have; none: any. What no machine carries in the busiest month
-    (`season_ratio`; None: of the spec) is sized for the others, with a warning.
-
-    Raises InfeasibleError where nothing will do, ValueRefusedError where no model takes a request whole.
+    What no machine carries in the busiest month is sized for the others, with a warning. Raises
+    InfeasibleError where nothing will do, ValueRefusedError where no model takes a request whole.
     """
-    season_ratio = _busiest_season(context.spec) if season_ratio is None else season_ratio
+    return best_of(searched_for(entry, context, _busiest_season(context.spec)), context)
+
+
+def searched_for(entry: Service, context: Context, season_ratio: float) -> Searched:
+    """What is to be searched for a service, with the peak of a month so much busier than usual."""
     models = models_of(entry, context)
-    variants = [ModelVariant.of(*each) for each in models]
-    loads = tuple(
-        replace(
-            class_load(name, each, season_ratio),
-            margins={goal: ratio for (of, goal), ratio in margins.items() if of == name},
-        )
-        for name, each in entry.classes.items()
-    )
+    loads = tuple(class_load(name, each, season_ratio) for name, each in entry.classes.items())
     for load in loads:
         tokens = float(np.max(load.traffic.lengths.input_tokens + load.traffic.lengths.output_tokens))
         need_context([model for model, _ in models], tokens, f"class `{load.name}`: ")
-    offers, left_out = _offers(entry, variants, context)
-    offers = tuple(offer for offer in offers if only in ("", offer.accelerator.name))
+    offers, left_out = _offers(entry, [ModelVariant.of(*each) for each in models], context)
     if not offers:
         raise InfeasibleError(
             f"no machine on offer can serve `{entry.name}`",
@@ -155,25 +161,49 @@ def choose_serving(
     own = tuple(offer for offer in offers if offer.owned)
     # Named machines of yours and the same for rent are one kind, of two sources: not searched side by side.
     instead = tuple(offer for offer in offers if not offer.owned) if entry.on else offers
-    for considered in (own, instead) if own else (offers,):
-        named = named_offers(considered)
-        result = search_fleet(entry, variants, loads, named, context)
+    named = tuple(named_offers(each) for each in ((own, instead) if own else (offers,)))
+    return Searched(entry, tuple(models), loads, named, left_out, tuple({} for _ in named))
+
+
+def best_of(
+    searched: Searched,
+    context: Context,
+    margins: Mapping[tuple[str, str], float] = NO_MARGINS,
+    only: str = "",
+) -> ServingChoice:
+    """The cheapest fleet; goals with `margins`, by class and goal, are kept by the middle with that to spare.
+
+    `only` names the accelerator that it may have; none: any.
+    """
+    entry, variants = searched.entry, searched.variants
+    loads = tuple(
+        replace(load, margins={goal: ratio for (of, goal), ratio in margins.items() if of == load.name})
+        for load in searched.loads
+    )
+    every = (
+        ({name: each for name, each in considered.items() if only in ("", each.accelerator.name)}, curves)
+        for considered, curves in zip(searched.offers, searched.curves, strict=True)
+    )
+    for named, curves in (each for each in every if each[0]):
+        result = search_fleet(entry, variants, loads, named, context, curves)
         fleet = _affordable(result, named)
         if fleet is not None:
             break
-    if fleet is None and result.best and season_ratio > 1.0:
-        usual = choose_serving(entry, context, margins, only, season_ratio=1.0)
+    if fleet is None and result.best and any(load.season_ratio > 1.0 for load in loads):
+        usual = best_of(searched_for(entry, context, 1.0), context, margins, only)
         return replace(usual, warnings=(*usual.warnings, TOO_FEW_IN_SEASON))
     if fleet is None:
         raise _refusal(entry, result)
     if fleet.accelerators > MOST_ACCELERATORS:
         raise _too_many(entry, fleet, loads)
     offer, model, variant = _main(fleet, entry, loads, named, context)
+    own = [each for each in searched.offers[0].values() if each.owned]
     warnings, others = tuple(_warnings(fleet, offer, own)), list(variants)
     others.remove(variant)
+    others = [] if margins else others  # compared where neither has anything to spare
     beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
     chosen = fleet, offer, variant, model, result
-    return ServingChoice(entry, loads, *chosen, left_out, warnings, beside, named)
+    return ServingChoice(entry, loads, *chosen, searched.left_out, warnings, searched, beside, named)
 
 
 def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
@@ -227,8 +257,9 @@ def search_fleet(
     loads: Sequence[ClassLoad],
     offers: dict[str, Offer],
     context: Context,
+    curves: Curves | None = None,
 ) -> SearchResult:
-    """The inference room's search over offers by name."""
+    """The inference room's search over offers by name; `curves` are filled and read."""
     hardware = []
     for name, offer in offers.items():
         stack = serving_stack(offer, entry.engine, context.constants, context.catalog, context.spec.supply)
@@ -243,6 +274,7 @@ def search_fleet(
         zones=entry.zones,
         availability_fraction=entry.availability_fraction,
         kv_format=min(entry.kv_quantisation, key=bytes_per_weight, default=""),
+        curves=curves,
     )
 
 

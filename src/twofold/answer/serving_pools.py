@@ -1,7 +1,7 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from twofold.answer import loads
 from twofold.answer.context import Context
 from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, drawn, serving_power_spread, short_of
-from twofold.answer.serving_choice import ClassLoad, ServingChoice, choose_serving
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, best_of, choose_serving
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.contracts.spec.service import Service
 from twofold.core import record
@@ -83,55 +83,86 @@ def goal_figures(choice: ServingChoice, context: Context) -> dict[tuple[str, str
     return found
 
 
-def sure_serving(entry: Service, context: Context, only: str = "") -> ServingChoice:
-    """The cheapest fleet of which each goal holds with the spec's confidence; without one, its middle does.
+def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str = "") -> ServingChoice:
+    """The cheapest fleet on its machines of which each goal holds with the spec's confidence; half asks for
+    the middle. Of a service, or of one that was searched already.
 
-    `only` names the accelerator that it may have; none: any.
+    `only` names the accelerator that it is to be on; none: the one that is cheapest in the middle.
 
     How      Whatever falls short is asked of the middle with as much to spare as its quantile lies above
              the limit, and all is searched again, until nothing does.
     Why      More replicas leave each with less to do, down to what a lone request gets. Errors common to
              all of them stay: where no fleet does it, or only one `GROWN_MOST` times the cheapest, the goal
-             that was to spare most is left to its middle, and the plan says that it is not reached.
+             that was to spare most is left to its middle, and the plan says that it is not reached. What
+             your own machines do not reach is no reason to rent others.
     """
-    asked, rounds = context.spec.confidence_fraction, 0
-    choice = usual = choose_serving(entry, context, only=only)
+    if isinstance(asked_for, Service):
+        asked_for = choose_serving(asked_for, context)
+    usual: ServingChoice = asked_for
+    asked, rounds = context.spec.margin_fraction, 0
+    if only not in ("", usual.offer.accelerator.name):
+        own = best_of(usual.searched, context, only=only)
+        usual = replace(own, result=usual.result, offers=usual.offers)
+    choice = usual
     margins: dict[tuple[str, str], float] = {}
     given_up: list[tuple[str, str]] = []
+    tried: dict[tuple[str, str], tuple[float, float]] = {}  # the middle there, the power of what it lacks
     while True:
         figures = goal_figures(choice, context) if asked else {}
         short = {goal: short_of(*each, asked) for goal, each in figures.items() if goal not in given_up}
         short = {goal: ratio for goal, ratio in short.items() if ratio > 1.0}
         if not short:
             return choice
-        margins |= {goal: margins.get(goal, 1.0) * ratio for goal, ratio in short.items()}
+        for goal, ratio in short.items():
+            figure, limit_s = figures[goal]
+            before_s, power = tried.get(goal, (0.0, 0.5))
+            # Replicas are whole: what moved nothing is asked for twice as much.
+            tried[goal] = figure.middle, 2.0 * power if figure.middle == before_s else 1.0
+            margins[goal] = _spare_ratio(choice, goal, margins, limit_s) * ratio ** tried[goal][1]
         rounds += 1
-        found = _within_reason(entry, context, margins, usual, only) if rounds <= SURE_ROUNDS else None
+        found = _within_reason(usual, context, margins) if rounds <= SURE_ROUNDS else None
         while found is None:
             given_up.append(max(margins, key=lambda goal: margins[goal]))
             del margins[given_up[-1]]
-            found, rounds = _within_reason(entry, context, margins, usual, only) if margins else usual, 0
+            found, rounds = _within_reason(usual, context, margins) if margins else usual, 0
         choice = found
 
 
+def _spare_ratio(
+    choice: ServingChoice, goal: tuple[str, str], margins: Mapping[tuple[str, str], float], limit_s: float
+) -> float:
+    """What a goal has to spare where its replicas carry all that they may; from there it is to come down.
+
+    That is its margin where it binds them, and more where another goal does.
+    """
+    pool = next(each for each in choice.fleet.pools if goal[0] in each.classes)
+    told = margins.get(goal, 1.0)
+    if goal[1] == "finish_within":
+        return told
+    return max(
+        told, limit_s / (latency_with(choice, pool, pool.peak_per_s / pool.limit_per_s, *goal) or limit_s)
+    )
+
+
 def _within_reason(
-    entry: Service,
-    context: Context,
-    margins: Mapping[tuple[str, str], float],
-    usual: ServingChoice,
-    only: str,
+    usual: ServingChoice, context: Context, margins: Mapping[tuple[str, str], float]
 ) -> ServingChoice | None:
     """The cheapest fleet with so much to spare; None where there is none, or only a far larger one."""
     try:
-        found = choose_serving(entry, context, margins, only)
+        found = best_of(usual.searched, context, margins, usual.offer.accelerator.name)
     except InfeasibleError:
+        return None
+    if found.offer.owned != usual.offer.owned:
         return None
     priced = found.fleet.usd_per_h and usual.fleet.usd_per_h
     size, was = (each.fleet.usd_per_h if priced else each.fleet.accelerators for each in (found, usual))
-    return found if (size or 0.0) <= GROWN_MOST * (was or 0.0) else None
+    if (size or 0.0) > GROWN_MOST * (was or 0.0):
+        return None
+    # Everything that was weighed without margins, so that a plan can say why not.
+    return replace(found, result=usual.result, offers=usual.offers, other_variants=usual.other_variants)
 
 
-def latency_with(choice: ServingChoice, pool: PoolChoice, count: int, name: str, goal: str) -> float | None:
+def latency_with(choice: ServingChoice, pool: PoolChoice, count: float, name: str, goal: str) -> float | None:
     """Seconds that the middle of the closed form expects of a goal such as `ttft_p95` of one of a pool's
     classes, with another number of replicas; None where its queue never ends."""
     sharing = [load for load in choice.loads if load.name in pool.classes]

@@ -20,7 +20,15 @@ from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount, target_uti
 from twofold.inference.latency import Served
 from twofold.inference.regimes import max_throughput, open_loop
 from twofold.inference.replica import Engine, Replica, capacity, replica_of
-from twofold.inference.slo import RateLimit, TrafficClass, merged_class, rate_limit, shared_rate_limit
+from twofold.inference.slo import (
+    Loads,
+    RateLimit,
+    TrafficClass,
+    limit_within,
+    loads_alone,
+    loads_shared,
+    merged_class,
+)
 from twofold.perf.shape import ModelShape
 from twofold.perf.software import engine_software
 from twofold.perf.types import Cluster, one
@@ -132,6 +140,9 @@ class _Sweep:
 
 
 _Found = tuple[float, _Sweep, int, RateLimit]  # accelerators, of which layout of which sweep
+# Load curves by offer, variant, formats, layouts and classes, but not by what is promised there: searches of
+# the same offers and classes for other promises share them.
+Curves = dict[tuple[object, ...], Loads]
 Sized = Callable[..., ReplicaCount]
 """Replicas that carry a peak at so much each, with what a fleet must survive; the third: servers of each."""
 
@@ -193,10 +204,11 @@ def search(
     zones: int = 1,
     availability_fraction: float = 0.999,
     kv_format: str = "",
+    curves: Curves | None = None,
 ) -> SearchResult:
     """The cheapest fleet that meets every class, on the best single kind of accelerator.
 
-    An empty `kv_format` is what the engine takes beside each format of weights.
+    An empty `kv_format` is what the engine takes beside each format of weights. `curves` are filled and read.
     Each class may have its own pool and layout, or all share one; whichever is cheaper wins. Offers without a
     price rank behind those with one, by accelerators.
     """
@@ -206,9 +218,10 @@ def search(
     counted: Counter[str] = Counter()
     found: list[Fleet] = []
     losers: list[Loser] = []
+    kept = {} if curves is None else curves
     for offer in offers:
         priced = _price_offer(variants, offer, kv_format, counted)
-        outcome = _best_fleet(priced, offer, classes, zones, sized, counted)
+        outcome = _best_fleet(priced, offer, classes, zones, sized, counted, kept)
         if isinstance(outcome, Fleet):
             found.append(outcome)
         else:
@@ -257,19 +270,22 @@ def _best_fleet(
     zones: int,
     sized: Sized,
     counted: Counter[str],
+    curves: Curves,
 ) -> Fleet | Loser:
     pools: list[PoolChoice] = []
     outlasting = partial(sized, zones=zones)  # a zone's loss
     for traffic in classes:
         own = outlasting if traffic.outlasts_zone else sized
-        choice = _best_pool(sweeps, offer, (traffic,), own, counted)
+        choice = _best_pool(sweeps, offer, (traffic,), own, counted, curves)
         if isinstance(choice, Loser):
             return choice
         pools.append(choice)
     interactive = tuple(each for each in classes if each.slo.is_waited_for)
     kept = [pool for pool in pools if pool.classes[0] not in {each.name for each in interactive}]
     together = outlasting if any(each.outlasts_zone for each in interactive) else sized
-    shared = _best_pool(sweeps, offer, interactive, together, counted) if len(interactive) > 1 else None
+    shared = None
+    if len(interactive) > 1:
+        shared = _best_pool(sweeps, offer, interactive, together, counted, curves)
     separate, merged = sum(pool.accelerators for pool in pools), None
     if isinstance(shared, PoolChoice):
         merged = shared.accelerators + sum(pool.accelerators for pool in kept)
@@ -285,6 +301,7 @@ def _best_pool(
     classes: tuple[TrafficClass, ...],
     sized: Sized,
     counted: Counter[str],
+    curves: Curves,
 ) -> PoolChoice | Loser:
     """The cheapest layout for these classes together; or why none does."""
     found: list[_Found] = []
@@ -293,7 +310,7 @@ def _best_pool(
     windows = [DAY_S if each.slo.is_waited_for else each.slo.finish_within_s or DAY_S for each in classes]
     peak = sum(each.rate_per_s * DAY_S / min(s, DAY_S) for each, s in zip(classes, windows, strict=True))
     work = peak * max(each.slo.work_ratio for each in classes)
-    told = offer, classes, work, sized, counted, missed
+    told = offer, classes, work, sized, counted, missed, curves
     for sweep in sweeps:
         found += _cheapest(sweep, *told)
     # Over several servers no fewer than a replica and its spares are needed, however much each carries.
@@ -340,11 +357,15 @@ def _cheapest(
     sized: Sized,
     counted: Counter[str],
     missed: list[tuple[float, str]],
+    curves: Curves,
 ) -> list[_Found]:
     """The layout of a sweep that takes the fewest accelerators, in a list; none where none works."""
     if not np.size(sweep.replica.tp):
         return []
-    limit = limits(sweep.replica, classes)
+    replica, names = sweep.replica, tuple(each.name for each in classes)
+    layouts = (getattr(replica, name).tobytes() for name in LAYOUT_FIELDS)
+    told = offer.name, sweep.variant.name, replica.weights_format, replica.kv_format, names, *layouts
+    limit = limits(replica, classes, curves, told)
     works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
     counted["priced"] += works.size
     for binding in limit.binding[~works]:
@@ -391,16 +412,27 @@ def _spanning(
     return _Sweep(sweep.variant, laid_out(tried, kept), tried)
 
 
-def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
-    if len(classes) > 1:
-        return shared_rate_limit(load_axis(replica), classes)
+def limits(
+    replica: Replica,
+    classes: tuple[TrafficClass, ...],
+    curves: Curves | None = None,
+    key: tuple[object, ...] = (),
+) -> RateLimit:
+    """What each layout carries of classes that share it within their promises, of a day's work at its best.
+
+    Curves that were priced before are taken from under their key, and others left there.
+    """
     traffic = classes[0]
-    if traffic.slo.is_waited_for:
-        return rate_limit(load_axis(replica), traffic)
-    most = max_throughput(traffic.on(replica), traffic.lengths)
-    rate = np.asarray(most.requests_per_s, float)
-    none = np.zeros_like(rate)  # nobody who waits is met
-    return RateLimit(rate, none, np.full(rate.shape, "throughput"), none, rate, rate)
+    if len(classes) == 1 and not traffic.slo.is_waited_for:
+        most = max_throughput(traffic.on(replica), traffic.lengths)
+        rate = np.asarray(most.requests_per_s, float)
+        none = np.zeros_like(rate)  # nobody who waits is met
+        return RateLimit(rate, none, np.full(rate.shape, "throughput"), none, rate, rate)
+    kept = curves if curves is not None else {}
+    if key not in kept:
+        along = load_axis(replica)
+        kept[key] = loads_shared(along, classes) if len(classes) > 1 else loads_alone(along, traffic)
+    return limit_within(kept[key], [each.slo for each in classes])
 
 
 def pick(replica: Replica, index: int) -> Replica:

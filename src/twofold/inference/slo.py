@@ -97,6 +97,24 @@ def _curve_to_limit(replica: Replica, lengths: Lengths, fleet_per_s: float = 0.0
     return price_curve(replica, lengths, float(np.max(limit)), fleet_per_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """A replica along all its loads, whatever is promised there: what searches for other promises share."""
+
+    views: tuple[LoadCurve, ...]  # as each class sees it, that is promised something
+    points: Array  # batches that an arrival meets
+    along: Served  # what all get there
+
+    @classmethod
+    def of(cls, *views: LoadCurve) -> "Loads":
+        """One curve, as all classes see it that use the replica."""
+        curve = views[0]
+        # The batch at which the curve ends: the limit, or next to nothing above a lone request.
+        end = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
+        points = end ** np.linspace(0.0, 1.0, CURVE_POINTS)  # even in the logarithm
+        return cls(views, points, served_at(curve, points))
+
+
 def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     """Requests/s of one replica within a class's objectives, alone on it.
 
@@ -107,17 +125,18 @@ def rate_limit(replica: Replica, traffic: TrafficClass) -> RateLimit:
     Units    1/s.
     Limits   0 where a lone request already misses; the saturation rate where nothing is promised.
     """
-    curve = _curve_to_limit(traffic.on(replica), traffic.lengths, traffic.rate_per_s)
-    return _limit_on((curve,), (traffic.slo,))
+    return limit_within(loads_alone(replica, traffic), (traffic.slo,))
 
 
-def _limit_on(views: Sequence[LoadCurve], slos: Sequence[Slo]) -> RateLimit:
+def loads_alone(replica: Replica, traffic: TrafficClass) -> Loads:
+    """A replica along the loads of one class."""
+    return Loads.of(_curve_to_limit(traffic.on(replica), traffic.lengths, traffic.rate_per_s))
+
+
+def limit_within(loads: Loads, slos: Sequence[Slo]) -> RateLimit:
     """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
-    curve = views[0]
-    # The batch at which the curve ends: the limit, or next to nothing above a lone request.
-    end = np.maximum(np.atleast_1d(np.asarray(curve.limit_sequences, float)), 1.0 + 1e-6)
-    points = end ** np.linspace(0.0, 1.0, CURVE_POINTS)  # even in the logarithm
-    along = served_at(curve, points)
+    views, points, along = loads.views, loads.points, loads.along
+    curve, end = views[0], points[..., -1:]
     names = [name for slo in slos for name in slo.targets_s]
     idle, met, broken = _crossing(views, slos, points, along) if names else (np.zeros(()), end, np.array(-1))
     fits = np.asarray(curve.limit_sequences) > 0
@@ -240,10 +259,14 @@ def merged_class(classes: Sequence[TrafficClass]) -> TrafficClass:
 
 def shared_rate_limit(replica: Replica, classes: Sequence[TrafficClass]) -> RateLimit:
     """Requests/s of one replica that all classes share by their rates, each within its promise."""
+    return limit_within(loads_shared(replica, classes), [each.slo for each in classes])
+
+
+def loads_shared(replica: Replica, classes: Sequence[TrafficClass]) -> Loads:
+    """A replica along the loads of classes that share it by their rates."""
     mixed = merged_class(classes)
     curve = _curve_to_limit(mixed.on(replica), mixed.lengths, mixed.rate_per_s)
-    views = [seen_by(curve, each.on(replica), each.lengths) for each in classes]
-    return _limit_on(views, [each.slo for each in classes])
+    return Loads.of(*(seen_by(curve, each.on(replica), each.lengths) for each in classes))
 
 
 def shared_load(

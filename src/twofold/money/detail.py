@@ -142,7 +142,7 @@ def shapes(
 def _run_shape(run: TrainingPlan, choice: TrainingChoice, context: Context) -> Iterator[ledger.Shape]:
     """The fewest nodes of the same kind that keep the deadline, where the spec names more."""
     chosen, entry = choice.chosen, choice.entry
-    limit_s, asked = entry.time_limit_s, context.spec.confidence_fraction or 0.0
+    limit_s, asked = entry.time_limit_s, context.spec.margin_fraction or 0.0
     if not chosen.offer.fixed_count or limit_s is None or chosen.run is None:
         return
     fewest = chosen.node_count * chosen.run.total_s / limit_s

@@ -216,16 +216,13 @@ def confidence_of(
     runs: Mapping[str, TrainingChoice | MeasuredChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> Confidence | None:
-    """How probably all goals hold at once, and which are below what a spec asks; None where it asks nothing.
+) -> Confidence:
+    """How probably all goals hold at once, and which are below what a spec asks.
 
     Formula  the share of the draws in which every goal holds × those of services of measured rows
     Why      Draws are common: what errs for one goal errs for others too, so that all hold more often than
              chances multiplied would say. Rows of one service say nothing of another's.
     """
-    asked = context.spec.confidence_fraction
-    if asked is None:
-        return None
     figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
     for service in services.values():
         figures += goal_figures(service, context).values()
@@ -240,7 +237,9 @@ def confidence_of(
         }
         joint *= 1.0 if one.name in services else prod(1.0 if p is None else p for p in own.values())
         chances |= own
-    return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < asked})
+    below = context.spec.margin_fraction or 0.0  # half asks for the middle, which every plan keeps
+    asked = context.spec.confidence_fraction
+    return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < below})
 
 
 def _in_force(spec: Spec, serving: Iterable[ServicePlan]) -> tuple[tuple[str, str], ...]:

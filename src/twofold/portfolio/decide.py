@@ -44,7 +44,7 @@ def decided(
     that moves to other machines is sized for them with the spec's confidence, and all are weighed again.
     """
     offers = _offers(runs, services, context)
-    supply, asked = context.spec.supply, context.spec.confidence_fraction is not None
+    supply, asked = context.spec.supply, context.spec.margin_fraction is not None
     sized = {name: {_kind(choice): choice} for name, choice in services.items()}  # by accelerator
     for more in reversed(range(ROUNDS)):
         every = {name: _choices(choice, sized[name], asked and not more) for name, choice in services.items()}
@@ -58,7 +58,7 @@ def decided(
         if not unsized:
             break
         for name in unsized:
-            sized[name][taken[name]] = sure_serving(services[name].entry, context, taken[name])
+            sized[name][taken[name]] = sure_serving(services[name], context, taken[name])
     return Decision(
         {name: _run_on(choice, found.get(name)) for name, choice in runs.items()},
         {

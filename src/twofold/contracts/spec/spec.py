@@ -25,9 +25,9 @@ class Spec(Part):
     services: tuple[Service, ...] = Field(
         default=(), alias="serving", description="one service, or a list of them"
     )
-    confidence_fraction: fields.Confidence | None = Field(
-        default=None,
-        description="with which each latency and date is to hold, by its range; none: its middle does",
+    confidence_fraction: fields.Confidence = Field(
+        default=0.8,
+        description="with which each latency and date is to hold, by its range; 50 %: its middle does",
     )
     supply: Supply = Field(default=Supply(), description="where capacity comes from")
     facility: FacilityKeys = Field(
@@ -36,6 +36,11 @@ class Spec(Part):
     compliance: ComplianceSpec | None = Field(
         default=None, description="rules that bind the system: a regime such as `fedramp-high`"
     )
+
+    @property
+    def margin_fraction(self) -> float | None:
+        """The confidence, where it asks for more than the middle; None where the middle is enough."""
+        return self.confidence_fraction if self.confidence_fraction > 0.5 else None
 
     @model_validator(mode="before")
     @classmethod
