@@ -18,6 +18,7 @@ from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
 
 LINES, HALVES = 25, 4  # on the screen, for so many runs and services; one more for each further one
 FLEETS = ("rent", "use")  # actions that name machines
+FLAGS = ("--full", "--details", "--money")
 HEADER = 2  # lines of it at most
 MONTHS = 12
 LABEL = INDENT - 3  # characters of a label
@@ -67,6 +68,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         told.setdefault(each.kind, []).append(each.text.replace("SPEC", spec))
     simple = [text.partition(DOT)[2] for text in told["cost"]]
     risks = told["risk"][: room.risk_count]
+    flags = [flag for flag in FLAGS if not any(flag in each for each in told["next"])]
     return [
         *_header(plan),
         *gap,
@@ -79,7 +81,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *_fitted("SURE", _ladder(plan), rows),
         *_fitted("" if plan.ladder else "SURE", _measuring(plan), rows),
         *_fitted("ASSUMED", _assumed(plan), rows),
-        *_fitted("NEXT", [*told["next"], "--full", "--details", "--money"], rows),
+        *_fitted("NEXT", [*told["next"], *flags], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
     ]
 
