@@ -313,7 +313,8 @@ def _measuring(plan: Plan) -> list[str]:
 def _assumed(plan: Plan) -> list[str]:
     """What decides and nobody wrote: goals, lengths, peaks, headroom; and the day of the prices."""
     dates = sorted(half.machine.price.date for half in plan.halves if half.machine.price)
-    texts = [f"prices of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"] if dates and dates[-1] else []
+    texts = [plan.calibration] if plan.calibration else []
+    texts += [f"prices of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"] if dates and dates[-1] else []
     rows = {one.name for each in plan.serving for one in each.classes if one.input_tokens is None}
     found: dict[str, dict[str, list[str]]] = {leaf: {} for leaf in DECIDING}
     for path, value in plan.defaults:
