@@ -95,7 +95,7 @@ def _instead(plan: Plan) -> Iterator[Action]:
         if api and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
             usd, times = api.api_usd_per_year, f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
             text = f"hosted API of {api.provider} for {service.name}: {format_usd(usd)}/y, {times}"
-            yield Action("or", f"{text}; not taken: promises no latency", "", usd)
+            yield Action("or", f"{text}; no latency promised", "", usd)
     leasing, mixed = plan.leasing, plan.portfolio
     leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
     if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
