@@ -66,3 +66,18 @@ def test_work_of_a_day_takes_no_machines_of_its_own(service: Callable[..., Servi
     assert usual.in_valleys == ("nightly",)
     assert usual.machine.accelerator_count < sum(sizes.values())
     assert usual.machine.accelerator_count >= max(sizes.values())
+
+
+def test_your_own_machines_carry_work_of_a_day_between_the_others(planned: Callable[[str], Plan]) -> None:
+    text = SPEC.format(zones=1, chat="", nightly="").rpartition("supply:")[0]
+
+    def on_own(count: int) -> ServicePlan:
+        return planned(f"{text}supply: {{own: [{{accelerator: H100-SXM, count: {count}}}]}}\n").serving[0]
+
+    usual = on_own(64)
+    sizes = {pool.name: pool.replica_count * pool.replica.accelerator_count for pool in usual.pools}
+    assert usual.machine.price is None and usual.in_valleys == ("nightly",)
+    least = usual.machine.accelerator_count
+    assert max(sizes.values()) <= least < sum(sizes.values())
+    assert on_own(least).machine == usual.machine  # as many as that carry it
+    assert usual.energy_j_per_year.value < on_own(least).machine.accelerator_count * 1500 * 365 * 86400

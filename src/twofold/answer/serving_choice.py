@@ -71,7 +71,7 @@ class ClassLoad:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How much of a fleet is leased over a year; its busiest hour is what the fleet is described at."""
+    """How much of a fleet is leased over a year, or in use of your own; described at its busiest hour."""
 
     unit_count: int  # of the offer, at most at once
     mean_fraction: float  # of them, on average
@@ -127,6 +127,13 @@ class ServingChoice:
     def nodes(self) -> tuple[int, float] | None:
         """Units that are leased, at most at once, and what part of them on average."""
         return (self.held.unit_count, self.held.mean_fraction) if self.held else None
+
+    @property
+    def accelerators(self) -> int:
+        """Of the machines that it takes, in its busiest hour."""
+        return (
+            self.held.unit_count * self.offer.node.accelerator_count if self.held else self.fleet.accelerators
+        )
 
     @property
     def scope(self) -> dict[str, str]:
@@ -186,7 +193,7 @@ def best_of(
     )
     for named, curves in (each for each in every if each[0]):
         result = search_fleet(entry, variants, loads, named, context, curves)
-        fleet = _affordable(result, named)
+        fleet = _affordable(result, named, loads)
         if fleet is not None:
             break
     if fleet is None and result.best and any(load.season_ratio > 1.0 for load in loads):
@@ -203,7 +210,8 @@ def best_of(
     others = [] if margins else others  # compared where neither has anything to spare
     beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
     chosen = fleet, offer, variant, model, result
-    return ServingChoice(entry, loads, *chosen, searched.left_out, warnings, searched, beside, named)
+    left_out, held = searched.left_out, _own_hours(fleet, offer, loads)
+    return ServingChoice(entry, loads, *chosen, left_out, warnings, searched, beside, named, held)
 
 
 def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> ServingChoice:
@@ -212,7 +220,9 @@ def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> Serving
     warnings = _warnings(fleet, offer, ())
     if NOT_CARRIED in choice.warnings:
         warnings.insert(0, NOT_CARRIED)
-    return replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, warnings=tuple(warnings))
+    held = _own_hours(fleet, offer, choice.loads)
+    chosen = replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, held=held)
+    return replace(chosen, warnings=tuple(warnings))
 
 
 def _main(
@@ -240,7 +250,7 @@ def _instead(
 ) -> Loser:
     """What serving another of the models would cost against the chosen one, and what it is said to lose."""
     result = search_fleet(entry, (variant,), loads, offers, context)
-    fleet = _affordable(result, offers)
+    fleet = _affordable(result, offers, loads)
     quality = f"; quality: {variant.quality_note}" if variant.quality_note else ""
     if fleet is None:
         return Loser(variant.name, f"{result.binding or 'too few machines of your own'}{quality}")
@@ -418,14 +428,46 @@ def _offers(
     return own_first, tuple(left_out)
 
 
-def _affordable(result: SearchResult, offers: dict[str, Offer]) -> Fleet | None:
+def _affordable(result: SearchResult, offers: dict[str, Offer], loads: Sequence[ClassLoad]) -> Fleet | None:
     """The cheapest fleet that is not larger than what is owned."""
     fleets = [result.best, *result.alternatives] if result.best else []
     for fleet in fleets:
         offer = offers[fleet.pools[0].offer]
-        if offer.node_count_max is None or fleet.accelerators <= offer.held:
+        if offer.node_count_max is None or _at_once(fleet, loads) <= offer.held:
             return fleet
     return None
+
+
+def _at_once(fleet: Fleet, loads: Sequence[ClassLoad]) -> int:
+    """Accelerators of all pools in their busiest hour: work of a day runs when the others ask least.
+
+    Formula  max(others at their peak, others at their mean + work of a day); the sum where the work takes
+             more than half of the day
+    Why      The quietest hours ask no more than the mean of the day, as long as they are at most half of it.
+    """
+    by_name = {load.name: load for load in loads}
+    peak = quiet = work = 0
+    for pool in fleet.pools:
+        own, size = [by_name[name] for name in pool.classes], one(pool.replica.accelerator_count)
+        if not all(load.is_batch for load in own):
+            share = sum(load.mean_rate_per_s * load.season_ratio for load in own) / pool.peak_per_s
+            peak += pool.accelerators
+            quiet += round(size * (np.ceil(pool.count.needed * min(share, 1.0)) + pool.count.spare))
+        elif (own[0].traffic.slo.finish_within_s or DAY_S) <= DAY_S / 2:
+            work += pool.accelerators
+        else:
+            peak, quiet = peak + pool.accelerators, quiet + pool.accelerators
+    return max(peak, quiet + work)
+
+
+def _own_hours(fleet: Fleet, offer: Offer, loads: Sequence[ClassLoad]) -> Held | None:
+    """What a service takes of your own machines where pools share them; what is leased is decided later."""
+    count = _at_once(fleet, loads)
+    if not offer.owned or count == fleet.accelerators:
+        return None
+    windows = {load.name: load.traffic.slo.finish_within_s or DAY_S for load in loads if load.is_batch}
+    fractions = {pool.classes[0]: windows.get(pool.classes[0], DAY_S) / DAY_S for pool in fleet.pools}
+    return Held(-(-count // offer.node.accelerator_count), 1.0, fractions, 0.0)
 
 
 def _warnings(fleet: Fleet, offer: Offer, own: Sequence[Offer]) -> list[str]:

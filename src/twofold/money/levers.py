@@ -164,7 +164,7 @@ def _distil(choice: ServingChoice, service: ServicePlan, context: Context) -> It
 
 def _follow(choice: ServingChoice, service: ServicePlan) -> Iterator[ledger.LeverRow]:
     """Machines by the hour that follow the day, against the same all year."""
-    if choice.held:
+    if choice.held and choice.held.usd_per_year:
         usd, part = _usd(service), choice.held.mean_fraction
         how = f"{100 * part:.0f} % of the machines on average, by the hour"
         yield lever("utilise", service.name, Pulled.IN_USE, usd / part - usd, usd / part, how)

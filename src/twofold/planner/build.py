@@ -276,7 +276,7 @@ def _contention(
     wanted: dict[tuple[str, str], int] = {}  # by part and node: each is a stock of its own
     held: dict[tuple[str, str], int] = {}
     used = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs]
-    used += [(service.offer, service.fleet.accelerators) for service in services]
+    used += [(service.offer, service.accelerators) for service in services]
     for offer, count in used:
         if offer.owned:
             stock = offer.accelerator.name, offer.node.name

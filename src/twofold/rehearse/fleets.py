@@ -74,7 +74,8 @@ def rehearsed_service(
     """
     trials = [_trial(choice, planned, context, tell)]
     if trials[0].missed:
-        others = [each.fleet for each in choice.rivals] if choice.held else choice.result.alternatives
+        leased = choice.held and not choice.offer.owned
+        others = [each.fleet for each in choice.rivals] if leased else choice.result.alternatives
         trials += [_trial(with_fleet(choice, each, context), planned, context, tell) for each in others[:1]]
         trials += _grown_trials(trials[0], planned, context, tell)
     holding = [trial for trial in trials if not trial.missed]
