@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import NamedTuple
 
 from twofold.core.errors import UnknownNameError
@@ -121,7 +122,8 @@ def fitting(
     return ()
 
 
-def _spellings(name: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _spellings(name: str) -> tuple[str, ...]:
     """From the name itself to ever shorter forms of it."""
     spellings, bare = [name, name.rsplit("/", 1)[-1]], name
     for maker in MAKERS:
@@ -132,7 +134,7 @@ def _spellings(name: str) -> list[str]:
             for ending in endings:
                 if spelling.endswith(ending) and len(spelling) > len(ending) + 3:
                     spellings.append(spelling.removesuffix(ending))
-    return list(dict.fromkeys(spellings))
+    return tuple(dict.fromkeys(spellings))
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -108,12 +109,19 @@ def enumerate_layouts(
     a stage; dp·micro-batch divides the batch; interleaving needs a multiple of pp
     micro-batches; ZeRO-3 stands without a pipeline.
     """
-    grid = _grid(job, cluster, limits)
+    network = cluster.network
+    domain = min(max(network.node_size, min(network.domain_size, 8)), cluster.accelerator_count)
+    return _enumerated(job, cluster.accelerator_count, int(domain), limits)
+
+
+@lru_cache(maxsize=16)  # the same sizes on links of other speeds are asked for again and again
+def _enumerated(job: TrainingJob, count: int, domain: int, limits: Limits) -> tuple[Layouts, dict[str, int]]:
+    grid = _grid(job, count, domain, limits)
     valid = np.ones(len(grid), bool)
     counts: dict[str, int] = {}
-    for reason, broken in zip(REASONS, _violations(job, cluster, grid), strict=True):
-        if count := int(np.count_nonzero(valid & broken)):
-            counts[reason] = count
+    for reason, broken in zip(REASONS, _violations(job, count, grid), strict=True):
+        if refused := int(np.count_nonzero(valid & broken)):
+            counts[reason] = refused
         valid &= ~broken
     return grid.take(valid), counts
 
@@ -125,10 +133,9 @@ def zero_stages_of(job: TrainingJob) -> tuple[int, ...]:
     return FSDP_STAGES if software_family(job.framework) == "fsdp" else OTHER_STAGES
 
 
-def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> Sequence[NDArray[np.bool_]]:
+def _violations(job: TrainingJob, count: int, grid: Layouts) -> Sequence[NDArray[np.bool_]]:
     """For each reason of `REASONS`, which candidates break it."""
     model = job.model
-    count = cluster.accelerator_count
     experts = max(model.experts, 1)
     sequences = np.maximum(grid.dp * grid.micro_batch, 1)
     micro_batches = job.global_batch_sequences // sequences
@@ -153,11 +160,9 @@ def _violations(job: TrainingJob, cluster: Cluster, grid: Layouts) -> Sequence[N
     )
 
 
-def _grid(job: TrainingJob, cluster: Cluster, limits: Limits) -> Layouts:
+def _grid(job: TrainingJob, count: int, domain: int, limits: Limits) -> Layouts:
     """All combinations worth checking; dp is what the others leave, 0 when they do not divide."""
-    network = cluster.network
-    count = cluster.accelerator_count
-    tp_max = limits.tp_max or min(max(network.node_size, min(network.domain_size, 8)), count)
+    tp_max = limits.tp_max or domain
     cp_max = limits.cp_max or max(1, job.sequence_tokens // 4096)
     zero = np.array(limits.zero_stages or zero_stages_of(job))
     axes = (
