@@ -115,3 +115,14 @@ def rising_shares(parts: Sequence[StepAtSize]) -> tuple[RisingShare, ...]:
                 found.append(RisingShare(name, row.accelerator_count, share, shares[0]))
                 break
     return tuple(found)
+
+
+def parts_that_grow(jitter_fraction: float, input_s: float, rank_counts: Sequence[int]) -> tuple[str, ...]:
+    """The parts whose shares rise where jitter and the reading of input grow with the ranks, up to these."""
+    rings = [Ring(1e9, count, 50e9, 1e-5, compute_s=0.5) for count in rank_counts]
+    most = max(rank_counts)
+    parts = [
+        step_parts(ring, jitter_fraction * ring.rank_count / most, input_s * ring.rank_count / most)
+        for ring in rings
+    ]
+    return tuple(dict.fromkeys(each.part for each in rising_shares(parts)))
