@@ -10,8 +10,15 @@ import pytest
 from twofold.core.errors import InputError
 from twofold.verdicts.language import FUNCTIONS, calls_in, names_in
 from twofold.verdicts.quantities import QUANTITIES
-from twofold.verdicts.table import cases_of, load_claims, read_cases, read_claim
-from twofold.verdicts.units import NAMED
+from twofold.verdicts.table import Claim, Says, cases_of, load_claims, read_cases, read_claim
+from twofold.verdicts.units import NAMED, thresholds
+
+ONE_IS_ENOUGH = re.compile(r"\b(can|may|might|risk)\b")
+MOST_ARE_MEANT = re.compile(
+    r"\b(typical|typically|often|usually|mostly|is a frequent|(most|many) (deployments|ai firms))\b"
+)
+BY_SENSE = {"S0-56": Says.MOST, "S3-13": Says.SOME}  # "best practice" is what pays in most; "pays when"
+FOLDER = Path(__file__).parents[2] / "src" / "twofold" / "verdicts"
 
 SOURCE = Path(__file__).parents[3] / "shared" / "design" / "claims.csv"
 
@@ -50,7 +57,14 @@ def test_every_variable_of_a_predicate_is_a_case_and_every_case_is_used() -> Non
     for claim in load_claims():
         given = {name for case in claim.cases for name in case}
         used = set().union(*(names_in(each.tree) for each in claim.predicates), set())
-        free = used - set(NAMED) - set(QUANTITIES) - {"low", "high", "min", "max", "abs", "round", "True"}
+        used |= names_in(claim.within) if claim.within is not None else set()
+        free = (
+            used
+            - set(NAMED)
+            - set(thresholds())
+            - set(QUANTITIES)
+            - {"low", "high", "min", "max", "abs", "round", "True", "False"}
+        )
         assert free == given, claim.id
 
 
@@ -79,12 +93,70 @@ def test_cases_are_every_combination_and_pairs_stay_together() -> None:
 def test_a_predicate_meets_only_the_cases_it_tells_apart() -> None:
     row = {
         "id": "T", "topic": "t", "claim": "c", "quantity": "q", "low": "1", "high": "", "unit": "kW",
-        "conditions": "", "computed": "power", "predicate": "one: a > low; both [W]: a > b", "cases":
+        "conditions": "", "says": "all", "joined": "halves", "within": "", "computed": "power",
+        "predicate": "one: a > low; both [W]: a > b", "cases":
         "a: 1 | 2; b: 3 | 4", "shown_in": "kW",
     }  # fmt: skip
     claim = read_claim(row)
     assert claim.low == 1000.0
     assert [len(cases_of(claim, each)) for each in claim.predicates] == [2, 4]
     assert [(each.label, each.unit) for each in claim.predicates] == [("one", None), ("both", "W")]
-    with pytest.raises(InputError, match="T: "):
-        read_claim(row | {"predicate": "1 +"})
+    for wrong in ({"predicate": "1 +"}, {"says": "few"}, {"joined": "both"}, {"joined": ""}):
+        with pytest.raises(InputError, match="T: "):
+            read_claim(row | wrong)
+
+
+def conditions() -> dict[str, str]:
+    with (FOLDER / "claims.csv").open(encoding="utf-8", newline="") as handle:
+        return {row["id"]: row["conditions"] for row in csv.DictReader(handle)}
+
+
+def test_how_many_cases_a_claim_speaks_of_follows_from_its_words() -> None:
+    stated = conditions()
+    for claim in load_claims():
+        words = Says.SOME if ONE_IS_ENOUGH.search(claim.text) else Says.ALL
+        if MOST_ARE_MEANT.search(claim.text.lower()) or MOST_ARE_MEANT.search(stated[claim.id]):
+            words = Says.MOST
+        assert claim.says == BY_SENSE.get(claim.id, words), f"{claim.id}: {claim.text}"
+
+
+def typed_numbers(claim: Claim) -> set[float]:
+    """Numbers that the right sides of a claim's comparisons write out, outside what quantities are asked."""
+    found = set()
+    for each in claim.predicates:
+        for node in ast.walk(each.tree):
+            for side in node.comparators if isinstance(node, ast.Compare) else ():
+                asked = {inner for call in calls_in(side) for inner in ast.walk(call)}
+                found |= {
+                    float(inner.value)
+                    for inner in ast.walk(side)
+                    if isinstance(inner, ast.Constant)
+                    and isinstance(inner.value, (int, float))
+                    and inner not in asked
+                }
+    return found
+
+
+def test_thresholds_stand_apart_from_claims() -> None:
+    """Figures are compared with the claim's own numbers, other figures, nothing, one, or a threshold."""
+    stated = conditions()
+    for claim in load_claims():
+        own = {float(text) for text in re.findall(r"\d+(?:\.\d+)?", f"{claim.text} {stated[claim.id]}")}
+        assert typed_numbers(claim) <= own | {0.0, 1.0}, claim.id
+
+
+def test_thresholds_have_names_and_reasons_of_their_own_and_are_all_used() -> None:
+    with (FOLDER / "thresholds.csv").open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert all(row["says"] and row["why"] for row in rows)
+    names = {row["name"] for row in rows}
+    variables = {name for claim in load_claims() for case in claim.cases for name in case}
+    assert not names & ({"low", "high"} | set(NAMED) | set(QUANTITIES) | set(FUNCTIONS) | variables)
+    used = set().union(*(names_in(each.tree) for claim in load_claims() for each in claim.predicates))
+    assert names <= used, names - used
+
+
+def test_every_published_figure_has_a_source() -> None:
+    with (FOLDER / "published.csv").open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert all(len(row["source"]) > 20 and float(row["value"]) >= 0 for row in rows)

@@ -88,7 +88,8 @@ def claims(
 ) -> Claims:
     """Judge all claims, or those named, of a topic, or with a verdict.
 
-    `catalog` is a folder with rows of yours, `cases` adds every case to the lines, `tell` hears the progress.
+    `catalog` is a folder with rows of yours, `tell` hears the progress. The lines of claims that are named
+    show every case; `cases` adds them for all.
     Raises UnknownNameError for an id, a topic or a verdict that there is none of.
     """
     chosen = _chosen(only, topic)  # names that there are none of are refused before any model is loaded
@@ -99,7 +100,7 @@ def claims(
         raise UnknownNameError(f"`{verdict}` is not a verdict", hint=did_you_mean(verdict, list(Verdict), ""))
     judged = judge_all(chosen, _world(catalog), tell)
     judged = [each for each in judged if not verdict or each.verdict == verdict]
-    return Claims(tuple(judged), tuple(claims_lines(judged, cases)))
+    return Claims(tuple(judged), tuple(claims_lines(judged, cases or bool(only))))
 
 
 def claim_value(expression: str, catalog: Path | None = None) -> Any:

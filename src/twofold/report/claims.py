@@ -67,4 +67,6 @@ def case_lines(each: Judged) -> list[str]:
         cases = [case for case in each.cases if case.expression == text]
         rows = [["", "holds" if case.holds else "fails", case.text, case.when] for case in cases]
         lines += [line.rstrip() for line in table(["     ", "", "value", "case"], rows)]
+    if each.outside:
+        lines += _wrapped(f"of these the claim does not speak: {'; '.join(each.outside)}", INDENT, INDENT)
     return lines

@@ -1,8 +1,8 @@
 """The language of predicates: comparisons of named quantities, `catalog('L4').tdp_w in 300..450`.
 
 It is a small part of Python's grammar, read by `ast` and walked here; nothing is compiled or executed. Names
-are case variables, units and the ends of the claim's own range; calls reach the table of quantities alone;
-attributes reach the public fields and properties of what these return.
+are case variables, units, thresholds and the ends of the claim's own range; calls reach the table of
+quantities alone; attributes reach the public fields and properties of what these return.
 The unit of what an expression computes follows from the names of figures, and from the table of quantities.
 """
 
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from twofold.core.errors import UnknownNameError, ValueRefusedError
-from twofold.verdicts.units import NAMED
+from twofold.verdicts.units import NAMED, thresholds
 from twofold.verdicts.world import MissingFigure
 
 LENGTH_MAX = 2000
@@ -93,7 +93,10 @@ def calls_in(tree: ast.expr) -> list[ast.Call]:
 
 
 def subject(tree: ast.expr) -> ast.expr:
-    """What an expression is about: the left side of its first comparison, else the whole of it."""
+    """What an expression is about: the left side of its first comparison, else the whole of it.
+
+    Where the left side is written out, as in `'ConnectX' in node('DGX-B200').nic_type`, the right one.
+    """
     node = tree
     while True:
         if isinstance(node, ast.BoolOp):
@@ -101,7 +104,7 @@ def subject(tree: ast.expr) -> ast.expr:
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             node = node.operand
         elif isinstance(node, ast.Compare):
-            node = node.left
+            node = node.comparators[0] if isinstance(node.left, ast.Constant) else node.left
         else:
             return node
 
@@ -168,10 +171,12 @@ class _Walk:
             return self.variables[name]
         if name in NAMED:
             return NAMED[name]
-        known = [*self.variables, *NAMED]
+        if name in thresholds():
+            return thresholds()[name]
+        known = [*self.variables, *NAMED, *thresholds()]
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "names: " + ", ".join(known)
-        raise UnknownNameError(f"`{name}` is neither a variable nor a unit", hint=hint)
+        raise UnknownNameError(f"`{name}` is neither a variable, a unit nor a threshold", hint=hint)
 
     def _calculated(self, node: ast.BinOp) -> Any:
         left, right, function = self.value(node.left), self.value(node.right), SIMPLE[type(node.op)]

@@ -5,6 +5,7 @@ import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,7 @@ from twofold.verdicts import (
     quantities_cost,
     quantities_facility,
     quantities_fleet,
+    quantities_rehearsed,
     quantities_serving,
     quantities_training,
     quantities_training_run,
@@ -26,7 +28,7 @@ from twofold.verdicts.table import Predicate
 from twofold.verdicts.world import Quantity, World
 
 # Functions of the world that quantities share, and none by themselves.
-SHARED = {"ask_trains", "job_of", "replica", "serving_gains", "step_once", "training_gains"}
+SHARED = {"ask_trains", "carried", "job_of", "replica", "serving_gains", "step_once", "training_gains"}
 
 
 def _is_quantity(name: str, function: Any, module: ModuleType) -> bool:
@@ -46,13 +48,14 @@ QUANTITIES: Mapping[str, Quantity] = {
         quantities_fleet,
         quantities_cost,
         quantities_cluster,
+        quantities_rehearsed,
         quantities_facility,
     )
     for name, function in vars(module).items()
     if _is_quantity(name, function, module)
 }
 
-MAY_BE_NONE = {"zero", "slow_count"}
+MAY_BE_NONE = {"apart", "least", "slow_count", "zero"}
 WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "True or False"}
 TOO_MANY = 1e30  # no figure that a quantity takes is so large
 
@@ -66,7 +69,7 @@ def ask(world: World, name: str, arguments: Sequence[Any], named: Mapping[str, A
         raise UnknownNameError(f"`{name}` is not a quantity", hint=hint)
     if None in arguments or None in named.values():
         return None
-    given = _checked(name, quantity, arguments, named)
+    given = _checked(name, arguments, named)
 
     def feasible() -> Any:
         try:
@@ -80,15 +83,13 @@ def ask(world: World, name: str, arguments: Sequence[Any], named: Mapping[str, A
     return world.once((name, *given.items()), feasible)
 
 
-def _checked(
-    name: str, quantity: Quantity, arguments: Sequence[Any], named: Mapping[str, Any]
-) -> dict[str, Any]:
+def _checked(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by name, each of the kind that the quantity takes."""
+    signature, hints = _signature(name)
     try:
-        found = inspect.signature(quantity.function).bind(None, *arguments, **named).arguments
+        found = signature.bind(None, *arguments, **named).arguments
     except TypeError as error:
         raise ValueRefusedError(f"`{name}`: {error}") from None
-    hints = get_type_hints(quantity.function)
     given = {key: value for key, value in found.items() if key != "world"}
     for key, value in given.items():
         kinds = get_args(hints[key]) or (hints[key],)
@@ -101,6 +102,12 @@ def _checked(
         if isinstance(value, (int, float)) and not least <= value < TOO_MANY:
             raise ValueRefusedError(f"`{name}`: no `{key}` of {value:g}")
     return given
+
+
+@cache
+def _signature(name: str) -> tuple[inspect.Signature, dict[str, Any]]:
+    function = QUANTITIES[name].function
+    return inspect.signature(function), get_type_hints(function)
 
 
 def _is_of(kind: Any, value: Any) -> bool:

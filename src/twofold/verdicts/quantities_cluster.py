@@ -1,4 +1,4 @@
-"""Quantities of queues, gangs, faults, engines and arithmetic: small laws, and what the twin knows."""
+"""Quantities of queues, gangs, faults and arithmetic: small laws."""
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
@@ -11,14 +11,10 @@ from twofold.answer.question import given
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.inference.slo import Slo, TrafficClass, shared_load
 from twofold.inference.steady import Lengths
-from twofold.perf.software import ENGINES
-from twofold.rehearse.collectives import Ring, rising_shares, step_parts
 from twofold.training.search import straggler_loss_fraction
-from twofold.twin.serving.engine_types import EngineSettings, PrefillMode
 from twofold.verdicts.quantities_serving import replica
-from twofold.verdicts.world import MissingFigure, World, one_of
+from twofold.verdicts.world import World, one_of
 
-SIZES = (8, 16, 32, 64)
 ACCUMULATED_MAX = 1 << 16
 COUNTED_MAX = 10_000  # servers or accelerators that the small laws below are summed over
 
@@ -85,22 +81,6 @@ def beside_bulk(
     if not np.isfinite(ratio):
         raise InfeasibleError("the shared replica saturates")
     return ratio
-
-
-def batches_continuously(world: World, engine: str) -> bool:
-    """Whether the twin's engine mixes new prompts into running batches; not known of one it has not."""
-    if engine not in ENGINES:
-        raise MissingFigure(f"the twin has no {engine}")
-    return EngineSettings().prefill_mode is PrefillMode.MIXED
-
-
-def growing_part(world: World, jitter: float, input_s: float) -> str:
-    """Which share of a step the twin sees rise from 8 to 64 ranks, under jitter or input that grows."""
-    rings = [Ring(1e9, count, 50e9, 1e-5, compute_s=0.5) for count in SIZES]
-    parts = [
-        step_parts(ring, jitter * n / 64, input_s * n / 64) for n, ring in zip(SIZES, rings, strict=True)
-    ]
-    return ", ".join(dict.fromkeys(each.part for each in rising_shares(parts))) or "none"
 
 
 def ridge(world: World, gpu: str) -> float:

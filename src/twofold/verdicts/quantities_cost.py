@@ -1,18 +1,15 @@
 """Quantities of money: the cheapest hardware to train or to serve on, a model's life, one fleet for both."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from twofold.answer.question import given
-from twofold.answer.quick_serve import ServingQuestion, make_replica
 from twofold.core.errors import InfeasibleError, UnknownNameError
 from twofold.core.quantity import YEAR_H
-from twofold.inference.curve import load_axis
-from twofold.inference.slo import rate_limit
 from twofold.verdicts.machines import machines, price_usd_per_h
-from twofold.verdicts.quantities_fleet import gpus_for_rate
+from twofold.verdicts.quantities_fleet import carried, gpus_for_rate
 from twofold.verdicts.quantities_serving import PROMISED
 from twofold.verdicts.quantities_training import train
 from twofold.verdicts.quantities_training_run import run
@@ -32,7 +29,6 @@ SERVERS = (
 )
 """Accelerators that a choice of hardware is made from, all with list prices."""
 FORMATS = ("bf16", "fp8")
-SPLITS = (1, 2, 4, 8)
 
 
 def _served(world: World, model: str) -> Mapping[str, float]:
@@ -54,19 +50,17 @@ def _served(world: World, model: str) -> Mapping[str, float]:
 
 
 def _least_usd_per_mtok(world: World, model: str, name: str) -> float | None:
-    found, served = machines(world, f"8x{name}"), world.catalog.model(model)
-    price, device = price_usd_per_h(found), found.cluster.device
+    found = machines(world, f"8x{name}")
+    price = price_usd_per_h(found)
     if price is None:
         return None
-    splits = np.array([tp for tp in SPLITS if served.heads % tp == 0], float)
-    best = 0.0  # requests/s of one device
-    for weights in FORMATS:
-        if weights not in device.native_formats:
-            continue
-        question = ServingQuestion(served, found, 0.0, 0.0, weights_format=weights)
-        made = load_axis(replace(make_replica(question, world.constants), tp=splits))
-        carried = np.asarray(rate_limit(made, PROMISED).requests_per_s, float) / splits
-        best = max(best, float(np.max(np.where(np.isfinite(carried), carried, 0.0))))
+    rates = [
+        rate / count
+        for weights in FORMATS
+        if weights in found.cluster.device.native_formats
+        for count, rate in carried(world, model, name, weights).items()
+    ]
+    best = max(rates, default=0.0)  # requests/s of one device
     return price / 3600.0 / (best * float(np.max(PROMISED.lengths.output_tokens))) * 1e6 if best > 0 else None
 
 
@@ -89,10 +83,16 @@ def served_usd_per_mtok(world: World, model: str, gpu: str = "") -> float | None
 
 def cheapest_fleet(world: World, model: str, rate: float) -> str:
     """The accelerator whose fleet for a peak of `rate` requests/s costs least, whole devices counted."""
+    costs = _fleets(world, model, rate)
+    return min(costs, key=lambda name: costs[name])
+
+
+def _fleets(world: World, model: str, rate: float) -> dict[str, float]:
+    """Dollars an hour of each accelerator's fleet for a peak of `rate` requests/s, in the better format."""
     costs: dict[str, float] = {}
     for name in SERVERS:
-        price = price_usd_per_h(machines(world, f"8x{name}"))
-        native = machines(world, f"8x{name}").cluster.device.native_formats
+        found = machines(world, f"8x{name}")
+        price, native = price_usd_per_h(found), found.cluster.device.native_formats
         for weights in FORMATS:
             if price is None or weights not in native:
                 continue
@@ -103,7 +103,7 @@ def cheapest_fleet(world: World, model: str, rate: float) -> str:
             costs[name] = min(usd, costs.get(name, usd))
     if not costs:
         raise InfeasibleError(f"nothing serves {model} within its promises")
-    return min(costs, key=lambda name: costs[name])
+    return costs
 
 
 TRAINERS = ("L40S", "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "B200-SXM-180GB", "MI300X")
@@ -194,22 +194,29 @@ def training_rank(world: World, model: str, nodes: int, gpu: str) -> int | None:
     return names.index(gpu) + 1 if gpu in names else None
 
 
-def one_shape_cost(world: World, trained: str, nodes: int, served: str, training_share: float) -> float:
+def training_usd_per_mtok(world: World, model: str, nodes: int, gpu: str = "") -> float | None:
+    """Dollars per million tokens of training on one accelerator or on the cheapest, in nodes of eight."""
+    found = _trainers(world, model, nodes)
+    return found.get(gpu or next(iter(found), ""))
+
+
+def one_shape_cost(
+    world: World, trained: str, nodes: int, served: str, training_share: float, rate: float = 0.0
+) -> float:
     """Cost of both halves on the best single accelerator over each half on its own best.
 
-    `training_share` is training's part of what two shapes cost.
+    `training_share` is training's part of what two shapes cost. Serving is a fleet of whole devices for a
+    peak of `rate` requests/s; without one it costs what a token of a full fleet does.
     """
     training = _trainers(world, trained, nodes)
-    serving = {
-        name: usd for name in training if (usd := served_usd_per_mtok(world, served, name)) is not None
-    }
-    least = served_usd_per_mtok(world, served)
-    if not serving or not least:
+    serving = _fleets(world, served, rate) if rate else _served(world, served)
+    both = training.keys() & serving.keys()
+    if not both:
         raise InfeasibleError("no accelerator does both")
-    cheapest = min(training.values())
+    cheapest, least = min(training.values()), min(serving.values())
     return min(
         training_share * training[name] / cheapest + (1.0 - training_share) * serving[name] / least
-        for name in serving
+        for name in both
     )
 
 

@@ -2,15 +2,25 @@
 
 # ruff: noqa: ARG001 (every quantity takes the world, every command the field that was asked)
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from twofold.answer.quick_serve import ServingQuestion, make_replica
 from twofold.core.errors import InfeasibleError
+from twofold.inference.curve import load_axis
 from twofold.inference.fleet import ReplicaCount, cold_start_s, throughput_of
 from twofold.inference.replica import CacheOptions, capacity, max_sequences
+from twofold.inference.slo import rate_limit
+from twofold.inference.steady import Lengths
 from twofold.perf.shape import ModelShape
 from twofold.perf.types import one
-from twofold.verdicts.quantities_serving import limit, replica
+from twofold.verdicts.machines import machines
+from twofold.verdicts.quantities_serving import PROMISED, limit, replica
 from twofold.verdicts.world import World
+
+SPLITS = (1, 2, 4, 8)
 
 
 def kv_cache(world: World, model: str, context: int, kv: str = "bf16", sequences: int = 1) -> float:
@@ -73,10 +83,15 @@ def gpus_to_serve(
     world: World, model: str, gpu: str, weights: str = "bf16", context: int = 4096, users: int = 8
 ) -> int:
     """The fewest accelerators, a power of two, that hold the weights and `users` of `context` tokens."""
-    for count in (1, 2, 4, 8, 16, 32):
-        if holds(world, model, f"1x{count}x{gpu}", weights, context, users):
-            return count
-    raise InfeasibleError(f"{model} does not fit 32 {gpu}")
+
+    def compute() -> int | None:
+        sizes = (1, 2, 4, 8, 16, 32)
+        return next((n for n in sizes if holds(world, model, f"1x{n}x{gpu}", weights, context, users)), None)
+
+    found = world.once(("fewest", model, gpu, weights, context, users), compute)
+    if found is None:
+        raise InfeasibleError(f"{model} does not fit 32 {gpu}")
+    return found
 
 
 def buffers_bytes(world: World, model: str, on: str) -> float:
@@ -89,6 +104,24 @@ def replicas(world: World, peak_per_s: float, limit_per_s: float, zones: int = 1
     return ReplicaCount.of(peak_per_s, limit_per_s, zones=zones).total
 
 
+def carried(
+    world: World, model: str, gpu: str, weights: str = "bf16", input: int = 1000, output: int = 200
+) -> Mapping[int, float]:
+    """Requests/s within 1 s and 50 ms per token of one replica on 1, 2, 4 and 8 accelerators, all at once."""
+
+    def compute() -> Mapping[int, float]:
+        found, served = machines(world, f"8x{gpu}"), world.catalog.model(model)
+        splits = np.array([tp for tp in SPLITS if served.heads % tp == 0], float)
+        question = ServingQuestion(served, found, 0.0, 0.0, weights_format=weights)
+        made = load_axis(replace(make_replica(question, world.constants), tp=splits))
+        traffic = replace(PROMISED, lengths=Lengths(float(input), float(output)))
+        rates = np.asarray(rate_limit(made, traffic).requests_per_s, float)
+        finite = np.where(np.isfinite(rates), rates, 0.0)
+        return {int(tp): float(rate) for tp, rate in zip(splits, finite, strict=True)}
+
+    return world.once(("carried", model, gpu, weights, input, output), compute)
+
+
 def gpus_for_rate(
     world: World,
     model: str,
@@ -99,15 +132,12 @@ def gpus_for_rate(
     output: int = 200,
 ) -> int:
     """Accelerators whose replicas carry a peak of `rate` requests/s within 1 s and 50 ms per token."""
-    count = gpus_to_serve(world, model, gpu, weights)
-    while count <= 8:
-        found = world.once(
-            ("limit", model, gpu, count, weights, input, output),
-            lambda n=count: limit(world, model, f"1x{n}x{gpu}", input=input, output=output, weights=weights),  # type: ignore[misc]
-        )
-        if found.requests_per_s > 0:
-            return count * replicas(world, rate, found.requests_per_s)
-        count *= 2
+    fewest = gpus_to_serve(world, model, gpu, weights)
+    if fewest > max(SPLITS):
+        raise InfeasibleError(f"{model} does not fit eight {gpu}")
+    for count, limit_per_s in carried(world, model, gpu, weights, input, output).items():
+        if count >= fewest and limit_per_s > 0:
+            return count * replicas(world, rate, limit_per_s)
     raise InfeasibleError(f"no eight {gpu} keep the promises")
 
 

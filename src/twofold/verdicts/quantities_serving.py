@@ -91,25 +91,31 @@ def replica(
 
     Raises InfeasibleError where weights or the cache of one short request do not fit.
     """
-    question = ServingQuestion(
-        world.catalog.model(model),
-        machines(world, on, scale=scale),
-        input_tokens=256.0,
-        output_tokens=0.0,
-        weights_format=weights,
-        kv_format=kv,
-        engine_name=engine_name,
-        max_batch=float(max_batch),
-        cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
-    )
-    count = question.machines.accelerator_count
-    ranks = tp or count
-    if count % ranks or question.model.heads % ranks:
-        raise InfeasibleError(f"{ranks} ranks do not divide {count} devices or {model}")
-    made = replace(make_replica(question, world.constants), tp=float(ranks), pp=float(count // ranks))
-    if float(max_sequences(made, 256.0)) < 1:
-        raise InfeasibleError(f"{model} in {weights} does not fit {on}")
-    return made
+    asked = model, on, weights, kv, engine_name, tp, max_batch, prefix, offload, scale
+
+    def made() -> Replica | None:
+        question = ServingQuestion(
+            world.catalog.model(model),
+            machines(world, on, scale=scale),
+            input_tokens=256.0,
+            output_tokens=0.0,
+            weights_format=weights,
+            kv_format=kv,
+            engine_name=engine_name,
+            max_batch=float(max_batch),
+            cache=CacheOptions(shared_prefix_fraction=prefix, offload_bytes=offload),
+        )
+        count = question.machines.accelerator_count
+        ranks = tp or count
+        if count % ranks or question.model.heads % ranks:
+            return None
+        split = replace(make_replica(question, world.constants), tp=float(ranks), pp=float(count // ranks))
+        return split if float(max_sequences(split, 256.0)) >= 1 else None
+
+    found = world.once(("replica", *asked), made)
+    if found is None:
+        raise InfeasibleError(f"{model} in {weights} does not fit {on}, or is not divided by {tp or 'all'}")
+    return found
 
 
 def serve(

@@ -3,19 +3,38 @@
 import ast
 import csv
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 from twofold.core.errors import InputError
 from twofold.verdicts.language import names_in, parse
 from twofold.verdicts.units import SI_FACTOR, Value
 
 TABLE = Path(__file__).parent / "claims.csv"
+Word = TypeVar("Word", bound=StrEnum)
 LABELLED = re.compile(r"^([^'\"():\[\]]+?)\s*(?:\[(.*?)\])?:\s+(.*)$", re.DOTALL)
 OUTSIDE_TEXT = r"(?=(?:[^']*'[^']*')*[^']*$)"  # an even number of quotes follows
+
+
+class Says(StrEnum):
+    """How many of its cases a claim speaks of."""
+
+    ALL = "all"
+    MOST = "most"  # "typically", "often": more than half
+    SOME = "some"  # "can", "may": one is enough
+
+
+class Joined(StrEnum):
+    """What several predicates of one claim are to each other."""
+
+    HALVES = "halves"  # of one sentence: a case holds where all of them do
+    READINGS = "readings"  # of words that leave open what is meant: each makes cases of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,10 @@ class Claim:
     case_text: str  # as the table writes them
     cases: tuple[dict[str, Value], ...]
     shown_in: str  # the unit of what is computed
+    says: Says = Says.ALL
+    joined: Joined = Joined.READINGS
+    within: ast.expr | None = None  # the claim's own condition: of cases where it is not true nothing is said
+    within_text: str = ""
 
 
 @cache
@@ -58,6 +81,11 @@ def read_claim(row: dict[str, str]) -> Claim:
     try:
         predicates = tuple(_predicate(part) for part in _split(row["predicate"], ";"))
         cases = tuple(read_cases(row["cases"]))
+        within = parse(row["within"]) if row["within"] else None
+        says = _word(Says, row["says"])
+        joined = _word(Joined, row["joined"] or Joined.READINGS)
+        if bool(row["joined"]) != (len(predicates) > 1):
+            raise InputError("`joined` is for several predicates", hint="write `halves` or `readings`")
     except InputError as error:
         raise InputError(f"{row['id']}: {error.message}", hint=error.hint) from None
     return Claim(
@@ -72,7 +100,18 @@ def read_claim(row: dict[str, str]) -> Claim:
         row["cases"],
         cases,
         row["shown_in"],
+        says,
+        joined,
+        within,
+        row["within"],
     )
+
+
+def _word(kind: type[Word], text: str) -> Word:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"`{text}` is no word for it", hint="write one of: " + ", ".join(kind)) from None
 
 
 def _predicate(text: str) -> Predicate:
@@ -100,9 +139,14 @@ def read_cases(text: str) -> list[dict[str, Value]]:
 
 def cases_of(claim: Claim, predicate: Predicate) -> list[dict[str, Value]]:
     """The combinations that this predicate tells apart, each once."""
-    used = names_in(predicate.tree)
+    return told_apart(claim.cases, [predicate])
+
+
+def told_apart(cases: Sequence[dict[str, Value]], predicates: Sequence[Predicate]) -> list[dict[str, Value]]:
+    """The combinations that any of these predicates tells apart, each once."""
+    used = set().union(*(names_in(each.tree) for each in predicates))
     found: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
-    for case in claim.cases:
+    for case in cases:
         own = {name: value for name, value in case.items() if name in used}
         found.setdefault(tuple(own.items()), own)
     return list(found.values())

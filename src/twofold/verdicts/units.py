@@ -1,6 +1,13 @@
-"""The units of claims: what one of each is in SI, and how a computed value is written in it."""
+"""The units of claims: what one of each is in SI, how a computed value is written in it, and what words mean.
 
+Words such as "far" or "nearly" have one threshold each, in `thresholds.csv`: it stands apart from every
+claim, so that none is chosen after its figure was seen.
+"""
+
+import csv
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
 from twofold.core.quantity import DAY_S, YEAR_S
@@ -32,6 +39,15 @@ SI_FACTOR: Mapping[str, float] = MappingProxyType(
         "ms/1000 km": 1e-9,
     }
 )
+
+
+@cache
+def thresholds() -> Mapping[str, float]:
+    """What words of claims mean, by the names that predicates use: `far`, `nearly`."""
+    with (Path(__file__).parent / "thresholds.csv").open(encoding="utf-8", newline="") as handle:
+        return MappingProxyType({row["name"]: float(row["value"]) for row in csv.DictReader(handle)})
+
+
 LABELS = {"x": "×", "fraction": ""}
 
 

@@ -1,7 +1,7 @@
 """From a claim to a verdict: each case of each predicate is computed, none is stored."""
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.verdicts.language import evaluate, judge_expression, names_in, parse
 from twofold.verdicts.quantities import ask, command_of
-from twofold.verdicts.table import Claim, Predicate, cases_of
+from twofold.verdicts.table import Claim, Joined, Predicate, Says, told_apart
 from twofold.verdicts.units import Value, in_unit, shown
 from twofold.verdicts.world import MissingFigure, World
 
@@ -54,35 +54,53 @@ class Judged:
     claimed_low: float | None  # the claim's own range, in its unit
     claimed_high: float | None
     claimed_unit: str
-    holds_fraction: float | None
+    says: Says  # how many of its cases the claim speaks of
+    joined: Joined
+    situation_count: int  # what the claim speaks of: its cases, halves of a sentence taken together
+    held_count: int  # of them
+    outside: tuple[str, ...]  # cases that the claim's own condition leaves out
     reason: str
     command: str
     cases: tuple[Case, ...]
 
+    @property
+    def holds_fraction(self) -> float | None:
+        """Of the situations; None of none."""
+        return self.held_count / self.situation_count if self.situation_count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One predicate in one case."""
+
+    case: Case
+    predicate: Predicate
+    known: dict[str, Any]  # its variables, and the ends of the claim's range
+
 
 def judge(claim: Claim, world: World) -> Judged:
     """Judge one claim by what the world's tables and models say."""
-    found: list[tuple[Case, Predicate, dict[str, Any]]] = []
-    lacking: list[str] = []  # what the tables have not, for each case that cannot be computed
+    inside, outside = _by_condition(claim, world)
+    tried: dict[tuple[str, str], Tried] = {}  # by predicate and case
+    lacking: dict[tuple[str, str], str] = {}  # what the tables have not, of those that cannot be computed
     for predicate in claim.predicates:
-        for variables in cases_of(claim, predicate) or [{}]:
+        for variables in told_apart(inside, [predicate]):
             known = {**variables, "low": claim.low, "high": claim.high}
+            key = (predicate.label, _words(variables))
             try:
-                found.append((_case(claim, predicate, variables, known, world), predicate, known))
+                tried[key] = Tried(_case(claim, predicate, variables, known, world), predicate, known)
             except MissingFigure as missing:
-                lacking.append(str(missing))
-    cases = tuple(case for case, _, _ in found)
-    held, verdict = sum(case.holds for case in cases), Verdict.UNVERIFIABLE
-    if cases:
-        verdict = Verdict.CONDITIONAL if held else Verdict.CONTRADICTED
-        verdict = Verdict.HOLDS if held == len(cases) else verdict
+                lacking[key] = str(missing)
+    held = [holds for holds in _situations(claim, inside, tried, lacking) if holds is not None]
+    cases = tuple(each.case for each in tried.values()) if held else ()
+    verdict = verdict_of(claim.says, held)
     value, low, high = _summary(cases)
-    # The command shows a case that decided: one that fails, unless all hold.
-    telling = next((each for each in found if each[0].holds == (verdict == Verdict.HOLDS)), None)
+    # The command shows a case that decided: one that fails, unless the claim holds.
+    telling = next((each for each in tried.values() if each.case.holds == (verdict == Verdict.HOLDS)), None)
     left_out = ""
     if lacking:
         count = "1 case" if len(lacking) == 1 else f"{len(lacking)} cases"
-        left_out = f"; {count} left out: {', '.join(dict.fromkeys(lacking))}"
+        left_out = f"; {count} left out: {', '.join(dict.fromkeys(lacking.values()))}"
     return Judged(
         id=claim.id,
         topic=claim.topic,
@@ -95,11 +113,75 @@ def judge(claim: Claim, world: World) -> Judged:
         claimed_low=_number(in_unit(claim.low, claim.unit)),
         claimed_high=_number(in_unit(claim.high, claim.unit)),
         claimed_unit=claim.unit,
-        holds_fraction=held / len(cases) if cases else None,
-        reason=_reason(claim, cases, verdict) + left_out,
-        command=command_of(claim.id, *telling[1:]) if telling else f"twofold claims --only {claim.id}",
+        says=claim.says,
+        joined=claim.joined,
+        situation_count=len(held),
+        held_count=sum(held),
+        outside=tuple(map(_words, outside)),
+        reason=_reason(claim, cases, verdict, held) + left_out,
+        command=command_of(claim.id, telling.predicate, telling.known)
+        if telling and cases
+        else f"twofold claims --only {claim.id}",
         cases=cases,
     )
+
+
+def verdict_of(says: Says, held: Sequence[bool]) -> Verdict:
+    """What follows from what each situation came to, by how many of them the claim speaks of.
+
+    >>> str(verdict_of(Says.ALL, [True, False])), str(verdict_of(Says.SOME, [True, False]))
+    ('conditional', 'holds')
+    """
+    count, total = sum(held), len(held)
+    if not total:
+        return Verdict.UNVERIFIABLE
+    if not count:
+        return Verdict.CONTRADICTED
+    enough = {Says.ALL: count == total, Says.MOST: 2 * count > total, Says.SOME: True}[says]
+    return Verdict.HOLDS if enough else Verdict.CONDITIONAL
+
+
+def _by_condition(claim: Claim, world: World) -> tuple[list[dict[str, Value]], list[dict[str, Value]]]:
+    """The claim's cases of which its own condition is true, and the others, each once."""
+    cases = list(claim.cases) or [{}]
+    if claim.within is None:
+        return cases, []
+    ends, call = {"low": claim.low, "high": claim.high}, partial(ask, world)
+    meant = [bool(evaluate(claim.within, {**case, **ends}, call)) for case in cases]
+    asked = names_in(claim.within)
+    left = [
+        {name: value for name, value in case.items() if name in asked}
+        for case, is_meant in zip(cases, meant, strict=True)
+        if not is_meant
+    ]
+    inside = [case for case, is_meant in zip(cases, meant, strict=True) if is_meant]
+    return inside, [case for number, case in enumerate(left) if case not in left[:number]]
+
+
+def _situations(
+    claim: Claim,
+    inside: Sequence[dict[str, Value]],
+    tried: Mapping[tuple[str, str], Tried],
+    lacking: Mapping[tuple[str, str], str],
+) -> list[bool | None]:
+    """Whether each situation that the claim speaks of is as it says; None of one that is not known.
+
+    Halves of a sentence are one situation: one that fails decides it, whatever is not known of the others.
+    """
+    if claim.joined is Joined.READINGS:
+        return [each.case.holds for each in tried.values()]
+    found: list[bool | None] = []
+    for variables in told_apart(inside, claim.predicates):
+        keys = [(each.label, _words(told_apart([variables], [each])[0])) for each in claim.predicates]
+        if any(key in tried and not tried[key].case.holds for key in keys):
+            found.append(False)
+        else:
+            found.append(None if any(key in lacking for key in keys) else True)
+    return found
+
+
+def _words(variables: Mapping[str, Value]) -> str:
+    return ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in variables.values())
 
 
 def _case(
@@ -108,9 +190,8 @@ def _case(
     holds, found = judge_expression(predicate.tree, known, partial(ask, world))
     unit = claim.shown_in if predicate.unit is None else predicate.unit
     value = _plain(found)
-    words = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in variables.values())
     at = in_unit(value, unit)
-    return Case(predicate.label, words, predicate.text, at, unit, shown(value, unit), holds)
+    return Case(predicate.label, _words(variables), predicate.text, at, unit, shown(value, unit), holds)
 
 
 def judge_all(
@@ -169,7 +250,7 @@ def _number(value: Value) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict) -> str:
+def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict, held: Sequence[bool]) -> str:
     """One sentence: what was computed, with figures, and in how many cases the claim is right."""
     if not cases:
         return claim.computed
@@ -178,7 +259,6 @@ def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict) -> str:
         Verdict.CONDITIONAL: "true in part",
         Verdict.CONTRADICTED: "not as claimed",
     }[verdict]
-    count = f" ({sum(case.holds for case in cases)} of {len(cases)} cases)" if len(cases) > 1 else ""
     groups: dict[str, list[Case]] = {}  # by predicate
     for case in cases:
         groups.setdefault(case.label, []).append(case)
@@ -186,7 +266,17 @@ def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict) -> str:
     if len(groups) > 1:
         few = NAMED_CASES_MAX // 2
         told = " · ".join(f"{label} {_group_told(group, few)}" for label, group in groups.items())
-    return f"{claim.computed}: {told}{_claimed(claim)}; {words}{count}"
+    return f"{claim.computed}: {told}{_claimed(claim)}; {words}{_counted(claim, held)}"
+
+
+def _counted(claim: Claim, held: Sequence[bool]) -> str:
+    """` (2 of 6 cases, one is enough)`, with what the claim asks of them."""
+    asked = {Says.ALL: "", Says.MOST: "most are claimed", Says.SOME: "one is enough"}[claim.says]
+    several = len(held) > 1
+    parts = [f"{sum(held)} of {len(held)} cases"] if several else []
+    parts += ["all parts together"] if claim.joined is Joined.HALVES else []
+    parts += [asked] if asked and several else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _group_told(cases: Sequence[Case], most: int) -> str:
