@@ -13,6 +13,7 @@ from twofold.contracts.rows.calibrations import Calibration
 from twofold.core.errors import AlteredError, FileError, InputError
 from twofold.core.estimate import Source
 from twofold.perf.constants import load_constants
+from twofold.report.plan import plan_lines
 
 DAY = date(2026, 11, 1)
 HEADER = "model,gpu,gpus,framework,precision,seq_len,global_batch_seqs,tp,micro_batch,recompute,step_time_s\n"
@@ -59,7 +60,8 @@ def test_a_plan_beside_the_file_uses_it_and_one_elsewhere_does_not(table: Path, 
     assert after.training[0].step_s.source == Source.MEASURED
     assert after.training[0].step_s.value != before.value
     assert after.calibration == "6 rows of rows.csv, calibrated 2026-11-01"
-    assert "m measured or calibrated here" in str(after) and "calibrated here" not in str(plan(SPEC))
+    assert "m measured or calibrated here" in "\n".join(plan_lines(after))
+    assert "6 rows of rows.csv" in str(after) and "calibrated" not in str(plan(SPEC))
     assert after.digests.calibration == Calibration.read(answer.path).digest
     assert plan(SPEC).training[0].step_s == before
 

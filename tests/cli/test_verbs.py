@@ -136,7 +136,7 @@ def test_a_plan_with_a_confidence_says_what_holds_with_it(run, small: Path, gold
     small.write_text(f"{near}confidence: 80 %\n")
     done = run("twofold plan small.yaml")
     assert (done.code, done.err) == (0, "")
-    assert ", 80 % asked · all " in done.out and " ~ " in done.out
+    assert " sure of 80 % asked" in done.out and " ~ " in done.out
     assert all(len(line) <= 100 for line in done.out.splitlines())
     golden("plan-confidence", done.transcript)
 

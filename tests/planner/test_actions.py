@@ -72,7 +72,7 @@ def test_other_ways_are_called_so_with_their_difference(plan: Plan) -> None:
     hosted = replace(service.api, api_usd_per_year=10.0, own_usd_per_year=25.0, provider="host")
     money = replace(plan.money, services=(replace(service, api=hosted),))
     told = kinds(replace(alone, money=money))["or"].text
-    assert told == ("hosted API of host for serve: 10.00 $/y, 2.5 × cheaper; not taken: promises no latency")
+    assert told == ("hosted API of host for serve: 10.00 $/y, 2.5 × cheaper; no latency promised")
 
 
 def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:

@@ -91,7 +91,7 @@ def test_marks_say_at_least_the_confidence_or_half_or_less(plan: Plan) -> None:
     sure = Confidence(0.8, 0.15, {"serve.chat E2E p95": 0.2})
     text = words(replace(plan, training=(), serving=(service,), confidence=sure))
     assert "✓ 90 %" in text and "~ 60 %" in text and "✗ 20 %" in text
-    assert "goals ≥ 20 % sure, 80 % asked all 15 %" in text
+    assert "each goal ≥ 20 %, all 15 % sure of 80 % asked" in text
     assert "not by replicas: measure, or another machine" in text
     assert "✓ ≥ 80 % ~ ≥ 50 % ✗ less" in text
 

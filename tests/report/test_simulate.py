@@ -1,9 +1,66 @@
 """The screen of a rehearsal claims no more certainty than its runs have."""
 
+from dataclasses import replace
+
 import pytest
 
-from twofold.contracts.results.simulated import Comparison, Difference
-from twofold.report.simulate import _comparison_lines, _plain
+from twofold.app.simulating import SimulateOptions, simulate
+from twofold.contracts.results.simulated import Comparison, Difference, Simulation, SloKept
+from twofold.report.simulate import _class_rows, _comparison_lines, _plain, simulation_lines
+
+SPEC = """
+name: s
+model: llama-3.1-8b
+serving:
+  on: 1xL4
+  classes:
+    chat:
+      traffic: {rate: 4 /s, input: {mean: 300 tok, p95: 900 tok}, output: {mean: 60 tok, p95: 150 tok}}
+      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
+"""
+BRIEF = "name: brief\nhorizon: 30 s\nwarm_up: 5 s\nbeliefs: {error: 0 %}\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+    path = tmp_path_factory.mktemp("brief") / "brief.yaml"
+    path.write_text(BRIEF, "utf-8")
+    return simulate(SPEC, SimulateOptions(scenario=str(path))).data
+
+
+def test_the_verdict_and_its_reason_come_before_the_figures(made: Simulation) -> None:
+    lines = simulation_lines(replace(made, broke_first="7% of chat answers had a TTFT above 2 s from 9 s on"))
+    heads = [line.split("  ")[0] for line in lines if line[:1].isupper()]
+    assert heads[:3] == ["GOALS", "STRAINED", "SERVING"] and "BROKE FIRST" not in heads
+    missed = replace(
+        made.classes[0], slos=(replace(made.classes[0].slos[0], met=False), *made.classes[0].slos[1:])
+    )
+    lost = replace(made, slos_met=False, classes=(missed,), broke_first="refused")
+    text = simulation_lines(lost)
+    assert "GOALS        missed: chat TTFT p95" in text
+    assert text.index("BROKE FIRST  refused") < next(
+        at for at, line in enumerate(text) if line.startswith("SERVING")
+    )
+
+
+def test_a_goal_missed_by_who_got_no_answer_says_so_beside_the_cross(made: Simulation) -> None:
+    """`966 ms ≤ 1 s ✗` had its reason ten lines below."""
+    each = replace(
+        made.classes[0],
+        arrived_count=200,
+        finished_count=180,
+        slos=(SloKept("ttft_p95", 9.0, None, 1.0, False),),
+    )
+    assert next(_class_rows(each, made))[-1] == "✗ 10 % without an answer"
+    slow = replace(each, slos=(SloKept("ttft_p95", 1e-6, 1.0, 1.0, False),))
+    assert next(_class_rows(slow, made))[-1] == "✗"
+
+
+def test_busy_is_of_what_the_replicas_hold(made: Simulation) -> None:
+    (fleet,) = made.fleets
+    assert fleet.load_fraction is not None and 0.0 < fleet.load_fraction < fleet.utilisation_fraction * 2
+    text = " ".join(simulation_lines(made))
+    assert "of what its replicas hold · computing " in text and "busy 9" not in text.replace("busy 9 ", "")
 
 
 @pytest.mark.parametrize(("half_s", "marked"), [(0.0, False), (0.1, True), (2.0, False)])

@@ -15,7 +15,7 @@ BATCH_METRIC = "finish_within"
 RENTED = ("rent", "support")
 RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
-RARE_COUNT = 0.05  # interruptions of a run
+RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 NO_NETWORK = "whose network no table states"  # as the notes on a price say it
 MEASURE = "measure one node for an hour"
 NOT_BOUGHT = "not by replicas: measure, or another machine"
@@ -28,7 +28,7 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
     tried = f"simulate SPEC --scenario {worst}" if plan.rehearsed else "plan SPEC --rehearse"
-    command = f"twofold {tried if plan.serving else 'plan SPEC --money'}"  # to run before signing
+    command = f"twofold {tried if plan.serving else 'plan SPEC --full'}"  # to run before signing
     risks = [Action("risk", text, "", None) for text in dict.fromkeys(_risks(plan))]
     return (*_fleets(plan), *_instead(plan), *risks[:RISKS], Action("next", command, "", None))
 
@@ -87,17 +87,31 @@ def _simple(plan: Plan) -> str:
 
 def _instead(plan: Plan) -> Iterator[Action]:
     """Other ways to the same, each with its difference, and why it is not this one."""
+    for run in plan.training:
+        if run.machine.price is None and (sizes := list(_own_sizes(run))):
+            yield Action("or", f"{run.name} on {', '.join(sizes)}", "", None, run.name)
     for service in plan.money.services if plan.money else ():
         api = service.api
         if api and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
             usd, times = api.api_usd_per_year, f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
             text = f"hosted API of {api.provider} for {service.name}: {format_usd(usd)}/y, {times}"
-            yield Action("or", f"{text}; not taken: promises no latency", "", usd)
+            yield Action("or", f"{text}; no latency promised", "", usd)
     leasing, mixed = plan.leasing, plan.portfolio
     leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
     if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
         less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
         yield Action("or", f"{leases} leases side by side: {less}; not taken: {leases} to manage", "", None)
+
+
+def _own_sizes(run: TrainingPlan) -> Iterator[str]:
+    """The other sizes on the same machines of one's own: how long, and how many more accelerator-hours."""
+    planned, whole_s = run.machine.accelerator_count, run.run.total_s.value
+    for point in reversed(run.front):
+        named = f" {run.machine.accelerator}" in point.what and point.cost_usd is None
+        if named and point.feasible and point.accelerator_count != planned:
+            more = point.accelerator_count * point.wall_s / (planned * whole_s) - 1.0
+            size = f"{point.accelerator_count:,} of them in {format_seconds(point.wall_s)}"
+            yield f"{size} ({100 * more:+.0f} % energy)"
 
 
 def _risks(plan: Plan) -> Iterator[str]:
@@ -115,7 +129,7 @@ def _risks(plan: Plan) -> Iterator[str]:
             yield f"{half.name}: another machine is cheaper in {share} of the draws: measure both"
     for run in plan.training:
         stops = run.run.interruptions
-        if stops.high >= RARE_COUNT:
+        if stops.value >= RARE_COUNT:
             every = format_seconds(run.run.checkpoints.interval_s.value)
             kept = f"goodput {100 * run.run.goodput_fraction.value:.0f} %"
             text = f"{run.name}: {stops.value:.2g} interruptions [{stops.low:.2g}–{stops.high:.2g}]"

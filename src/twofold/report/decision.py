@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twofold.answer.serving_plan import SHARED_POOL
@@ -18,7 +18,8 @@ from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
 
 LINES, HALVES = 25, 4  # on the screen, for so many runs and services; one more for each further one
 FLEETS = ("rent", "use")  # actions that name machines
-HEADER = 2  # lines of it at most
+FLAGS = ("--full", "--details", "--money")
+TWO = 2  # lines of a header, or of a fleet, at most
 MONTHS = 12
 LABEL = INDENT - 3  # characters of a label
 SIZES = re.compile(r"(?:(?:TP|CP|PP|EP|DP) \d+(?: ×\d+)?|one accelerator)$")
@@ -67,6 +68,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         told.setdefault(each.kind, []).append(each.text.replace("SPEC", spec))
     simple = [text.partition(DOT)[2] for text in told["cost"]]
     risks = told["risk"][: room.risk_count]
+    flags = [flag for flag in FLAGS if not any(flag in each for each in told["next"])]
     return [
         *_header(plan),
         *gap,
@@ -79,7 +81,7 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *_fitted("SURE", _ladder(plan), rows),
         *_fitted("" if plan.ladder else "SURE", _measuring(plan), rows),
         *_fitted("ASSUMED", _assumed(plan), rows),
-        *_fitted("NEXT", [*told["next"], "--full", "--details", "--money"], rows),
+        *_fitted("NEXT", [*told["next"], *flags], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
     ]
 
@@ -102,29 +104,30 @@ def _header(plan: Plan) -> list[str]:
     if plan.first_year_usd:
         budget = "" if plan.budget_usd is None else f" of {format_usd(plan.budget_usd)}"
         money = f"first year {ranged(plan.first_year_usd)}{budget}"
-        if plan.budget_usd is not None and plan.budget_holds_probability is not None:
-            kept = plan.first_year_usd.value <= plan.budget_usd
-            money += f" {chance(kept, plan.budget_holds_probability, _asked(plan))}"
-    return both_ends(f"{plan.name}{DOT}{what}", DOT.join((money, *_sureness(plan))))[:HEADER]
+        holds = plan.budget_holds_probability
+        if plan.budget_usd is not None and holds is not None and holds < SURE_PROBABILITY:
+            money += f" {chance(plan.first_year_usd.value <= plan.budget_usd, holds, _asked(plan))}"
+    return both_ends(f"{plan.name}{DOT}{what}", DOT.join(filter(None, (money, _sureness(plan)))))[:TWO]
 
 
 def _asked(plan: Plan) -> float | None:
     return plan.confidence.asked_fraction if plan.confidence else None
 
 
-def _sureness(plan: Plan) -> Iterator[str]:
+def _sureness(plan: Plan) -> str:
     """How probable the least probable goal is, and all at once."""
     chances = [run.run.deadline_holds_probability for run in plan.training]
     chances += [slo.holds_probability for each in plan.serving for one in each.classes for slo in one.slos]
-    known = [each for each in chances if each is not None]
-    asked = _asked(plan)
-    if known and asked and min(known) >= asked:
-        yield f"each goal ≥ {percent(asked)} sure"
-    elif known:
-        least = f"≥ {percent(min(known))}" if min(known) < SURE_PROBABILITY else ">99 %"
-        yield f"goals {least} sure" + (f", {percent(asked)} asked" if asked else "")
+    known, asked = [each for each in chances if each is not None], _asked(plan)
+    if not known:
+        return ""
+    kept = bool(asked) and min(known) >= (asked or 0.0)
+    least = asked if kept and asked else min(known)
+    texts = [f"each goal ≥ {percent(least)}" if least < SURE_PROBABILITY else "each goal >99 %"]
     if plan.confidence and len(known) > 1:
-        yield f"all {percent(plan.confidence.joint_probability)}"
+        joint = plan.confidence.joint_probability
+        texts.append(f"all {percent(joint) if joint < SURE_PROBABILITY else '>99 %'}")
+    return f"{', '.join(texts)} sure" + (f" of {percent(asked)} asked" if asked and not kept else "")
 
 
 def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> list[str]:
@@ -140,7 +143,7 @@ def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> lis
         return [*head, *_fitted("", [*rest, *_run_pieces(half)], room.row_count)][: room.half_count]
     head, rest = _headed(label, text, _service_costs(plan, half, action))
     classes = _class_rows(half, _asked(plan)) if room.half_count is None else _joined_rows(half, _asked(plan))
-    fleet = _fitted("", [*rest, *_fleet_pieces(half)], room.row_count)
+    fleet = _fitted("", [*rest, *_fleet_pieces(half)], TWO)
     return [*head, *classes, *fleet][: room.half_count]
 
 
@@ -311,7 +314,8 @@ def _measuring(plan: Plan) -> list[str]:
 def _assumed(plan: Plan) -> list[str]:
     """What decides and nobody wrote: goals, lengths, peaks, headroom; and the day of the prices."""
     dates = sorted(half.machine.price.date for half in plan.halves if half.machine.price)
-    texts = [f"prices of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"] if dates and dates[-1] else []
+    texts = [plan.calibration] if plan.calibration else []
+    texts += [f"prices of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}"] if dates and dates[-1] else []
     rows = {one.name for each in plan.serving for one in each.classes if one.input_tokens is None}
     found: dict[str, dict[str, list[str]]] = {leaf: {} for leaf in DECIDING}
     for path, value in plan.defaults:

@@ -46,12 +46,13 @@ def _rehearsal_lines(simulation: simulated.Simulation) -> list[str]:
     return stacked(
         [
             [*head, *field("", simulation.about)],
+            _verdict_lines(simulation),
             *(_fleet_lines(fleet, simulation) for fleet in simulation.fleets),
             tenants if simulation.tenants else [],
             training_lines(training) if training else [],
             _belief_lines(simulation) if len(simulation.beliefs) > 1 else [],
             _comparison_lines(simulation.comparison) if simulation.comparison else [],
-            _verdict_lines(simulation),
+            _closing_lines(simulation),
         ]
     )
 
@@ -97,7 +98,7 @@ def _goal_cells(each: ClassFigures, slo: simulated.SloKept | None) -> tuple[str,
     figures: simulated.LatencyFigures | None = getattr(each, f"{metric}_s", None)
     goal = f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}" if slo else "no goal"
     planned = format_seconds(slo.planned_s) if slo and slo.planned_s is not None else "–"
-    mark = MARKS[slo.met] if slo else ""
+    mark = _marked(each, slo, figures) if slo else ""
     if slo and slo.metric == "finish_within":
         seen = format_seconds(slo.simulated_s) if slo.simulated_s is not None else "–"
         return goal, planned, "", seen, "", mark
@@ -105,6 +106,14 @@ def _goal_cells(each: ClassFigures, slo: simulated.SloKept | None) -> tuple[str,
         return goal, planned, "–", "–", "–", mark
     p50, p99 = format_seconds(figures.p50), format_seconds(figures.p99)
     return goal, planned, p50, _with_interval(figures), p99, mark
+
+
+def _marked(each: ClassFigures, slo: simulated.SloKept, figures: simulated.LatencyFigures | None) -> str:
+    """`✗`, and why where the answers themselves were in time: who got none is later than all of them."""
+    quantile = getattr(figures, slo.metric.rpartition("_")[2], None)
+    if slo.met is not False or quantile is None or quantile > slo.limit_s or not each.arrived_count:
+        return MARKS[slo.met]
+    return f"{MARKS[slo.met]} {share(1 - each.finished_count / each.arrived_count)} without an answer"
 
 
 def _with_interval(figures: simulated.LatencyFigures) -> str:
@@ -140,6 +149,8 @@ def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
 
 
 def _use_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
+    if fleet.load_fraction is not None:
+        yield f"busy {percent(fleet.load_fraction)} of what its replicas hold"
     yield from (each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet)
     if fleet.saved_s:
         yield f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
@@ -250,10 +261,9 @@ def _plain(number: float) -> str:
 
 
 def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
-    training = simulation.training
-    stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
-    stuck += [training.waits_for] if training and training.waits_for else []
-    lines = heading("BROKE FIRST", simulation.broke_first or "nothing: every limit held")
+    """Whether all goals were kept, and what broke first; where none was missed, what came near to it."""
+    training, broke = simulation.training, simulation.broke_first
+    lines: list[str] = []
     if simulation.classes:
         missed = [f"{one.name} {metric_text(goal)}" for one in simulation.classes for goal in one.missed]
         said = f"missed: {', '.join(missed)}" if missed else "not judged"
@@ -263,7 +273,17 @@ def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
         verdict = met if simulation.slos_met else said
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
         lines += heading("GOALS", f"{whose}{verdict}", *_year_pieces(simulation.classes))
-    if training and training.missed:
-        lines += heading("GOALS", f"missed: {'; '.join(training.missed)}")
-    lines += [*heading("WAITS FOR", *stuck), *heading("POLICIES", *simulation.policies)]
+    late = training.missed if training else ()
+    lines += heading("GOALS", f"missed: {'; '.join(late)}") if late else []
+    if broke and simulation.classes and simulation.slos_met and not late:
+        return [*lines, *heading("STRAINED", f"{broke}; over the whole run every goal is met")]
+    return [*lines, *heading("BROKE FIRST", broke or "nothing: every limit held")]
+
+
+def _closing_lines(simulation: simulated.Simulation) -> list[str]:
+    """What waits for ever, the policies that were on, and what to know."""
+    training = simulation.training
+    stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
+    stuck += [training.waits_for] if training and training.waits_for else []
+    lines = [*heading("WAITS FOR", *stuck), *heading("POLICIES", *simulation.policies)]
     return [*lines, *(line for note in simulation.notes for line in heading("NOTE", note))]

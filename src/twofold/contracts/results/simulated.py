@@ -172,6 +172,7 @@ class FleetFigures:
     replica_text: str = ""  # how a replica is other than planned; empty: it is not
     queued_mean: float  # requests that the gate held, at the scrapes
     waiting_mean: float  # requests in engines whose answer had not begun, at the scrapes
+    load_fraction: float | None = None  # requests that came over what its replicas hold; null: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,8 @@ def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -
     more = len(said) - NOTES_MAX_COUNT
     causes = " and ".join(said[:NOTES_MAX_COUNT]) + (f" and {more} more" if more > 0 else "")
     after = "" if last_s is None else f", after {causes} at {last_s:g} s"
-    return replace(broke, text=f"{broke.text} from {broke.at_s:g} s on{after}")
+    at_s = broke.at_s if last_s is None else max(broke.at_s, last_s)  # a bucket begins before its cause
+    return replace(broke, at_s=at_s, text=f"{broke.text} from {at_s:g} s on{after}")
 
 
 def counted_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
