@@ -149,7 +149,7 @@ def answer_faults(plan: Plan) -> Iterator[str]:
         machine = half.machine
         nodes = f"{machine.node_count} × {machine.accelerators_per_node} "
         counts = (nodes, f"{machine.accelerator_count} × ")
-        mine = [each for each in told if f" for {half.name}" in each.text]
+        mine = [each for each in told if each.name == half.name]
         if len(mine) != 1 or machine.accelerator not in mine[0].text or not mine[0].text.startswith(counts):
             yield f"answer: DO THIS does not rent {nodes}{machine.accelerator} for {half.name}"
         kinds = ("rent", "support") if machine.price else ("energy",)

@@ -121,13 +121,12 @@ def _sureness(plan: Plan) -> str:
     known, asked = [each for each in chances if each is not None], _asked(plan)
     if not known:
         return ""
-    kept = bool(asked) and min(known) >= (asked or 0.0)
-    least = asked if kept and asked else min(known)
+    least = min(known)
     texts = [f"each goal ≥ {percent(least)}" if least < SURE_PROBABILITY else "each goal >99 %"]
     if plan.confidence and len(known) > 1:
         joint = plan.confidence.joint_probability
         texts.append(f"all {percent(joint) if joint < SURE_PROBABILITY else '>99 %'}")
-    return f"{', '.join(texts)} sure" + (f" of {percent(asked)} asked" if asked and not kept else "")
+    return f"{', '.join(texts)} sure" + (f" of {percent(asked)} asked" if asked and least < asked else "")
 
 
 def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> list[str]:
