@@ -44,7 +44,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Lines as a notebook shows them: their columns stay columns, heads bold, misses red."""
-        bold = re.sub(r"(?m)^([A-Z][A-Z ]*[A-Z])(?= )", r"<b>\1</b>", escape(str(self)))
+        bold = re.sub(r"(?m)^([A-Z][A-Z ]*[A-Z])(?= |$)", r"<b>\1</b>", escape(str(self)))
         return "<pre>" + bold.replace("✗", '<b style="color: #c00">✗</b>') + "</pre>"
 
 
