@@ -110,7 +110,7 @@ OF_FLEETS = (
         heading="computing",
         sweep_rank=2,
         of_fleet=attrgetter("utilisation_fraction"),
-        text="busy {} of the time",
+        text="computing {} of the time",
     ),
     Figure(
         "kv_fraction",

@@ -101,8 +101,10 @@ def fleet_figures(
     if ramp_limit_w_per_s is None:
         ramp_limit_w_per_s = pool.ramp_fraction_per_s * most_w or None
     own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
+    held_per_s = pool.pool.rate_per_replica_per_s * result.figures.replica_count
     return replace(
         result.figures,
+        load_fraction=sum(each.rate_per_s for each in own) / held_per_s if held_per_s else None,
         service=service.name,
         pool=pool.pool.name,
         accelerator=service.machine.accelerator,
