@@ -37,8 +37,9 @@ class DrawnPool:
     pool: PoolChoice
     loads: tuple[ClassLoad, ...]
     replica: DrawnReplica
-    # Filled as they are asked for, by many figures: `_carried` of each class.
+    # Filled as they are asked for, by many figures: `_carried` and `load` of each class.
     ratios: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    served: dict[str, DrawnLoad] = field(default_factory=dict)
 
     @property
     def share_per_s(self) -> float:
@@ -47,8 +48,10 @@ class DrawnPool:
 
     def load(self, load: ClassLoad) -> DrawnLoad:
         """What a class gets of a replica at its share of the peak, with ranges."""
-        served = partial(served_by, self.share_per_s, self.loads, load)
-        return self.replica.load(served, load.traffic.lengths)
+        if load.name not in self.served:
+            served = partial(served_by, self.share_per_s, self.loads, load)
+            self.served[load.name] = self.replica.load(served, load.traffic.lengths)
+        return self.served[load.name]
 
 
 def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> DrawnPool:
@@ -68,18 +71,29 @@ def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad,
     return shared_load(replica, [each.traffic for each in sharing], load.traffic, share_per_s)
 
 
-def goal_figures(choice: ServingChoice, context: Context) -> dict[tuple[str, str], tuple[Drawn, float]]:
-    """What is predicted for every goal of a fleet, and its limit, by class and goal."""
-    found = {}
+Goals = dict[tuple[str, str], tuple[Drawn, float]]  # figure and limit, by class and goal
+
+
+def goal_figures(choice: ServingChoice, context: Context) -> Goals:
+    """What is predicted for every goal of a fleet, and its limit."""
+    found: Goals = {}
     for pool in (drawn_pool(each, choice, context) for each in choice.fleet.pools):
-        for load in pool.loads:
-            slo, served = load.traffic.slo, pool.load(load)
-            for goal, limit_s in slo.latencies_s.items():
-                found[load.name, goal] = served.latency(*goal.split("_")), limit_s
-            if slo.finish_within_s is not None:
-                done = carried_by(pool, load).times(float(pool.pool.count.needed))
-                day = done.inverse(load.mean_rate_per_s * DAY_S)
-                found[load.name, "finish_within"] = day, slo.finish_within_s
+        found |= _goals_of(pool)
+    return found
+
+
+def _goals_of(pool: DrawnPool) -> Goals:
+    found: Goals = {}
+    for load in pool.loads:
+        slo, served = load.traffic.slo, pool.load(load)
+        for goal, limit_s in slo.latencies_s.items():
+            found[load.name, goal] = served.latency(*goal.split("_")), limit_s
+        if slo.finish_within_s is not None:
+            done = carried_by(pool, load).times(float(pool.pool.count.needed))
+            found[load.name, "finish_within"] = (
+                done.inverse(load.mean_rate_per_s * DAY_S),
+                slo.finish_within_s,
+            )
     return found
 
 

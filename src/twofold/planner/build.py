@@ -4,10 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from math import inf, prod
 from typing import TypeVar
-
-import numpy as np
 
 from twofold import __version__
 from twofold.answer import uncertainty
@@ -18,10 +15,10 @@ from twofold.answer.derive import derivations
 from twofold.answer.ladders import factor_swings
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_serving import measured_plan
-from twofold.answer.measured_training import figures_of_run, run_total, sure_run
+from twofold.answer.measured_training import figures_of_run, sure_run
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_plan import service_plan
-from twofold.answer.serving_pools import goal_figures, sure_serving
+from twofold.answer.serving_pools import sure_serving
 from twofold.answer.supply_rules import offered_where_asked
 from twofold.answer.training_choice import TrainingChoice
 from twofold.building.building import with_building
@@ -29,7 +26,7 @@ from twofold.building.compliance import compliance_part, with_compliance
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Model, ModelFamily
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.plan import Confidence, Digests, Plan
+from twofold.contracts.results.plan import Digests, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.defaults import defaults_used
@@ -42,6 +39,7 @@ from twofold.core.errors import InfeasibleError
 from twofold.money.first_year import check_budget, rent_of_year, with_money
 from twofold.perf.constants import Constants
 from twofold.planner.actions import actions_of
+from twofold.planner.sureness import confidence_of, with_ladder
 from twofold.portfolio.decide import Decision, decided, leased_again, leasing_of, service_on
 from twofold.portfolio.join import portfolio
 from twofold.portfolio.ways import Way
@@ -144,6 +142,7 @@ def build_plan(
         leasing=leasing_of(ways.values(), sum(cheapest.values()), chosen, services, context),
     )
     plan = replace(plan, confidence=confidence_of(plan, chosen, services, context))
+    plan = with_ladder(plan, chosen, services, context)
     whole = with_supply_side(plan, context, runs, services)
     check_budget(whole, spec.supply.budget_usd)
     return Planned(whole, context, runs, services)
@@ -209,37 +208,6 @@ def _noted(
         with record.recording() as books[f"{half}.{name}"], _whose(name):
             found[name] = figures(choice, context)
     return found
-
-
-def confidence_of(
-    plan: Plan,
-    runs: Mapping[str, TrainingChoice | MeasuredChoice],
-    services: Mapping[str, ServingChoice],
-    context: Context,
-) -> Confidence:
-    """How probably all goals hold at once, and which are below what a spec asks.
-
-    Formula  the share of the draws in which every goal holds × those of services of measured rows
-    Why      Draws are common: what errs for one goal errs for others too, so that all hold more often than
-             chances multiplied would say. Rows of one service say nothing of another's.
-    """
-    figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
-    for service in services.values():
-        figures += goal_figures(service, context).values()
-    together = np.all([figure.samples <= limit for figure, limit in figures], axis=0) if figures else 1.0
-    chances = {f"{run.name} deadline": run.run.deadline_holds_probability for run in plan.training}
-    joint = float(np.mean(together))
-    for one in plan.serving:
-        own = {
-            f"{one.name}.{each.name} {metric_text(slo.metric)}": slo.holds_probability
-            for each in one.classes
-            for slo in each.slos
-        }
-        joint *= 1.0 if one.name in services else prod(1.0 if p is None else p for p in own.values())
-        chances |= own
-    below = context.spec.margin_fraction or 0.0  # half asks for the middle, which every plan keeps
-    asked = context.spec.confidence_fraction
-    return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < below})
 
 
 def _in_force(spec: Spec, serving: Iterable[ServicePlan]) -> tuple[tuple[str, str], ...]:

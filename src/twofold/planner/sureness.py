@@ -1,0 +1,272 @@
+"""How surely goals hold: all at once, what other confidences take, and what measuring first would save."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, exp, inf, log, prod, sqrt
+from operator import mul
+from statistics import NormalDist
+
+import numpy as np
+
+from twofold.answer.context import Context
+from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.measured_training import run_total
+from twofold.answer.serving_choice import ServingChoice
+from twofold.answer.serving_pools import goal_figures
+from twofold.answer.training_choice import TrainingChoice
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.inference.search import PoolChoice
+
+CONFIDENCES = (0.5, 0.8, 0.95)
+GROWN_MOST = 3  # times the planned replicas: beyond that more of them are not what is missing
+NOT_BY_REPLICAS = "not by replicas: measure, or another machine"
+NOT_BY_MACHINES = "not by machines: measure, or a later date"
+# Median errors of predictions that ten rows of the user's own calibrated, docs/accuracy.md, "after 10 rows":
+# a normal error's median is 0.6745 of its deviation. A whole answer is mostly tokens.
+MEASURED_LOG = {
+    "ttft": 0.137 / 0.6745,
+    "tpot": 0.070 / 0.6745,
+    "e2e": 0.070 / 0.6745,
+    "finish": 0.072 / 0.6745,
+}
+Z_80 = NormalDist().inv_cdf(0.9)
+SHIFTS = tuple(NormalDist().inv_cdf((index + 0.5) / 40) for index in range(40))
+WORTH_SAYING = 0.05  # of the replicas
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A pool at one confidence."""
+
+    pool: PoolChoice
+    needed: int  # replicas without spares
+    probability: float  # of its least probable goal
+    reached: bool
+
+
+def confidence_of(
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> Confidence:
+    """How probably all goals hold at once, and which are below what a spec asks.
+
+    Formula  the share of the draws in which every goal holds × those of services of measured rows
+    Why      Draws are common: what errs for one goal errs for others too, so that all hold more often than
+             chances multiplied would say. Rows of one service say nothing of another's.
+    """
+    figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
+    for choice in services.values():
+        figures += goal_figures(choice, context).values()
+    together = np.all([figure.samples <= limit for figure, limit in figures], axis=0) if figures else 1.0
+    chances = {f"{run.name} deadline": run.run.deadline_holds_probability for run in plan.training}
+    joint = float(np.mean(together))
+    for service in plan.serving:
+        own = {
+            f"{service.name}.{each.name} {metric_text(slo.metric)}": slo.holds_probability
+            for each in service.classes
+            for slo in each.slos
+        }
+        joint *= 1.0 if service.name in services else prod(1.0 if p is None else p for p in own.values())
+        chances |= own
+    below = context.spec.margin_fraction or 0.0  # half asks for the middle, which every plan keeps
+    asked = context.spec.confidence_fraction
+    return Confidence(asked, joint, {name: p for name, p in chances.items() if p is not None and p < below})
+
+
+def with_ladder(
+    plan: Plan,
+    runs: Mapping[str, TrainingChoice | MeasuredChoice],
+    services: Mapping[str, ServingChoice],
+    context: Context,
+) -> Plan:
+    """The plan with what other confidences would take, and what measuring first is expected to save."""
+    asked = context.spec.confidence_fraction
+    ladder = [rung for run in plan.training for rung in _run_rungs(run, runs[run.name], context)]
+    saved = []
+    for service in plan.serving:
+        if service.name in services:
+            choice = services[service.name]
+            pools = {sure: _sized(choice, sure, asked, context) for sure in (*CONFIDENCES, asked)}
+            ladder += _service_rungs(service, choice, pools, asked)
+            saved += list(_measured(service, choice, pools[0.5], asked, context))
+    saved.sort(key=lambda each: -(each.usd_per_year or 0.0))
+    return replace(plan, ladder=tuple(ladder), measure_first=tuple(saved))
+
+
+def _sized(choice: ServingChoice, sure: float, asked: float, context: Context) -> list[_Sized]:
+    """Every pool with the fewest replicas of its layout with which each of its goals holds so surely.
+
+    Formula  the planned ones at the confidence of the plan; else bisected, over the plan's own draws
+    Why      Each of more replicas takes less of the peak, so that every goal holds in more of the draws.
+    Limits   `GROWN_MOST` times what the middle takes, as for the plan.
+    """
+    found = []
+    for pool in choice.fleet.pools:
+        planned = pool.count.needed
+        holds = _probability(choice, pool, planned, context)
+        reached = holds >= sure or sure <= CONFIDENCES[0]
+        if sure != asked and holds >= sure:
+            found.append(_fewest(choice, pool, sure, (0, planned), context))
+        elif sure != asked and not reached:
+            middle = (
+                planned
+                if asked <= CONFIDENCES[0]
+                else _fewest(choice, pool, 0.5, (0, planned), context).needed
+            )
+            found.append(_fewest(choice, pool, sure, (planned, max(planned, GROWN_MOST * middle)), context))
+        else:
+            found.append(_Sized(pool, planned, holds, reached))
+    return found
+
+
+def _fewest(
+    choice: ServingChoice, pool: PoolChoice, sure: float, ends: tuple[int, int], context: Context
+) -> _Sized:
+    """The fewest replicas above the first of the ends; as planned where the other is too few."""
+    least, most = ends
+    found = _probability(choice, pool, most, context)
+    if found < sure:
+        return _Sized(pool, pool.count.needed, _probability(choice, pool, pool.count.needed, context), False)
+    while most - least > max(1, round(0.01 * most)):
+        middle = (least + most) // 2
+        chance = _probability(choice, pool, middle, context)
+        least, most, found = (least, middle, chance) if chance >= sure else (middle, most, found)
+    return _Sized(pool, most, found, True)
+
+
+def _probability(choice: ServingChoice, pool: PoolChoice, needed: int, context: Context) -> float:
+    """That the least probable goal of a pool holds with so many replicas at work."""
+    other = replace(pool, count=replace(pool.count, needed=needed))
+    alone = replace(choice, fleet=replace(choice.fleet, pools=(other,)))
+    figures = goal_figures(alone, context).values()
+    return min((figure.probability_within(limit_s) for figure, limit_s in figures), default=1.0)
+
+
+def _service_rungs(
+    service: ServicePlan, choice: ServingChoice, pools: Mapping[float, Sequence[_Sized]], asked: float
+) -> Iterator[Rung]:
+    """A service at every confidence, spares as planned; the plan's own rung is the plan."""
+    usd = service.cost_usd_per_year.value if service.cost_usd_per_year else None
+    leased, own = service.machine.accelerator_count, pools[asked]
+    for sure in sorted(pools):
+        reached = all(each.reached for each in pools[sure])
+        sized = pools[sure] if reached else own
+        grown = [(each.needed + each.pool.count.spare) / each.pool.count.total for each in sized]
+        paid, used = (
+            sum(map(mul, parts, grown)) if sized is not own else 1.0
+            for parts in (_parts(choice, choice.held.fractions if choice.held else {}), _parts(choice, {}))
+        )
+        yield Rung(
+            name=service.name,
+            confidence=sure,
+            replica_count=sum(each.needed for each in sized),
+            accelerator_count=round(leased * used),
+            usd_per_year=None if usd is None else usd * paid,
+            probability=min(each.probability for each in sized),
+            binds="" if reached else NOT_BY_REPLICAS,
+        )
+
+
+def _parts(choice: ServingChoice, held: Mapping[str, float]) -> list[float]:
+    """The part of a service's accelerators that each of its pools is, or of what they are held for."""
+    sizes = [pool.accelerators * held.get(pool.classes[0], 1.0) for pool in choice.fleet.pools]
+    return [each / sum(sizes) for each in sizes]
+
+
+def _measured(
+    service: ServicePlan,
+    choice: ServingChoice,
+    halves: Sequence[_Sized],
+    asked: float,
+    context: Context,
+) -> Iterator[MeasureFirst]:
+    """What an hour of measuring on one node is expected to save of a service's replicas.
+
+    Formula  E = mean over s of ⌈N · expected_ratio⌉ by pool, see `needed_ratio`
+    Limits   each pool by its least probable goal; nothing where replicas do not help, or the middle is asked
+    """
+    if asked <= CONFIDENCES[0]:
+        return
+    expected, usd = 0.0, 0.0
+    parts = _parts(choice, choice.held.fractions if choice.held else {})
+    for half, weight in zip(halves, parts, strict=True):
+        pool = half.pool
+        alone = replace(choice, fleet=replace(choice.fleet, pools=(pool,)))
+        figures = goal_figures(alone, context)
+        goal = min(
+            figures, key=lambda each: figures[each][0].probability_within(figures[each][1]), default=None
+        )
+        own = float(pool.count.needed)
+        if goal is not None:
+            low, high = np.quantile(figures[goal][0].samples, (0.1, 0.9))
+            deviation = log(high / low) / (2.0 * Z_80) if high > low > 0.0 else 0.0
+            own = expected_replicas(
+                pool.count.needed, half.needed, asked, deviation, MEASURED_LOG[goal[1].split("_")[0]]
+            )
+        expected += own
+        usd += weight * (pool.count.needed - own) / pool.count.total
+    planned = sum(each.pool.count.needed for each in halves)
+    if expected > planned * (1.0 - WORTH_SAYING):
+        return
+    cost = service.cost_usd_per_year
+    yield MeasureFirst(
+        service.name, f"one node for {service.name}", planned, expected, cost.value * usd if cost else None
+    )
+
+
+def expected_replicas(
+    planned: int, in_the_middle: int, asked: float, deviation_log: float, measured_log: float
+) -> float:
+    """Replicas that are expected to be needed once one node was measured, at the same confidence.
+
+    Formula  mean over s of ⌈N₅₀ · exp(κ·(a·s + b·z))⌉, κ = ln(N/N₅₀)/z, b = σₘ/σ, a = √(1 − b²)
+    Why      The logarithm of a figure errs by a normal of deviation σ. Measuring tells all of it but σₘ:
+             where the middle comes out, a·s of it, and what is left to chance is b of what it was. N₅₀
+             replicas keep the goal by the middle, N with the confidence, whose normal quantile is z;
+             between and beyond them the logarithm of the replicas is taken to be straight.
+    Units    deviations of logarithms; replicas without spares.
+    Source   law of total variance; σₘ by docs/accuracy.md, "after 10 rows".
+    Limits   what it is where nothing is left to learn (σₘ ≥ σ), or where the middle needs as many.
+    """
+    if measured_log >= deviation_log or in_the_middle >= planned:
+        return float(planned)
+    z = NormalDist().inv_cdf(asked)
+    left = measured_log / deviation_log
+    known, slope = sqrt(1.0 - left**2), log(planned / in_the_middle) / z
+    needed = (in_the_middle * exp(slope * (known * shift + left * z)) for shift in SHIFTS)
+    return float(np.mean([max(1, ceil(each - 1e-9)) for each in needed]))
+
+
+def _run_rungs(
+    run: TrainingPlan, choice: TrainingChoice | MeasuredChoice, context: Context
+) -> Iterator[Rung]:
+    """A run at every confidence: the planned machines, or as many more as its quantile is late.
+
+    Limits   twice the machines take half the time, and the same money.
+    """
+    asked, limit_s = context.spec.confidence_fraction, choice.entry.time_limit_s
+    count, usd = run.machine.accelerator_count, run.cost_usd.value if run.cost_usd else None
+    total = run_total(choice, context)
+    holds = total.probability_within(limit_s) if limit_s else 1.0
+    for sure in sorted({*CONFIDENCES, asked}):
+        quantile_s = float(np.quantile(total.samples, sure, method="inverted_cdf"))
+        late = quantile_s / limit_s if limit_s and sure > asked else 1.0
+        grown = (
+            ceil(run.machine.node_count * late) * run.machine.accelerators_per_node if late > 1.0 else count
+        )
+        fixed = choice.entry.on is not None or run.machine.price is None
+        bound = holds < sure and (late > GROWN_MOST or fixed or sure <= asked) and sure > CONFIDENCES[0]
+        yield Rung(
+            name=run.name,
+            confidence=sure,
+            replica_count=1,
+            accelerator_count=count if bound else grown,
+            usd_per_year=usd,
+            probability=holds if bound or grown == count else sure,
+            binds=NOT_BY_MACHINES if bound else "",
+        )

@@ -1,0 +1,109 @@
+"""The ladder of confidence ends where the plan stands, and measuring first saves what is left to learn."""
+
+from itertools import pairwise
+from math import exp, log
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.catalog.catalog import Catalog
+from twofold.contracts.results.plan import Plan, Rung
+from twofold.contracts.spec.reader import parse_spec
+from twofold.perf.constants import Constants
+from twofold.planner.build import build_plan
+from twofold.planner.sureness import NOT_BY_REPLICAS, expected_replicas
+
+SERVE = """
+name: s
+model: llama-3.1-8b
+serving:
+  on: 1xL4
+  classes:
+    chat:
+      traffic: {rate: 20 /s, input: {mean: 600 tok, p95: 2000 tok}, output: {mean: 150 tok, p95: 400 tok}}
+      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
+    night:
+      traffic: {tokens_per_day: 200 Mtok, input: 1000 tok, output: 200 tok}
+      slo: {finish_within: 6 h}
+"""
+TRAIN = """
+name: t
+model: llama-3.1-8b
+training: {tokens: 20 Gtok, global_batch: 256 seq, deadline: 21.5 h}
+supply: {shop: {accelerators: [H100-SXM]}}
+"""
+
+
+def planned(text: str, catalog: Catalog, constants: Constants) -> Plan:
+    return build_plan(parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64).plan
+
+
+@pytest.mark.parametrize("asked", ["50 %", "80 %", "90 %"])
+def test_rungs_grow_with_confidence_and_the_plans_own_is_the_plan(
+    catalog: Catalog, constants: Constants, asked: str
+) -> None:
+    plan = planned(f"{SERVE}confidence: {asked}\n", catalog, constants)
+    service, rungs = plan.serving[0], plan.ladder
+    confidences = [rung.confidence for rung in rungs]
+    assert confidences == sorted({0.5, 0.8, 0.95, float(asked[:2]) / 100})
+    own = next(rung for rung in rungs if rung.confidence == float(asked[:2]) / 100)
+    assert own.replica_count == service.replica_count - service.spare_count
+    assert own.accelerator_count == service.machine.accelerator_count
+    assert service.cost_usd_per_year and own.usd_per_year == service.cost_usd_per_year.value
+    least = [slo.holds_probability or 0.0 for each in service.classes for slo in each.slos]
+    assert own.probability == min(least)
+    reached = [rung for rung in rungs if not rung.binds]
+    for fewer, more in pairwise(reached):
+        assert fewer.replica_count <= more.replica_count and (fewer.usd_per_year or 0) <= (
+            more.usd_per_year or 0
+        )
+    assert all(rung.probability >= rung.confidence for rung in reached if rung is not own)
+
+
+def test_a_rung_is_near_what_a_plan_of_that_confidence_takes(catalog: Catalog, constants: Constants) -> None:
+    """The machines and the layout stay as they are; a plan may find others, and replicas come whole."""
+    rung = next(each for each in planned(SERVE, catalog, constants).ladder if each.confidence == 0.5)
+    again = planned(f"{SERVE}confidence: 50 %\n", catalog, constants).serving[0]
+    assert rung.replica_count == pytest.approx(again.replica_count - again.spare_count, rel=0.15)
+
+
+def test_what_no_replicas_reach_is_said_and_not_bought(catalog: Catalog, constants: Constants) -> None:
+    tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
+    plan = planned(tight, catalog, constants)
+    (top,) = (rung for rung in plan.ladder if rung.confidence == 0.95)
+    assert top.binds == NOT_BY_REPLICAS
+    assert top.replica_count == plan.serving[0].replica_count - plan.serving[0].spare_count
+
+
+def test_a_date_is_sooner_sure_with_more_machines(catalog: Catalog, constants: Constants) -> None:
+    def rungs(text: str) -> list[Rung]:
+        return list(planned(text, catalog, constants).ladder)
+
+    half, sure, surest = rungs(TRAIN)
+    assert half.accelerator_count == sure.accelerator_count <= surest.accelerator_count
+    assert surest.probability >= 0.95
+    fixed = rungs(TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 4x8xH100-SXM"))
+    assert [bool(rung.binds) for rung in fixed] == [False, True, True]
+    assert len({rung.accelerator_count for rung in fixed}) == 1
+
+
+@given(
+    middle=st.integers(100, 10_000),
+    asked=st.floats(0.6, 0.97),
+    deviation=st.floats(0.2, 1.0),
+    left=st.floats(0.1, 0.95),
+    slope=st.floats(0.05, 0.4),
+)
+def test_replicas_after_measuring_are_the_mean_of_a_lognormal(
+    middle: int, asked: float, deviation: float, left: float, slope: float
+) -> None:
+    """With so many that rounding up is nothing: E exp(κ(a·s + b·z)) = exp(κ²a²/2 + κ·b·z)."""
+    z = NormalDist().inv_cdf(asked)
+    before = max(middle + 1, round(middle * exp(slope * z)))
+    kappa = log(before / middle) / z
+    expected = middle * exp(kappa**2 * (1.0 - left**2) / 2 + kappa * left * z)
+    found = expected_replicas(before, middle, asked, deviation, left * deviation)
+    assert found == pytest.approx(expected, rel=0.005, abs=1.0)
+    assert expected_replicas(before, middle, asked, deviation, deviation) == before
