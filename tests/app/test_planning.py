@@ -102,7 +102,7 @@ def screen(text: str, path: Path) -> InfeasibleError:
     path.write_text(f"model: llama-3.1-8b\n{text}\n")
     shown = {"full": True, "details": False, "money": False, "rehearse": False, "show_defaults": False}
     with pytest.raises(InfeasibleError) as caught:
-        plan_screen(path, **shown, today=date(2026, 11, 1), tell=lambda _: None)
+        plan_screen(path, **shown, today=date(2026, 11, 1), tell=lambda _: None, as_data=False)
     return caught.value
 
 

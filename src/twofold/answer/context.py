@@ -36,6 +36,7 @@ class Context:
     constants: Constants
     draws: Draws
     today: date | None  # None: the age of prices is not judged
+    in_full: bool = True  # with what only long screens and data show: other ways, mixes, derivations
 
 
 def model_of(reference: ModelReference, catalog: Catalog) -> Model:

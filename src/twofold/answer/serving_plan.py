@@ -108,7 +108,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
-        choices=weighed(pools, choice, cost, context),
+        choices=weighed(pools, choice, cost, context) if context.in_full else (),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
         **_of_decoding(main, gains, choice, context),
     )

@@ -142,13 +142,16 @@ def plan_screen(
     show_defaults: bool,
     today: date,
     tell: Callable[[str], None],
+    as_data: bool,
 ) -> ShownData[Plan]:
     """A plan with the screens that were asked for, one below the other.
 
+    What the decision does not show is computed where a longer screen or data is asked for (`as_data`).
     Raises InfeasibleError for what nothing meets, with the screen of what is planned without it.
     """
     own = ready(spec, today)
-    own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell))
+    in_full = full or details or money or as_data
+    own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell, in_full=in_full))
 
     def shown(own: Ready) -> ShownData[Plan]:
         made = own.planned()

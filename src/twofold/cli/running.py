@@ -100,7 +100,8 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     taken = signature(function).parameters
     words = verb.gathered(parsed)
     with verb.progress() as tell:
-        known = {"today": today(), "tell": tell, "as_json": as_json}
+        data = as_json or kept is not None
+        known = {"today": today(), "tell": tell, "as_json": as_json, "as_data": data}
         answer = function(**words, **{name: known[name] for name in known if name in taken})
     if kept:
         write_text(kept, answer.json)

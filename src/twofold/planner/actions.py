@@ -96,11 +96,10 @@ def _instead(plan: Plan) -> Iterator[Action]:
             usd, times = api.api_usd_per_year, f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
             text = f"hosted API of {api.provider} for {service.name}: {format_usd(usd)}/y, {times}"
             yield Action("or", f"{text}; no latency promised", "", usd)
-    leasing, mixed = plan.leasing, plan.portfolio
-    leases = len({lease.offer for lease in mixed.leases}) if mixed and not mixed.conflict else 0
-    if leasing and leasing.mixing_fraction > WORTH_SAYING and leases > leasing.leases_count:
+    leasing = plan.leasing
+    if leasing and leasing.mixing_fraction > WORTH_SAYING:
         less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
-        yield Action("or", f"{leases} leases side by side: {less}; not taken: {leases} to manage", "", None)
+        yield Action("or", f"several leases side by side: {less}; not taken: more to manage", "", None)
 
 
 def _own_sizes(run: TrainingPlan) -> Iterator[str]:

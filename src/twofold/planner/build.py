@@ -61,6 +61,9 @@ class PlanOptions:
     calibration: str = ""  # what was measured here and is part of the constants, in words
     calibration_digest: str = ""
     notes: tuple[str, ...] = ()  # what to know about that
+    in_full: bool = (
+        True  # with other ways, the cheapest mix and derivations, which the decision does not show
+    )
     rehearse: bool = False  # whether services are confirmed on the twin
     tell: Callable[[str], None] = lambda _: None  # hears what a rehearsal is about
 
@@ -90,7 +93,7 @@ def build_plan(
     """
     draws = uncertainty.draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, catalog)
-    context = Context(spec, allowed, constants, draws, options.today)
+    context = Context(spec, allowed, constants, draws, options.today, options.in_full)
     decision = decided(
         _named(sure_run, spec.training, context),
         _named(sure_serving, [each for each in spec.services if not each.model.measured], context),
@@ -112,7 +115,8 @@ def build_plan(
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     with_model = [(runs[plan.name], plan) for plan in training if plan.name in runs]
     with record.recording() as books["cross"]:
-        cross = cross_cells(with_model, planned_services, context)
+        cross = cross_cells(with_model, planned_services, context) if options.in_full else ()
+    told = planned_runs, serving, services, cross, books, context
     scopes = {name: choice.scope for name, choice in runs.items()}
     scopes |= {name: choice.scope for name, choice in services.items()}
     models = own_models(spec, catalog)
@@ -129,7 +133,7 @@ def build_plan(
         budget_usd=spec.supply.budget_usd,
         factors=factor_swings(list(runs.values()), list(services.values()), context),
         calibration=options.calibration,
-        derivations=derivations(planned_runs, serving, services, cross, books, context),
+        derivations=derivations(*told) if options.in_full else (),
         defaults=_in_force(spec, serving),
         warnings=(
             *options.notes,
@@ -306,7 +310,7 @@ def with_supply_side(
     """The plan with what stands on its further screen; parts that do not apply stay None."""
     with record.recording() as book:
         compliance = compliance_part(plan, context)
-    plan = replace(plan, portfolio=portfolio(runs, services, context))
+    plan = replace(plan, portfolio=portfolio(runs, services, context) if context.in_full else None)
     plan = with_building(plan, context)
     # The bill has what the rules ask for among its lines, and what own machines take in their building.
     plan = with_money(replace(plan, compliance=compliance), context)
