@@ -33,6 +33,10 @@ class ServiceTable:
     max_batch: float
     chunk_tokens: float  # prefill tokens that one step may carry, all data-parallel ranks together
 
+    def slowed(self, ratio: float) -> Self:
+        """The same with every step so many times as long."""
+        return replace(self, grid_s=self.grid_s * ratio, further_s=self.further_s * ratio)
+
     @classmethod
     def of(cls, replica: Replica) -> Self:
         """Price the replica once on a grid: half powers of two between nothing and its limits.

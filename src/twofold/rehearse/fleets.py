@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 
+import numpy as np
+
 from twofold.answer.context import Context, model_of
 from twofold.answer.serving_choice import ServingChoice, with_fleet
-from twofold.answer.serving_pools import latency_with
+from twofold.answer.serving_pools import goal_figures, latency_with
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import serving, simulated
 from twofold.contracts.results.serving import Rehearsal, ServicePlan
@@ -26,6 +28,7 @@ FINISHED_COUNTS = (2500, 10_000)
 GROWN_RATIOS = (1.15, 1.35, 1.6, 2.0)  # of the replicas of pools that do not hold, tried in turn
 LATENCIES = {f"{metric}_{quantile}" for metric in METRICS for quantile in QUANTILES}
 WORKERS = Workers(2)
+SPEED_TOLD_BY = ("tpot", "e2e", "finish", "ttft")  # the nearest to a step first
 # As `simulate` at the peak, but nothing but the fleet itself answers: what a closed form predicts.
 PLAIN = {
     "name": "peak",
@@ -81,6 +84,12 @@ def rehearsed_service(
     holding = [trial for trial in trials if not trial.missed]
     best = min(holding, key=_year_usd, default=trials[0])
     plan = _with_rehearsals(best, trials)
+    if slow := max(slow_ratios(best.choice, context).values(), default=1.0) - 1.0:
+        sure = f"{100 * context.spec.confidence_fraction:.3g} %"
+        world = (
+            f"rehearsed in the world of {sure}: steps take up to {100 * slow:.0f} % longer than in the middle"
+        )
+        plan = replace(plan, warnings=(*plan.warnings, world))
     if not best.missed:
         plan = replace(plan, replica_needs=tuple(_replica_needs(best, context, tell)))
     return best.choice, plan
@@ -237,7 +246,29 @@ def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
     """What a service's worlds are made from."""
     references = [choice.entry.model, *(each.model for each in choice.entry.variants)]
     models = {model.name: model for model in (model_of(each, context.catalog) for each in references)}
-    return RehearsalTables(context.catalog, context.constants, context.spec.supply, models.__getitem__)
+    given = context.catalog, context.constants, context.spec.supply, models.__getitem__
+    return RehearsalTables(*given, slow_ratios=slow_ratios(choice, context))
+
+
+def slow_ratios(choice: ServingChoice, context: Context) -> dict[str, float]:
+    """How many times as long as in the middle true steps take, by pool, at the confidence of the spec.
+
+    Formula  the quantile of a figure of the pool over its middle: of its time per token where it promises
+             one, else of whole answers, of a day's work, of first tokens
+    Why      What holds there holds as surely as the plan is asked to. All replicas of a pool err alike, so
+             that one speed is slow and not a draw for each.
+    Limits   none where the spec asks for the middle.
+    """
+    asked = context.spec.margin_fraction
+    found: dict[str, float] = {}
+    for pool in choice.fleet.pools if asked else ():
+        own = {goal: each for goal, each in goal_figures(choice, context).items() if goal[0] in pool.classes}
+        nearest = min(own, key=lambda goal: SPEED_TOLD_BY.index(goal[1].split("_")[0]), default=None)
+        if asked and nearest:
+            figure = own[nearest][0]
+            late = float(np.quantile(figure.samples, asked, method="inverted_cdf")) / figure.middle
+            found[pool.classes[0]] = max(1.0, late)
+    return found
 
 
 def _decided(each: ClassFigures) -> bool:

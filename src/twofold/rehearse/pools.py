@@ -60,6 +60,7 @@ class RehearsalTables:
     supply: Supply
     model_named: Callable[[str], Model]
     measured: Mapping[str, MeasuredService] = field(default_factory=dict)  # rows by service
+    slow_ratios: Mapping[str, float] = field(default_factory=dict)  # of true steps, by pool; none: the middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def pool_world(
             f"set as the scenario says, a replica of pool `{pool.name}` has no memory left for a cache",
             hint="write a smaller `chunk` or `max_batch` under `engine`",
         )
-    table = ServiceTable.of(replica)
+    table = ServiceTable.of(replica).slowed(tables.slow_ratios.get(pool.name, 1.0))
     steps = StepTable.from_service_table(table)
     workers = change.worker_count
     weights = one(replica.shape.weights_bytes(replica.weights_format).total_bytes)

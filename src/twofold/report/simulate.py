@@ -32,7 +32,8 @@ def _rehearsal_lines(simulation: simulated.Simulation) -> list[str]:
     training = simulation.training
     span = format_seconds(training.duration_s if training else simulation.horizon_s)
     head = both_ends(
-        f"{simulation.name} · {simulation.scenario}", f"seed {simulation.seed}, {span} simulated"
+        f"{simulation.name} · {simulation.scenario}",
+        f"middle speeds, seed {simulation.seed}, {span} simulated",
     )
     tenants = listed(
         simulation.tenants,
