@@ -39,7 +39,7 @@ from twofold.core.errors import InfeasibleError
 from twofold.money.first_year import check_budget, rent_of_year, with_money
 from twofold.perf.constants import Constants
 from twofold.planner.actions import actions_of
-from twofold.planner.sureness import confidence_of, with_ladder
+from twofold.planner.sureness import with_ladder
 from twofold.portfolio.decide import Decision, decided, leased_again, leasing_of, service_on
 from twofold.portfolio.join import portfolio
 from twofold.portfolio.ways import Way
@@ -117,8 +117,7 @@ def build_plan(
     with record.recording() as books["cross"]:
         cross = cross_cells(with_model, planned_services, context) if options.in_full else ()
     told = planned_runs, serving, services, cross, books, context
-    scopes = {name: choice.scope for name, choice in runs.items()}
-    scopes |= {name: choice.scope for name, choice in services.items()}
+    scopes = {name: run.scope for name, run in runs.items()} | {n: s.scope for n, s in services.items()}
     models = own_models(spec, catalog)
     plan = Plan(
         schema=SCHEMA,
@@ -145,7 +144,6 @@ def build_plan(
         models=models,
         leasing=leasing_of(ways.values(), sum(cheapest.values()), chosen, services, context),
     )
-    plan = replace(plan, confidence=confidence_of(plan, chosen, services, context))
     plan = with_ladder(plan, chosen, services, context)
     whole = with_supply_side(plan, context, runs, services)
     check_budget(whole, spec.supply.budget_usd)

@@ -43,7 +43,7 @@ class _Sized:
 
     pool: PoolChoice
     needed: int  # replicas without spares
-    probability: float  # of its least probable goal
+    holds_fraction: float  # of its least probable goal
     reached: bool
 
 
@@ -84,7 +84,7 @@ def with_ladder(
     services: Mapping[str, ServingChoice],
     context: Context,
 ) -> Plan:
-    """The plan with what other confidences would take, and what measuring first is expected to save."""
+    """The plan with how sure it is, what other confidences would take, and what measuring first may save."""
     asked = context.spec.confidence_fraction
     ladder = [rung for run in plan.training for rung in _run_rungs(run, runs[run.name], context)]
     saved = []
@@ -95,7 +95,8 @@ def with_ladder(
             ladder += _service_rungs(service, choice, pools, asked)
             saved += list(_measured(service, choice, pools[0.5], asked, context))
     saved.sort(key=lambda each: -(each.usd_per_year or 0.0))
-    return replace(plan, ladder=tuple(ladder), measure_first=tuple(saved))
+    sure = confidence_of(plan, runs, services, context)
+    return replace(plan, confidence=sure, ladder=tuple(ladder), measure_first=tuple(saved))
 
 
 def _sized(choice: ServingChoice, sure: float, asked: float, context: Context) -> list[_Sized]:
@@ -167,7 +168,7 @@ def _service_rungs(
             replica_count=sum(each.needed for each in sized),
             accelerator_count=round(leased * used),
             usd_per_year=None if usd is None else usd * paid,
-            probability=min(each.probability for each in sized),
+            probability=min(each.holds_fraction for each in sized),
             binds="" if reached else NOT_BY_REPLICAS,
         )
 
