@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, replace
 from datetime import date
+from math import isfinite
 
 import numpy as np
 
 from twofold.answer.offers import Offer, own_offers
 from twofold.answer.uncertainty import Draws, estimate_of
+from twofold.catalog.capacity import CONTRACT, gate_of, supplied
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.model_config import read_model_config
 from twofold.catalog.places import Fit, fit_of
@@ -102,17 +104,13 @@ def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()
     return tuple(warnings)
 
 
-def fabric_warnings(offer: Offer, node_count: int, context: Context) -> tuple[str, ...]:
-    """Where a price buys machines whose network no table states, and the plan needs one between nodes."""
-    if offer.price is None or node_count < 2:
+def gate_warnings(machine: Machine) -> tuple[str, ...]:
+    """What stands between a list price and the machines, and that a contract's price is no list's."""
+    price = machine.price
+    if price is None or not price.gate:
         return ()
-    if offer.price.instance in {node.name for node in context.catalog.nodes_with(offer.accelerator.name)}:
-        return ()
-    gbit_per_s = offer.nic_bytes_per_s * 8 / 1e9
-    return (
-        f"the price is of {offer.price.provider} {offer.price.instance}, whose network no table states; "
-        f"planned with {gbit_per_s:.0f} Gb/s {offer.node.fabric} per accelerator",
-    )
+    assumed = "; its price is assumed: no list has it" if price.term == CONTRACT else ""
+    return (f"{price.gate}{assumed}",)
 
 
 def day_of(text: str) -> date:
@@ -120,13 +118,21 @@ def day_of(text: str) -> date:
     return date.fromisoformat(text + {4: "-07-01", 7: "-15"}.get(len(text), ""))
 
 
-def price_used(offer: Offer, context: Context) -> PriceUsed | None:
-    """The price row with its range: what the same part costs elsewhere, or next quarter."""
+def price_used(
+    offer: Offer, context: Context, accelerator_count: int = 0, *, is_job: bool = False
+) -> PriceUsed | None:
+    """The price row with its range: what the same part costs elsewhere, or next quarter.
+
+    And what stands between it and so many accelerators, of one job or of replicas that stand alone.
+    """
     price = offer.price
     if price is None:
         return None
     usual = price.usd_per_accelerator_h
-    spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", Source.VENDOR)
+    source = Source.ASSUMED if price.term == CONTRACT else Source.VENDOR
+    spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", source)
+    can = supplied(price, context.catalog)
+    most = can.gang_count if is_job else can.most_count
     record.note("machine.price.usd_per_accelerator_h", spread, "list price", "listed", "doubt")
     return PriceUsed(
         price.provider,
@@ -138,6 +144,9 @@ def price_used(offer: Offer, context: Context) -> PriceUsed | None:
         offer.discount_fraction,
         offer.support_fraction,
         offer.egress_usd_per_tb,
+        gate_of(price, accelerator_count, is_job, context.catalog),
+        can.kind,
+        int(most) if isfinite(most) else None,
     )
 
 
@@ -147,22 +156,27 @@ def machine_of(
     context: Context,
     per_node: int | None = None,
     nodes: tuple[int, float] | None = None,
+    *,
+    is_job: bool = False,
 ) -> Machine:
     """So many accelerators of an offer's nodes, or of parts of them, at its price.
 
-    `nodes` are whole ones that are leased for them: at most at once, and what part of these on average.
+    `nodes` are whole ones that are leased for them: at most at once, and what part of these on average. A job
+    has all of them on one fabric.
     """
     node, size = offer.node, per_node or offer.node.accelerator_count
     count, held = nodes or (-(-accelerator_count // size), 1.0)
+    accelerators = count * size if nodes else accelerator_count
     return Machine(
         accelerator=offer.accelerator.name,
         node=node.name,
         node_count=count,
         accelerators_per_node=size,
-        accelerator_count=count * size if nodes else accelerator_count,
+        accelerator_count=accelerators,
         fabric=node.fabric,
-        price=price_used(offer, context),
+        price=price_used(offer, context, accelerators, is_job=is_job and count > 1),
         held_fraction=held,
+        fabric_bytes_per_s=offer.nic_bytes_per_s,
     )
 
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 
 from twofold.answer.stacks import cluster_on
+from twofold.catalog.capacity import CONTRACT, NO_FABRIC, supplied, with_contracts
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.places import Fit, fit_of
 from twofold.catalog.types import Accelerator, Node, Price
@@ -22,6 +24,7 @@ TRAINING_MEMORY_BYTES = 38e9  # smaller parts are sold for inference
 DEFAULT_NIC_BYTES_PER_S = (
     50e9  # 400 Gb/s per accelerator, where a node is described by its accelerators alone
 )
+NO_FABRIC_BYTES_PER_S = 1.5625e9  # a: a card of 100 Gb/s that eight accelerators share
 FABRICS = ("infiniband", "roce", "ici", "efa", "tcpx", "omnipath", "ethernet", "none")  # preferred first
 KEPT_FOR_TRAINING = 10  # cheapest per FLOP first
 
@@ -38,6 +41,9 @@ class Offer:
     overhead_fraction: float  # of time, on virtual machines
     fixed_count: int | None = None  # nodes, where the spec names them
     note: str = ""
+    # Accelerators of one job at this price: more than the first, which a cheaper one gives, up to the second.
+    job_above_count: float = 0.0
+    job_count_max: float = inf
     # What comes off the price and on it; None: as the spec says, and the catalogue of the provider.
     discount_fraction: float | None = None
     support_fraction: float | None = None  # of what is left
@@ -62,6 +68,10 @@ class Offer:
     def nic_bytes_per_s(self) -> float:
         """Line rate between nodes, of one accelerator."""
         return self.node.nic_bytes_per_s / self.node.accelerator_count
+
+    def is_had(self, node_count: int) -> bool:
+        """Whether one job gets so many nodes of it at this price."""
+        return self.job_above_count < node_count * self.node.accelerator_count <= self.job_count_max
 
     def usd_per(self, rate: float) -> float:
         """USD/h over a rate of one accelerator, to rank by; infinite without a price."""
@@ -98,7 +108,7 @@ def cluster_of(
 
 def fixed_offer(on: FixedCluster, catalog: Catalog, supply: Supply, terms: tuple[str, ...]) -> Offer:
     """The machines that a spec names: yours where you have as many of them, else those for rent."""
-    rented = rented_offer(on, catalog, supply, terms)
+    rented = rented_offer(on, catalog, supply, terms, is_job=True)
     return owned_offer(on, rented, catalog, supply) or rented
 
 
@@ -126,10 +136,13 @@ def rented_offer(
     supply: Supply,
     terms: tuple[str, ...],
     regions: tuple[str, ...] = (),
+    *,
+    is_job: bool = False,
 ) -> Offer:
     """The machines that a spec names, at the cheapest price known for them in the regions asked.
 
     A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.
+    Only prices count at which there are as many, of a job on one fabric; by contract there always are.
     """
     if on.node:
         node = bought = catalog.node(on.node)
@@ -139,8 +152,18 @@ def rented_offer(
         node = node_of_size(catalog, accelerator, on.accelerators_per_node or 1)
         bought = replace(node, name="")
     prices = priced(catalog, accelerator, supply.shop, terms, regions or supply.shop.regions)
-    price = cheapest(prices, bought)
+    wanted, is_job = on.count * node.accelerator_count, is_job and on.count > 1
+    enough = [price for price in prices if wanted <= _most(price, catalog, is_job)]
+    price = cheapest(enough or prices, bought)
+    if price and is_job and enough and not on.node and not (can := supplied(price, catalog)).is_own:
+        nic = (can.nic_bytes_per_s or NO_FABRIC_BYTES_PER_S) * node.accelerator_count
+        node = replace(node, fabric=can.fabric, nic_bytes_per_s=nic)
     return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
+
+
+def _most(price: Price, catalog: Catalog, is_job: bool) -> float:
+    can = supplied(price, catalog)
+    return can.gang_count if is_job else can.most_count
 
 
 def node_of_size(catalog: Catalog, accelerator: Accelerator, size: int) -> Node:
@@ -207,8 +230,12 @@ def own_offers(catalog: Catalog, supply: Supply, regions: tuple[str, ...] = ()) 
 
 
 def training_offers(catalog: Catalog, supply: Supply) -> Offers:
-    """Whole nodes for rent whose accelerators can train: the cheapest of each part and class of fabric."""
-    kept: dict[tuple[str, str], Offer] = {}
+    """Whole nodes for rent whose accelerators can train, by part and class of fabric: the cheapest of each.
+
+    Where a job may have few of the cheapest, the next that gives more stands beside it; machines without a
+    fabric are for jobs of one node.
+    """
+    kept: dict[bool, list[tuple[Offer, ...]]] = {True: [], False: []}
     left_out: list[Loser] = []
     for accelerator in considered(catalog, supply.shop, left_out):
         why = _why_not_training(accelerator)
@@ -219,9 +246,22 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
         found = _rentable(catalog, supply, accelerator, run_terms(supply.shop), least)
         for fabric in sorted({offer.node.fabric for offer in found}):
             same = [offer for offer in found if offer.node.fabric == fabric]
-            kept[accelerator.name, fabric] = min(same, key=_price_order)
-    ranked = sorted(kept.values(), key=lambda each: (each.usd_per(each.flops_per_s), each.accelerator.name))
-    return Offers(tuple(ranked[:KEPT_FOR_TRAINING]), tuple(left_out))
+            kept[fabric in NO_FABRIC].append(_by_size(same))
+    offers: list[Offer] = []
+    for groups in kept.values():
+        groups.sort(key=lambda each: (each[0].usd_per(each[0].flops_per_s), each[0].accelerator.name))
+        offers += [offer for group in groups[:KEPT_FOR_TRAINING] for offer in group]
+    return Offers(tuple(offers), tuple(left_out))
+
+
+def _by_size(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """The cheapest offer for jobs of every size: each for those that the cheaper ones before it do not give."""
+    kept: list[Offer] = []
+    for offer in sorted(offers, key=_price_order):
+        above = kept[-1].job_count_max if kept else 0.0
+        if offer.job_count_max > above:
+            kept.append(replace(offer, job_above_count=above))
+    return tuple(kept)
 
 
 def shop_prices(catalog: Catalog, supply: Supply, training: bool) -> list[Price]:
@@ -245,11 +285,11 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
         if not found:
             continue
         sizes = [offer.node.accelerator_count for offer in found]
-        whole, single = (
-            min((each for each in found if each.node.accelerator_count == size), key=_price_order)
-            for size in (max(sizes), min(sizes))
-        )
-        offers += [whole] if _price_order(whole) <= _price_order(single) else [whole, single]
+        every = [each for each in found if each.node.accelerator_count == max(sizes)]
+        joined = [each for each in every if each.node.fabric not in NO_FABRIC]
+        single = min((each for each in found if each.node.accelerator_count == min(sizes)), key=_price_order)
+        whole = min(joined or every, key=_price_order)  # one replica may stand on several
+        offers += [whole] if min(map(_price_order, every)) <= _price_order(single) else [whole, single]
     return Offers(tuple(sorted(offers, key=_price_order)), tuple(left_out))
 
 
@@ -313,35 +353,44 @@ def _rentable(
 ) -> list[Offer]:
     """Every node of an accelerator that has a price; one without a price when nobody sells the part."""
     wanted = regions or supply.shop.regions
-    offers: dict[str, Offer] = {}
+    offers: dict[tuple[object, ...], Offer] = {}
     for price in priced(catalog, accelerator, supply.shop, terms, wanted):
         if price.accelerator_count < size_min:
             continue
         node = node_for(catalog, accelerator, price)
-        offer = Offer(accelerator, node, price, None, False, _overhead(node, supply))
-        if node.name not in offers or _price_order(offer) < _price_order(offers[node.name]):
-            offers[node.name] = offer
+        most = supplied(price, catalog).gang_count
+        offer = Offer(
+            accelerator, node, price, None, False, _overhead(node, supply), job_count_max=most
+        )
+        key = node.name, node.fabric, most
+        if key not in offers or _price_order(offer) < _price_order(offers[key]):
+            offers[key] = offer
     if supply.shop.accelerators and not catalog.whole.prices_for(accelerator.name):
         sizes = [node.accelerator_count for node in catalog.nodes_with(accelerator.name)]
         size = max(sizes, default=min(8, accelerator.scaleup_domain_count))
         node = node_of_size(catalog, accelerator, size)
-        offers[""] = Offer(accelerator, node, None, None, False, _overhead(node, supply))
+        offers[()] = Offer(accelerator, node, None, None, False, _overhead(node, supply))
     return list(offers.values())
 
 
 def priced(
     catalog: Catalog, accelerator: Accelerator, shop: Shop, terms: tuple[str, ...], regions: tuple[str, ...]
 ) -> list[Price]:
+    """List prices that a shop allows, and contracts where it allows to pay by the hour, at what is assumed."""
     excluded = {word.lower() for word in shop.exclude}
     providers = {name.lower() for name in shop.providers}
-    return [
+    hourly = "on_demand" in terms or CONTRACT in terms
+    found = [
         price
         for price in catalog.prices_for(accelerator.name)
-        if price.term in terms
+        if (price.term in terms or (hourly and price.term == "on_demand"))
         and not {price.term, price.provider.lower()} & excluded
         and (not providers or price.provider.lower() in providers)
         and in_regions(catalog, price.provider, price.region, regions)
     ]
+    every = with_contracts(found, catalog) if hourly else found
+    allowed = {*terms, CONTRACT} if hourly else {*terms}
+    return [price for price in every if price.term in allowed and supplied(price, catalog).most_count]
 
 
 def in_regions(catalog: Catalog, provider: str, region: str, regions: tuple[str, ...]) -> bool:
@@ -358,12 +407,20 @@ def cheapest(prices: Iterable[Price], node: Node) -> Price | None:
 
 
 def node_for(catalog: Catalog, accelerator: Accelerator, price: Price) -> Node:
-    """The node that a price buys: by instance name, else a plain one of the provider's size."""
-    for node in catalog.nodes_with(accelerator.name):
-        if node.name == price.instance:
-            return node
-    node = node_of_size(catalog, accelerator, price.accelerator_count)
-    return replace(node, virtualised=True) if node.provider == "onprem" else node
+    """The node that a price buys: by instance name, else a plain one of the provider's size.
+
+    Its fabric is the one that is stated for the offer; where none is, it has none.
+    """
+    node = next((each for each in catalog.nodes_with(accelerator.name) if each.name == price.instance), None)
+    if node is None:
+        node = node_of_size(catalog, accelerator, price.accelerator_count)
+        node = replace(node, virtualised=True) if node.provider == "onprem" else node
+    can = supplied(price, catalog)
+    if can.is_own:
+        return node
+    nic = (can.nic_bytes_per_s or NO_FABRIC_BYTES_PER_S) * node.accelerator_count
+    ram = can.ram_bytes or node.ram_bytes
+    return replace(node, fabric=can.fabric or "none", nic_bytes_per_s=nic, ram_bytes=ram)
 
 
 def run_terms(shop: Shop) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
-from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, gate_warnings, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.runners_up import weighed
@@ -62,12 +62,13 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
+    machine = machine_of(choice.offer, fleet.accelerators, context, nodes=choice.nodes)
     plan = ServicePlan(
         name=choice.entry.name,
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=machine_of(choice.offer, fleet.accelerators, context, nodes=choice.nodes),
+        machine=machine,
         replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=record.note("replica_count", replicas, "", "loaded", "spares"),
@@ -101,6 +102,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
+            *gate_warnings(machine),
             *price_warnings(choice.offer, context, choice.entry.regions),
             *flip_warning(flips, "another machine is cheaper"),
             *_edge_warnings(limits),

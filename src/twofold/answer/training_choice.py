@@ -72,6 +72,12 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
         for offer in offers
         for count in _node_counts(entry, job, offer, context)
     ]
+    if not trials:  # what is for rent is too small a piece of a fabric: tried as it is, to say by how much
+        trials = [
+            trial_of_size(entry, job, offer, 1, context, context.spec.supply.budget_usd)
+            for offer in offers
+            if offer.is_had(1)
+        ]
     if not trials:
         raise InfeasibleError(
             f"no machine on offer can train `{entry.name}`",
@@ -137,7 +143,8 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
     fewest = flops * (1 + entry.headroom.total_fraction) / usable
     start = 2 ** max(0, int(np.ceil(np.log2(max(fewest, 1e-9)))))
     counts = {min(start * factor, limit) for factor in SIZES}
-    return sorted(counts | ({offer.node_count_max} if offer.node_count_max else set()))
+    counts |= {offer.node_count_max} if offer.node_count_max else set()
+    return sorted(count for count in counts if offer.is_had(count))
 
 
 def trial_of_size(

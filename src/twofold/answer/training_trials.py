@@ -56,7 +56,7 @@ class MachineTrial:
     def machines(self, context: Context) -> Given:
         """Its machines as every other answer knows them."""
         offer, count = self.offer, self.node_count * self.offer.node.accelerator_count
-        machine = machine_of(offer, count, context)
+        machine = machine_of(offer, count, context, is_job=True)
         return Given(offer.accelerator, offer.node, machine, offer.nic_bytes_per_s, self.cluster)
 
 

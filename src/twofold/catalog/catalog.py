@@ -42,6 +42,7 @@ class Catalog:
         self._read: dict[object, Any] = {}
         self._permits: Callable[[str, str], bool] | None = None
         self._whole: Catalog | None = None
+        self.supplied: dict[Price, Any] = {}  # what is known of a price's machines, see `catalog/capacity.py`
 
     @property
     def digest(self) -> str:

@@ -92,11 +92,33 @@ class Price(Sourced):
     accelerator: str
     accelerator_count: int
     region: str
-    term: str  # on_demand spot reserved_1y reserved_3y community
+    term: str  # on_demand spot reserved_1y reserved_3y community; contract where none lists it
     usd_per_h: float
     usd_per_accelerator_h: float
     date: str
     date_precision: str  # day month year
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity(Sourced):
+    """How much of an offer can be had, in accelerators. What was not found is None, which is not unlimited."""
+
+    provider: str  # `any`: what is assumed by kind of offer
+    family: str
+    kind: str  # on_demand marketplace capacity_block instant_cluster reserved spot
+    accelerators: str
+    accelerators_max: int | None  # of one connected job, without talking to anybody
+    replicas_max: int | None
+    nodes_max: int | None
+    accelerators_min: int | None
+    term_min_d: float | None
+    term_max_d: float | None
+    ram_bytes: float | None
+    vcpu_count: int | None
+    fabric: str
+    fabric_bytes_per_s: float | None  # of one accelerator
+    date: str = ""
+    notes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +435,7 @@ RECORDS: dict[str, type] = {
     "accelerators": Accelerator,
     "api_prices": ApiPrice,
     "authorisations": Authorisation,
+    "capacity": Capacity,
     "compliance_figures": ComplianceFigure,
     "compliance_items": CostItem,
     "controls": ControlRow,

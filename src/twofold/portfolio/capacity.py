@@ -13,8 +13,8 @@ from twofold.core.errors import InputError
 from twofold.inference.fleet import ReplicaCount
 from twofold.inference.search import Fleet, PoolChoice
 from twofold.portfolio.demand import ClassDemand
-from twofold.portfolio.listed import MAY_VANISH, kept_fraction
-from twofold.portfolio.offers import NodeOffer, stands_in
+from twofold.portfolio.listed import MAY_VANISH, kept_fraction, serves
+from twofold.portfolio.offers import NodeOffer, may_join, stands_in
 from twofold.portfolio.problem import CampaignOption, CapacityOffer, ServingRate
 
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
@@ -91,7 +91,7 @@ def serving_rates(
     found = []
     for node_offer in offers:
         offer = node_offer.offer
-        if offer.term in MAY_VANISH and not each.load.is_batch:
+        if not serves(offer) and not (each.load.is_batch and offer.term in MAY_VANISH):
             continue  # what may be taken away at any minute promises nobody an answer
         pooled = best_pool(pools, offer) if stands_in(node_offer, choice.entry, context) else None
         if pooled is None:
@@ -152,8 +152,7 @@ def training_options(
                 not stands_in(node_offer, choice.entry, context)
                 or node.accelerator != trial.offer.accelerator.name
                 or offer.accelerator_count != trial.offer.node.accelerator_count
-                or (trial.node_count > 1 and node.fabric != trial.offer.node.fabric)
-                or (offer.unit_limit is not None and offer.unit_limit < trial.node_count)
+                or not may_join(node_offer, trial.offer.node, trial.node_count)
             ):
                 continue
             lost = (1.0 / kept_fraction(offer) - 1.0) * trial.node_count

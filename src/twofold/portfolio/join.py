@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from functools import partial
+from math import ceil
 
 import numpy as np
 
@@ -16,13 +17,16 @@ from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, deman
 from twofold.portfolio.hosted import hosted
 from twofold.portfolio.offers import NodeOffer, node_offers, refused_quotes
 from twofold.portfolio.problem import (
+    HOUR_S,
     Batch,
     Campaign,
+    CapacityOffer,
     Demand,
     PortfolioProblem,
     ServingRate,
 )
 from twofold.portfolio.programme import Known
+from twofold.portfolio.prune import part_of
 from twofold.portfolio.report import portfolio_of
 from twofold.portfolio.solve import Effort, is_possible, solve, unserved
 from twofold.portfolio.solved import PortfolioCase, SolvedPortfolio
@@ -78,15 +82,52 @@ def portfolio_case(
     if not campaigns and not rates:
         return None
     supply = context.spec.supply
-    problem = PortfolioProblem(
-        (*(each.offer for each in offers), *hosting),
-        tuple(demands),
-        tuple(batches),
-        campaigns,
-        (*rates, *hosted_rates),
-        platform_limit=supply.platforms,
+    problem = plentiful(
+        PortfolioProblem(
+            (*(each.offer for each in offers), *hosting),
+            tuple(demands),
+            tuple(batches),
+            campaigns,
+            (*rates, *hosted_rates),
+            platform_limit=supply.platforms,
+        )
     )
     return PortfolioCase(problem, offers, wanted, start, (*left_out, *remarks, *refused_quotes(context)))
+
+
+def plentiful(problem: PortfolioProblem) -> PortfolioProblem:
+    """The same with those offers of lists that carry all of it at once, without their limits.
+
+    Why      A limit that everything together stays below binds nothing, and what gives less than that is one
+             of many small lots, which nobody runs a year on. Your machines and quotes keep their limits.
+    """
+    kept = []
+    for offer in problem.offers:
+        if offer.unit_limit is None or not offer.source.startswith("prices"):
+            kept.append(offer)
+        elif _most_units(offer, problem) <= offer.unit_limit:
+            kept.append(replace(offer, unit_limit=None))
+    return part_of(replace(problem, offers=tuple(kept)), {offer.name for offer in kept})
+
+
+def _most_units(offer: CapacityOffer, problem: PortfolioProblem) -> float:
+    """Units of an offer that everything would take which it can do, in whole units, all of it at once."""
+    rates = {rate.demand: rate.rate_per_unit_per_s for rate in problem.rates if rate.offer == offer.name}
+    waited = sum(
+        ceil(float(each.rate_per_s.max()) * each.reserve_ratio / rates[each.name])
+        for each in problem.demands
+        if each.name in rates
+    )
+    daily = sum(
+        ceil(float(each.requests_per_day.max()) / (len(each.hours) * HOUR_S) / rates[each.name])
+        for each in problem.batches
+        if each.name in rates
+    )
+    trained = sum(
+        max((option.units for option in each.options if option.offer == offer.name), default=0)
+        for each in problem.campaigns
+    )
+    return waited + daily + trained
 
 
 def relaxed(problem: PortfolioProblem) -> PortfolioProblem:

@@ -4,8 +4,11 @@ What price lists do not say is assumed here, each with its reason and source let
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
+from math import isfinite
 from types import MappingProxyType
 
+from twofold.catalog.capacity import CONTRACT, supplied
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.figures import economic_by_provider
 from twofold.catalog.types import Observation, Price
@@ -14,6 +17,7 @@ from twofold.portfolio.problem import CapacityOffer, Tenure
 YEAR_WEEKS = 52
 TERM_WEEKS = MappingProxyType(
     {"on_demand": 0, "spot": 0, "community": 0, "lease": 1, "reserved_1y": YEAR_WEEKS, "reserved_3y": 156}
+    | {CONTRACT: 0}  # of a run, for as long as it takes; see `held_contract`
 )
 # a: the middle bucket of the interruption frequencies that one cloud publishes, for those that publish none.
 INTERRUPTED_PER_MONTH = 0.125
@@ -26,7 +30,8 @@ MAY_VANISH = ("spot", "community")  # terms of machines that are taken back
 def offer_of_price(
     price: Price, catalog: Catalog, *, virtualised: bool, interrupted_per_month: float | None = None
 ) -> CapacityOffer:
-    """One row of a price list: its instance is the unit."""
+    """One row of a price list: its instance is the unit, and there are as many as can be had of it."""
+    can, size = supplied(price, catalog), price.accelerator_count
     return CapacityOffer(
         name=offer_name(price.provider, price.instance, price.region, price.term),
         provider=price.provider,
@@ -44,7 +49,19 @@ def offer_of_price(
         source=f"prices: {price.source}",
         date=price.date,
         stated_region=stated_region(price.region),
+        unit_limit=int(can.most_count) // size if isfinite(can.most_count) else None,
+        job_unit_limit=max(1, int(can.gang_count) // size) if isfinite(can.gang_count) else None,
     )
+
+
+def held_contract(offer: CapacityOffer) -> CapacityOffer:
+    """A contract as services take it: for the year, since what is agreed on is not given back at night."""
+    return replace(offer, name=f"{offer.name} for a year", minimum_weeks=YEAR_WEEKS)
+
+
+def serves(offer: CapacityOffer) -> bool:
+    """Whether requests that somebody waits for may be served on it: nobody takes it away, nor only a run has it."""
+    return offer.term not in MAY_VANISH and (offer.term != CONTRACT or offer.minimum_weeks > 0)
 
 
 def own_offer(

@@ -3,19 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
+from math import inf
 
 from twofold.answer.context import Context
 from twofold.answer.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
 from twofold.answer.supply_rules import all_asked_regions, asked_regions
+from twofold.catalog.capacity import CONTRACT
 from twofold.catalog.regimes import find_regime, permits, refusal_reason
 from twofold.catalog.types import Node, Observation
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.training_run import TrainingRun
-from twofold.portfolio.listed import interruptions_by_place, offer_of_price, own_offer
+from twofold.portfolio.listed import held_contract, interruptions_by_place, offer_of_price, own_offer
 from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.quotes import Quote, offer_of_quote, read_quotes
 
 KEPT_PER_KIND = 3  # cheapest of an accelerator, size, place and way to pay: others lose whatever is asked
+NEARLY = 0.99  # of a line rate, which tables round
 SHOWN_REFUSED = 3  # quotes that rules forbid
 
 
@@ -68,6 +71,13 @@ def stands_in(each: NodeOffer, entry: TrainingRun | Service, context: Context) -
     return not regions or in_regions(context.catalog, each.offer.provider, each.price_region, regions)
 
 
+def may_join(each: NodeOffer, node: Node, count: int) -> bool:
+    """Whether one job gets so many units of an offer, with the fabric that it was planned with on `node`."""
+    most = min(each.offer.unit_limit or inf, each.offer.job_unit_limit or inf)
+    same = each.node.fabric == node.fabric and each.node.nic_bytes_per_s >= NEARLY * node.nic_bytes_per_s
+    return count <= most and (count == 1 or same)
+
+
 def _named(offer: Offer, context: Context) -> NodeOffer:
     """A node that a search was given, at the price that it was searched with; its size is the node's."""
     assert offer.price
@@ -90,8 +100,11 @@ def _listed(name: str, context: Context) -> list[NodeOffer]:
         node = node_for(catalog, accelerator, price)
         seen = often.get((price.provider, price.region, price.instance))
         made = offer_of_price(price, catalog, virtualised=node.virtualised, interrupted_per_month=seen)
-        kind = (made.accelerator_count, made.term, made.region, node.fabric)
+        kind = (made.accelerator_count, made.term, made.region, node.fabric, made.unit_limit)
         kinds.setdefault(kind, []).append(NodeOffer(_discounted(made, context), node, price.region))
+        if made.term == CONTRACT:
+            held = held_contract(_discounted(made, context))
+            kinds.setdefault((*kind, "held"), []).append(NodeOffer(held, node, price.region))
     return [each for group in kinds.values() for each in group[:KEPT_PER_KIND]]
 
 

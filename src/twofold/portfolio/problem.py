@@ -34,6 +34,7 @@ class CapacityOffer:
     first_week: int = 0  # of the plan, from which it can be had
     until_week: int | None = None  # first week in which it cannot; None: to the end
     stated_region: str = ""  # as the price names it, also one that no table lists; "" where it names none
+    job_unit_limit: int | None = None  # units of one job, on one fabric; None: as many as can be had
 
 
 Floats = NDArray[np.float64]

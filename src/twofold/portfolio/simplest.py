@@ -6,6 +6,7 @@ from math import inf
 
 import numpy as np
 
+from twofold.catalog.capacity import CONTRACT
 from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.ways import Way
 
@@ -31,7 +32,7 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
     every = ways
     for key in (_kind, _provider, _lease):
         ways = _fewest(ways, key, limit_usd)
-    found = {name: min(own, key=lambda way: (way.usd, way.offer.name)) for name, own in ways.items()}
+    found = {name: min(own, key=_dearness) for name, own in ways.items()}
     for name, own in every.items():
         left = [way for way in own if way.offer.name != found[name].offer.name]
         if left and _is_too_much(found, found[name].offer):
@@ -48,6 +49,11 @@ def _is_too_much(found: Mapping[str, Way], offer: CapacityOffer) -> bool:
 def cheapest_usd(ways: Ways) -> float:
     """What all cost where each takes its cheapest way."""
     return sum(min(way.usd for way in own) for own in ways.values())
+
+
+def _dearness(way: Way) -> tuple[float, bool, str]:
+    """Of two that cost the same the one that is not a contract."""
+    return way.usd, way.offer.term == CONTRACT, way.offer.name
 
 
 def _kind(way: Way) -> str:

@@ -28,8 +28,8 @@ from twofold.portfolio.demand import (
     first_day,
     repeats_of,
 )
-from twofold.portfolio.listed import MAY_VANISH
-from twofold.portfolio.offers import NodeOffer, stands_in
+from twofold.portfolio.listed import MAY_VANISH, serves
+from twofold.portfolio.offers import NodeOffer, may_join, stands_in
 from twofold.portfolio.problem import (
     DAY_H,
     HOUR_S,
@@ -75,7 +75,7 @@ def service_ways(choice: ServingChoice, offers: Sequence[NodeOffer], context: Co
         whole_year = offer.first_week == 0 and end_of(offer, WEEK_COUNT) == WEEK_COUNT
         if (
             whole_year
-            and offer.term not in MAY_VANISH
+            and serves(offer)
             and stands_in(each, choice.entry, context)
             and all(_has_room(each, machine, pool) for pool in fleet.pools)
             and not _is_late(fleet, wanted, offer, context)
@@ -196,8 +196,7 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
                 and offer.term not in MAY_VANISH
                 and all(_is_had(offer, each.first_week, trial) for each in times)
                 and offer.accelerator_count == machine.node.accelerator_count
-                and (trial.node_count == 1 or each.node.fabric == machine.node.fabric)
-                and (offer.unit_limit is None or trial.node_count <= offer.unit_limit)
+                and may_join(each, machine.node, trial.node_count)
                 and stands_in(each, choice.entry, context)
             ):
                 hours = trial.run.total_accelerator_h / offer.accelerator_count

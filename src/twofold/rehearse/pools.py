@@ -210,7 +210,10 @@ def planned_node(machine: Machine, catalog: Catalog) -> Node:
     except InputError:
         return node_of_size(catalog, accelerator, size)
     fits = node.accelerator == accelerator.name and node.accelerator_count == size
-    return node if fits else node_of_size(catalog, accelerator, size)
+    node = node if fits else node_of_size(catalog, accelerator, size)
+    if machine.fabric_bytes_per_s is None:
+        return node
+    return replace(node, fabric=machine.fabric, nic_bytes_per_s=machine.fabric_bytes_per_s * size)
 
 
 def power_factor(constants: Constants) -> float:

@@ -12,12 +12,15 @@ class PriceUsed:
     provider: str  # whose list
     instance: str  # the instance type that is rented
     region: str  # the catalogue region of the price
-    term: str  # on_demand spot reserved_1y reserved_3y
+    term: str  # on_demand spot reserved_1y reserved_3y; contract where no list has so many
     date: str  # day the price was seen
     usd_per_accelerator_h: Estimate  # USD/h of one accelerator, list price
     discount_fraction: float | None = None  # off it; null: as the spec says of all list prices
     support_fraction: float | None = None  # of what is left; null: as the catalogue says of the provider
     egress_usd_per_tb: float | None = None  # of what leaves it; null: as the catalogue says
+    gate: str = ""  # what stands between this price and so many: a quota, or a quote to ask for
+    kind: str = ""  # marketplace host, on-demand cloud, contract …
+    quantity: int | None = None  # accelerators that one gets of it without a contract; null: no limit is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class Machine:
     fabric: str  # between nodes: infiniband roce efa ethernet …
     price: PriceUsed | None  # what one accelerator-hour costs; null: no price is known
     held_fraction: float = 1.0  # of these nodes, what is leased on average while it is needed
+    fabric_bytes_per_s: float | None = None  # between nodes, of one accelerator, as planned with
 
 
 @dataclass(frozen=True, slots=True)

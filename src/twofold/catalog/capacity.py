@@ -1,0 +1,239 @@
+"""How much of a price's machines can be had: at once, with a quota, by contract; and on which fabric.
+
+Quota, stock and approval are three gates: a list price passes none of them. Machines of your own, your quotes
+and your own rows of prices are never limited here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import median
+
+from twofold.catalog.catalog import Catalog
+from twofold.catalog.figures import HYPERSCALERS
+from twofold.catalog.types import Capacity, Node, Price
+
+CONTRACT = "contract"  # the term of what no list has: a person is asked, and a quote is waited for
+LARGE_CLOUDS = HYPERSCALERS | {"oci"}
+NO_FABRIC = frozenset({"", "none", "ethernet"})  # between such nodes no job is planned
+LINKED = 4  # devices that a link joins: parts that jobs over several nodes are made of
+USUAL_NODE = 8  # accelerators
+QUOTED_ABOVE = 64  # accelerators: larger reservations are quoted, whatever a list says
+KINDS = {  # of rows that speak for a term
+    "on_demand": ("on_demand", "marketplace"),
+    "community": ("marketplace",),
+    "spot": ("spot",),
+    CONTRACT: ("instant_cluster", "capacity_block", "reserved"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """What of a price's machines can be had, in accelerators; infinite where nobody limits it."""
+
+    kind: str  # in words, as screens say it
+    free_count: float  # without asking anybody
+    most_count: float  # with a quota; more is a contract
+    gang_count: float  # of one job: on one fabric, or one node where none is stated
+    fabric: str = ""  # stated between nodes; "" where none is
+    nic_bytes_per_s: float | None = None  # of one accelerator
+    ram_bytes: float | None = None  # of one node
+    product: str = ""  # what a cluster or block of it is called, and
+    product_count: float = 0  # how many of these one gets
+    is_own: bool = False  # a row or quote of the user's: its node is what it says
+
+
+def supplied(price: Price, catalog: Catalog) -> Supplied:
+    """What can be had at a price; where no row speaks of it, what is assumed of its kind of offer."""
+    found = catalog.supplied.get(price)
+    if found is None:
+        found = catalog.supplied[price] = _supplied(price, catalog)
+    return found
+
+
+def _supplied(price: Price, catalog: Catalog) -> Supplied:
+    if price.source == "user" or price.source.startswith("quote") or price.source.endswith(": user"):
+        return Supplied("your quote", inf, inf, inf, is_own=True)
+    size, rows = price.accelerator_count, _rows(price, catalog)
+    row = max(rows, key=lambda each: _rank(each, price), default=None)
+    network = fabric, _, ram = _network(row, price, catalog)
+    held_bytes = size * catalog.accelerator(price.accelerator).memory_nominal_bytes
+    joined = fabric not in NO_FABRIC and (ram is None or ram >= held_bytes)
+    if price.term == CONTRACT:
+        sold = row if row and size >= LINKED and row.kind != "reserved" else None
+        product = _product(sold), (sold.accelerators_max or 0) if sold else 0
+        return Supplied("contract", 0, inf, inf if joined else size, *network, *product)
+    if price.term.startswith("reserved"):
+        return Supplied("reserved contract", QUOTED_ABOVE, inf, inf if joined else size, *network)
+    if price.term == "spot":
+        band = _band("spot", catalog)
+        free = band.accelerators_max or 0
+        return Supplied("spot", 0, free, (band.nodes_max or 1) * size if joined else size, *network)
+    if price.term == "community" or _is_market(price, catalog):
+        band = _band("one host", catalog)
+        hosts = (band.replicas_max or 0) // (band.accelerators_max or 1)
+        return Supplied("marketplace host", hosts * size, hosts * size, size, *network)
+    if (row is None and _has_rows(price, catalog)) or (row and row.accelerators_max == 0 and not _is_large(price)):
+        return Supplied("sold by contract only", 0, 0, 0, *network)
+    return _on_demand(row, price, joined, network, catalog)
+
+
+def _on_demand(
+    row: Capacity | None,
+    price: Price,
+    joined: bool,
+    network: tuple[str, float | None, float | None],
+    catalog: Catalog,
+) -> Supplied:
+    """What a cloud gives without a contract: first what anybody gets, then what a quota may grant."""
+    size = price.accelerator_count
+    stated = row.accelerators_max if row else None
+    if _is_large(price):
+        linked = catalog.accelerator(price.accelerator).scaleup_domain_count >= LINKED
+        band = _band("hyperscaler" if linked else "hyperscaler without fast links", catalog)
+    else:
+        band = _band("specialised cloud with a fabric" if joined else "specialised cloud", catalog)
+    free = (band.accelerators_max or 0) if stated is None else stated
+    if not joined and not _is_large(price):
+        free = most = max(free, band.replicas_max or 0)
+    else:
+        most = max(free, (band.nodes_max or 1) * USUAL_NODE)
+    return Supplied("on-demand cloud", free, most, most if joined else size, *network)
+
+
+def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog) -> str:
+    """What stands between a list price and so many accelerators, in words; "" where nothing does."""
+    can, count = supplied(price, catalog), f"{accelerator_count:,} GPUs"
+    if can.is_own or accelerator_count <= can.free_count:
+        return ""
+    if price.term == CONTRACT:
+        listed = supplied(replace(price, term="on_demand"), catalog)
+        stops = listed.gang_count if is_job else listed.most_count
+        limit = f"self-service stops at {stops:,.0f}" if stops else "none by self-service"
+        named = f" as {can.product}" if accelerator_count <= can.product_count else ""
+        return f"ask {price.provider} for a quote: {count}{named}, {limit}"
+    if is_job and accelerator_count > can.gang_count:
+        return f"ask {price.provider} for one fabric: none is stated between its nodes"
+    if price.term.startswith("reserved"):
+        return f"ask {price.provider} for a quote: {count} reserved; a list price is no stock"
+    return f"ask {price.provider} for a quota: {count}, accounts start at {can.free_count:,.0f}"
+
+
+def with_contracts(prices: Sequence[Price], catalog: Catalog) -> tuple[Price, ...]:
+    """The prices, and for each that is asked by the hour what its provider's contract is taken to cost.
+
+    Formula  the larger of the provider's own list price and the middle of what specialised clouds ask
+    Why      No list has contracts. Large ones cost less than lists and small ones as much; a provider that
+             lists single machines below the others sells clusters at what the others ask.
+    """
+    return (*prices, *_contracts(prices, catalog))
+
+
+def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
+    middles: dict[str, float] = {}
+    whole: dict[tuple[str, ...], Price] = {}  # what is agreed on is whole nodes
+    for price in prices:
+        if price.term == "on_demand" and ":" not in price.accelerator:
+            place = price.provider, price.accelerator, price.region
+            size, usd = price.accelerator_count, price.usd_per_accelerator_h
+            best = whole.setdefault(place, price)
+            if (-size, usd) < (-best.accelerator_count, best.usd_per_accelerator_h):
+                whole[place] = price
+    for price in whole.values():
+        if not sells_contracts(price, catalog):
+            continue
+        if price.accelerator not in middles:
+            middles[price.accelerator] = contract_band(price.accelerator, catalog)
+        usd = max(price.usd_per_accelerator_h, middles[price.accelerator])
+        yield replace(
+            price,
+            term=CONTRACT,
+            usd_per_accelerator_h=usd,
+            usd_per_h=usd * price.accelerator_count,
+            source="assumed: its own list price, or the middle of specialised clouds' where that is more",
+            confidence="assumed",
+        )
+
+
+def contract_band(accelerator: str, catalog: Catalog) -> float:
+    """USD/h of one accelerator: the middle of specialised clouds' cheapest list prices; 0 where none lists it."""
+    cheapest: dict[str, float] = {}
+    for price in catalog.prices_for(accelerator):
+        known = any(row.provider == price.provider for row in catalog.rows(Capacity))
+        if price.term == "on_demand" and known and not _is_large(price) and not _is_market(price, catalog):
+            usd = price.usd_per_accelerator_h
+            cheapest[price.provider] = min(usd, cheapest.get(price.provider, usd))
+    return median(cheapest.values()) if cheapest else 0.0
+
+
+def sells_contracts(price: Price, catalog: Catalog) -> bool:
+    """Whether a provider is known to sell an accelerator by contract, cluster or block; large clouds all are."""
+    if price.source == "user" or _is_market(price, catalog):
+        return False
+    return _is_large(price) or bool(_rows(replace(price, term=CONTRACT), catalog))
+
+
+def _is_large(price: Price) -> bool:
+    return price.provider in LARGE_CLOUDS
+
+
+def _is_market(price: Price, catalog: Catalog) -> bool:
+    rows = catalog.rows(Capacity)
+    return any(row.kind == "marketplace" and row.provider == price.provider for row in rows)
+
+
+def _product(row: Capacity | None) -> str:
+    if row is None:
+        return ""
+    return f"{row.family} block" if row.kind == "capacity_block" else row.family
+
+
+def _band(family: str, catalog: Catalog) -> Capacity:
+    return next(row for row in catalog.rows(Capacity) if (row.provider, row.family) == ("any", family))
+
+
+def _of(price: Price, catalog: Catalog) -> Iterator[Capacity]:
+    """Rows of the price's provider for its accelerator; queued runs of days are another product."""
+    name = price.accelerator.partition(":")[0]
+    for row in catalog.rows(Capacity):
+        if row.provider == price.provider and "flex-start" not in row.family:
+            named = row.accelerators.split("; ")
+            if name in named or not {"all", "various"}.isdisjoint(named):
+                yield row
+
+
+def _rows(price: Price, catalog: Catalog) -> list[Capacity]:
+    kinds = KINDS.get(price.term, ("reserved",))
+    return [row for row in _of(price, catalog) if row.kind in kinds]
+
+
+def _has_rows(price: Price, catalog: Catalog) -> bool:
+    return any(row.accelerators not in ("all", "various") for row in _of(price, catalog))
+
+
+def _is_named(row: Capacity, price: Price) -> bool:
+    return any(price.instance.startswith(word) for word in row.family.split())
+
+
+def _rank(row: Capacity, price: Price) -> tuple[bool, bool, float, bool]:
+    """Which row speaks best for a price: of its instance, with a fabric and the largest stated amount."""
+    return _is_named(row, price), row.fabric_bytes_per_s is not None, row.accelerators_max or 0, row.confidence == "stated"
+
+
+def _network(
+    row: Capacity | None, price: Price, catalog: Catalog
+) -> tuple[str, float | None, float | None]:
+    """Fabric, rate of one accelerator and host memory of a node; "" and None where nobody states them.
+
+    A row of larger nodes does not speak for parts of them, and a fabric without a rate is none to plan with.
+    """
+    node = catalog.named(Node).get(price.instance)
+    if row is not None and not _is_named(row, price) and price.accelerator_count < LINKED:
+        row = None
+    ram = (row.ram_bytes if row else None) or (node.ram_bytes if node else None)
+    is_better = node is None or node.fabric in NO_FABRIC or (row is not None and _is_named(row, price))
+    if row is not None and row.fabric and row.fabric_bytes_per_s and is_better:
+        return row.fabric, row.fabric_bytes_per_s, ram
+    if node:
+        return node.fabric, node.nic_bytes_per_s / node.accelerator_count, ram
+    return "", None, ram
