@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -7,8 +6,9 @@ from twofold.answer.context import (
     Context,
     carbon,
     day_of,
-    fabric_warnings,
     facility_energy,
+    gate_warnings,
+    machine_of,
     model_of,
     price_used,
     price_warnings,
@@ -16,7 +16,6 @@ from twofold.answer.context import (
 from twofold.answer.offers import Offer, fixed_offer
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.catalog import Catalog
-from twofold.catalog.types import Node
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.contracts.spec.reader import parse_spec
 from twofold.contracts.spec.supply import Supply
@@ -110,14 +109,10 @@ def test_a_model_without_tokens_is_refused_in_either_half(
         build_plan(spec, catalog, constants, spec_digest="0")
 
 
-def test_a_price_of_machines_without_a_stated_network_is_named(
-    catalog: Catalog, constants: Constants
-) -> None:
-    offer = offer_of("8x8xH100-SXM", catalog)
+def test_what_a_list_price_is_not_is_said_of_the_machines(catalog: Catalog, constants: Constants) -> None:
     context = context_on(None, catalog, constants)
-    assert offer.price and offer.price.instance not in {node.name for node in catalog.rows(Node)}
-    (warning,) = fabric_warnings(offer, 8, context)
-    assert offer.price.instance in warning and "400 Gb/s infiniband" in warning
-    assert fabric_warnings(offer, 1, context) == ()  # one node needs none
-    known = replace(offer, price=replace(offer.price, instance="p5.48xlarge"))
-    assert fabric_warnings(known, 8, context) == ()
+    many = machine_of(offer_of("64x8xH100-SXM", catalog), 512, context, is_job=True)
+    (warning,) = gate_warnings(many)
+    assert "512 GPUs" in warning and "assumed" in warning and "ask" in warning
+    one = machine_of(offer_of("1x8xH100-SXM", catalog), 8, context, is_job=True)
+    assert one.price and one.price.gate == "" and gate_warnings(one) == ()

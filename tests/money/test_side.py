@@ -79,7 +79,7 @@ def test_whose_tariff_is_a_mean_is_said_once(examples: dict[str, Plan]) -> None:
     plan, catalog = examples["assistant"], load_catalog()
     places = {f"{region.provider}:{region.name}" for region in catalog.regions()}
     used = {part.name: part.machine.price for part in (*plan.training, *plan.serving)}
-    (note,) = (each for each in plan.warnings if "mean tariff" in each)
+    note = " ".join(each for each in plan.warnings if "mean tariff" in each)
     for name, price in used.items():
         assert price and (name in note) == (f"{price.provider}:{price.region}" not in places)
 

@@ -7,6 +7,7 @@ from typing import Any
 from twofold.answer.calibrated import FACTOR, SPREAD, factors_in
 from twofold.answer.offers import Offer
 from twofold.answer.paths import is_estimate, leaves, unit_of
+from twofold.catalog.capacity import row_of
 from twofold.catalog.types import Accelerator, Model, Region
 from twofold.contracts.results.parts import PriceUsed
 from twofold.contracts.results.plan import Derivation, Input
@@ -205,9 +206,10 @@ def supply_leaves(leaves: Leaves, price: PriceUsed | None, region: Region | None
         grid = format_si(region.grid_gco2_per_kwh, "gCO2/kWh")
         found["grid"] = assumed_leaf("grid", grid, f"regions.csv {region.name} grid_gco2_per_kwh")
     if price:
-        where = f"prices.csv {price.provider} {price.instance} {price.region} {price.term} {price.date}"
+        where = f"{row_of(price.provider, price.instance, price.region, price.term)} {price.date}"
         listed = format_si(price.usd_per_accelerator_h.value, "USD/h")
-        found["listed"] = Input("list price", listed, "", Source.VENDOR.value, where)
+        letter = price.usd_per_accelerator_h.source.value
+        found["listed"] = Input("list price", listed, "", letter, where)
     return found
 
 

@@ -203,9 +203,7 @@ def _node_counts(offer: Offer, counts: Sequence[int]) -> list[int]:
     sizes = {count for count in counts if count % size == 0}
     sizes |= {size * 2**power for power in range(20) if counts[0] <= size * 2**power <= counts[-1]}
     most = offer.node_count_max or counts[-1]
-    return sorted(
-        count // size for count in sizes if count // size <= most and offer.is_had(count // size)
-    )
+    return sorted(count // size for count in sizes if count // size <= most and offer.is_had(count // size))
 
 
 def _trial(

@@ -255,7 +255,7 @@ def training_offers(catalog: Catalog, supply: Supply) -> Offers:
 
 
 def _by_size(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """The cheapest offer for jobs of every size: each for those that the cheaper ones before it do not give."""
+    """The cheapest offer for jobs of every size: each for those that cheaper ones do not give."""
     kept: list[Offer] = []
     for offer in sorted(offers, key=_price_order):
         above = kept[-1].job_count_max if kept else 0.0
@@ -285,12 +285,24 @@ def serving_offers(catalog: Catalog, supply: Supply, regions: Iterable[str]) -> 
         if not found:
             continue
         sizes = [offer.node.accelerator_count for offer in found]
-        every = [each for each in found if each.node.accelerator_count == max(sizes)]
-        joined = [each for each in every if each.node.fabric not in NO_FABRIC]
-        single = min((each for each in found if each.node.accelerator_count == min(sizes)), key=_price_order)
-        whole = min(joined or every, key=_price_order)  # one replica may stand on several
-        offers += [whole] if min(map(_price_order, every)) <= _price_order(single) else [whole, single]
+        whole, single = (
+            min((each for each in found if each.node.accelerator_count == size), key=_price_order)
+            for size in (max(sizes), min(sizes))
+        )
+        joined = [each for each in found if _joins(each, whole)]
+        if joined:  # a replica may stand on several of them, which is leased where they have that fabric
+            node = min(joined, key=_price_order).node
+            own = replace(whole.node, fabric=node.fabric, nic_bytes_per_s=node.nic_bytes_per_s)
+            whole = replace(whole, node=own)
+        offers += [whole] if _price_order(whole) <= _price_order(single) else [whole, single]
     return Offers(tuple(sorted(offers, key=_price_order)), tuple(left_out))
+
+
+def _joins(offer: Offer, whole: Offer) -> bool:
+    """Whether an offer is as large a node, and has a fabric that one job may use."""
+    return offer.node.accelerator_count == whole.node.accelerator_count and (
+        offer.node.fabric not in NO_FABRIC
+    )
 
 
 def bought_near(
@@ -359,9 +371,7 @@ def _rentable(
             continue
         node = node_for(catalog, accelerator, price)
         most = supplied(price, catalog).gang_count
-        offer = Offer(
-            accelerator, node, price, None, False, _overhead(node, supply), job_count_max=most
-        )
+        offer = Offer(accelerator, node, price, None, False, _overhead(node, supply), job_count_max=most)
         key = node.name, node.fabric, most
         if key not in offers or _price_order(offer) < _price_order(offers[key]):
             offers[key] = offer
@@ -376,7 +386,7 @@ def _rentable(
 def priced(
     catalog: Catalog, accelerator: Accelerator, shop: Shop, terms: tuple[str, ...], regions: tuple[str, ...]
 ) -> list[Price]:
-    """List prices that a shop allows, and contracts where it allows to pay by the hour, at what is assumed."""
+    """List prices that a shop allows; contracts too, at what is assumed, where it allows on demand."""
     excluded = {word.lower() for word in shop.exclude}
     providers = {name.lower() for name in shop.providers}
     hourly = "on_demand" in terms or CONTRACT in terms

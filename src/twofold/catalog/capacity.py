@@ -73,7 +73,9 @@ def _supplied(price: Price, catalog: Catalog) -> Supplied:
         band = _band("one host", catalog)
         hosts = (band.replicas_max or 0) // (band.accelerators_max or 1)
         return Supplied("marketplace host", hosts * size, hosts * size, size, *network)
-    if (row is None and _has_rows(price, catalog)) or (row and row.accelerators_max == 0 and not _is_large(price)):
+    if (row is None and _has_rows(price, catalog)) or (
+        row and row.accelerators_max == 0 and not _is_large(price)
+    ):
         return Supplied("sold by contract only", 0, 0, 0, *network)
     return _on_demand(row, price, joined, network, catalog)
 
@@ -119,6 +121,12 @@ def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog
     return f"ask {price.provider} for a quota: {count}, accounts start at {can.free_count:,.0f}"
 
 
+def row_of(provider: str, instance: str, region: str, term: str) -> str:
+    """The row of prices.csv that a price stands on; a contract's is that of the same by the hour."""
+    listed = "on_demand" if term == CONTRACT else term
+    return f"prices.csv {provider} {instance} {region} {listed}"
+
+
 def with_contracts(prices: Sequence[Price], catalog: Catalog) -> tuple[Price, ...]:
     """The prices, and for each that is asked by the hour what its provider's contract is taken to cost.
 
@@ -150,13 +158,17 @@ def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
             term=CONTRACT,
             usd_per_accelerator_h=usd,
             usd_per_h=usd * price.accelerator_count,
-            source="assumed: its own list price, or the middle of specialised clouds' where that is more",
+            source=f"assumed: {_list_name(price)}, or the middle of specialised clouds where that is more",
             confidence="assumed",
         )
 
 
+def _list_name(price: Price) -> str:
+    return row_of(price.provider, price.instance, price.region, price.term)
+
+
 def contract_band(accelerator: str, catalog: Catalog) -> float:
-    """USD/h of one accelerator: the middle of specialised clouds' cheapest list prices; 0 where none lists it."""
+    """USD/h of one accelerator: the middle of specialised clouds' cheapest list prices; 0 where none is."""
     cheapest: dict[str, float] = {}
     for price in catalog.prices_for(accelerator):
         known = any(row.provider == price.provider for row in catalog.rows(Capacity))
@@ -167,7 +179,7 @@ def contract_band(accelerator: str, catalog: Catalog) -> float:
 
 
 def sells_contracts(price: Price, catalog: Catalog) -> bool:
-    """Whether a provider is known to sell an accelerator by contract, cluster or block; large clouds all are."""
+    """Whether a provider is known to sell an accelerator by contract, cluster or block; large clouds do."""
     if price.source == "user" or _is_market(price, catalog):
         return False
     return _is_large(price) or bool(_rows(replace(price, term=CONTRACT), catalog))
@@ -217,12 +229,15 @@ def _is_named(row: Capacity, price: Price) -> bool:
 
 def _rank(row: Capacity, price: Price) -> tuple[bool, bool, float, bool]:
     """Which row speaks best for a price: of its instance, with a fabric and the largest stated amount."""
-    return _is_named(row, price), row.fabric_bytes_per_s is not None, row.accelerators_max or 0, row.confidence == "stated"
+    return (
+        _is_named(row, price),
+        row.fabric_bytes_per_s is not None,
+        row.accelerators_max or 0,
+        row.confidence == "stated",
+    )
 
 
-def _network(
-    row: Capacity | None, price: Price, catalog: Catalog
-) -> tuple[str, float | None, float | None]:
+def _network(row: Capacity | None, price: Price, catalog: Catalog) -> tuple[str, float | None, float | None]:
     """Fabric, rate of one accelerator and host memory of a node; "" and None where nobody states them.
 
     A row of larger nodes does not speak for parts of them, and a fabric without a rate is none to plan with.

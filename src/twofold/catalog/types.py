@@ -101,7 +101,7 @@ class Price(Sourced):
 
 @dataclass(frozen=True, slots=True)
 class Capacity(Sourced):
-    """How much of an offer can be had, in accelerators. What was not found is None, which is not unlimited."""
+    """How much of an offer can be had, in accelerators. What was not found is None: not unlimited."""
 
     provider: str  # `any`: what is assumed by kind of offer
     family: str

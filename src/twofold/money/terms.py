@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from twofold.answer.context import Context
 from twofold.building.entries import electricity, is_owned, place_of
+from twofold.catalog.capacity import row_of
 from twofold.catalog.places import best_price
 from twofold.catalog.types import EconomicFigure, Region
 from twofold.contracts.results.ledger import UnitCost
@@ -37,7 +38,7 @@ def cost_of(figure: EconomicFigure, provider: str = "") -> UnitCost:
 
 def listed_cost(price: PriceUsed) -> UnitCost:
     """An accelerator-hour at a list price."""
-    source = f"prices.csv {price.provider} {price.instance} {price.region} {price.term}"
+    source = row_of(price.provider, price.instance, price.region, price.term)
     return UnitCost(price.usd_per_accelerator_h.value, source, price.date)
 
 

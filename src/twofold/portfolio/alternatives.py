@@ -9,6 +9,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from twofold.catalog.capacity import CONTRACT
 from twofold.portfolio.problem import (
     DAY_H,
     HOUR_S,
@@ -133,7 +134,7 @@ def _halves(problem: PortfolioProblem) -> list[_Half]:
             *_trained(problem, offer),
             _serving_units(problem, offer),
         )
-        for offer in [each for each in listed if each.term == "on_demand"] or listed
+        for offer in [each for each in listed if each.term in ("on_demand", CONTRACT)] or listed
     ]
 
 

@@ -60,7 +60,7 @@ def held_contract(offer: CapacityOffer) -> CapacityOffer:
 
 
 def serves(offer: CapacityOffer) -> bool:
-    """Whether requests that somebody waits for may be served on it: nobody takes it away, nor only a run has it."""
+    """Whether it may answer somebody who waits: nobody takes it away, and it is not for a run alone."""
     return offer.term not in MAY_VANISH and (offer.term != CONTRACT or offer.minimum_weeks > 0)
 
 

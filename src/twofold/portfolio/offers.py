@@ -85,7 +85,12 @@ def _named(offer: Offer, context: Context) -> NodeOffer:
     made = _discounted(offer_of_price(offer.price, context.catalog, virtualised=node.virtualised), context)
     share = offer.price.usd_per_accelerator_h * count
     name = made.name if count == made.accelerator_count else f"{count} of {made.name}"
+    limit, job_limit = (
+        None if units is None else units * made.accelerator_count // count
+        for units in (made.unit_limit, made.job_unit_limit)
+    )
     sized = replace(made, name=name, accelerator_count=count, usd_per_unit_h=share)
+    sized = replace(sized, unit_limit=limit, job_unit_limit=job_limit)
     return NodeOffer(sized, node, offer.price.region)
 
 

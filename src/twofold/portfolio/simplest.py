@@ -65,7 +65,7 @@ def _provider(way: Way) -> str:
 
 
 def _lease(way: Way) -> str:
-    return way.offer.name
+    return f"{way.offer.term == CONTRACT:d} {way.offer.name}"  # of equal ones the first is taken
 
 
 def _fewest(ways: Ways, key: Callable[[Way], str], limit_usd: float, most: int | None = None) -> Ways:

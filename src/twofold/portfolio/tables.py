@@ -347,7 +347,7 @@ def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[hold
                 name,
                 sum(lease.unit_h for lease in own if lease.offer not in by_hour),
                 sum(lease.unit_h for lease in own if lease.offer in by_hour),
-                min(reserved) / min(hourly) if reserved and hourly else None,
+                min(reserved) / min(hourly) if reserved and hourly and any(hourly) else None,
             )
         )
     return tuple(rows)

@@ -20,7 +20,7 @@ class PriceUsed:
     egress_usd_per_tb: float | None = None  # of what leaves it; null: as the catalogue says
     gate: str = ""  # what stands between this price and so many: a quota, or a quote to ask for
     kind: str = ""  # marketplace host, on-demand cloud, contract …
-    quantity: int | None = None  # accelerators that one gets of it without a contract; null: no limit is known
+    quantity: int | None = None  # accelerators that one gets of it without a contract; null: no limit
 
 
 @dataclass(frozen=True, slots=True)
