@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from twofold.catalog.capacity import CONTRACT, NO_FABRIC
 from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Plan
 from twofold.planner.actions import owner_of
@@ -45,6 +46,7 @@ def need_one_answer(plan: Plan) -> None:
     (cost,) = [each for each in plan.actions if each.kind == "cost"]
     assert cost.usd == plan.money.total_usd
     assert plan.first_year_usd and plan.first_year_usd.value == plan.money.total_usd
+    need_offers_that_exist(plan)
     if plan.building:
         housed = {group.name: group.node_count for group in plan.building.racks}
         assert housed.items() <= {half.name: half.machine.node_count for half in plan.halves}.items()
@@ -53,6 +55,24 @@ def need_one_answer(plan: Plan) -> None:
             sizes = [pool.replica.accelerator_count * pool.replica_count for pool in service.pools]
             held = service.machine.accelerator_count
             assert max(sizes) <= held < sum(sizes) + service.machine.accelerators_per_node
+
+
+def need_offers_that_exist(plan: Plan) -> None:
+    """No more of an offer than it has, and no job over several nodes without a stated fabric."""
+    for half in plan.halves:
+        machine, price = half.machine, half.machine.price
+        if price is None:
+            continue
+        leased = machine.node_count * machine.accelerators_per_node
+        if price.quantity is None:
+            assert price.term in (CONTRACT, "reserved_1y", "reserved_3y") or price.kind == "your quote"
+        else:
+            assert price.term == "on_demand" and machine.accelerator_count <= price.quantity
+        assert price.term != CONTRACT or f"{leased:,} GPUs" in price.gate
+        assert (price.usd_per_accelerator_h.source.value == "a") == (price.term == CONTRACT)
+        if half in plan.training and machine.node_count > 1:
+            assert machine.fabric not in NO_FABRIC and machine.fabric_bytes_per_s
+        assert not price.gate or price.gate in " ".join(half.warnings)
 
 
 @pytest.mark.parametrize("name", NAMES)

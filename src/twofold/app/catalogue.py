@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import isfinite
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any
 
 from twofold.app.fetched import fetched_prices
 from twofold.app.where import Row, select, unmatched
+from twofold.catalog.capacity import supplied
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import did_you_mean
 from twofold.catalog.schema import Cell, Column
@@ -29,7 +31,7 @@ VIEWS = MappingProxyType(
         "accelerators": "name year mem_gb mem_bw_gb_s bf16_tflops fp8_tflops link_gb_s tdp_w released",
         "models": "name arch parameters parameters_active layers hidden heads kv_heads",
         "nodes": "name accelerator accelerator_count fp16_tflops link_gb_s nic_gbit_s power_w rack_units",
-        "prices": "provider accelerator term usd_per_accelerator_h age_days stale region",
+        "prices": "provider accelerator region term usd_h most fabric instance supply",
     }
 )
 # Columns that no file has: they follow from the day, or from another table.
@@ -43,6 +45,11 @@ DERIVED = MappingProxyType(
         "prices": (
             Column("age_days", "", 0, "int", "d", "none", ">=0", "Days since the price was seen"),
             Column("stale", "", 0, "flag", "", "none", "", "Whether that is more than 12 months"),
+            Column("usd_h", "", 0, "float", "$/h", "none", ">=0", "usd_per_accelerator_h, in cents"),
+            Column("most", "", 0, "int", "", "none", ">=0", "Accelerators to be had without a contract"),
+            Column("job", "", 0, "int", "", "none", ">=0", "Of them in one job, on one fabric"),
+            Column("fabric", "", 0, "text", "", "none", "", "Network between nodes, where it is stated"),
+            Column("supply", "", 0, "text", "", "none", "", "Kind of offer, as far as it can be had"),
         ),
     }
 )
@@ -160,7 +167,10 @@ def catalog_rows(
             raise errors.UnknownKeyError(f"`{column}` is not a column", hint=hint)
     everything = _with_derived(found.rows, name, catalog, today or date.today())
     rows = select(everything, where)
-    shown = list(columns) or _fitting([*VIEWS.get(name, "").split(), *by_name], rows)
+    view = VIEWS.get(name, "").split()
+    same = {each for each in view if len(rows) > 1 and len({row[each] for row in rows}) == 1}
+    told = [each for each in view if each not in same]  # what is alike in every row comes after what is not
+    shown = list(columns) or _fitting([*told, *view, *by_name], rows)
     return CatalogTable(
         name,
         tuple(by_name[column] for column in shown),
@@ -183,7 +193,12 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
     """The rows of a table with the columns of `DERIVED`."""
     if name == "prices":
         return [
-            {**row, "age_days": round(age_days(price, today)), "stale": is_stale(price, today)}
+            {
+                **row,
+                "age_days": round(age_days(price, today)),
+                "stale": is_stale(price, today),
+                **_quantity(price, catalog),
+            }
             for row, price in zip(rows, catalog.prices(), strict=True)
         ]
     if name == "nodes":
@@ -197,6 +212,14 @@ def _with_derived(rows: Sequence[Row], name: str, catalog: Catalog, today: date)
             derived.append({**row, **own})
         return derived
     return rows
+
+
+def _quantity(price: Price, catalog: Catalog) -> Row:
+    """How many accelerators a price is good for, in all and in one job."""
+    can = supplied(price, catalog)
+    most, job = (int(each) if isfinite(each) else None for each in (can.most_count, can.gang_count))
+    usd = round(price.usd_per_accelerator_h, 2)
+    return {"usd_h": usd, "most": most, "job": job, "fabric": can.fabric, "supply": can.kind}
 
 
 def age_days(price: Price, today: date) -> float:

@@ -73,9 +73,8 @@ def _supplied(price: Price, catalog: Catalog) -> Supplied:
         band = _band("one host", catalog)
         hosts = (band.replicas_max or 0) // (band.accelerators_max or 1)
         return Supplied("marketplace host", hosts * size, hosts * size, size, *network)
-    if (row is None and _has_rows(price, catalog)) or (
-        row and row.accelerators_max == 0 and not _is_large(price)
-    ):
+    unsold = row.accelerators_max == 0 if row else _has_rows(price, catalog)
+    if unsold and not _is_large(price):
         return Supplied("sold by contract only", 0, 0, 0, *network)
     return _on_demand(row, price, joined, network, catalog)
 

@@ -16,7 +16,7 @@ RENTED = ("rent", "support")
 RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
-NO_NETWORK = "whose network no table states"  # as the notes on a price say it
+ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
 MEASURE = "measure one node for an hour"
 NOT_BOUGHT = "not by replicas: measure, or another machine"
 
@@ -123,6 +123,10 @@ def _risks(plan: Plan) -> Iterator[str]:
     if plan.serving and not plan.rehearsed:
         yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
     for half in plan.halves:
+        price = half.machine.price
+        if price and not price.gate and price.kind == ON_DEMAND and half.machine.node_count > 1:
+            asks = f"ask {price.provider} for stock, or reserve"
+            yield f"{half.name}: nobody promises {half.machine.node_count} nodes on demand: {asks}"
         if half.flip_fraction > FLIP_LIMIT_FRACTION:
             share = f"{100 * half.flip_fraction:.0f} %"
             yield f"{half.name}: another machine is cheaper in {share} of the draws: measure both"
@@ -140,8 +144,9 @@ def _risks(plan: Plan) -> Iterator[str]:
 def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
     """What is not sure of the offer itself."""
     price = half.machine.price
-    if price and any(NO_NETWORK in each for each in half.warnings):
-        yield f"{half.name}: no table states {price.provider}'s network between nodes: ask for it"
+    if price and price.gate:
+        asks, _, what = price.gate.partition(": ")
+        yield f"{half.name}: {what}: {asks}"
 
 
 def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
