@@ -11,6 +11,7 @@ from twofold.answer.offers import Offer, bought_near, in_regions, run_terms
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, search_fleet
 from twofold.answer.supply_rules import asked_regions
 from twofold.answer.training_choice import TrainingChoice, trial_of_size
+from twofold.catalog.capacity import CONTRACT
 from twofold.contracts.results.plan import CrossCell
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -111,7 +112,8 @@ def _service_elsewhere(
 ) -> CrossCell:
     """The service on nodes of the training fleet, as many as it takes, bought in the service's regions."""
     name, supply = offer.accelerator.name, context.spec.supply
-    near = bought_near(offer, context.catalog, supply, choice.entry.regions, supply.shop.terms)
+    regions, many = choice.entry.regions, choice.fleet.accelerators
+    near = bought_near(offer, context.catalog, supply, regions, supply.shop.terms, many)
     if near is None:
         return _misfit("serving", service.name, _not_sold(offer, asked_regions(choice.entry, supply)))
     unlimited = replace(near, node_count_max=None, fixed_count=None)
@@ -129,6 +131,8 @@ def _service_elsewhere(
         # Pools that rest at night rest there too: the year costs as much less than 8760 h as it does at home.
         year = service.cost_usd_per_year
         hours = year.value / own if year and own else YEAR_H
+        if near.price and near.price.term == CONTRACT:  # nobody takes it back at night
+            hours = YEAR_H
         cost = _cost_like(year, other * hours)
         more = f" ({100 * (other / own - 1):+,.0f} %)" if own else ""
         money = f", {format_usd(cost.value)}/y{more}"

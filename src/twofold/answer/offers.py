@@ -155,7 +155,9 @@ def rented_offer(
     wanted, is_job = on.count * node.accelerator_count, is_job and on.count > 1
     enough = [price for price in prices if wanted <= _most(price, catalog, is_job)]
     price = cheapest(enough or prices, bought)
-    if price and is_job and enough and not on.node and not (can := supplied(price, catalog)).is_own:
+    can = supplied(price, catalog) if price else None
+    same = price and price.accelerator_count == node.accelerator_count and not on.node
+    if can and same and is_job and enough and not can.is_own:
         nic = (can.nic_bytes_per_s or NO_FABRIC_BYTES_PER_S) * node.accelerator_count
         node = replace(node, fabric=can.fabric, nic_bytes_per_s=nic)
     return Offer(accelerator, node, price, None, False, _overhead(node, supply), on.count)
@@ -306,16 +308,25 @@ def _joins(offer: Offer, whole: Offer) -> bool:
 
 
 def bought_near(
-    offer: Offer, catalog: Catalog, supply: Supply, regions: tuple[str, ...], terms: tuple[str, ...]
+    offer: Offer,
+    catalog: Catalog,
+    supply: Supply,
+    regions: tuple[str, ...],
+    terms: tuple[str, ...],
+    accelerator_count: int = 1,
 ) -> Offer | None:
-    """The machine of the same part that is bought in these regions; None where it is sold only elsewhere.
+    """The machine of the same part that is bought in these regions, where replicas get as many.
+
+    None where it is sold only elsewhere.
 
     A price brings its own machine: what is virtual there is so here. Yours, and what nobody sells, stays.
     """
     if offer.owned or offer.price is None:
         return offer
     wanted = regions or supply.shop.regions
-    price = cheapest(priced(catalog, offer.accelerator, supply.shop, terms, wanted), offer.node)
+    prices = priced(catalog, offer.accelerator, supply.shop, terms, wanted)
+    enough = [each for each in prices if accelerator_count <= supplied(each, catalog).most_count]
+    price = cheapest(enough or prices, offer.node)
     if price is None:
         return None
     node = node_for(catalog, offer.accelerator, price)

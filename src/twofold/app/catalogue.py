@@ -168,9 +168,11 @@ def catalog_rows(
     everything = _with_derived(found.rows, name, catalog, today or date.today())
     rows = select(everything, where)
     view = VIEWS.get(name, "").split()
-    same = {each for each in view if len(rows) > 1 and len({row[each] for row in rows}) == 1}
-    told = [each for each in view if each not in same]  # what is alike in every row comes after what is not
-    shown = list(columns) or _fitting([*told, *view, *by_name], rows)
+    shown = list(columns) or _fitting([*view, *by_name], rows)
+    if not columns and len(shown) < len(view):  # what is alike in every row makes room for what is not
+        same = {each for each in view if len(rows) > 1 and len({row[each] for row in rows}) == 1}
+        told = [each for each in view if each not in same]
+        shown = _fitting([*told, *view, *by_name], rows)
     return CatalogTable(
         name,
         tuple(by_name[column] for column in shown),
