@@ -98,11 +98,13 @@ def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Plann
 def test_three_risks_at_most_are_told_each_with_what_settles_it(plan: Plan) -> None:
     first, *rest = plan.serving[0].classes[0].slos
     unsure = replace(plan.serving[0].classes[0], slos=(replace(first, holds_probability=0.55), *rest))
-    shaky = replace(
-        plan.serving[0], classes=(unsure,), flip_fraction=0.4, warnings=("x, whose network no table states",)
-    )
+    price = plan.serving[0].machine.price
+    assert price
+    asked = replace(price, gate="ask lambda for a quote: 512 GPUs, self-service stops at 8")
+    machine = replace(plan.serving[0].machine, price=asked)
+    shaky = replace(plan.serving[0], classes=(unsure,), flip_fraction=0.4, machine=machine)
     risks = [each.text for each in actions_of(replace(plan, serving=(shaky,))) if each.kind == "risk"]
     assert len(risks) == 3 and all(": " in text for text in risks)
     assert risks[0].startswith("serve.chat TTFT p95 may be ")
     assert risks[0].endswith(": measure one node for an hour")
-    assert risks[1].endswith(" network between nodes: ask for it")
+    assert risks[1] == "serve: 512 GPUs, self-service stops at 8: ask lambda for a quote"

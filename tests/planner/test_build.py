@@ -496,7 +496,7 @@ def test_energy_follows_the_mean_load_and_not_the_peak(planned: Planned) -> None
 
 
 def test_a_batch_pool_draws_power_while_it_works_or_waits(planned: Planned) -> None:
-    batch = "traffic: {tokens_per_day: 2 Gtok, input: 1000 tok, output: 200 tok}, slo: {finish_within: 6 h}"
+    batch = "traffic: {tokens_per_day: 1 Gtok, input: 1000 tok, output: 200 tok}, slo: {finish_within: 6 h}"
     before, after = TEN_A_SECOND.split("c: {", 1)[0], TEN_A_SECOND.rsplit("}}\nsupply", 1)[1]
     spec = f"{before}c: {{{batch}}}\nsupply{after}".replace("H100-SXM", "A10G")
     rented, kept = (planned(spec.replace("TERM", term)).serving[0] for term in ("on_demand", "reserved_1y"))

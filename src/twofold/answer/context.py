@@ -77,12 +77,14 @@ def training_job(run: TrainingRun, model: Model) -> TrainingJob:
     )
 
 
-def price_warnings(offer: Offer, context: Context, regions: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What to know about a price: that there is none, that it names no region of those asked, or is old."""
+def price_warnings(
+    offer: Offer, context: Context, regions: tuple[str, ...] = (), machine: Machine | None = None
+) -> tuple[str, ...]:
+    """What to know about a price: whom to ask for the `machine`, that it is none, not there, or old."""
     name = offer.accelerator.name
     if offer.owned:
         return (f"your own {name}: counted in accelerator-hours, not in money",)
-    warnings: list[str] = []
+    warnings = list(gate_warnings(machine)) if machine else []
     named = (offer.fixed_count or 0) * offer.node.accelerator_count
     held = sum(
         each.held

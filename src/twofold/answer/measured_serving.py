@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from twofold.answer.context import Context, carbon, facility_energy, gate_warnings, machine_of, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.serving_choice import ClassLoad, class_load, success_of
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
@@ -118,8 +118,7 @@ def _plan(
             *_cannot_say(entry, service),
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}",
-            *gate_warnings(machine),
-            *price_warnings(offer, context, entry.regions),
+            *price_warnings(offer, context, entry.regions, machine),
         ),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.answer.context import Context, gate_warnings, price_warnings
+from twofold.answer.context import Context, price_warnings
 from twofold.answer.measured_choice import MeasuredChoice, choose_run
 from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
 from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, short_of
@@ -128,8 +128,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         flip_fraction=flips,
         warnings=(
             *_row_warnings(choice),
-            *gate_warnings(machines.machine),
-            *price_warnings(chosen.offer, context),
+            *price_warnings(chosen.offer, context, machine=machines.machine),
             *flip_warning(flips, "a runner-up wins"),
         ),
         tokens=entry.tokens,

@@ -7,7 +7,7 @@ import numpy as np
 
 from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
-from twofold.answer.context import Context, carbon, facility_energy, gate_warnings, machine_of, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.runners_up import weighed
@@ -24,7 +24,7 @@ from twofold.answer.serving_replica import (
 from twofold.answer.uncertainty import flip_fraction, flip_warning
 from twofold.contracts.goals import stated_goal
 from twofold.contracts.results import serving
-from twofold.contracts.results.parts import Bound, Count, Loser, Part
+from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.core import record
 from twofold.core.display import format_usd
@@ -102,9 +102,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
-            *gate_warnings(machine),
-            *price_warnings(choice.offer, context, choice.entry.regions),
-            *flip_warning(flips, "another machine is cheaper"),
+            *_offer_warnings(choice, machine, flips, context),
             *_edge_warnings(limits),
         ),
         cold_start_parts=start_parts,
@@ -145,6 +143,14 @@ def _losers(choice: ServingChoice) -> Iterator[Loser]:
         key=lambda each: (order.get(each.reason, 3), each.usd_per_h or 0.0, each.miss_ratio),
     )
     yield from (Loser(each.offer, each.detail) for each in ranked)
+
+
+def _offer_warnings(
+    choice: ServingChoice, machine: Machine, flips: float, context: Context
+) -> tuple[str, ...]:
+    """What to know of the offer, and of those that lost narrowly."""
+    told = price_warnings(choice.offer, context, choice.entry.regions, machine)
+    return (*told, *flip_warning(flips, "another machine is cheaper"))
 
 
 def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twofold.answer import training_trials
 from twofold.answer.calibrated import with_letters
-from twofold.answer.context import Context, carbon, facility_energy, gate_warnings, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, price_warnings
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
@@ -61,8 +61,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
-            *gate_warnings(machines.machine),
-            *price_warnings(chosen.offer, context),
+            *price_warnings(chosen.offer, context, machine=machines.machine),
             *flip_warning(flips, "a runner-up wins"),
         ),
         tokens=entry.token_count,
