@@ -31,7 +31,7 @@ def test_a_tighter_deadline_takes_more_machines(planned: Planned) -> None:
 
 
 def test_efficiency_is_known_up_to_the_chosen_size(planned: Planned) -> None:
-    run = planned(TRAIN.replace("20 d", "10 d")).training[0]
+    run = planned(TRAIN).training[0]
     assert [point.accelerator_count for point in run.scaling] == [8, 16] == [8, run.machine.accelerator_count]
     assert run.scaling[0].efficiency_fraction.value == 1
     assert all(point.efficiency_fraction.value > 0 for point in run.scaling)

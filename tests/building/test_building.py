@@ -11,6 +11,7 @@ from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.premises import Building
 from twofold.core.errors import InfeasibleError
+from twofold.perf.constants import load_constants
 
 TRAIN = """
 name: own
@@ -71,7 +72,9 @@ def test_power_adds_up_from_servers_to_the_meter(name: str, examples: dict[str, 
     assert found.power.meter_w == pytest.approx(found.power.it_w * found.power.pue_ratio)
     assert found.power.in_use_w.value < found.power.expected_peak_w < found.power.it_w
     year = found.year
-    assert year.meter_j.value == pytest.approx(year.it_j * found.power.pue_ratio, rel=0.05)
+    # Runs and services may stand in several regions: one whose PUE no table has takes the usual one.
+    ratios = found.power.pue_ratio, load_constants().get("pue_ratio")
+    assert 0.95 * min(ratios) < year.meter_j.value / year.it_j < 1.05 * max(ratios)
     assert sum(year.carbon_by_hour_gco2) * 365 == pytest.approx(year.carbon_gco2.value)
     assert year.it_j < found.power.it_w * 365 * 86400
 
