@@ -17,11 +17,13 @@ from twofold.core import record
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
+from twofold.inference.curve import LoadCurve
 from twofold.inference.fleet import replicas_power_w
 from twofold.inference.latency import Served
+from twofold.inference.regimes import on_curve
 from twofold.inference.replica import Replica
 from twofold.inference.search import PoolChoice
-from twofold.inference.slo import merged_class, rate_limit, shared_load
+from twofold.inference.slo import merged_class, peak_curve, rate_limit, shared_load
 from twofold.perf.types import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
@@ -40,6 +42,8 @@ class DrawnPool:
     # Filled as they are asked for, by many figures: `_carried` and `load` of each class.
     ratios: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     served: dict[str, DrawnLoad] = field(default_factory=dict)
+    # Of the replica in the middle and under the draws, by class: they hold for any number of replicas.
+    curves: dict[tuple[str, bool], LoadCurve] = field(default_factory=dict)
 
     @property
     def share_per_s(self) -> float:
@@ -49,9 +53,37 @@ class DrawnPool:
     def load(self, load: ClassLoad) -> DrawnLoad:
         """What a class gets of a replica at its share of the peak, with ranges."""
         if load.name not in self.served:
-            served = partial(served_by, self.share_per_s, self.loads, load)
-            self.served[load.name] = self.replica.load(served, load.traffic.lengths)
+            self.served[load.name] = self.replica.load(partial(self._serve, load), load.traffic.lengths)
         return self.served[load.name]
+
+    def _serve(self, load: ClassLoad, replica: Replica) -> Served:
+        if load.is_batch:
+            return served_by(self.share_per_s, self.loads, load, replica)
+        key = load.name, replica is self.replica.middle
+        if key not in self.curves:
+            self.curves[key] = peak_curve(replica, [each.traffic for each in self.loads], load.traffic)
+        return on_curve(self.curves[key], self.share_per_s)
+
+    def with_needed(self, needed: int) -> "DrawnPool":
+        """The same with another number of replicas at work; what does not depend on it is kept."""
+        kept = {load.name: self.served[load.name] for load in self.loads if load.is_batch and self.served}
+        pool = replace(self.pool, count=replace(self.pool.count, needed=needed))
+        return replace(self, pool=pool, served=kept)
+
+    def goals(self) -> "Goals":
+        """What is predicted for every goal of its classes, and its limit."""
+        found: Goals = {}
+        for load in self.loads:
+            slo, served = load.traffic.slo, self.load(load)
+            for goal, limit_s in slo.latencies_s.items():
+                found[load.name, goal] = served.latency(*goal.split("_")), limit_s
+            if slo.finish_within_s is not None:
+                done = carried_by(self, load).times(float(self.pool.count.needed))
+                found[load.name, "finish_within"] = (
+                    done.inverse(load.mean_rate_per_s * DAY_S),
+                    slo.finish_within_s,
+                )
+        return found
 
 
 def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> DrawnPool:
@@ -62,12 +94,8 @@ def drawn_pool(pool: PoolChoice, choice: ServingChoice, context: Context) -> Dra
 
 def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad, replica: Replica) -> Served:
     """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
-    own = load.traffic.on(replica)
     if load.is_batch:
-        return loads.served(own, load.traffic.lengths, loads.Saturation())
-    if len(sharing) == 1:
-        arriving = loads.OpenLoop(share_per_s, fleet_per_s=load.traffic.rate_per_s)
-        return loads.served(own, load.traffic.lengths, arriving)
+        return loads.served(load.traffic.on(replica), load.traffic.lengths, loads.Saturation())
     return shared_load(replica, [each.traffic for each in sharing], load.traffic, share_per_s)
 
 
@@ -77,23 +105,8 @@ Goals = dict[tuple[str, str], tuple[Drawn, float]]  # figure and limit, by class
 def goal_figures(choice: ServingChoice, context: Context) -> Goals:
     """What is predicted for every goal of a fleet, and its limit."""
     found: Goals = {}
-    for pool in (drawn_pool(each, choice, context) for each in choice.fleet.pools):
-        found |= _goals_of(pool)
-    return found
-
-
-def _goals_of(pool: DrawnPool) -> Goals:
-    found: Goals = {}
-    for load in pool.loads:
-        slo, served = load.traffic.slo, pool.load(load)
-        for goal, limit_s in slo.latencies_s.items():
-            found[load.name, goal] = served.latency(*goal.split("_")), limit_s
-        if slo.finish_within_s is not None:
-            done = carried_by(pool, load).times(float(pool.pool.count.needed))
-            found[load.name, "finish_within"] = (
-                done.inverse(load.mean_rate_per_s * DAY_S),
-                slo.finish_within_s,
-            )
+    for pool in choice.fleet.pools:
+        found |= drawn_pool(pool, choice, context).goals()
     return found
 
 

@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from twofold.inference.curve import load_axis, met_at, price_curve, seen_by, served_at, with_arrays
+from twofold.inference.curve import (
+    LoadCurve,
+    load_axis,
+    met_at,
+    price_curve,
+    seen_by,
+    served_at,
+    with_arrays,
+)
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.latency import (
     Latency,
@@ -161,15 +169,27 @@ def open_loop(
              decodes then is a full replica. `own` is the class that asks, where `lengths` are a mixture's.
              `fleet_per_s` is what replicas like this one get together from one gate; 0: this one alone.
     """
+    return on_curve(open_curve(replica, lengths, own, fleet_per_s), rate_per_s)
+
+
+def open_curve(
+    replica: Replica,
+    lengths: Lengths,
+    own: tuple[Replica, Lengths] | None = None,
+    fleet_per_s: float = 0.0,
+) -> LoadCurve:
+    """The load curve that `open_loop` reads, which holds for any rate."""
     # As far as the scheduler may go, whatever the cache holds: more memory must not move the curve's points.
     largest = float(np.max(sustained_batch(replica, lengths, replica.max_batch))) + 1.0
-    wide, stream = load_axis(replica), load_axis(lengths)
-    curve = price_curve(wide, stream, largest, fleet_per_s)
-    if own is not None:
-        curve = seen_by(curve, load_axis(own[0]), load_axis(own[1]))
+    curve = price_curve(load_axis(replica), load_axis(lengths), largest, fleet_per_s)
+    return curve if own is None else seen_by(curve, load_axis(own[0]), load_axis(own[1]))
+
+
+def on_curve(curve: LoadCurve, rate_per_s: Floats) -> Served:
+    """What `open_loop` answers, off a curve that was priced before."""
     rate = load_axis(np.asarray(rate_per_s, float))
     met = met_at(curve, np.minimum(rate, curve.most_per_s))
-    return _as_priced(wide, stream, served_at(curve, met, rate))
+    return _as_priced(curve.replica, curve.lengths, served_at(curve, met, rate))
 
 
 def finite_run(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from twofold.contracts.goals import SuccessGoal
 from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
 from twofold.inference.latency import Latency, Served
-from twofold.inference.regimes import open_loop
+from twofold.inference.regimes import on_curve, open_curve
 from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
 from twofold.perf.types import Floats
@@ -273,8 +273,15 @@ def shared_load(
     replica: Replica, classes: Sequence[TrafficClass], own: TrafficClass, requests_per_s: Floats
 ) -> Served:
     """What `own` gets of a replica that all `classes` share, at requests/s of all of them together."""
+    return on_curve(peak_curve(replica, classes, own), requests_per_s)
+
+
+def peak_curve(replica: Replica, classes: Sequence[TrafficClass], own: TrafficClass) -> LoadCurve:
+    """The load curve of a replica that all `classes` share, as `own` sees it; of one, of it alone."""
+    if len(classes) == 1:
+        return open_curve(own.on(replica), own.lengths, fleet_per_s=own.rate_per_s)
     mixed, seen = merged_class(classes), (own.on(replica), own.lengths)
-    return open_loop(mixed.on(replica), mixed.lengths, requests_per_s, seen, mixed.rate_per_s)
+    return open_curve(mixed.on(replica), mixed.lengths, seen, mixed.rate_per_s)
 
 
 def relieved(replica: Replica, resource: str, factor: float = 1.2) -> Replica:

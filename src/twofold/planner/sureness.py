@@ -1,7 +1,7 @@
 """How surely goals hold: all at once, what other confidences take, and what measuring first would save."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log, prod, sqrt
 from operator import mul
 from statistics import NormalDist
@@ -12,7 +12,7 @@ from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_training import run_total
 from twofold.answer.serving_choice import ServingChoice
-from twofold.answer.serving_pools import goal_figures
+from twofold.answer.serving_pools import DrawnPool, drawn_pool, goal_figures
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
@@ -45,6 +45,22 @@ class _Sized:
     needed: int  # replicas without spares
     holds_fraction: float  # of its least probable goal
     reached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A pool under every draw, and how probable its goals are with other numbers of replicas."""
+
+    drawn: DrawnPool
+    seen: dict[int, float] = field(default_factory=dict)
+
+    def probability(self, needed: int) -> float:
+        """That the least probable goal of the pool holds with so many replicas at work."""
+        if needed not in self.seen:
+            figures = self.drawn.with_needed(needed).goals().values()
+            chances = (figure.probability_within(limit_s) for figure, limit_s in figures)
+            self.seen[needed] = min(chances, default=1.0)
+        return self.seen[needed]
 
 
 def confidence_of(
@@ -91,15 +107,16 @@ def with_ladder(
     for service in plan.serving:
         if service.name in services:
             choice = services[service.name]
-            pools = {sure: _sized(choice, sure, asked, context) for sure in (*CONFIDENCES, asked)}
+            tried = [_Tried(drawn_pool(pool, choice, context)) for pool in choice.fleet.pools]
+            pools = {sure: _sized(tried, sure, asked) for sure in (*CONFIDENCES, asked)}
             ladder += _service_rungs(service, choice, pools, asked)
-            saved += list(_measured(service, choice, pools[0.5], asked, context))
+            saved += list(_measured(service, choice, tried, pools[0.5], asked))
     saved.sort(key=lambda each: -(each.usd_per_year or 0.0))
     sure = confidence_of(plan, runs, services, context)
     return replace(plan, confidence=sure, ladder=tuple(ladder), measure_first=tuple(saved))
 
 
-def _sized(choice: ServingChoice, sure: float, asked: float, context: Context) -> list[_Sized]:
+def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
     """Every pool with the fewest replicas of its layout with which each of its goals holds so surely.
 
     Formula  the planned ones at the confidence of the plan; else bisected, over the plan's own draws
@@ -107,45 +124,29 @@ def _sized(choice: ServingChoice, sure: float, asked: float, context: Context) -
     Limits   `GROWN_MOST` times what the middle takes, as for the plan.
     """
     found = []
-    for pool in choice.fleet.pools:
-        planned = pool.count.needed
-        holds = _probability(choice, pool, planned, context)
+    for pool in tried:
+        planned = pool.drawn.pool.count.needed
+        holds = pool.probability(planned)
         reached = holds >= sure or sure <= CONFIDENCES[0]
         if sure != asked and holds >= sure:
-            found.append(_fewest(choice, pool, sure, (0, planned), context))
+            found.append(_fewest(pool, sure, (0, planned)))
         elif sure != asked and not reached:
-            middle = (
-                planned
-                if asked <= CONFIDENCES[0]
-                else _fewest(choice, pool, 0.5, (0, planned), context).needed
-            )
-            found.append(_fewest(choice, pool, sure, (planned, max(planned, GROWN_MOST * middle)), context))
+            middle = planned if asked <= CONFIDENCES[0] else _fewest(pool, 0.5, (0, planned)).needed
+            found.append(_fewest(pool, sure, (planned, max(planned, GROWN_MOST * middle))))
         else:
-            found.append(_Sized(pool, planned, holds, reached))
+            found.append(_Sized(pool.drawn.pool, planned, holds, reached))
     return found
 
 
-def _fewest(
-    choice: ServingChoice, pool: PoolChoice, sure: float, ends: tuple[int, int], context: Context
-) -> _Sized:
+def _fewest(tried: _Tried, sure: float, ends: tuple[int, int]) -> _Sized:
     """The fewest replicas above the first of the ends; as planned where the other is too few."""
-    least, most = ends
-    found = _probability(choice, pool, most, context)
-    if found < sure:
-        return _Sized(pool, pool.count.needed, _probability(choice, pool, pool.count.needed, context), False)
+    (least, most), pool = ends, tried.drawn.pool
+    if tried.probability(most) < sure:
+        return _Sized(pool, pool.count.needed, tried.probability(pool.count.needed), False)
     while most - least > max(1, round(0.01 * most)):
         middle = (least + most) // 2
-        chance = _probability(choice, pool, middle, context)
-        least, most, found = (least, middle, chance) if chance >= sure else (middle, most, found)
-    return _Sized(pool, most, found, True)
-
-
-def _probability(choice: ServingChoice, pool: PoolChoice, needed: int, context: Context) -> float:
-    """That the least probable goal of a pool holds with so many replicas at work."""
-    other = replace(pool, count=replace(pool.count, needed=needed))
-    alone = replace(choice, fleet=replace(choice.fleet, pools=(other,)))
-    figures = goal_figures(alone, context).values()
-    return min((figure.probability_within(limit_s) for figure, limit_s in figures), default=1.0)
+        least, most = (least, middle) if tried.probability(middle) >= sure else (middle, most)
+    return _Sized(pool, most, tried.probability(most), True)
 
 
 def _service_rungs(
@@ -182,9 +183,9 @@ def _parts(choice: ServingChoice, held: Mapping[str, float]) -> list[float]:
 def _measured(
     service: ServicePlan,
     choice: ServingChoice,
+    tried: Sequence[_Tried],
     halves: Sequence[_Sized],
     asked: float,
-    context: Context,
 ) -> Iterator[MeasureFirst]:
     """What an hour of measuring on one node is expected to save of a service's replicas.
 
@@ -195,10 +196,8 @@ def _measured(
         return
     expected, usd = 0.0, 0.0
     parts = _parts(choice, choice.held.fractions if choice.held else {})
-    for half, weight in zip(halves, parts, strict=True):
-        pool = half.pool
-        alone = replace(choice, fleet=replace(choice.fleet, pools=(pool,)))
-        figures = goal_figures(alone, context)
+    for half, each, weight in zip(halves, tried, parts, strict=True):
+        pool, figures = half.pool, each.drawn.goals()
         goal = min(
             figures, key=lambda each: figures[each][0].probability_within(figures[each][1]), default=None
         )
@@ -211,7 +210,7 @@ def _measured(
             )
         expected += own
         usd += weight * (pool.count.needed - own) / pool.count.total
-    planned = sum(each.pool.count.needed for each in halves)
+    planned = sum(half.pool.count.needed for half in halves)
     if expected > planned * (1.0 - WORTH_SAYING):
         return
     cost = service.cost_usd_per_year
