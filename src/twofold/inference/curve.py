@@ -105,22 +105,22 @@ def price_curve(
     met = _grid(largest_sequences)
     # A whole chunk hides much of what decodes beside it, so that every other batch will do for it.
     half = met[::2]
-    heavy = steady.steady_steps(replica, lengths, half, 0.0, heavy_context_tokens(lengths, half))
-    full_s, sole_s, late_s, launch_s = (
-        _straight(half, np.asarray(price(replica, lengths, half), float), met)
-        for price in (steady.full_step_s, steady.sole_step_s, steady.late_step_s, steady.launch_step_s)
-    )
-    steps = steady.steady_steps(replica, lengths, met, full_s)
+    steps = steady.steady_steps(replica, lengths, met, 0.0)
+    heavy_tokens, attended = heavy_context_tokens(lengths, half), steady.attended_tokens(replica, lengths)
+    asked = [
+        each(replica, lengths)
+        for each in (steady.full_step, steady.sole_step, steady.late_step, steady.launch_step)
+    ]
+    heavy = (0.0, 0.0, heavy_tokens), (np.asarray(steps.carried_tokens)[..., ::2], attended, heavy_tokens)
+    priced = steady.steps_s(replica, half, (*asked, *heavy), np.ndim(steps.plain_s))
+    full_s, sole_s, late_s, launch_s, heavy_s, heavy_carrying_s = _straight(half, priced, met)
     gained, output = tokens_per_step(replica), np.maximum(lengths.output_tokens, 1.0)
     plain = np.maximum.accumulate(steps.plain_s, axis=-1)
     launch = np.maximum.accumulate(np.maximum(launch_s, plain), axis=-1)
     carrying = np.maximum.accumulate(np.maximum(steps.carrying_s, launch), axis=-1)
-    full = np.maximum.accumulate(np.maximum(steps.full_s, carrying), axis=-1)
+    full = np.maximum.accumulate(np.maximum(full_s, carrying), axis=-1)
     sole = np.maximum.accumulate(np.maximum(sole_s, carrying), axis=-1)
     late = np.maximum.accumulate(np.maximum(late_s, full), axis=-1)
-    heavy_s, heavy_carrying_s = (
-        _straight(half, np.asarray(each, float), met) for each in (heavy.plain_s, heavy.carrying_s)
-    )
     heavy_s = np.maximum.accumulate(np.maximum(heavy_s, plain), axis=-1)
     share = steps.share_fraction
     mean = np.asarray(((1.0 - share) * plain + share * carrying) / gained, float)

@@ -34,9 +34,8 @@ def received(traffic: TrafficClass) -> TrafficClass:
 def most_prompts_per_s(replica: Replica, traffic: TrafficClass) -> Floats:
     """Prompts/s in full chunks, with nothing that decodes beside them."""
     found = traffic.on(replica)
-    return steady.chunk_tokens(found) / (
-        steady.own_input_tokens(found, traffic.lengths) * steady.full_step_s(found, traffic.lengths, 0.0)
-    )
+    full_s = steady.step_s(found, 0.0, steady.full_step(found, traffic.lengths))
+    return steady.chunk_tokens(found) / (steady.own_input_tokens(found, traffic.lengths) * full_s)
 
 
 def prompts_latency(
@@ -52,11 +51,13 @@ def prompts_latency(
     mixed = merged_class(classes)
     found, lengths = mixed.on(replica), replace(mixed.lengths, output_tokens=1.0, output_spread=0.0)
     tokens, carrying = _lone(found, lengths)
-    full = np.maximum(steady.full_step_s(found, lengths, 0.0), carrying)
+    full, late, launch, sole = (
+        steady.step_s(found, 0.0, each(found, lengths))
+        for each in (steady.full_step, steady.late_step, steady.launch_step, steady.sole_step)
+    )
+    full, sole = np.maximum(full, carrying), np.maximum(sole, carrying)
     idle = iteration_s(found, 0.0, 0.0, 0.0, 0.0).total_s
     steps = steady.Steps(idle, carrying, tokens, np.zeros_like(idle), idle, full)
-    late, launch = steady.late_step_s(found, lengths, 0.0), steady.launch_step_s(found, lengths, 0.0)
-    sole = np.maximum(steady.sole_step_s(found, lengths, 0.0), carrying)
     ends = Ends(launch, np.maximum(late, full), steady.longest_ratio(found, lengths), sole)
     seen = own.on(replica)
     carried, own_s = _lone(seen, own.lengths)

@@ -5,14 +5,19 @@ step decodes B sequences and prefills B·input/output tokens on average, whateve
 follows from B.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.inference.iteration import iteration_s, tokens_per_step
 from twofold.inference.replica import Replica, max_sequences
 from twofold.perf.types import Floats
 
+Array = NDArray[np.float64]
+# Of a step the tokens that it prefills, how many such a token attends to, and what a decoding sequence holds.
+Step = tuple[Floats, Floats, Floats]
 NEXT_TO_NONE = 1e-9  # tokens: what divides by prompts stays finite
 LONGEST = 3.5  # standard deviations of a prompt's logarithm: one in four thousand
 
@@ -110,7 +115,7 @@ def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
 
 
 def chunk_tokens(replica: Replica) -> Floats:
-    """Prefill tokens that one step of the replica may carry: each data-parallel rank has its own budget."""
+    """Step tokens that one step of the replica may carry: each data-parallel rank has its own budget."""
     return replica.chunk_tokens * np.asarray(replica.dp)
 
 
@@ -121,7 +126,7 @@ def carried_tokens(
     batch_sequences: Floats,
     together_fraction: Floats = 0.0,
 ) -> Floats:
-    """Prefill tokens of a step that carries any: a prompt, or all that a step must carry, up to the chunk."""
+    """Step tokens of a step that carries any: a prompt, or all that a step must carry, up to the chunk."""
     # Data-parallel ranks step together: engines let each carry a prompt, or one would stall all the others.
     abreast = np.minimum(replica.dp, np.maximum(1.0, np.asarray(batch_sequences) / 2.0))
     room = np.minimum(batch_sequences, chunk_tokens(replica) / own_tokens)
@@ -186,34 +191,48 @@ def steady_steps(
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
     carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s
     tpot = ((1.0 - share) * plain + share * carrying) / gained
-    full = full_step_s(replica, lengths, batch_sequences) if full_s is None else full_s
+    full = step_s(replica, batch_sequences, full_step(replica, lengths)) if full_s is None else full_s
     return Steps(plain, carrying, carried, share, tpot, np.maximum(full, carrying))
 
 
-def full_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
-    """Seconds of a step that decodes the batch and carries a whole chunk."""
-    context, attended = lengths.mean_context_tokens, attended_tokens(replica, lengths)
-    return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
+def step_s(replica: Replica, batch_sequences: Floats, step: Step) -> Floats:
+    """Seconds of a step beside a batch that decodes."""
+    tokens, attended, context = step
+    return iteration_s(replica, tokens, attended, batch_sequences, context).total_s
 
 
-def sole_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
-    """Seconds of a step that decodes the batch and carries a whole chunk of one prompt.
+def steps_s(replica: Replica, batch_sequences: Floats, steps: Sequence[Step], axes: int) -> Array:
+    """Seconds of several steps beside the same batches, priced at once: [step, …], then `axes` more."""
+    shape = np.broadcast_shapes((1,) * axes, *(np.shape(each) for step in steps for each in step))
+    columns = (
+        np.stack([np.broadcast_to(each, shape) for each in column]) for column in zip(*steps, strict=True)
+    )
+    tokens, attended, context = columns
+    return np.asarray(step_s(replica, batch_sequences, (tokens, attended, context)), float)
+
+
+def full_step(replica: Replica, lengths: Lengths) -> Step:
+    """Carries a whole chunk."""
+    return chunk_tokens(replica), attended_tokens(replica, lengths), lengths.mean_context_tokens
+
+
+def sole_step(replica: Replica, lengths: Lengths) -> Step:
+    """Carries a whole chunk of one prompt.
 
     Why      Ranks and stages work on a prompt each: one prompt leaves the others idle.
-    Limits   a single rank and stage: `full_step_s`.
+    Limits   a single rank and stage: `full_step`.
     """
     shared = np.asarray(replica.pp * replica.dp) > 1.0
     tokens = np.where(shared, replica.chunk_tokens, chunk_tokens(replica))
     cached = lengths.input_tokens - own_input_tokens(replica, lengths)
     attended = attended_tokens(replica, lengths)
     attended = np.where(shared, np.maximum(attended, cached + tokens / 2.0), attended)
-    return iteration_s(replica, tokens, attended, batch_sequences, lengths.mean_context_tokens).total_s
+    return tokens, attended, lengths.mean_context_tokens
 
 
-def launch_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
-    """Seconds of a step that decodes the batch and carries next to no prefill: all that no token hides."""
-    least = np.minimum(1.0, own_input_tokens(replica, lengths))
-    return iteration_s(replica, least, 1.0, batch_sequences, lengths.mean_context_tokens).total_s
+def launch_step(replica: Replica, lengths: Lengths) -> Step:
+    """Carries next to no prefill: all that no token hides."""
+    return np.minimum(1.0, own_input_tokens(replica, lengths)), 1.0, lengths.mean_context_tokens
 
 
 def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:
@@ -224,10 +243,9 @@ def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:
     return np.maximum(1.0, np.minimum(longest, most))
 
 
-def late_step_s(replica: Replica, lengths: Lengths, batch_sequences: Floats) -> Floats:
-    """Seconds of a step that carries a whole chunk of the longest prompt that is looked at."""
+def late_step(replica: Replica, lengths: Lengths) -> Step:
+    """Carries a whole chunk of the longest prompt that is looked at."""
     own = own_input_tokens(replica, lengths)
     half = own * longest_ratio(replica, lengths) / 2.0
     attended = np.maximum(lengths.input_tokens - own + half, attended_tokens(replica, lengths))
-    context = lengths.mean_context_tokens
-    return iteration_s(replica, chunk_tokens(replica), attended, batch_sequences, context).total_s
+    return chunk_tokens(replica), attended, lengths.mean_context_tokens
