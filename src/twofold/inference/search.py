@@ -7,7 +7,7 @@ counts by reason and as each accelerator's best, so that a plan can say why not.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,13 @@ class PoolChoice:
     binding: str
     peak_per_s: float
     usd_per_h: float | None
-    served: Served  # one replica at its share of the peak
+    serve: Callable[[], Served]  # `served`, computed when it is first asked for: of most pools it never is
     at_once_count: float = 0.0  # requests at the peak where the promise just holds; 0: a day's work
+
+    @property
+    def served(self) -> Served:
+        """One replica at its share of the peak of the search."""
+        return self.serve()
 
     @property
     def accelerators(self) -> int:
@@ -327,11 +332,10 @@ def _best_pool(
     servers = int(servers_of(replica, offer.replica_accelerators_max)[0])
     count = sized(work, limit_per_s, servers, at_once_count=at_once_count)
     traffic = classes[0] if len(classes) == 1 else merged_class(classes)
+    given = traffic.on(replica), traffic.lengths
+    serve = partial(max_throughput, *given)
     if traffic.slo.is_waited_for:
-        share = peak / max(count.needed, 1)
-        served = open_loop(traffic.on(replica), traffic.lengths, share, fleet_per_s=peak)
-    else:
-        served = max_throughput(traffic.on(replica), traffic.lengths)
+        serve = partial(open_loop, *given, peak / max(count.needed, 1), fleet_per_s=peak)
     price = offer.price_usd_per_accelerator_h
     return PoolChoice(
         classes=tuple(each.name for each in classes),
@@ -344,7 +348,7 @@ def _best_pool(
         binding=str(limit.binding[index]),
         peak_per_s=peak,
         usd_per_h=None if price is None else count.total * float(np.max(replica.accelerator_count)) * price,
-        served=served,
+        serve=cache(serve),
         at_once_count=at_once_count,
     )
 

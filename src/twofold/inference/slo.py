@@ -104,6 +104,7 @@ class Loads:
     views: tuple[LoadCurve, ...]  # as each class sees it, that is promised something
     points: Array  # batches that an arrival meets
     along: Served  # what all get there
+    limits: dict[tuple[object, ...], "RateLimit"] = field(default_factory=dict)  # found before, by promises
 
     @classmethod
     def of(cls, *views: LoadCurve) -> "Loads":
@@ -135,6 +136,13 @@ def loads_alone(replica: Replica, traffic: TrafficClass) -> Loads:
 
 def limit_within(loads: Loads, slos: Sequence[Slo]) -> RateLimit:
     """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
+    promised = tuple((*slo.latencies_s.items(), slo.success) for slo in slos)
+    if promised not in loads.limits:
+        loads.limits[promised] = _first_crossing(loads, slos)
+    return loads.limits[promised]
+
+
+def _first_crossing(loads: Loads, slos: Sequence[Slo]) -> RateLimit:
     views, points, along = loads.views, loads.points, loads.along
     curve, end = views[0], points[..., -1:]
     names = [name for slo in slos for name in slo.targets_s]
