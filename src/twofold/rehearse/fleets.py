@@ -1,9 +1,11 @@
 """`plan --rehearse`: a plan's fleet on the twin, at the peak and without its spares; what holds instead."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from twofold.perf.types import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
 from twofold.rehearse.simulation import simulation_of
-from twofold.rehearse.workers import Tell, Workers, run_calls
+from twofold.rehearse.workers import Tell, Workers, run_calls, standing_workers
 
 # Of a class and point: more than the 2,000 that a p95 is judged by, and more where these leave it open.
 FINISHED_COUNTS = (2500, 10_000)
@@ -35,6 +37,7 @@ PLAIN = {
     "fleet": {"spares": "0"},
     "policies": {"canary": "off", "zones": "off", "outliers": "off"},
 }
+T = TypeVar("T")
 Planned = Callable[[ServingChoice], ServicePlan]
 
 
@@ -75,12 +78,23 @@ def rehearsed_service(
     Where it does not hold it grows by the replicas that it lacks, and is weighed against the runner-up by
     what their plans cost a year, then by accelerators. Where nothing holds the plan keeps it, and says so.
     """
-    trials = [_trial(choice, planned, context, tell)]
+    with standing_workers(WORKERS.process_count) as workers:
+        return _rehearsed(choice, planned, context, tell, workers)
+
+
+def _rehearsed(
+    choice: ServingChoice, planned: Planned, context: Context, tell: Tell, workers: Workers
+) -> tuple[ServingChoice, ServicePlan]:
+    trials = [_trial(choice, planned, context, tell, workers)]
     if trials[0].missed:
         leased = choice.held and not choice.offer.owned
         others = [each.fleet for each in choice.rivals] if leased else choice.result.alternatives
-        trials += [_trial(with_fleet(choice, each, context), planned, context, tell) for each in others[:1]]
-        trials += _grown_trials(trials[0], planned, context, tell)
+        instead = (with_fleet(choice, each, context) for each in others[:1])
+        beside: list[Callable[[], Trial | None]] = [
+            partial(_trial, each, planned, context, tell, workers) for each in instead
+        ]
+        beside.append(partial(_grown_trial, trials[0], planned, context, tell, workers))
+        trials += [each for each in _at_once(beside) if each]
     holding = [trial for trial in trials if not trial.missed]
     best = min(holding, key=_year_usd, default=trials[0])
     plan = _with_rehearsals(best, trials)
@@ -91,15 +105,29 @@ def rehearsed_service(
         )
         plan = replace(plan, warnings=(*plan.warnings, world))
     if not best.missed:
-        plan = replace(plan, replica_needs=tuple(_replica_needs(best, context, tell)))
+        sought = [
+            partial(_replica_need, best, place, context, tell, workers)
+            for place in range(len(best.choice.fleet.pools))
+        ]
+        plan = replace(plan, replica_needs=tuple(need for need in _at_once(sought) if need))
     return best.choice, plan
 
 
-def _trial(choice: ServingChoice, planned: Planned, context: Context, tell: Tell) -> Trial:
+def _at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """What calls return that wait for the twin in other processes, each in a thread."""
+    if len(calls) <= 1:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [each.result() for each in [threads.submit(call) for call in calls]]
+
+
+def _trial(choice: ServingChoice, planned: Planned, context: Context, tell: Tell, workers: Workers) -> Trial:
     """A fleet of a service with what the twin says of it."""
     tell(f"rehearsing {choice.entry.name} on {choice.offer.accelerator.name}")
     plan = planned(choice)
-    return Trial(choice, plan, on_twin(plan, tables_of(choice, context)))
+    tables = tables_of(choice, context)
+    pools = _at_once([partial(on_twin, plan, tables, {each.name}, workers) for each in plan.pools])
+    return Trial(choice, plan, tuple(each for classes in pools for each in classes))
 
 
 def _year_usd(trial: Trial) -> tuple[float, int]:
@@ -108,7 +136,9 @@ def _year_usd(trial: Trial) -> tuple[float, int]:
     return cost.value if cost else 0.0, trial.choice.fleet.accelerators
 
 
-def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) -> list[Trial]:
+def _grown_trial(
+    first: Trial, planned: Planned, context: Context, tell: Tell, workers: Workers
+) -> Trial | None:
     """The best fleet with more replicas in the pools that miss, until it holds."""
     missed = {each.pool for each in first.missed}
     tables = tables_of(first.choice, context)
@@ -122,42 +152,45 @@ def _grown_trials(first: Trial, planned: Planned, context: Context, tell: Tell) 
             replace(pool, replica_count=counts[pool.name].total, spare_count=counts[pool.name].spare)
             for pool in first.plan.pools
         )
-        again = {each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed)}
+        again = {
+            each.name: each for each in on_twin(replace(first.plan, pools=larger), tables, missed, workers)
+        }
         classes = tuple(again.get(each.name, each) for each in first.classes)
         if not any(each.missed for each in classes):
-            return [Trial(grown, planned(grown), classes, first)]
-    return []
+            return Trial(grown, planned(grown), classes, first)
+    return None
 
 
-def _replica_needs(best: Trial, context: Context, tell: Tell) -> Iterator[serving.ReplicaNeed]:
-    """Of each pool with limits on latencies how few replicas hold on the twin, and what explains the gap."""
-    first = best.grown_from or best
-    for pool, searched in zip(best.choice.fleet.pools, first.choice.fleet.pools, strict=True):
-        name = pool.classes[0]
-        if not any(slo.metric in LATENCIES for each in _of_pool(best, name) for slo in each.slos):
-            continue
-        tell(f"rehearsing {best.choice.entry.name} with fewer replicas for {name}")
-        seen = _seen_with_fewer(best, name, searched.count.needed, pool.count.needed, context)
-        holds = min(count for count, classes in seen.items() if not _missed(classes))
-        misses = max((count for count, classes in seen.items() if _missed(classes)), default=None)
-        class_name, metric = next(iter(_missed(seen[misses])), ("", "")) if misses else ("", "")
-        goals = {(each.name, slo.metric): slo.simulated_s for each in seen[holds] for slo in each.slos}
-        asked = metric in LATENCIES
-        yield serving.ReplicaNeed(
-            pool=name,
-            closed_form_count=searched.count.needed,
-            full_load_count=ceil(pool.peak_per_s / pool.limit_per_s - 1e-9),
-            holding_count=holds,
-            missing_count=misses,
-            class_name=class_name,
-            metric=metric,
-            predicted_s=latency_with(best.choice, pool, holds, class_name, metric) if asked else None,
-            simulated_s=goals.get((class_name, metric)),
-        )
+def _replica_need(
+    best: Trial, place: int, context: Context, tell: Tell, workers: Workers
+) -> serving.ReplicaNeed | None:
+    """Of a pool with limits on latencies how few replicas hold on the twin, and what explains the gap."""
+    pool, searched = (each.choice.fleet.pools[place] for each in (best, best.grown_from or best))
+    name = pool.classes[0]
+    if not any(slo.metric in LATENCIES for each in _of_pool(best, name) for slo in each.slos):
+        return None
+    tell(f"rehearsing {best.choice.entry.name} with fewer replicas for {name}")
+    seen = _seen_with_fewer(best, name, searched.count.needed, pool.count.needed, context, workers)
+    holds = min(count for count, classes in seen.items() if not _missed(classes))
+    misses = max((count for count, classes in seen.items() if _missed(classes)), default=None)
+    class_name, metric = next(iter(_missed(seen[misses])), ("", "")) if misses else ("", "")
+    goals = {(each.name, slo.metric): slo.simulated_s for each in seen[holds] for slo in each.slos}
+    asked = metric in LATENCIES
+    return serving.ReplicaNeed(
+        pool=name,
+        closed_form_count=searched.count.needed,
+        full_load_count=ceil(pool.peak_per_s / pool.limit_per_s - 1e-9),
+        holding_count=holds,
+        missing_count=misses,
+        class_name=class_name,
+        metric=metric,
+        predicted_s=latency_with(best.choice, pool, holds, class_name, metric) if asked else None,
+        simulated_s=goals.get((class_name, metric)),
+    )
 
 
 def _seen_with_fewer(
-    best: Trial, name: str, searched_count: int, planned_count: int, context: Context
+    best: Trial, name: str, searched_count: int, planned_count: int, context: Context, workers: Workers
 ) -> dict[int, tuple[ClassFigures, ...]]:
     """By replicas of a pool what the twin says, down to the fewest that hold.
 
@@ -173,7 +206,7 @@ def _seen_with_fewer(
             replace(pool, replica_count=count, spare_count=0) if pool.name == name else pool
             for pool in best.plan.pools
         )
-        seen[count] = on_twin(replace(best.plan, pools=tuple(pools)), tables, {name})
+        seen[count] = on_twin(replace(best.plan, pools=tuple(pools)), tables, {name}, workers)
         if not _missed(seen[count]):
             holds, step = count, 2 * step
             continue
@@ -219,7 +252,10 @@ def _resized(choice: ServingChoice, counts: Mapping[str, int], context: Context)
 
 
 def on_twin(
-    plan: ServicePlan, tables: RehearsalTables, only: Collection[str] = ()
+    plan: ServicePlan,
+    tables: RehearsalTables,
+    only: Collection[str] = (),
+    workers: Workers = WORKERS,
 ) -> tuple[ClassFigures, ...]:
     """The classes of a service at their peak; those that few requests leave open, with more of them.
 
@@ -233,7 +269,7 @@ def on_twin(
             if not only or task.pool.pool.name in only
         ]
         calls = [partial(tallied_run, task.world, task.traffic, 1.0) for task in tasks]
-        results = [result for result, *_ in run_calls(calls, lambda _: None, WORKERS)]
+        results = [result for result, *_ in run_calls(calls, lambda _: None, workers)]
         classes = simulation_of("", scenario, 0, tasks, {1.0: results}).classes
         found |= {each.name: each for each in classes}
         only = {each.pool for each in found.values() if not _decided(each)}

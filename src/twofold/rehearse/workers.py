@@ -6,6 +6,7 @@ Every run is a call on plain data with its own seed, so that results are the sam
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
@@ -32,6 +33,7 @@ class Workers:
 
     process_count: int = 1
     engine: WorkEngine = WorkEngine.PROCESSES
+    standing: ProcessPoolExecutor | None = None  # processes that are there already, for several `run_calls`
 
 
 HERE = Workers()
@@ -42,6 +44,16 @@ class Refused:
     """An error that a run ended with: sent back as it is, whatever a pool makes of what is raised."""
 
     error: TwofoldError
+
+
+@contextmanager
+def standing_workers(process_count: int) -> Iterator[Workers]:
+    """Processes that begin when they are first needed, and stay: several threads may have them run calls."""
+    pool = ProcessPoolExecutor(process_count, get_context("spawn"))
+    try:
+        yield Workers(process_count, standing=pool)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def run_calls(calls: Sequence[Call], tell: Tell, workers: Workers = HERE) -> list[Any]:
@@ -64,6 +76,8 @@ def _finished(calls: Sequence[Call], workers: Workers) -> Iterator[tuple[int, An
     """Results with their places, as they come."""
     if workers.engine is WorkEngine.RAY:
         return _on_ray(calls)
+    if workers.standing:
+        return _answers(workers.standing, calls)
     if workers.process_count <= 1 or len(calls) <= 1:
         return ((index, call()) for index, call in enumerate(calls))
     return _in_processes(calls, workers.process_count)
@@ -71,6 +85,13 @@ def _finished(calls: Sequence[Call], workers: Workers) -> Iterator[tuple[int, An
 
 def _in_processes(calls: Sequence[Call], process_count: int) -> Iterator[tuple[int, Any]]:
     pool = ProcessPoolExecutor(min(process_count, len(calls)), get_context("spawn"))
+    try:
+        yield from _answers(pool, calls)
+    finally:  # after an error nobody waits for what has not begun
+        pool.shutdown(cancel_futures=True)
+
+
+def _answers(pool: ProcessPoolExecutor, calls: Sequence[Call]) -> Iterator[tuple[int, Any]]:
     try:
         running = {pool.submit(answer, call): index for index, call in enumerate(calls)}
         for future in as_completed(running):
@@ -81,8 +102,6 @@ def _in_processes(calls: Sequence[Call], process_count: int) -> Iterator[tuple[i
             hint='in a script, call `simulate` below `if __name__ == "__main__":`, as every process reads'
             " it anew; else there may be too little memory: ask for one process",
         ) from error
-    finally:  # after an error nobody waits for what has not begun
-        pool.shutdown(cancel_futures=True)
 
 
 def _on_ray(calls: Sequence[Call]) -> Iterator[tuple[int, Any]]:
