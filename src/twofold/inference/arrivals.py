@@ -6,10 +6,11 @@ never negative, and of dimensionless functions that rise with utilisation: faste
 at the same rate (INV-2).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.inference.latency import (
     NORMAL_P95,
@@ -24,6 +25,7 @@ from twofold.inference.replica import Replica
 from twofold.inference.steady import Lengths, Steps, admission_steps, chunk_tokens, own_input_tokens
 from twofold.perf.types import Floats
 
+Array = NDArray[np.float64]
 MOST_BUSY = 0.98
 # Gauss and Hermite's places and weights for a standard normal: means over log-normal lengths.
 PLACES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
@@ -149,9 +151,12 @@ def arrivals_ttft(
     rate, own = np.asarray(rate_per_s, float), own_input_tokens(replica, lengths)
     plain = np.asarray(steps.plain_s)
     everyone = Prompt(own, lengths.input_spread, steps.carrying_s, steps.carried_tokens)
-    lone = _at_places(replica, ends, everyone)
+    axes = max(map(np.ndim, (rate, plain, own, lengths.input_spread)))
+    lone = np.asarray(prompt_s(replica, ends, everyone, _factors(everyone.spread, axes)), float)
     queue = _queue(replica, lengths, steps, ends, rate, lone, replica_count)
-    mine, asked = (lone, everyone) if prompt is None else (_at_places(replica, ends, prompt), prompt)
+    mine, asked = lone, prompt or everyone
+    if prompt is not None:
+        mine = np.asarray(prompt_s(replica, ends, prompt, _factors(prompt.spread, axes)), float)
     own_s = _mean(mine)
     late = admission_steps(replica, own, rate * plain) * plain + first_token_s(replica, plain)
     mean = queue.rest_s + queue.busy_fraction * queue.backlog_s + queue.shared_s + own_s + late
@@ -171,20 +176,17 @@ def arrivals_ttft(
     return Latency(mean, np.minimum(p50_s, mean), upper(0.95, NORMAL_P95, 2.0), upper(0.99, NORMAL_P99, 3.6))
 
 
-def _at_places(replica: Replica, ends: Ends, prompt: Prompt) -> list[Floats]:
-    return [prompt_s(replica, ends, prompt, factor) for factor in _factors(prompt.spread)]
+def _factors(spread: Floats, axes: int) -> Floats:
+    """Lengths at `PLACES`, over their mean, before so many axes; one where all are equal."""
+    ones = (1,) * axes
+    return quantile_factor(spread, PLACES.reshape(-1, *ones)) if np.any(spread) else np.ones((1, *ones))
 
 
-def _factors(spread: Floats) -> list[Floats]:
-    """Lengths at `PLACES`, over their mean; one where all are equal."""
-    return [quantile_factor(spread, place) for place in PLACES] if np.any(spread) else [1.0]
-
-
-def _mean(values: Sequence[Floats]) -> Floats:
+def _mean(values: Floats) -> Floats:
     """Over log-normal lengths, of values at `_factors`."""
-    if len(values) == 1:
-        return values[0]
-    return sum(weight * np.asarray(each) for weight, each in zip(WEIGHTS, values, strict=True))
+    each = np.asarray(values)
+    found: Floats = each[0] if len(each) == 1 else sum(map(mul, WEIGHTS, each))
+    return found
 
 
 def prompt_work_spread(replica: Replica, lengths: Lengths) -> Floats:
@@ -203,10 +205,9 @@ def prompt_work_spread(replica: Replica, lengths: Lengths) -> Floats:
     idle = shape.expert_weights * (1.0 - shape.experts_topk / np.maximum(shape.experts, 1.0))
     weights = shape.total_weights - idle
     longer = 2.0 * shape.heads * shape.qk_head_dim * layers * attended / weights
-    works = [each * (1.0 + each * longer) for each in _factors(lengths.input_spread)]
-    found: Floats = np.sqrt(
-        np.maximum(_mean([np.square(each) for each in works]) / np.square(_mean(works)) - 1.0, 0.0)
-    )
+    factors = _factors(lengths.input_spread, max(np.ndim(longer), np.ndim(lengths.input_spread)))
+    works = factors * (1.0 + factors * longer)
+    found: Floats = np.sqrt(np.maximum(_mean(np.square(works)) / np.square(_mean(works)) - 1.0, 0.0))
     return found
 
 
@@ -236,7 +237,7 @@ def _queue(
     steps: Steps,
     ends: Ends,
     rate: Floats,
-    lone: Sequence[Floats],
+    lone: Array,
     replica_count: Floats,
 ) -> _Queue:
     """The queue of all prompts, each of which takes `lone` seconds if it comes alone.
@@ -253,19 +254,17 @@ def _queue(
     split = np.minimum(1.0, own / np.asarray(replica.chunk_tokens))
     batch = rate * lengths.output_tokens * steps.tpot_s
     chunk = np.maximum(chunk_tokens(replica) - split * batch, 0.5 * chunk_tokens(replica))
-    factors = _factors(spread)
-    services = []
-    for factor in factors:
-        alone = np.minimum(1.0, own * factor / np.asarray(replica.chunk_tokens))  # of a chunk, one prompt's
-        whole_s = (1.0 - alone) * steps.full_s + alone * np.maximum(ends.sole_s, steps.full_s)
-        services.append(own * factor / chunk * chunk_s(ends, whole_s, spread, factor))
-    service = np.sqrt(_mean([np.square(each) for each in services]) / second)
+    factors = _factors(spread, np.ndim(lone) - 1)
+    alone = np.minimum(1.0, own * factors / np.asarray(replica.chunk_tokens))  # of a chunk, one prompt's
+    whole_s = (1.0 - alone) * steps.full_s + alone * np.maximum(ends.sole_s, steps.full_s)
+    services = own * factors / chunk * chunk_s(ends, whole_s, spread, factors)
+    service = np.sqrt(_mean(np.square(services)) / second)
     mean_s = _mean(services)
     met = rate * meeting_fraction(replica_count, rate * mean_s, batch)
     busy = np.minimum(met * mean_s, MOST_BUSY)
     backlog = busy / (1.0 - busy) * service * second / 2.0
     found = np.minimum(1.0, met * _mean(lone) / replica.dp)
-    under_way = np.sqrt(_mean([np.square(each) for each in lone]) * second)
+    under_way = np.sqrt(_mean(np.square(lone)) * second)
     median = lone[len(lone) // 2]
     usual = np.minimum(1.0, met * median / replica.dp)
     later = np.minimum(busy / (1.0 + busy) * backlog, 0.5 * busy * steps.full_s)

@@ -7,7 +7,7 @@ counts by reason and as each accelerator's best, so that a plan can say why not.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,18 @@ class Hardware:
     server_counts: tuple[int, ...] = ()  # of a replica larger than that; none: nothing joins servers
 
 
+@dataclass(slots=True)
+class _Later:
+    """What is computed when it is first asked for."""
+
+    compute: Callable[[], Served]
+    found: Served | None = None
+
+    def value(self) -> Served:
+        self.found = self.found or self.compute()
+        return self.found
+
+
 @dataclass(frozen=True, slots=True)
 class PoolChoice:
     """Replicas of one layout that serve some classes."""
@@ -86,13 +98,13 @@ class PoolChoice:
     binding: str
     peak_per_s: float
     usd_per_h: float | None
-    serve: Callable[[], Served]  # `served`, computed when it is first asked for: of most pools it never is
+    serve: "_Later"  # `served`, computed when it is first asked for: of most pools it never is
     at_once_count: float = 0.0  # requests at the peak where the promise just holds; 0: a day's work
 
     @property
     def served(self) -> Served:
         """One replica at its share of the peak of the search."""
-        return self.serve()
+        return self.serve.value()
 
     @property
     def accelerators(self) -> int:
@@ -348,7 +360,7 @@ def _best_pool(
         binding=str(limit.binding[index]),
         peak_per_s=peak,
         usd_per_h=None if price is None else count.total * float(np.max(replica.accelerator_count)) * price,
-        serve=cache(serve),
+        serve=_Later(serve),
         at_once_count=at_once_count,
     )
 
