@@ -1,8 +1,13 @@
 """Progress in a log: a line per stage, none per step; on stdout nothing at all."""
 
+import os
+import select
+import subprocess
+import sys
+
 import pytest
 
-from twofold.cli.progress import _bar, stage_bar
+from twofold.cli.progress import _bar, stage_bar, watched_bar
 
 
 def test_a_log_gets_a_line_per_stage_and_not_one_per_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,3 +25,24 @@ def test_a_log_gets_a_line_per_stage_and_not_one_per_step(capsys: pytest.Capture
 def test_what_is_counted_has_a_bar() -> None:
     assert _bar("step 55 of 110") == "█" * 10 + "·" * 10 + " "
     assert _bar("step 0 of 0") == _bar("plan both halves") == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_who_watches_a_plan_sees_at_once_that_it_is_under_way_and_the_decision_once() -> None:
+    terminal, theirs = os.openpty()
+    command = [sys.executable, "-m", "twofold", "plan", "examples/assistant"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
+        os.close(theirs)
+        assert running.stdout is not None
+        first = os.read(terminal, 4096).decode()  # before anything is printed, or this would wait for ever
+        assert not select.select([running.stdout], [], [], 0)[0]
+        printed = running.stdout.read()
+    os.close(terminal)
+    assert "planning" in first
+    assert printed.count("DO THIS") == 1
+
+
+def test_a_log_hears_nothing_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    with watched_bar() as tell:
+        tell("rehearsing")
+    assert capsys.readouterr() == ("", "")

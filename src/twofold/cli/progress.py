@@ -61,6 +61,15 @@ def patient_bar() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
+def watched_bar() -> Iterator[Callable[[str], None]]:
+    """The bar from the first moment where somebody watches; a log gets nothing."""
+    with stage_bar() as bar:
+        tell = bar if sys.stderr.isatty() else lambda _: None
+        tell("planning")
+        yield tell
+
+
+@contextmanager
 def stage_lines() -> Iterator[Callable[[str], None]]:
     """A line a stage, watched or not."""
     yield lambda stage: click.echo(f"measuring: {stage}", err=True)

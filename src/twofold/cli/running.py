@@ -96,10 +96,10 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
         if path is not None and path != STDOUT:
             check_free(path, force)
     module, _, name = verb.answer.partition(".")
-    function = attrgetter(name)(import_module(f"twofold.app.{module}"))
-    taken = signature(function).parameters
     words = verb.gathered(parsed)
-    with verb.progress() as tell:
+    with verb.progress() as tell:  # before the import, which takes a third of a short plan
+        function = attrgetter(name)(import_module(f"twofold.app.{module}"))
+        taken = signature(function).parameters
         data = as_json or kept is not None
         known = {"today": today(), "tell": tell, "as_json": as_json, "as_data": data}
         answer = function(**words, **{name: known[name] for name in known if name in taken})

@@ -10,7 +10,7 @@ import click
 
 from twofold.cli import options
 from twofold.cli.estimate import QUESTIONS
-from twofold.cli.progress import patient_bar, stage_bar, stage_lines
+from twofold.cli.progress import patient_bar, stage_bar, stage_lines, watched_bar
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
 HALVES = ["training", "inference"]
@@ -59,7 +59,7 @@ VERBS = {
         `--out plan.json` keeps the plan as data for `explain` and `diff`, whatever is printed.
         """,
         answer="planning.plan_screen",
-        progress=patient_bar,
+        progress=watched_bar,
         parameters=(
             options.SPEC,
             options.JSON,
