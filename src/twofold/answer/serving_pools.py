@@ -1,6 +1,6 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -108,6 +108,16 @@ def goal_figures(choice: ServingChoice, context: Context) -> Goals:
     for pool in choice.fleet.pools:
         found |= drawn_pool(pool, choice, context).goals()
     return found
+
+
+def goals_of_pools(choice: ServingChoice, context: Context) -> list[Callable[[int], Goals]]:
+    """Of each pool what is predicted for its goals with so many replicas at work, and their limits."""
+    pools = [drawn_pool(each, choice, context) for each in choice.fleet.pools]
+    return [partial(_goals_with, pool) for pool in pools]
+
+
+def _goals_with(pool: DrawnPool, needed: int) -> Goals:
+    return (pool if needed == pool.pool.count.needed else pool.with_needed(needed)).goals()
 
 
 def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str = "") -> ServingChoice:

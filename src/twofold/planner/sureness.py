@@ -1,10 +1,11 @@
 """How surely goals hold: all at once, what other confidences take, and what measuring first would save."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log, prod, sqrt
 from operator import mul
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_training import run_total
 from twofold.answer.serving_choice import ServingChoice
-from twofold.answer.serving_pools import DrawnPool, drawn_pool, goal_figures
+from twofold.answer.serving_pools import goals_of_pools
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
@@ -49,15 +50,16 @@ class _Sized:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A pool under every draw, and how probable its goals are with other numbers of replicas."""
+    """A pool with what is predicted for its goals with so many replicas, and how probable they are."""
 
-    drawn: DrawnPool
+    pool: PoolChoice
+    goals: Callable[[int], Mapping[tuple[str, str], tuple[Any, float]]]
     seen: dict[int, float] = field(default_factory=dict)
 
     def probability(self, needed: int) -> float:
         """That the least probable goal of the pool holds with so many replicas at work."""
         if needed not in self.seen:
-            figures = self.drawn.with_needed(needed).goals().values()
+            figures = self.goals(needed).values()
             chances = (figure.probability_within(limit_s) for figure, limit_s in figures)
             self.seen[needed] = min(chances, default=1.0)
         return self.seen[needed]
@@ -77,7 +79,8 @@ def confidence_of(
     """
     figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
     for choice in services.values():
-        figures += goal_figures(choice, context).values()
+        for pool, goals in zip(choice.fleet.pools, goals_of_pools(choice, context), strict=True):
+            figures += goals(pool.count.needed).values()
     together = np.all([figure.samples <= limit for figure, limit in figures], axis=0) if figures else 1.0
     chances = {f"{run.name} deadline": run.run.deadline_holds_probability for run in plan.training}
     joint = float(np.mean(together))
@@ -107,7 +110,7 @@ def with_ladder(
     for service in plan.serving:
         if service.name in services:
             choice = services[service.name]
-            tried = [_Tried(drawn_pool(pool, choice, context)) for pool in choice.fleet.pools]
+            tried = list(map(_Tried, choice.fleet.pools, goals_of_pools(choice, context)))
             pools = {sure: _sized(tried, sure, asked) for sure in (*CONFIDENCES, asked)}
             ladder += _service_rungs(service, choice, pools, asked)
             saved += list(_measured(service, choice, tried, pools[0.5], asked))
@@ -125,7 +128,7 @@ def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
     """
     found = []
     for pool in tried:
-        planned = pool.drawn.pool.count.needed
+        planned = pool.pool.count.needed
         holds = pool.probability(planned)
         reached = holds >= sure or sure <= CONFIDENCES[0]
         if sure != asked and holds >= sure:
@@ -134,13 +137,13 @@ def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
             middle = planned if asked <= CONFIDENCES[0] else _fewest(pool, 0.5, (0, planned)).needed
             found.append(_fewest(pool, sure, (planned, max(planned, GROWN_MOST * middle))))
         else:
-            found.append(_Sized(pool.drawn.pool, planned, holds, reached))
+            found.append(_Sized(pool.pool, planned, holds, reached))
     return found
 
 
 def _fewest(tried: _Tried, sure: float, ends: tuple[int, int]) -> _Sized:
     """The fewest replicas above the first of the ends; as planned where the other is too few."""
-    (least, most), pool = ends, tried.drawn.pool
+    (least, most), pool = ends, tried.pool
     if tried.probability(most) < sure:
         return _Sized(pool, pool.count.needed, tried.probability(pool.count.needed), False)
     while most - least > max(1, round(0.01 * most)):
@@ -197,7 +200,7 @@ def _measured(
     expected, usd = 0.0, 0.0
     parts = _parts(choice, choice.held.fractions if choice.held else {})
     for half, each, weight in zip(halves, tried, parts, strict=True):
-        pool, figures = half.pool, each.drawn.goals()
+        pool, figures = half.pool, each.goals(half.pool.count.needed)
         goal = min(
             figures, key=lambda each: figures[each][0].probability_within(figures[each][1]), default=None
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from twofold.answer.context import Context, model_of
 from twofold.answer.serving_choice import ServingChoice, with_fleet
-from twofold.answer.serving_pools import goal_figures, latency_with
+from twofold.answer.serving_pools import goals_of_pools, latency_with
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
 from twofold.contracts.results import serving, simulated
 from twofold.contracts.results.serving import Rehearsal, ServicePlan
@@ -297,8 +297,8 @@ def slow_ratios(choice: ServingChoice, context: Context) -> dict[str, float]:
     """
     asked = context.spec.margin_fraction
     found: dict[str, float] = {}
-    for pool in choice.fleet.pools if asked else ():
-        own = {goal: each for goal, each in goal_figures(choice, context).items() if goal[0] in pool.classes}
+    for pool, goals in zip(choice.fleet.pools, goals_of_pools(choice, context), strict=True):
+        own = goals(pool.count.needed) if asked else {}
         nearest = min(own, key=lambda goal: SPEED_TOLD_BY.index(goal[1].split("_")[0]), default=None)
         if asked and nearest:
             figure = own[nearest][0]
