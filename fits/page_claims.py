@@ -50,8 +50,8 @@ numbers, texts in quotes, `+ - * /`, comparisons, `and or not`, lists, and calls
   Of cases for which the condition behind `within` is not true the claim does not speak.
 - A claim that holds in all of its cases holds, in some it is conditional, in none it is contradicted; without
   a predicate, or with figures missing in every case, it is unverifiable. One that says `most` ("typically",
-  "often") holds in more than half, one that says `some` ("can", "may") in one. The figure that is shown is
-  the left side of the first comparison.
+  "often") holds in more than half, and still so without any one of its models, machines or rates; one that
+  says `some` ("can", "may") in one. The figure that is shown is the left side of the first comparison.
 
 ## What words mean
 
@@ -104,7 +104,9 @@ def changes(now: Mapping[str, Judged]) -> str:
     unexplained = [row["id"] for row in changed if not row["rule"]]
     assert not unexplained, f"no rule in claims_before.csv: {unexplained}"
     lines = [
-        f"{len(changed)} of {len(rows)} verdicts are others than before.",
+        f"{len(changed)} of {len(rows)} verdicts are others than before, and only these are listed. "
+        "By what a verdict of the same name is judged may have changed too: "
+        "`twofold claims --cases` and [the reference](../reference/claims.md#claims) show all.",
         "",
         "| claim | before | now | rule | why | cases | may be disputed |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -194,6 +194,23 @@ def test_the_nearer_of_two_regions_answers_first_the_surer_the_farther_the_other
     assert there == pytest.approx(back) and 1.0e7 < there < 1.2e7
 
 
+@pytest.mark.parametrize("rate", [1, 1000])
+def test_a_pool_that_trains_in_idle_hours_costs_less_down_to_one_without_training(rate: int) -> None:
+    def cost(idle: str) -> float:
+        return value(f"one_shape_cost('llama-3.1-70b', 8, 'llama-3.1-8b', 0.5, {rate}, {idle})")
+
+    assert cost("0") > cost("0.25") > cost("0.5") >= cost("1e9") > 0
+    assert cost("1e9") >= 0.5  # what serving costs on its own best part is left
+
+
+def test_eight_bits_train_cheaper_where_a_chip_has_units_for_them() -> None:
+    def usd(gpu: str, precision: str) -> float:
+        return value(f"training_usd_per_mtok('llama-3.1-8b', 1, '{gpu}', precision='{precision}')")
+
+    assert usd("H100-SXM5-80GB", "fp8") < usd("H100-SXM5-80GB", "bf16")
+    assert usd("A100-SXM4-80GB", "fp8") >= usd("A100-SXM4-80GB", "bf16")
+
+
 def test_a_provider_without_prices_is_no_place_to_size_for() -> None:
     with pytest.raises(TwofoldError, match="lists no price"):
         compute("one_provider_cost('nobody', 'llama-3.1-8b', 1, 'llama-3.1-8b', 0.5)", WORLD)

@@ -197,6 +197,19 @@ def test_halves_hold_together_and_readings_each_alone(first: list[int], second: 
 
 
 @given(NUMBERS, NUMBERS)
+def test_no_single_value_of_a_case_decides_what_most_are(first: list[int], second: list[int]) -> None:
+    """`passes(1, a) > passes(1, b)` over a grid: without any row or column it must still be most."""
+    judged = claim_of(first, second, says="most", joined="", predicate="passes(1, a) > passes(1, b)")
+    rows = [(first[:k] + first[k + 1 :], second) for k in range(len(first))]
+    columns = [(first, second[:k] + second[k + 1 :]) for k in range(len(second))]
+    grids = [grid for grid in ((first, second), *rows, *columns) if all(grid)]
+    held = [[a > b for a in ones for b in twos] for ones, twos in grids]
+    assert (judged.verdict == Verdict.HOLDS) == all(2 * sum(each) > len(each) for each in held)
+    if judged.verdict == Verdict.CONTRADICTED:
+        assert not any(held[0])
+
+
+@given(NUMBERS, NUMBERS)
 def test_what_a_condition_leaves_out_decides_nothing(first: list[int], second: list[int]) -> None:
     judged = claim_of(first, second, within="passes(1, a) > 4")
     assert sorted(judged.outside) == sorted(str(n) for n in first if n <= 4)

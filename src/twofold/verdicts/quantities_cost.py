@@ -163,26 +163,26 @@ def life(
     )
 
 
-def _trainers(world: World, model: str, nodes: int) -> dict[str, float]:
+def _trainers(world: World, model: str, nodes: int, precision: str = "bf16") -> dict[str, float]:
     """Dollars per million training tokens of each accelerator that holds the run, cheapest first."""
 
     def compute() -> dict[str, float]:
         found: dict[str, float] = {}
         for name in TRAINERS:
             try:
-                step = train(world, model, f"{nodes}x8x{name}", 512)
+                step = train(world, model, f"{nodes}x8x{name}", 512, precision=precision)
             except InfeasibleError:
                 continue
             if step.usd_per_mtok is not None:
                 found[name] = step.usd_per_mtok
         return dict(sorted(found.items(), key=lambda item: item[1]))
 
-    return world.once(("trainers", model, nodes), compute)
+    return world.once(("trainers", model, nodes, precision), compute)
 
 
-def cheapest_trainer(world: World, model: str, nodes: int) -> str:
+def cheapest_trainer(world: World, model: str, nodes: int, precision: str = "bf16") -> str:
     """The accelerator that trains a model at least cost per token, in so many nodes of eight."""
-    found = _trainers(world, model, nodes)
+    found = _trainers(world, model, nodes, precision)
     if not found:
         raise InfeasibleError(f"{model} fits no {nodes} nodes")
     return next(iter(found))
@@ -194,19 +194,28 @@ def training_rank(world: World, model: str, nodes: int, gpu: str) -> int | None:
     return names.index(gpu) + 1 if gpu in names else None
 
 
-def training_usd_per_mtok(world: World, model: str, nodes: int, gpu: str = "") -> float | None:
+def training_usd_per_mtok(
+    world: World, model: str, nodes: int, gpu: str = "", precision: str = "bf16"
+) -> float | None:
     """Dollars per million tokens of training on one accelerator or on the cheapest, in nodes of eight."""
-    found = _trainers(world, model, nodes)
+    found = _trainers(world, model, nodes, precision)
     return found.get(gpu or next(iter(found), ""))
 
 
 def one_shape_cost(
-    world: World, trained: str, nodes: int, served: str, training_share: float, rate: float = 0.0
+    world: World,
+    trained: str,
+    nodes: int,
+    served: str,
+    training_share: float,
+    rate: float = 0.0,
+    idle_share: float = 0.0,
 ) -> float:
     """Cost of both halves on the best single accelerator over each half on its own best.
 
     `training_share` is training's part of what two shapes cost. Serving is a fleet of whole devices for a
-    peak of `rate` requests/s; without one it costs what a token of a full fleet does.
+    peak of `rate` requests/s; without one it costs what a token of a full fleet does. A pool of one kind may
+    train in the `idle_share` of hours that its serving half does not need: at most, since runs restart.
     """
     training = _trainers(world, trained, nodes)
     serving = _fleets(world, served, rate) if rate else _served(world, served)
@@ -214,10 +223,13 @@ def one_shape_cost(
     if not both:
         raise InfeasibleError("no accelerator does both")
     cheapest, least = min(training.values()), min(serving.values())
-    return min(
-        training_share * training[name] / cheapest + (1.0 - training_share) * serving[name] / least
-        for name in both
-    )
+
+    def pooled(name: str) -> float:
+        trains = training_share * training[name] / cheapest
+        serves = (1.0 - training_share) * serving[name] / least
+        return serves + max(trains - idle_share * serves, 0.0)
+
+    return min(map(pooled, both))
 
 
 def one_provider_cost(

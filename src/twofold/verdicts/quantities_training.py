@@ -169,22 +169,26 @@ def layout_spread(world: World, model: str, on: str, batch: int = 512) -> float:
     return float(np.max(times) / np.min(times))
 
 
-def training_gain(world: World, model: str, on: str, resource: str, batch: int = 512) -> float:
+def training_gain(
+    world: World, model: str, on: str, resource: str, batch: int = 512, precision: str = "bf16"
+) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
     one_of(resource, RELIEVED.values(), "resource")
-    return training_gains(world, model, on, batch)[resource]
+    return training_gains(world, model, on, batch, precision)[resource]
 
 
-def training_gains(world: World, model: str, on: str, batch: int = 512) -> Mapping[str, float]:
+def training_gains(
+    world: World, model: str, on: str, batch: int = 512, precision: str = "bf16"
+) -> Mapping[str, float]:
     """The same for every resource, of the fastest layout."""
 
     def compute() -> Mapping[str, float]:
-        job = job_of(world, model, batch)
+        job = job_of(world, model, batch, precision=precision)
         site = _site_of(world, job, machines(world, on))
         best = _best(site)
         return {name: resource_gain(job, site.machines, site.stack, best, name) for name in RELIEVED.values()}
 
-    return world.once(("gains", model, on, batch), compute)
+    return world.once(("gains", model, on, batch, precision), compute)
 
 
 def training_needs_first(world: World, model: str, on: str, batch: int = 512) -> str:

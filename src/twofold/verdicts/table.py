@@ -26,7 +26,7 @@ class Says(StrEnum):
     """How many of its cases a claim speaks of."""
 
     ALL = "all"
-    MOST = "most"  # "typically", "often": more than half
+    MOST = "most"  # "typically", "often": more than half, whichever value of a case is left out
     SOME = "some"  # "can", "may": one is enough
 
 

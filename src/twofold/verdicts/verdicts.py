@@ -1,7 +1,7 @@
 """From a claim to a verdict: each case of each predicate is computed, none is stored."""
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -91,9 +91,12 @@ def judge(claim: Claim, world: World) -> Judged:
                 tried[key] = Tried(_case(claim, predicate, variables, known, world), predicate, known)
             except MissingFigure as missing:
                 lacking[key] = str(missing)
-    held = [holds for holds in _situations(claim, inside, tried, lacking) if holds is not None]
+    situations = _situations(claim, inside, tried, lacking)
+    held = [holds for _, holds in situations]
     cases = tuple(each.case for each in tried.values()) if held else ()
     verdict = verdict_of(claim.says, held)
+    if claim.says is Says.MOST and verdict is Verdict.HOLDS and not all(_without_each(situations)):
+        verdict = Verdict.CONDITIONAL
     value, low, high = _summary(cases)
     # The command shows a case that decided: one that fails, unless the claim holds.
     telling = next((each for each in tried.values() if each.case.holds == (verdict == Verdict.HOLDS)), None)
@@ -163,21 +166,29 @@ def _situations(
     inside: Sequence[dict[str, Value]],
     tried: Mapping[tuple[str, str], Tried],
     lacking: Mapping[tuple[str, str], str],
-) -> list[bool | None]:
-    """Whether each situation that the claim speaks of is as it says; None of one that is not known.
+) -> list[tuple[Mapping[str, Value], bool]]:
+    """The situations that the claim speaks of, and whether each is as it says; those not known left out.
 
     Halves of a sentence are one situation: one that fails decides it, whatever is not known of the others.
     """
     if claim.joined is Joined.READINGS:
-        return [each.case.holds for each in tried.values()]
-    found: list[bool | None] = []
+        return [(each.known, each.case.holds) for each in tried.values()]
+    found: list[tuple[Mapping[str, Value], bool]] = []
     for variables in told_apart(inside, claim.predicates):
         keys = [(each.label, _words(told_apart([variables], [each])[0])) for each in claim.predicates]
         if any(key in tried and not tried[key].case.holds for key in keys):
-            found.append(False)
-        else:
-            found.append(None if any(key in lacking for key in keys) else True)
+            found.append((variables, False))
+        elif not any(key in lacking for key in keys):
+            found.append((variables, True))
     return found
+
+
+def _without_each(situations: Sequence[tuple[Mapping[str, Value], bool]]) -> Iterator[bool]:
+    """Whether most situations hold without one value of a case, for each: what we chose decides nothing."""
+    values = {pair for known, _ in situations for pair in known.items()}
+    for name, value in values:
+        rest = [holds for known, holds in situations if known.get(name) != value]
+        yield not rest or verdict_of(Says.MOST, rest) is Verdict.HOLDS
 
 
 def _words(variables: Mapping[str, Value]) -> str:
@@ -271,7 +282,9 @@ def _reason(claim: Claim, cases: Sequence[Case], verdict: Verdict, held: Sequenc
 
 def _counted(claim: Claim, held: Sequence[bool]) -> str:
     """` (2 of 6 cases, one is enough)`, with what the claim asks of them."""
-    asked = {Says.ALL: "", Says.MOST: "most are claimed", Says.SOME: "one is enough"}[claim.says]
+    asked = {Says.ALL: "", Says.MOST: "most are claimed, whichever is left out", Says.SOME: "one is enough"}[
+        claim.says
+    ]
     several = len(held) > 1
     parts = [f"{sum(held)} of {len(held)} cases"] if several else []
     parts += ["all parts together"] if claim.joined is Joined.HALVES else []
