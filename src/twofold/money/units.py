@@ -7,7 +7,7 @@ from datetime import timedelta
 from twofold.answer.context import Context
 from twofold.answer.supply_rules import may_host
 from twofold.building.entries import electricity, place_of
-from twofold.catalog.types import ApiPrice
+from twofold.catalog.types import ApiPrice, Model
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results import ledger, serving
 from twofold.contracts.results.ledger import LineItem, total_usd
@@ -23,7 +23,7 @@ from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
 from twofold.money import economics
 from twofold.money.terms import downtime, inverted
 from twofold.portfolio.demand import first_day
-from twofold.portfolio.hosted import api_offers, usd_per_request
+from twofold.portfolio.hosted import api_offers, published, usd_per_request
 
 CURVE_RATIOS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the plan's own requests a day
 
@@ -184,11 +184,9 @@ def _api(
     Both with tax; the own side with every line of its bill: rent, support, egress.
     """
     counted = all(one.input_tokens is not None for one in service.classes)
-    try:
-        model = context.catalog.model(service.model)
-    except InputError:
-        return None  # a config file of one's own, or measured rows
-    if service.cost_usd_per_year is None or not counted:
+    model = _published(service, plan, context)
+    never = context.spec.supply.shop.hosted == "never"
+    if model is None or service.cost_usd_per_year is None or not counted or never:
         return None
 
     def usd_per_year(price: ApiPrice) -> float:
@@ -234,6 +232,15 @@ def _api(
         pays_back_months=months,
         pays_back_date=day,
     )
+
+
+def _published(service: ServicePlan, plan: Plan, context: Context) -> Model | None:
+    """The catalogue's model that a service serves, by its name or by the config.json of one's own."""
+    own = next((each for each in plan.models if each.name == service.model), None)
+    try:
+        return published(own or context.catalog.model(service.model), context.catalog)
+    except InputError:
+        return None  # measured rows
 
 
 def _own_cost(

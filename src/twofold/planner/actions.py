@@ -90,16 +90,29 @@ def _instead(plan: Plan) -> Iterator[Action]:
     for run in plan.training:
         if run.machine.price is None and (sizes := list(_own_sizes(run))):
             yield Action("or", f"{run.name} on {', '.join(sizes)}", "", None, run.name)
-    for service in plan.money.services if plan.money else ():
-        api = service.api
-        if api and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
-            usd, times = api.api_usd_per_year, f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
-            text = f"hosted API of {api.provider} for {service.name}: {format_usd(usd)}/y, {times}"
-            yield Action("or", f"{text}; no latency promised", "", usd)
+    yield from _hosted(plan)
     leasing = plan.leasing
     if leasing and leasing.mixing_fraction > WORTH_SAYING:
         less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
-        yield Action("or", f"several leases side by side: {less}; not taken: more to manage", "", None)
+        yield Action(
+            "or", f"other leases, or several: {less}; not taken: more to manage, or less sure", "", None
+        )
+
+
+def _hosted(plan: Plan) -> Iterator[Action]:
+    """Hosted APIs where they are cheaper, and what is lost: nobody hosts what a run of the spec makes."""
+    made = {run.model for run in plan.training}
+    served = {each.name: each for each in plan.serving}
+    for service in plan.money.services if plan.money else ():
+        api, own = service.api, served[service.name]
+        if api and own.model not in made and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
+            times = f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
+            by_config = f" ({api.model}, by its config.json)" if api.model != own.model else ""
+            which = by_config if api.same_model else f" ({api.model}, as large, other weights)"
+            usd = f"{format_usd(api.api_usd_per_year)}/y, {times}"
+            text = f"hosted API of {api.provider} for {service.name}{which}: {usd}"
+            why = "not taken: no latency promised (`hosted: compare`)"
+            yield Action("or", f"{text}; {why}", "", api.api_usd_per_year, service.name)
 
 
 def _own_sizes(run: TrainingPlan) -> Iterator[str]:

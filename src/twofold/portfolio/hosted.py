@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -25,6 +26,11 @@ _ENDINGS = (
     r"-\d{4}$",
     r"-17b(-\d+e)?$",
     r"-0+\d+$",
+)
+# What tells two architectures apart: the rest is names and formats.
+_NUMBERS = attrgetter(
+    *("parameters", "parameters_active", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab"),
+    *("experts", "experts_topk", "moe_ffn_hidden", "attention"),
 )
 _MAKERS = ("meta.", "meta-", "openai.", "openai-", "qwen.", "mistral.", "google.", "accounts/")
 
@@ -98,6 +104,17 @@ def api_offers(model: Model, catalog: Catalog) -> tuple[ApiOffer, ...]:
     return tuple(sorted(own or alike, key=dearness))
 
 
+def published(model: Model, catalog: Catalog) -> Model | None:
+    """The catalogue's model of this name; of one's own config.json one with the same architecture, if any
+    hosted one has it."""
+    try:
+        return catalog.model(model.name)
+    except InputError:
+        alike = [each for each in catalog.rows(Model) if _NUMBERS(each) == _NUMBERS(model)]
+        hosted = (each for each in alike if any(one.same_model for one in api_offers(each, catalog)))
+        return next(hosted, alike[0] if alike else None)
+
+
 def usd_per_request(
     price: ApiPrice, input_tokens: float, output_tokens: float, cached_fraction: float
 ) -> float:
@@ -123,7 +140,7 @@ def hosted(
     where a region is asked none: the table of prices says no place. Nobody hosts what a run of the spec
     makes.
     """
-    if not context.spec.supply.shop.hosted:
+    if context.spec.supply.shop.hosted != "true":
         return (), (), ()
     offers: list[CapacityOffer] = []
     rates: list[ServingRate] = []
@@ -158,13 +175,10 @@ def hosted(
 
 def _found(model: Model, context: Context) -> tuple[ApiOffer, ...]:
     shop = context.spec.supply.shop
-    try:
-        known = context.catalog.model(model.name)
-    except InputError:
-        return ()  # a config file of one's own: nobody hosts it
+    known = published(model, context.catalog)
     return tuple(
         each
-        for each in api_offers(known, context.catalog)
+        for each in (api_offers(known, context.catalog) if known else ())
         if may_host(each.price.provider, context)
         and (not shop.providers or each.price.provider in shop.providers)
         and each.price.provider not in shop.exclude

@@ -217,7 +217,10 @@ def _service_costs(plan: Plan, service: ServicePlan, action: Action) -> list[str
 
 def _class_rows(service: ServicePlan, asked: float | None) -> list[str]:
     """A line for each class: replicas × layout, its goals, and up to which rate they hold."""
-    cells = [(one.name, _replicas(one), [*_goals(one, asked), _until(one)]) for one in service.classes]
+    cells = [
+        (one.name, _replicas(one), [*_goals(one, asked), _until(one), *_when(one, service)])
+        for one in service.classes
+    ]
     name_width, size_width = (max(len(cell[column]) for cell in cells) for column in (0, 1))
     lines = []
     for name, size, goals in cells:
@@ -226,6 +229,11 @@ def _class_rows(service: ServicePlan, asked: float | None) -> list[str]:
         fits = [each for each in (row, narrow) if len(each) <= WIDTH]
         lines += fits[:1] or field("", f"{name}  {size}", *goals)
     return lines
+
+
+def _when(one: ClassPlan, service: ServicePlan) -> list[str]:
+    """Work of a day runs on the machines that the others leave."""
+    return ["in the others' valleys"] if one.name in service.in_valleys else []
 
 
 def _joined_rows(service: ServicePlan, asked: float | None) -> list[str]:
@@ -294,7 +302,7 @@ def _ladder(plan: Plan) -> list[str]:
         bound = [f"{each.name} {each.binds}" if several else each.binds for each in rungs if each.binds]
         usd = [each.usd_per_year for each in rungs]
         cost = "no price" if None in usd else format_usd(sum(each or 0.0 for each in usd))
-        size = cost if several else f"{rungs[0].replica_count} replicas, {cost}"
+        size = f"{rungs[0].replica_count} replicas, {cost}" if plan.serving and not several else cost
         this = sure == _asked(plan)
         texts.append(f"{percent(sure)}: {'; '.join(bound) if bound else 'this' if this else size}")
     return texts

@@ -106,9 +106,16 @@ class Shop(Part):
         default=("community",), description="accelerators, providers or terms to leave out"
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
-    hosted: fields.Flag = Field(
-        default=False, description="let the cheapest mix buy answers from hosted APIs too"
+    hosted: Literal["true", "compare", "never"] = Field(
+        default="compare",
+        description="hosted APIs of the same weights: the cheapest mix may buy from them, they are "
+        "compared with your own fleet (as with `false`), or never named",
     )
+
+    @field_validator("hosted", mode="before")
+    @classmethod
+    def _said_by_a_flag(cls, value: Any) -> Any:
+        return {"false": "compare", False: "compare", True: "true"}.get(value, value)
 
 
 class Season(Part):
