@@ -81,3 +81,15 @@ def test_your_own_machines_carry_work_of_a_day_between_the_others(planned: Calla
     assert max(sizes.values()) <= least < sum(sizes.values())
     assert on_own(least).machine == usual.machine  # as many as that carry it
     assert usual.energy_j_per_year.value < on_own(least).machine.accelerator_count * 1500 * 365 * 86400
+
+
+def test_without_quieter_hours_nothing_is_shared(planned: Callable[[str], Plan]) -> None:
+    """Flat traffic has no valleys, and quiet weekends are none of a working day."""
+    text = SPEC.format(zones=1, chat="", nightly="").rpartition("supply:")[0]
+    own = f"{text}supply: {{own: [{{accelerator: H100-SXM, count: 64}}]}}\n"
+    flat = planned(own.replace("peak: 3x", "peak: 3x, profile: flat")).serving[0]
+    sizes = [pool.replica_count * pool.replica.accelerator_count for pool in flat.pools]
+    assert flat.machine.accelerator_count == sum(sizes) and not flat.in_valleys
+    usual = planned(own).serving[0].machine.accelerator_count
+    business = planned(own.replace("peak: 3x", "peak: 3x, profile: business")).serving[0]
+    assert usual <= business.machine.accelerator_count <= sum(sizes)

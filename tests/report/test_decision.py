@@ -107,7 +107,7 @@ def test_the_ladder_is_one_line_with_what_measuring_would_save(plan: Plan) -> No
         plan, training=(), ladder=rungs, measure_first=(first,), confidence=Confidence(0.8, 0.7, {})
     )
     text = words(alone)
-    assert "SURE 50 %: 12 replicas, 1.0 M$ 80 %: this 95 %: not by replicas" in text
+    assert "SURE 50 %: 12 replicas, ≈ 1.0 M$ 80 %: this 95 %: not by replicas" in text
     assert "measure first: TTFT p95 on one node, 14 → 9 replicas expected, worth 0.17 M$/y" in text
 
 

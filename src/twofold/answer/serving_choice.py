@@ -6,6 +6,7 @@ from math import inf
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.answer.calibrated import service_scope
 from twofold.answer.context import Context, model_of
@@ -34,6 +35,7 @@ from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight
 from twofold.perf.software import engine_called
 from twofold.perf.types import Cluster, one
+from twofold.twin.serving.profiles import Profile, hourly_weights
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
@@ -41,6 +43,7 @@ NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 SERVER_COUNTS = (2, 4, 8, 18, 32)  # of one replica; and as many as are named or owned
 MONTHS_PER_YEAR = 12
+DAY_HOURS = 24
 TOO_FEW_IN_SEASON = "your own machines do not carry the busiest months: see `--details` for the calendar"
 NOT_CARRIED = "your own machines do not carry this service: planned on rented ones"
 LEAST_JOINED = 4  # accelerators of a server that is joined to others
@@ -193,7 +196,7 @@ def best_of(
     )
     for named, curves in (each for each in every if each[0]):
         result = search_fleet(entry, variants, loads, named, context, curves)
-        fleet = _affordable(result, named, loads)
+        fleet = _affordable(result, named, loads, entry)
         if fleet is not None:
             break
     if fleet is None and result.best and any(load.season_ratio > 1.0 for load in loads):
@@ -210,7 +213,7 @@ def best_of(
     others = [] if margins else others  # compared where neither has anything to spare
     beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
     chosen = fleet, offer, variant, model, result
-    left_out, held = searched.left_out, _own_hours(fleet, offer, loads)
+    left_out, held = searched.left_out, _own_hours(fleet, offer, loads, entry)
     return ServingChoice(entry, loads, *chosen, left_out, warnings, searched, beside, named, held)
 
 
@@ -220,7 +223,7 @@ def with_fleet(choice: ServingChoice, fleet: Fleet, context: Context) -> Serving
     warnings = _warnings(fleet, offer, ())
     if NOT_CARRIED in choice.warnings:
         warnings.insert(0, NOT_CARRIED)
-    held = _own_hours(fleet, offer, choice.loads)
+    held = _own_hours(fleet, offer, choice.loads, choice.entry)
     chosen = replace(choice, fleet=fleet, offer=offer, variant=variant, model=model, held=held)
     return replace(chosen, warnings=tuple(warnings))
 
@@ -250,7 +253,7 @@ def _instead(
 ) -> Loser:
     """What serving another of the models would cost against the chosen one, and what it is said to lose."""
     result = search_fleet(entry, (variant,), loads, offers, context)
-    fleet = _affordable(result, offers, loads)
+    fleet = _affordable(result, offers, loads, entry)
     quality = f"; quality: {variant.quality_note}" if variant.quality_note else ""
     if fleet is None:
         return Loser(variant.name, f"{result.binding or 'too few machines of your own'}{quality}")
@@ -428,41 +431,52 @@ def _offers(
     return own_first, tuple(left_out)
 
 
-def _affordable(result: SearchResult, offers: dict[str, Offer], loads: Sequence[ClassLoad]) -> Fleet | None:
+def _affordable(
+    result: SearchResult, offers: dict[str, Offer], loads: Sequence[ClassLoad], entry: Service
+) -> Fleet | None:
     """The cheapest fleet that is not larger than what is owned."""
     fleets = [result.best, *result.alternatives] if result.best else []
     for fleet in fleets:
         offer = offers[fleet.pools[0].offer]
-        if offer.node_count_max is None or _at_once(fleet, loads) <= offer.held:
+        if offer.node_count_max is None or _at_once(fleet, loads, entry) <= offer.held:
             return fleet
     return None
 
 
-def _at_once(fleet: Fleet, loads: Sequence[ClassLoad]) -> int:
+def _at_once(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> int:
     """Accelerators of all pools in their busiest hour: work of a day runs when the others ask least.
 
-    Formula  max(others at their peak, others at their mean + work of a day); the sum where the work takes
-             more than half of the day
-    Why      The quietest hours ask no more than the mean of the day, as long as they are at most half of it.
+    Formula  max over hours of Σ replicas with spares at the hour's share of the peak, work of a day in the
+             quietest hours in a row that it takes
+    Why      As leases are counted (`portfolio.ways`); every day is a working day.
     """
     by_name = {load.name: load for load in loads}
-    peak = quiet = work = 0
+    used, asked, work = np.zeros(DAY_HOURS), np.zeros(DAY_HOURS), []
     for pool in fleet.pools:
-        own, size = [by_name[name] for name in pool.classes], one(pool.replica.accelerator_count)
-        if not all(load.is_batch for load in own):
-            share = sum(load.mean_rate_per_s * load.season_ratio for load in own) / pool.peak_per_s
-            peak += pool.accelerators
-            quiet += round(size * (np.ceil(pool.count.needed * min(share, 1.0)) + pool.count.spare))
-        elif (own[0].traffic.slo.finish_within_s or DAY_S) <= DAY_S / 2:
-            work += pool.accelerators
-        else:
-            peak, quiet = peak + pool.accelerators, quiet + pool.accelerators
-    return max(peak, quiet + work)
+        own = [by_name[name] for name in pool.classes]
+        if all(load.is_batch for load in own):
+            work.append((own[0].traffic.slo.finish_within_s or DAY_S, pool.accelerators))
+            continue
+        rate = sum((_by_hour(load, entry) for load in own), np.zeros(DAY_HOURS))
+        busy = np.ceil(pool.count.needed * rate / rate.max() - 1e-9) + pool.count.spare
+        used, asked = used + one(pool.replica.accelerator_count) * busy, asked + rate
+    for window_s, accelerators in work:
+        count = max(1, min(DAY_HOURS, int(window_s // 3600.0)))
+        spans = [[(start + step) % DAY_HOURS for step in range(count)] for start in range(DAY_HOURS)]
+        used[min(spans, key=lambda span: float(asked[span].sum()))] += accelerators
+    return round(float(used.max()))
 
 
-def _own_hours(fleet: Fleet, offer: Offer, loads: Sequence[ClassLoad]) -> Held | None:
+def _by_hour(load: ClassLoad, entry: Service) -> NDArray[np.float64]:
+    """Requests/s of a class in each hour of a working day."""
+    peak_ratio = load.peak_per_s / max(load.mean_rate_per_s, 1e-12) / load.season_ratio
+    weights = hourly_weights(Profile(entry.classes[load.name].traffic.profile), peak_ratio)
+    return load.mean_rate_per_s * np.resize(np.array(weights[:DAY_HOURS]), DAY_HOURS)
+
+
+def _own_hours(fleet: Fleet, offer: Offer, loads: Sequence[ClassLoad], entry: Service) -> Held | None:
     """What a service takes of your own machines where pools share them; what is leased is decided later."""
-    count = _at_once(fleet, loads)
+    count = _at_once(fleet, loads, entry)
     if not offer.owned or count == fleet.accelerators:
         return None
     windows = {load.name: load.traffic.slo.finish_within_s or DAY_S for load in loads if load.is_batch}

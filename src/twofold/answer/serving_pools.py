@@ -30,6 +30,7 @@ from twofold.perf.types import one
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
 HOUR_S = 3600.0
+UNMOVED_ROUND = 0.25  # of a round of `SURE_ROUNDS`, one that left the fleet as it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
     if isinstance(asked_for, Service):
         asked_for = choose_serving(asked_for, context)
     usual: ServingChoice = asked_for
-    asked, rounds = context.spec.margin_fraction, 0
+    asked, rounds = context.spec.margin_fraction, 1.0
     if only not in ("", usual.offer.accelerator.name):
         own = best_of(usual.searched, context, only=only)
         usual = replace(own, result=usual.result, offers=usual.offers)
@@ -156,12 +157,15 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
             # Replicas are whole: what moved nothing is asked for twice as much.
             tried[goal] = figure.middle, 2.0 * power if figure.middle == before_s else 1.0
             margins[goal] = _spare_ratio(choice, goal, margins, limit_s) * ratio ** tried[goal][1]
-        rounds += 1
+        before = [pool.count for pool in choice.fleet.pools]
         found = _within_reason(usual, context, margins) if rounds <= SURE_ROUNDS else None
+        # What did not change the fleet is no round of its own: margins double until a replica is added.
+        moved = found is None or [pool.count for pool in found.fleet.pools] != before
+        rounds += 1.0 if moved else UNMOVED_ROUND
         while found is None:
             given_up.append(max(margins, key=lambda goal: margins[goal]))
             del margins[given_up[-1]]
-            found, rounds = _within_reason(usual, context, margins) if margins else usual, 0
+            found, rounds = _within_reason(usual, context, margins) if margins else usual, 1.0
         choice = found
 
 

@@ -16,6 +16,8 @@ RENTED = ("rent", "support")
 RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
+OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
+AT_ONCE = "are wanted at once"  # own machines, by more than there are
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
 MEASURE = "measure one node for an hour"
 NOT_BOUGHT = "not by replicas: measure, or another machine"
@@ -132,7 +134,11 @@ def _risks(plan: Plan) -> Iterator[str]:
     if goals and goals[0][1] < SURE:
         bought = plan.confidence is None or not plan.confidence.not_reached
         yield f"{goals[0][0]}: {MEASURE if bought else NOT_BOUGHT}"
+    yield from (f"{text}: own more, or rent for one of them" for text in plan.warnings if AT_ONCE in text)
     yield from dict.fromkeys(text for half in plan.halves for text in _offered(half))
+    for half in plan.halves:
+        if any(text.startswith(OWN_TOO_FEW) for text in half.warnings):
+            yield f"{half.name}: {OWN_TOO_FEW} it, so it rents: own more, or ask less of them"
     if plan.serving and not plan.rehearsed:
         yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
     for half in plan.halves:

@@ -301,7 +301,9 @@ def _ladder(plan: Plan) -> list[str]:
         rungs = [rung for rung in plan.ladder if rung.confidence == sure]
         bound = [f"{each.name} {each.binds}" if several else each.binds for each in rungs if each.binds]
         usd = [each.usd_per_year for each in rungs]
-        cost = "no price" if None in usd else format_usd(sum(each or 0.0 for each in usd))
+        cost = f"≈ {format_usd(sum(each or 0.0 for each in usd))}"
+        if None in usd:
+            cost = f"≈ {sum(each.accelerator_count for each in rungs):,} accelerators"
         size = f"{rungs[0].replica_count} replicas, {cost}" if plan.serving and not several else cost
         this = sure == _asked(plan)
         texts.append(f"{percent(sure)}: {'; '.join(bound) if bound else 'this' if this else size}")

@@ -140,7 +140,7 @@ class Plan:
     compliance: Compliance | None = None  # what rules change; null: the spec names none
     actions: tuple[Action, ...] = ()  # what to do, in order
     budget_holds_probability: float | None = None  # that the first year keeps it; null: no budget or price
-    confidence: Confidence | None = None  # null: the spec asks for none
+    confidence: Confidence | None = None  # how sure all goals are; null: not computed
     leasing: Leasing | None = None  # what the leases cost together; null: none were weighed
     models: tuple[Model, ...] = ()  # read from a config.json, so that the plan can be rehearsed without it
     ladder: tuple[Rung, ...] = ()  # each half at 50, 80 and 95 %, and at the plan's own confidence

@@ -64,4 +64,6 @@ class Spec(Part):
             names = Counter(entry.name for entry in entries)
             for name in (name for name, count in names.items() if count > 1):
                 raise refusal(f"two entries of `{half}` are named `{name}`", "give each its own `name`")
+        for name in {each.name for each in self.training} & {each.name for each in self.services}:
+            raise refusal(f"a run and a service are both named `{name}`", "give each its own `name`")
         return self
