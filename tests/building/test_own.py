@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from twofold.answer.context import Context
 from twofold.answer.uncertainty import draw_factors
-from twofold.building.own import OwnYear, at_work, own_year_lines, own_years
+from twofold.building.own import OwnYear, billed, own_year_lines, own_years
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.ledger import UnitCost, total_usd
 from twofold.contracts.results.plan import Plan
@@ -39,19 +39,21 @@ def context_of(text: str, catalog: Catalog, constants: Constants) -> Context:
 
 @settings(max_examples=30)
 @given(host=shares, guest=shares)
-def test_less_work_takes_less_down_to_what_machines_draw_at_rest(host: float, guest: float) -> None:
-    years = {"base": HOST, "serve": GUEST}
-    found = at_work(years, {"base": host, "serve": guest})
-    assert sum(each.it_j for each in found.values()) == pytest.approx(100 + 60 * host + 20 * guest)
-    peaks = found["base"].demand_usd
-    assert peaks == pytest.approx(300 + 900 * max(host, guest)) and found["serve"].demand_usd == 0
-    assert at_work(years, {}) == years
+def test_each_pays_for_its_own_time_and_all_of_it_is_the_buildings_year(host: float, guest: float) -> None:
+    years = {"base": replace(HOST, time_fraction=host), "serve": replace(GUEST, time_fraction=guest)}
+    found = billed(years)
+    assert sum(each.it_j for each in found.values()) == pytest.approx(180.0)
+    assert sum(each.demand_usd for each in found.values()) == pytest.approx(HOST.demand_usd)
+    assert found["base"].it_j == pytest.approx(60.0 + 100.0 * host)
+    assert found["base"].demand_usd == pytest.approx(900.0 + 300.0 * host)
+    assert found["serve"].it_j == pytest.approx(20.0 + 100.0 * min(guest, 1.0 - host))
+    assert ("idle, base" in found) == (host + guest < 1.0)
 
 
-def test_a_guest_that_works_keeps_the_peaks_of_machines_that_their_host_leaves() -> None:
-    years = {"base": HOST, "serve": GUEST}
-    assert at_work(years, {"base": 0.0})["base"].demand_usd == HOST.demand_usd
-    assert at_work(years, {"base": 0.0, "serve": 0.0})["base"].demand_usd == HOST.demand_rest_usd
+def test_who_stays_pays_for_the_machines_of_a_run_that_is_over() -> None:
+    found = billed({"base": HOST, "serve": GUEST}, ["base"])
+    assert set(found) == {"serve"}
+    assert found["serve"].it_j == 120.0 and found["serve"].demand_usd == HOST.demand_usd
 
 
 def test_machines_pay_the_tariff_of_the_place_where_they_stand(
@@ -67,13 +69,21 @@ def test_machines_pay_the_tariff_of_the_place_where_they_stand(
     assert tariffs == {catalog.region("aws:us-east-1").electricity_usd_per_kwh}
 
 
-def test_machines_of_a_run_that_is_over_draw_at_rest_in_later_years(
+def test_a_run_pays_for_its_own_days_and_its_nodes_rest_without_a_bill(
     planned: Planned, catalog: Catalog, constants: Constants
 ) -> None:
-    """A later year had no line for them at all, though they stand."""
-    plan, context = planned(TWO_PLACES), context_of(TWO_PLACES, catalog, constants)
-    (own,) = own_years(plan, context).values()
-    first, later = (total_usd(bill_lines(plan, context, later=each)) for each in (False, True))
-    assert first == total_usd(own_year_lines(own))
-    rests = replace(own, work_j=0.0, demand_usd=own.demand_rest_usd)
-    assert 0 < later == total_usd(own_year_lines(rests)) < first
+    """Four nodes for a week were billed a year of rest: four times what one node was for four weeks."""
+    fixed = TWO_PLACES.replace("1 Gtok", "20 Gtok")
+    energies = []
+    for count in (1, 4):
+        text = fixed.replace("8xH100-SXM", f"{count}x8xH100-SXM")
+        plan, context = planned(text), context_of(text, catalog, constants)
+        (own,) = own_years(plan, context).values()
+        billed_usd, later_usd = (total_usd(bill_lines(plan, context, later=each)) for each in (False, True))
+        assert plan.building and later_usd == 0.0
+        whole = total_usd(line for line in plan.building.bill if line.category == "energy")
+        assert whole == pytest.approx(total_usd(own_year_lines(own)), abs=0.05) and whole > 3.0 * billed_usd
+        assert plan.money and plan.money.total_usd == billed_usd
+        assert any(note.startswith("idle") for note in plan.money.notes)
+        energies.append(sum(line.quantity for line in plan.money.lines if line.unit == "kWh"))
+    assert energies[1] < 1.5 * energies[0]

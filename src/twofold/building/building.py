@@ -9,7 +9,7 @@ from twofold.building.delivery import redundancy
 from twofold.building.derive import building_derivations
 from twofold.building.entries import Entry, entries
 from twofold.building.network import dataset_bytes, networks, storage
-from twofold.building.own import own_year_lines, years_of
+from twofold.building.own import billed, own_year_lines, years_of
 from twofold.building.power import MONTHS, Housed, efficiency, it_power_w, power, year
 from twofold.building.racks import climate, node_draws, placed
 from twofold.building.sites import fewest_regions, ranked, round_trips
@@ -131,7 +131,7 @@ def _bill(housed: Housed, stored: Sequence[premises.BuiltStorage]) -> tuple[Line
         what = f"{store.name}: {store.product}, {store.unit_count} × {store.unit}"
         cost = UnitCost(store.usd_per_month, f"storage: {store.product}")
         items.append(line_item(what, "storage", MONTHS, "month", cost))
-    for spent in years_of(housed).values():
+    for spent in billed(years_of(housed)).values():
         items += own_year_lines(spent)
     return tuple(items)
 

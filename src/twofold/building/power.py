@@ -168,12 +168,15 @@ def _of_all(
 
 
 def monthly_peak_w(entry: Entry, housed: Housed) -> float:
-    """The mean of the months' peaks: a run's own in the months in which it works, rest in the others."""
+    """The mean of the months' peaks: runs' own in the months in which they work, rest in the others."""
     peak_w = it_power_w(entry, housed)
-    if not isinstance(entry.part, TrainingPlan) or entry.guests:
+    members = (entry, *entry.guests)
+    parts = [each.part for each in members if isinstance(each.part, TrainingPlan)]
+    if len(parts) < len(members):
         return peak_w
-    spec = next(each for each in housed.context.spec.training if each.name == entry.name)
-    months = min(float(MONTHS), spec.runs_per_year * ceil(entry.part.run.total_s.value / (YEAR_S / MONTHS)))
+    times = {each.name: each.runs_per_year for each in housed.context.spec.training}
+    worked = (times[each.name] * ceil(each.run.total_s.value / (YEAR_S / MONTHS)) for each in parts)
+    months = min(float(MONTHS), sum(worked))
     return (months * peak_w + (MONTHS - months) * rest_w(entry, housed).value) / MONTHS
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from twofold.answer.context import Context
 from twofold.building.compliance_costs import OF_RENT
 from twofold.building.entries import COLLECTED, electricity, is_owned, own_place
-from twofold.building.own import OwnYear, own_year_lines, own_years
+from twofold.building.own import OwnYear, billed, own_year_lines, own_years
 from twofold.catalog.figures import economic_by_provider
 from twofold.catalog.types import Storage
 from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
@@ -32,23 +32,20 @@ LEAST_USD = 0.005  # what rounds to nothing is no line
 def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[LineItem, ...]:
     """Every line of the first year, each with its offer and date; discount and tax stand on the lines.
 
-    `later`: of a year after it, in which only the runs that repeat are paid for; own machines of the others
-    still stand, and draw what they draw at rest.
+    `later`: of a year after it, in which only the runs that repeat are paid for.
 
     Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
-             storage = TB-months · price; energy of owned machines = kWh · tariff + demand charge, at work
-             and at rest, as the building has them; what rules ask for, as the part about rules has it,
-             without the dearer rent that the rent lines hold already
+             storage = TB-months · price; energy of owned machines = kWh · tariff + demand charge, for the
+             time that each has them, as the building has it; what rules ask for, as the part about rules
+             has it, without the dearer rent that the rent lines hold already
     Why      What a quote for machines leaves out is what a first bill surprises with.
     """
     lines: list[LineItem] = []
     over = [each.name for each in context.spec.training if later and not each.repeats_every_s]
-    own = own_years(plan, context, dict.fromkeys(over, 0.0))
+    own = billed(own_years(plan, context), over)
     for run, entry in zip(plan.training, context.spec.training, strict=True):
         if run.name not in over:
             lines += _run_lines(run, entry, own.get(run.name), context)
-        elif run.name in own:
-            lines += own_year_lines(own[run.name], context.spec.supply.economics.tax_fraction)
     for service in plan.serving:
         lines += _service_lines(service, own.get(service.name), context)
     lines += [

@@ -7,6 +7,7 @@ from twofold.answer.context import Context
 from twofold.answer.derivation import Noted, assumed_leaf, figures_of, path_input, spec_leaf
 from twofold.answer.supply_rules import may_host
 from twofold.building.compliance_costs import OF_RENT
+from twofold.building.own import IDLE, billed, own_year_lines, own_years
 from twofold.catalog.types import ApiPrice
 from twofold.contracts.results import ledger
 from twofold.contracts.results.ledger import LineItem, cents, total_usd
@@ -225,6 +226,10 @@ def _notes(plan: Plan, context: Context) -> tuple[str, ...]:
     notes = []
     if plan.serving and context.spec.supply.economics.downtime_usd_per_h is None:
         notes.append("the cost of an hour down is assumed: `supply.economics.downtime_cost` states yours")
+    for name, own in billed(own_years(plan, context)).items():
+        if name.startswith(IDLE):
+            usd = format_usd(total_usd(own_year_lines(own)))
+            notes.append(f"{name}: {own.machines} draw {usd} in the rest of the year: billed to nobody")
     machines = [*(run.machine for run in plan.training), *(each.machine for each in plan.serving)]
     if any(machine.price for machine in machines):
         notes.append("egress, support and storage are list prices of economics.csv, which you may replace")
