@@ -137,13 +137,15 @@ def training_options(
 ) -> tuple[CampaignOption, ...]:
     """Sizes that the search tried, on every offer of the same node and fabric; those that end in time.
 
+    What the spec names with `on:` and machines of your own keep the size that was chosen.
     Any unit of a run that is taken away stops all of them. What its checkpoints cost is the same on all
     offers: the bill has it, as it has that of the plan's fleet.
     """
     limit_s = inf if choice.entry.time_limit_s is None else choice.entry.time_limit_s / choice.margin_ratio
     moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
     found: dict[tuple[str, int], CampaignOption] = {}
-    for trial in (choice.chosen, *choice.others):
+    bound = choice.entry.on is not None or choice.chosen.offer.owned
+    for trial in (choice.chosen, *(() if bound else choice.others)):
         if trial.run is None or trial.run.total_s > limit_s:
             continue
         for node_offer in offers:

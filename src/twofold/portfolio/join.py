@@ -42,7 +42,10 @@ def portfolio(
     services: Mapping[str, ServingChoice],
     context: Context,
 ) -> Portfolio | None:
-    """The cheapest mix of leases for a spec's runs and services; None where nothing is for rent."""
+    """The cheapest mix of leases for a spec's runs and services; None where nothing is to be rented."""
+    used = [run.chosen.offer for run in runs.values()] + [each.offer for each in services.values()]
+    if used and all(offer.owned for offer in used):
+        return None
     case = portfolio_case(runs, services, context)
     if case is None:
         return None
@@ -171,8 +174,10 @@ def _campaigns(
 ) -> tuple[tuple[Campaign, ...], tuple[str, ...]]:
     """Every time of every run; what may pause is a tuning of one node that is over within a week.
 
-    What must be over before its first week ends has no week to pause in: it runs from start to end.
+    What must be over before its first week ends has no week to pause in: it runs from start to end. A run on
+    machines of your own begins with its first week, unless another of them needs the same: those have to fit.
     """
+    mine = sum(run.chosen.offer.owned for run in runs.values())
     found: list[Campaign] = []
     left_out: list[str] = []
     for name, choice in runs.items():
@@ -183,7 +188,9 @@ def _campaigns(
             continue
         short = min(option.wall_h for option in options) * 3600.0 < WEEK_S
         dense = choice.entry.kind == "pretrain" or choice.chosen.node_count > 1 or not short
-        for each, first_week, end_week in times:
+        now = choice.chosen.offer.owned and mine == 1
+        for each, first_week, last_week in times:
+            end_week = min(last_week, first_week + max(one.weeks for one in options)) if now else last_week
             at_once = dense or end_week < first_week + 1
             found.append(Campaign(each, first_week, end_week, options, at_once))
     return tuple(found), tuple(left_out)
