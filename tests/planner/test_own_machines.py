@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from twofold.contracts.results.plan import Plan
+from twofold.core.quantity import DAY_S
 
 Planned = Callable[[str], Plan]
 OWN = """
@@ -30,3 +33,21 @@ def test_what_on_names_is_in_the_mix_from_the_first_week(planned: Planned) -> No
     assert plan.portfolio
     (mine,) = [each for each in plan.portfolio.leases if each.term == "owned"]
     assert mine.units == 4 and mine.start_week == 0
+
+
+def test_what_a_day_is_worth_decides_the_size_on_own_machines(planned: Planned) -> None:
+    """On one's own a year costs the same: the fewest hours win, and any value of a day takes more nodes."""
+    runs = [planned(OWN.replace("60 d", f"60 d{key}")).training[0] for key in ("", ", time_value: 1 k$/d")]
+    assert [run.machine.node_count for run in runs] == [1, 4]
+    assert runs[1].run.total_s.value < 0.3 * runs[0].run.total_s.value
+
+
+@pytest.mark.parametrize("value_usd", [0, 100, 10_000, 1_000_000])
+def test_rent_and_the_value_of_its_days_are_least_together(planned: Planned, value_usd: int) -> None:
+    text = OWN.replace("60 d", f"60 d, time_value: {value_usd} $/d").partition("supply")[0]
+    run = planned(f"{text}supply: {{shop: {{accelerators: [H100-SXM]}}}}").training[0]
+    assert run.cost_usd
+    planned_usd = run.cost_usd.value + value_usd * run.run.total_s.value / DAY_S
+    for point in run.front:
+        if point.feasible and point.cost_usd is not None:
+            assert planned_usd <= 1.001 * (point.cost_usd + value_usd * point.wall_s / DAY_S)

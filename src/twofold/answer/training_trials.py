@@ -14,6 +14,7 @@ from twofold.answer.uncertainty import flip_fraction
 from twofold.contracts.results.parts import FrontPoint, Loser
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_seconds, format_usd
+from twofold.core.quantity import DAY_S
 from twofold.perf.types import Cluster
 from twofold.training.run import RunPlan, RunWork, run_plan
 
@@ -76,10 +77,11 @@ class MachineChoice(Generic[Tried]):
     )  # of the deadline over when it is to end, see `sure_run`
 
 
-def preferred(trials: Sequence[Tried]) -> tuple[Tried, tuple[Tried, ...]] | None:
+def preferred(trials: Sequence[Tried], time_usd_per_d: float = 0.0) -> tuple[Tried, tuple[Tried, ...]] | None:
     """The trial to choose and all others; None where none meets memory, deadline and budget.
 
-    The size asked comes first, then own machines, then the cheapest; without a price the fewest hours.
+    The size asked comes first, then own machines, then the cheapest; without a price the fewest hours. Where
+    a day has a value, own machines and rented ones are weighed together: rent + value of a day · days.
     """
 
     def preference(trial: Tried) -> tuple[bool, bool, bool, float, float]:
@@ -87,7 +89,8 @@ def preferred(trials: Sequence[Tried]) -> tuple[Tried, tuple[Tried, ...]] | None
         asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
         priced = trial.cost_usd is not None or trial.offer.owned
         hours = trial.run.total_accelerator_h
-        return (not asked, not trial.offer.owned, not priced, trial.cost_usd or 0.0, hours)
+        usd = (trial.cost_usd or 0.0) + time_usd_per_d * trial.total_s / DAY_S
+        return (not asked, not trial.offer.owned and not time_usd_per_d, not priced, usd, hours)
 
     chosen = min((trial for trial in trials if not trial.misses), key=preference, default=None)
     if chosen is None:

@@ -28,6 +28,7 @@ class Dimension(StrEnum):
     TOKEN_RATE = "tokens per time"
     MONEY = "money"
     MONEY_PER_HOUR = "money per hour"
+    MONEY_PER_DAY = "money per day"
     MONEY_PER_ENERGY = "money per energy"
     FLOPS = "FLOP/s"
     BANDWIDTH = "bytes/s"
@@ -77,6 +78,7 @@ UNITS: Mapping[Dimension, Mapping[str, Decimal]] = MappingProxyType(
         Dimension.TOKEN_RATE: _prefixed("tok/s") | {f"tok/{time}": factor for time, factor in _PER.items()},
         Dimension.MONEY: _prefixed("$", "kMG") | {"B$": Decimal("1e9")} | _prefixed("USD", "kMG"),
         Dimension.MONEY_PER_HOUR: _prefixed("$/h", "kM") | _prefixed("USD/h", "kM"),
+        Dimension.MONEY_PER_DAY: _prefixed("$/d", "kM") | _prefixed("USD/d", "kM"),
         # Inside in $/kWh, as every tariff is written.
         Dimension.MONEY_PER_ENERGY: _exactly(
             **{"$/kWh": "1", "$/MWh": "1e-3", "USD/kWh": "1", "USD/MWh": "1e-3"}

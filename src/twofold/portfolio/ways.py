@@ -215,11 +215,16 @@ def _is_had(offer: CapacityOffer, first_week: int, trial: Trial) -> bool:
 
 
 def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
-    """The chosen trial, and of every other machine for rent the cheapest that ends in time."""
+    """The chosen trial, and of every other machine for rent the cheapest that ends in time.
+
+    Where a day has a value the choice was made with it, which leases do not know: it stays.
+    """
     chosen = choice.chosen
     found = {(chosen.offer.accelerator.name, chosen.offer.node.fabric): chosen}
     if chosen.offer.price is None or chosen.offer.fixed_count is not None:
         return found.values() if chosen.offer.price else ()
+    if choice.entry.time_value_usd_per_d:
+        return found.values()
     priced = [each for each in choice.others if each.run and not each.misses and each.cost_usd is not None]
     for trial in sorted(priced, key=lambda each: each.cost_usd or 0.0):
         found.setdefault((trial.offer.accelerator.name, trial.offer.node.fabric), trial)

@@ -104,6 +104,11 @@ class TrainingRun(Part):
     window: Window | None = Field(
         default=None, description="calendar days that the run may use, instead of a deadline"
     )
+    time_value_usd_per_d: Annotated[float, fields.Quantity(Dimension.MONEY_PER_DAY, "$/d")] = Field(
+        default=0.0,
+        alias="time_value",
+        description="what ending a day earlier is worth: the choice of machines costs least with it",
+    )
     start: fields.Day | None = Field(default=None, description="first day, where a deadline is given")
     repeats_every_s: fields.Every | None = Field(
         default=None, alias="repeats", description="for example `every 8 weeks`"
