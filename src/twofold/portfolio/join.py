@@ -42,9 +42,12 @@ def portfolio(
     services: Mapping[str, ServingChoice],
     context: Context,
 ) -> Portfolio | None:
-    """The cheapest mix of leases for a spec's runs and services; None where nothing is to be rented."""
-    used = [run.chosen.offer for run in runs.values()] + [each.offer for each in services.values()]
-    if used and all(offer.owned for offer in used):
+    """The cheapest mix of leases for a spec's runs and services; None where nothing is for rent.
+
+    Nor where there are but runs, all on machines of your own; for services on them it has the months that
+    are short.
+    """
+    if runs and not services and all(run.chosen.offer.owned for run in runs.values()):
         return None
     case = portfolio_case(runs, services, context)
     if case is None:
