@@ -102,7 +102,7 @@ def choose_measured(entry: TrainingRun, context: Context) -> MeasuredChoice:
         lines = tuple((loser.what, loser.why) for loser in left_out[: training_trials.SHOWN_MISSES])
         hint = f"`{path}` measures {_sizes_text(measured)}: write one of these as `on:`"
         raise InfeasibleError(f"no machine on offer was measured for `{entry.name}`", lines=lines, hint=hint)
-    found = training_trials.preferred(trials, entry.time_value_usd_per_d)
+    found = training_trials.preferred(trials, entry.time_value_usd_per_d or 0.0)
     if found is None:
         raise _refusal(entry, trials)
     return MeasuredChoice(entry, *found, left_out, work)

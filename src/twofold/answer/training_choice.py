@@ -84,7 +84,7 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
             lines=tuple((loser.what, loser.why) for loser in left_out[: training_trials.SHOWN_MISSES]),
             hint="widen `supply.shop`, or write `on:`",
         )
-    found = training_trials.preferred(trials, entry.time_value_usd_per_d)
+    found = training_trials.preferred(trials, entry.time_value_usd_per_d or 0.0)
     if found is None:
         raise _refusal(entry, job, trials, context)
     return TrainingChoice(entry, *found, left_out, job, _warnings(entry, offers, found[0]))

@@ -104,8 +104,8 @@ class TrainingRun(Part):
     window: Window | None = Field(
         default=None, description="calendar days that the run may use, instead of a deadline"
     )
-    time_value_usd_per_d: Annotated[float, fields.Quantity(Dimension.MONEY_PER_DAY, "$/d")] = Field(
-        default=0.0,
+    time_value_usd_per_d: Annotated[float, fields.Quantity(Dimension.MONEY_PER_DAY, "$/d")] | None = Field(
+        default=None,
         alias="time_value",
         description="what ending a day earlier is worth: the choice of machines costs least with it",
     )
