@@ -204,6 +204,7 @@ def _class(
         latency_budget=_latency_budget(float(np.max(whole.mean_s)), service),
         replica_text=_replica(service.accelerators, service).text,
         success=success_of(load, (load,), entry, figures),
+        outlasts_zone=load.traffic.outlasts_zone,
     )
 
 

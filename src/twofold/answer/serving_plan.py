@@ -224,6 +224,7 @@ def _class_figures(
         trace=str(traffic.trace) if traffic.trace else None,
         trace_scale_ratio=traffic.scale_ratio,
         success=success_of(load, pool.loads, choice.entry, percentiles),
+        outlasts_zone=load.traffic.outlasts_zone,
     )
 
 

@@ -43,11 +43,16 @@ def class_figures(
         if metric == "tpot" and latency is None:  # answers came whole: no token follows another
             late = counted.arrived_count - counted.finished_count
             met = False if late > BEYOND_FRACTION[which] * counted.arrived_count + 1e-9 else None
-        if not counted.arrived_count:
+        if not counted.arrived_count or (met is False and _may_wait(planned, scenario)):
             met = None
         expected_s = slo.predicted.value if slo.predicted else None
         kept.append(simulated.SloKept(slo.metric, slo.limit_s, seen_s, expected_s, met))
     return replace(counted, slos=tuple(kept), success=success_kept(planned, counted, scenario))
+
+
+def _may_wait(planned: ClassPlan, scenario: Scenario) -> bool:
+    """Whether a class may be late here: a zone is lost, and it is to wait for that."""
+    return not planned.outlasts_zone and any(fault.kind == "zone-loss" for fault in scenario.faults)
 
 
 def success_kept(planned: ClassPlan, counted: ClassFigures, scenario: Scenario) -> simulated.SuccessKept:

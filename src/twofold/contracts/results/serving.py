@@ -108,6 +108,7 @@ class ClassPlan:
     trace: str | None = None  # the file that its traffic was read from; null: none
     trace_scale_ratio: float = 1.0  # factor on the trace's rate
     success: SuccessOutcome = SuccessOutcome()  # requests that are to get whole answers
+    outlasts_zone: bool = True  # whether its goals are to hold while a zone is lost
 
     @property
     def is_waited_for(self) -> bool:

@@ -1,0 +1,33 @@
+"""A class that may wait for a lost zone is not judged late there; one that is to hold is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from twofold.app.simulating import SimulateOptions, simulate
+from twofold.contracts.results.plan import Plan
+
+SPEC = """
+name: zones
+model: llama-3.1-8b
+serving:
+  zones: 2
+  on: 1xH100-SXM
+  classes:
+    nightly:
+      traffic: {tokens_per_day: 3 Gtok}
+      slo: {finish_within: 6 h}
+"""
+SCENARIO = "name: dark\nfaults: [{kind: zone-loss, at: 40 s, back_after: 5 min}]\nhorizon: 6 min\n"
+
+
+def test_who_may_wait_for_a_zone_is_not_late_there(planned: Callable[[str], Plan], tmp_path: Path) -> None:
+    (tmp_path / "dark.yaml").write_text(SCENARIO)
+    options = SimulateOptions(scenario=str(tmp_path / "dark.yaml"))
+    plan = planned(SPEC)
+    (service,) = plan.serving
+    (nightly,) = service.classes
+    assert not nightly.outlasts_zone
+    assert "finish_within" not in simulate(plan, options).data.classes[0].missed
+    held = replace(service, classes=(replace(nightly, outlasts_zone=True),))
+    assert "finish_within" in simulate(replace(plan, serving=(held,)), options).data.classes[0].missed
