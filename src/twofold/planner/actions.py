@@ -8,7 +8,6 @@ from twofold.contracts.results.plan import Action, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_seconds, format_usd
-from twofold.core.quantity import DAY_S
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
@@ -91,7 +90,7 @@ def _simple(plan: Plan) -> str:
 def _instead(plan: Plan) -> Iterator[Action]:
     """Other ways to the same, each with its difference, and why it is not this one."""
     for run in plan.training:
-        if run.machine.price is None and (sizes := list(_own_sizes(run, plan))):
+        if run.machine.price is None and (sizes := list(_own_sizes(run))):
             yield Action("or", f"{run.name} on {', '.join(sizes)}", "", None, run.name)
     yield from _hosted(plan)
     leasing = plan.leasing
@@ -118,22 +117,15 @@ def _hosted(plan: Plan) -> Iterator[Action]:
             yield Action("or", f"{text}; {why}", "", api.api_usd_per_year, service.name)
 
 
-def _own_sizes(run: TrainingPlan, plan: Plan) -> Iterator[str]:
-    """The other sizes on the same machines of one's own: how long, and what a day earlier takes of energy.
-
-    Formula  more energy = accelerator-hours / those planned − 1; a day = energy billed · more / days between
-    """
-    lines = plan.money.lines if plan.money else ()
-    energy_usd = total_usd(each for each in lines if each.unit == "kWh" and owner_of(each) == run.name)
+def _own_sizes(run: TrainingPlan) -> Iterator[str]:
+    """The other sizes on the same machines of one's own: how long, and how many more accelerator-hours."""
     planned, whole_s = run.machine.accelerator_count, run.run.total_s.value
     for point in reversed(run.front):
         named = f" {run.machine.accelerator}" in point.what and point.cost_usd is None
         if named and point.feasible and point.accelerator_count != planned:
             more = point.accelerator_count * point.wall_s / (planned * whole_s) - 1.0
             size = f"{point.accelerator_count:,} of them in {format_seconds(point.wall_s)}"
-            day_usd = energy_usd * more * DAY_S / max(whole_s - point.wall_s, 1.0, key=abs)
-            day = f", {format_usd(day_usd)} a day earlier" if day_usd > 0.0 else ""
-            yield f"{size} ({100 * more:+.0f} % energy{day})"
+            yield f"{size} ({100 * more:+.0f} % energy)"
 
 
 def _risks(plan: Plan) -> Iterator[str]:
