@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from twofold.answer.offers import Offer, fixed_offer
+from twofold.answer.offers import Offer, rented_offer
 from twofold.answer.stacks import cluster_on
 from twofold.answer.uncertainty import factor_ends
 from twofold.catalog.catalog import Catalog
@@ -61,7 +61,7 @@ class Given:
 def given(text: str, catalog: Catalog, constants: Constants, variation: Variation = AS_IT_IS) -> Given:
     """Machines in words with their network and price, and whatever `variation` changes."""
     on = _named(text, catalog)
-    offer = fixed_offer(on, catalog, Supply(), TERMS)
+    offer = rented_offer(on, catalog, Supply(), TERMS)
     accelerator, node, per_node = offer.accelerator, offer.node, offer.node.accelerator_count
     fabric = catalog.fabric(variation.fabric).name if variation.fabric else node.fabric
     nic = variation.nic_bytes_per_s or node.nic_bytes_per_s / per_node
