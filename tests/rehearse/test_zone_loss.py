@@ -31,3 +31,13 @@ def test_who_may_wait_for_a_zone_is_not_late_there(planned: Callable[[str], Plan
     assert "finish_within" not in simulate(plan, options).data.classes[0].missed
     held = replace(service, classes=(replace(nightly, outlasts_zone=True),))
     assert "finish_within" in simulate(replace(plan, serving=(held,)), options).data.classes[0].missed
+
+
+def test_a_zone_that_stays_lost_ends_the_run_and_not_the_program(
+    planned: Callable[[str], Plan], tmp_path: Path
+) -> None:
+    """Ticks that fell on other events for forty minutes were taken for a circle."""
+    (tmp_path / "dark.yaml").write_text(SCENARIO.replace("back_after: 5 min", "back_after: 1 h"))
+    options = SimulateOptions(scenario=str(tmp_path / "dark.yaml"))
+    found = simulate(planned(SPEC.replace("3 Gtok", "1 Gtok")), options).data
+    assert found.classes[0].arrived_count > 0

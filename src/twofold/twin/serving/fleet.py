@@ -100,6 +100,7 @@ class FleetRun:
         arrival = self._next(arrivals, 0.0)
         arrival_s = arrival.arrival_s if arrival is not None else inf
         now_s, wake_s, told_count, wakes, waits_for = 0.0, 0.0, 0, 0, None
+        woke_s = -1.0
         while arrival is not None or clients.open_count:
             if gateway.event_count != told_count:  # only what it is told changes when a gate wants to wake
                 told_count, wake = gateway.event_count, gate.wake_at_s()
@@ -109,9 +110,10 @@ class FleetRun:
                 now_s = due[0] if due[0] > now_s else now_s
                 happen[due[2]](due[3], now_s)
             elif wake_s <= arrival_s:
-                wakes = wakes + 1 if wake_s <= now_s else 0
-                assert wakes < WAKES_MAX, "the gate wants to be woken without end"
                 now_s = max(now_s, wake_s)
+                wakes = wakes + 1 if now_s <= woke_s else 0
+                assert wakes < WAKES_MAX, "the gate wants to be woken without end"
+                woke_s = now_s
                 gateway.tell(WOKE, now_s)
             else:
                 assert arrival is not None
