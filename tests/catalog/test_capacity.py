@@ -54,8 +54,26 @@ def test_every_price_is_good_for_some_and_never_for_more_in_one_job(catalog: Cat
 def test_a_marketplace_gives_a_job_one_host(catalog: Catalog) -> None:
     price = listed(catalog, "primeintellect", "primecompute__8xH100")
     can = supplied(price, catalog)
-    assert (can.kind, can.gang_count, can.most_count) == ("marketplace host", 8, 32)
-    assert supplied(listed(catalog, "cudo", "h100-sxm_8x64v128gb"), catalog).gang_count == 8
+    assert (can.kind, can.gang_count, can.most_count) == ("marketplace host", 8, 8)  # as it states
+    can = supplied(listed(catalog, "cudo", "h100-sxm_8x64v128gb"), catalog)
+    assert (can.gang_count, can.most_count) == (8, 32)
+
+
+def test_a_stated_limit_binds_whatever_is_usual(catalog: Catalog) -> None:
+    """Rows that name an instance and a maximum, found apart from the package's own matching."""
+    held = [row for row in catalog.rows(Capacity) if row.kind in ("on_demand", "marketplace")]
+    stated = {row.provider: row for row in held if row.accelerators_max and row.provider != "any"}
+    assert {"lambda", "primeintellect", "digitalocean"} <= {*stated}
+    found = 0
+    for price in catalog.prices():
+        for row in held:
+            same = row.provider == price.provider and price.instance in row.family.split()
+            if same and row.accelerators_max and price.term == "on_demand":
+                found += 1
+                assert supplied(price, catalog).most_count == row.accelerators_max
+    assert found > 3
+    for size in ("gpu_1x_h100_sxm5", "gpu_8x_h100_sxm5"):
+        assert supplied(listed(catalog, "lambda", size), catalog).most_count == 8
 
 
 def test_an_empty_limit_is_that_of_its_kind(catalog: Catalog) -> None:
@@ -105,3 +123,4 @@ def test_your_own_rows_and_quotes_are_never_limited(catalog: Catalog) -> None:
     for source in ("user", "quote offers.csv:2", "prices: user"):
         mine = replace(listed(catalog, "nebius", "gpu-h100-sxm_8gpu"), source=source, term="spot")
         assert supplied(mine, catalog).gang_count == inf and gate_of(mine, 10**6, True, catalog) == ""
+        assert not [*with_contracts([replace(mine, term="on_demand")], catalog)][1:]

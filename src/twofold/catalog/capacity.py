@@ -51,8 +51,13 @@ def supplied(price: Price, catalog: Catalog) -> Supplied:
     return found
 
 
+def is_own(price: Price) -> bool:
+    """Whether a price is a quote or a row of the user's, also once it has been leased at."""
+    return price.source == "user" or price.source.startswith("quote") or price.source.endswith(": user")
+
+
 def _supplied(price: Price, catalog: Catalog) -> Supplied:
-    if price.source == "user" or price.source.startswith("quote") or price.source.endswith(": user"):
+    if is_own(price):
         return Supplied("your quote", inf, inf, inf, is_own=True)
     size, rows = price.accelerator_count, _rows(price, catalog)
     row = max(rows, key=lambda each: _rank(each, price), default=None)
@@ -72,7 +77,8 @@ def _supplied(price: Price, catalog: Catalog) -> Supplied:
     if price.term == "community" or _is_market(price, catalog):
         band = _band("one host", catalog)
         hosts = (band.replicas_max or 0) // (band.accelerators_max or 1)
-        return Supplied("marketplace host", hosts * size, hosts * size, size, *network)
+        most = row.accelerators_max if row and row.accelerators_max else hosts * size
+        return Supplied("marketplace host", most, most, size, *network)
     unsold = row.accelerators_max == 0 if row else _has_rows(price, catalog)
     if unsold and not _is_large(price):
         return Supplied("sold by contract only", 0, 0, 0, *network)
@@ -86,20 +92,31 @@ def _on_demand(
     network: tuple[str, float | None, float | None],
     catalog: Catalog,
 ) -> Supplied:
-    """What a cloud gives without a contract: first what anybody gets, then what a quota may grant."""
+    """What a cloud gives without a contract: first what anybody gets, then what a quota may grant.
+
+    A limit that is stated binds, and a large cloud's of none is that of an account without a quota. The usual
+    of its kind is assumed only where nobody states one.
+    """
     size = price.accelerator_count
-    stated = row.accelerators_max if row else None
+    if row and row.accelerators_max:
+        free = most = row.accelerators_max
+    else:
+        free, most = _usual(price, catalog, is_joined=joined)
+    gang = min(most, (row and row.nodes_max or inf) * size) if joined else size
+    return Supplied("on-demand cloud", free, most, gang, *network)
+
+
+def _usual(price: Price, catalog: Catalog, *, is_joined: bool) -> tuple[float, float]:
+    """Accelerators that an account is taken to get at once, and with a quota."""
     if _is_large(price):
         linked = catalog.accelerator(price.accelerator).scaleup_domain_count >= LINKED
         band = _band("hyperscaler" if linked else "hyperscaler without fast links", catalog)
     else:
-        band = _band("specialised cloud with a fabric" if joined else "specialised cloud", catalog)
-    free = (band.accelerators_max or 0) if stated is None else stated
-    if not joined and not _is_large(price):
-        free = most = max(free, band.replicas_max or 0)
-    else:
-        most = max(free, (band.nodes_max or 1) * USUAL_NODE)
-    return Supplied("on-demand cloud", free, most, most if joined else size, *network)
+        band = _band("specialised cloud with a fabric" if is_joined else "specialised cloud", catalog)
+        if not is_joined:
+            return band.replicas_max or 0, band.replicas_max or 0
+    free = band.accelerators_max or 0
+    return free, max(free, (band.nodes_max or 1) * USUAL_NODE)
 
 
 def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog) -> str:
@@ -179,7 +196,7 @@ def contract_band(accelerator: str, catalog: Catalog) -> float:
 
 def sells_contracts(price: Price, catalog: Catalog) -> bool:
     """Whether a provider is known to sell an accelerator by contract, cluster or block; large clouds do."""
-    if price.source == "user" or _is_market(price, catalog):
+    if is_own(price) or _is_market(price, catalog):
         return False
     return _is_large(price) or bool(_rows(replace(price, term=CONTRACT), catalog))
 
