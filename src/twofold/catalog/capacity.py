@@ -102,7 +102,8 @@ def _on_demand(
         free = most = row.accelerators_max
     else:
         free, most = _usual(price, catalog, is_joined=joined)
-    gang = min(most, (row and row.nodes_max or inf) * size) if joined else size
+    on_fabric = row.nodes_max * size if row and row.nodes_max else inf
+    gang = min(most, on_fabric) if joined else size
     return Supplied("on-demand cloud", free, most, gang, *network)
 
 
