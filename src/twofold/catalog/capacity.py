@@ -98,10 +98,8 @@ def _on_demand(
     of its kind is assumed only where nobody states one.
     """
     size = price.accelerator_count
-    if row and row.accelerators_max:
-        free = most = row.accelerators_max
-    else:
-        free, most = _usual(price, catalog, is_joined=joined)
+    stated = row.accelerators_max if row else None
+    free, most = (stated, stated) if stated else _usual(price, catalog, is_joined=joined)
     on_fabric = row.nodes_max * size if row and row.nodes_max else inf
     gang = min(most, on_fabric) if joined else size
     return Supplied("on-demand cloud", free, most, gang, *network)
