@@ -3,12 +3,15 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from twofold.catalog.capacity import CONTRACT, NO_FABRIC
 from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.errors import InfeasibleError
 from twofold.planner.actions import owner_of
 
 Planned = Callable[[str], Plan]
@@ -58,7 +61,8 @@ def need_one_answer(plan: Plan) -> None:
 
 
 def need_offers_that_exist(plan: Plan) -> None:
-    """No more of an offer than it has, and no job over several nodes without a stated fabric."""
+    """No more of an offer than it has, alone or together, and no job over several nodes without a fabric."""
+    shared: dict[tuple[str, ...], list[TrainingPlan | ServicePlan]] = {}
     for half in plan.halves:
         machine, price = half.machine, half.machine.price
         if price is None:
@@ -68,11 +72,17 @@ def need_offers_that_exist(plan: Plan) -> None:
             assert price.term in (CONTRACT, "reserved_1y", "reserved_3y") or price.kind == "your quote"
         else:
             assert price.term == "on_demand" and machine.accelerator_count <= price.quantity
+            shared.setdefault((price.provider, machine.accelerator, price.region), []).append(half)
         assert price.term != CONTRACT or f"{leased:,} GPUs" in price.gate
         assert (price.usd_per_accelerator_h.source.value == "a") == (price.term == CONTRACT)
         if half in plan.training and machine.node_count > 1:
             assert machine.fabric not in NO_FABRIC and machine.fabric_bytes_per_s
         assert not price.gate or price.gate in " ".join(half.warnings)
+    for halves in shared.values():
+        count = sum(half.machine.accelerator_count for half in halves)
+        prices = [half.machine.price for half in halves if half.machine.price]
+        if count > max(price.quantity or 0 for price in prices):
+            assert all("for a quote" in price.gate and f"{count:,} GPUs" in price.gate for price in prices)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,3 +112,50 @@ def test_any_spec_has_one_answer(
             f"{batch if trains else ''}{supply}\n"
         )
     )
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["lambda", "nebius", "primeintellect", "hyperstack", "cudo", "seeweb"]),
+    st.integers(1, 3),
+    st.sampled_from([1.0, 20.0, 80.0]),
+    st.booleans(),
+)
+def test_runs_and_services_together_take_no_more_of_an_offer_than_it_has(
+    planned: Planned, provider: str, runs: int, rate: float, is_named: bool
+) -> None:
+    on = ", on: 1x8xH100-SXM" if is_named else ""
+    entries = "".join(
+        f"  - {{name: run{at}, kind: lora, tokens: 200 Mtok, deadline: 2 d{on}}}\n" for at in range(runs)
+    )
+    shop = f"{{providers: [{provider}], terms: [on_demand]}}"
+    try:
+        plan = planned(
+            f"name: many\nmodel: llama-3.1-8b\ntraining:\n{entries}serving:\n  name: serve\n  classes:\n"
+            f"    chat: {{traffic: {{rate: {rate:g} /s}}, slo: {{e2e_p95: 60 s}}}}\n"
+            f"supply: {{shop: {shop}}}\n"
+        )
+    except InfeasibleError:
+        reject()
+    need_offers_that_exist(plan)
+    limits = {("lambda", "H100-SXM5-80GB"): 8, ("primeintellect", "H100-SXM5-80GB"): 8}  # offer_capacity.csv
+    for half in plan.halves:
+        price = half.machine.price
+        assert price
+        if price.term == "on_demand":
+            assert half.machine.accelerator_count <= limits.get((provider, half.machine.accelerator), 64)
+
+
+def test_what_an_account_does_not_give_to_all_is_asked_for_once(planned: Planned) -> None:
+    on = "kind: lora, tokens: 200 Mtok, deadline: 5 d, on: 1x8xH100-SXM"
+    plan = planned(
+        f"name: two\nmodel: llama-3.1-8b\ntraining: [{{name: a, {on}}}, {{name: b, {on}}}]\n"
+        "serving: {name: serve, classes: {chat: {traffic: {rate: 2 /s}, slo: {e2e_p95: 60 s}}}}\n"
+        "supply: {shop: {providers: [nebius], terms: [on_demand], accelerators: [H100-SXM]}}\n"
+    )
+    asked = "18 GPUs for a, b, serve together, accounts start at 16"
+    assert {half.machine.price.gate for half in plan.halves if half.machine.price} == {
+        f"ask nebius for a quota: {asked}"
+    }
+    risks = [each.text for each in plan.actions if each.kind == "risk"]
+    assert [text for text in risks if "GPUs" in text] == [f"{asked}: ask nebius for a quota"]

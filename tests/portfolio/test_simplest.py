@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.answer.serving_choice import Held
-from twofold.portfolio.simplest import cheapest_usd, simplest
+from twofold.portfolio.simplest import cheapest_usd, is_too_much, simplest
 from twofold.portfolio.ways import Way
 
 from .conftest import make_offer
@@ -92,3 +92,21 @@ def test_what_all_want_too_much_of_is_left_by_one_that_may_go_elsewhere() -> Non
         name: [Way(name, few, machine, machine, usd, held) for usd in (10.0, 12.0)] for name in ("a", "b")
     }
     assert names(simplest(both, 0.0)) == ["few", "few"]  # nobody may go elsewhere: it went round for ever
+
+
+def test_sizes_of_one_list_share_what_its_account_gets() -> None:
+    """Eight accelerators of a provider are eight, in whatever instances; a quote is beside its list."""
+    machine: Any = None
+    ones = make_offer("ones", 1.0, accelerator_count=1, unit_limit=8)
+    eights = make_offer("eights", 8.0, unit_limit=1)
+    quoted = make_offer("quoted", 8.0, unit_limit=1, source="quote offers.csv:2")
+
+    def wants(name: str, offer: Any, units: int) -> Way:
+        return Way(name, offer, machine, machine, 10.0, Held(units, 1.0, {}, 10.0))
+
+    run, service = wants("run", eights, 1), wants("service", ones, 1)
+    assert not is_too_much([run], eights) and not is_too_much([wants("service", ones, 8)], ones)
+    assert is_too_much([run, service], ones)
+    assert not is_too_much([wants("run", quoted, 1), wants("service", ones, 8)], ones)
+    left = simplest({"run": [run, way("run", "H100", "x", 11.0)], "service": [service]}, 0.0)
+    assert names(left) == ["x H100 on_demand", "ones"]

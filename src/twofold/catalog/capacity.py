@@ -118,22 +118,30 @@ def _usual(price: Price, catalog: Catalog, *, is_joined: bool) -> tuple[float, f
     return free, max(free, (band.nodes_max or 1) * USUAL_NODE)
 
 
-def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog) -> str:
-    """What stands between a list price and so many accelerators, in words; "" where nothing does."""
-    can, count = supplied(price, catalog), f"{accelerator_count:,} GPUs"
+def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog, whose: str = "") -> str:
+    """What stands between a list price and so many accelerators, in words; "" where nothing does.
+
+    `whose` names all that they are for, where several share what an account gets.
+    """
+    can, count = supplied(price, catalog), f"{accelerator_count:,} GPUs{whose}"
     if can.is_own or accelerator_count <= can.free_count:
         return ""
     if price.term == CONTRACT:
         listed = supplied(replace(price, term="on_demand"), catalog)
-        stops = listed.gang_count if is_job else listed.most_count
-        limit = f"self-service stops at {stops:,.0f}" if stops else "none by self-service"
         named = f" as {can.product}" if accelerator_count <= can.product_count else ""
-        return f"ask {price.provider} for a quote: {count}{named}, {limit}"
+        most = listed.gang_count if is_job else listed.most_count
+        return f"ask {price.provider} for a quote: {count}{named}, {_stops(most)}"
     if is_job and accelerator_count > can.gang_count:
         return f"ask {price.provider} for one fabric: none is stated between its nodes"
     if price.term.startswith("reserved"):
         return f"ask {price.provider} for a quote: {count} reserved; a list price is no stock"
+    if accelerator_count > can.most_count:
+        return f"ask {price.provider} for a quote: {count}, {_stops(can.most_count)}"
     return f"ask {price.provider} for a quota: {count}, accounts start at {can.free_count:,.0f}"
+
+
+def _stops(most_count: float) -> str:
+    return f"self-service stops at {most_count:,.0f}" if most_count else "none by self-service"
 
 
 def row_of(provider: str, instance: str, region: str, term: str) -> str:

@@ -17,6 +17,7 @@ RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
+TOGETHER = " together"  # several that share what an account gets, see `portfolio/shared.py`
 AT_ONCE = "are wanted at once"  # own machines, by more than there are
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
 MEASURE = "measure one node for an hour"
@@ -165,7 +166,8 @@ def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
     price = half.machine.price
     if price and price.gate:
         asks, _, what = price.gate.partition(": ")
-        yield f"{half.name}: {what}: {asks}"
+        whose = "" if TOGETHER in what else f"{half.name}: "
+        yield f"{whose}{what}: {asks}"
 
 
 def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:

@@ -42,6 +42,7 @@ from twofold.planner.actions import actions_of
 from twofold.planner.sureness import with_ladder
 from twofold.portfolio.decide import Decision, decided, leased_again, leasing_of, service_on
 from twofold.portfolio.join import portfolio
+from twofold.portfolio.shared import sharing
 from twofold.portfolio.ways import Way
 
 SCHEMA = "twofold/plan/1"
@@ -110,7 +111,7 @@ def build_plan(
     ways, cheapest = dict[str, Way | None](decision.ways), dict(decision.cheapest_usd)
     for name in services if options.rehearse else ():
         ways[name], cheapest[name] = _rehearse(name, services, planned, decision, books, context, options)
-    serving = tuple((planned | measured)[entry.name] for entry in spec.services)
+    training, serving = sharing(training, [(planned | measured)[one.name] for one in spec.services], allowed)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
     with_model = [(runs[plan.name], plan) for plan in training if plan.name in runs]

@@ -15,7 +15,7 @@ from twofold.portfolio.demand import first_day
 from twofold.portfolio.join import portfolio_case
 from twofold.portfolio.offers import NodeOffer, node_offers
 from twofold.portfolio.prune import part_of
-from twofold.portfolio.simplest import cheapest_usd, simplest
+from twofold.portfolio.simplest import cheapest_usd, is_too_much, simplest
 from twofold.portfolio.solve import bound_usd
 from twofold.portfolio.ways import Way, run_ways, service_ways
 
@@ -129,10 +129,12 @@ def leased_again(choice: ServingChoice, decision: Decision, context: Context) ->
     """What a service with another fleet leases, where it did before if it can; and what its cheapest is."""
     ways = list(service_ways(choice, decision.offers, context))
     before = decision.ways.get(choice.entry.name)
+    beside = [way for name, way in decision.ways.items() if name != choice.entry.name]
 
-    def preference(way: Way) -> tuple[bool, bool, float]:
+    def preference(way: Way) -> tuple[bool, bool, bool, float]:
         offer, own = way.offer, before.offer if before else None
-        return offer is not own, own is None or offer.provider != own.provider, way.usd
+        more = is_too_much([*beside, way], offer)
+        return more, offer is not own, own is None or offer.provider != own.provider, way.usd
 
     return min(ways, key=preference, default=None), min((way.usd for way in ways), default=0.0)
 

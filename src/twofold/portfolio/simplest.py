@@ -1,6 +1,6 @@
 """The one answer: of the ways to lease what a spec asks for, the simplest that is nearly the cheapest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import inf
 
@@ -34,16 +34,28 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
         ways = _fewest(ways, key, limit_usd)
     found = {name: min(own, key=_dearness) for name, own in ways.items()}
     for name, own in every.items():
-        left = [way for way in own if way.offer.name != found[name].offer.name]
-        if left and _is_too_much(found, found[name].offer):
+        left = [way for way in own if account_of(way.offer) != account_of(found[name].offer)]
+        if left and is_too_much(found.values(), found[name].offer):
             return simplest({**every, name: left}, within_fraction, kinds_limit)
     return found
 
 
-def _is_too_much(found: Mapping[str, Way], offer: CapacityOffer) -> bool:
-    """Whether all that take an offer want more units at once than there are; runs might overlap."""
-    limit, wanted = offer.unit_limit, [way.units for way in found.values() if way.offer.name == offer.name]
-    return limit is not None and sum(wanted) > limit
+def account_of(offer: CapacityOffer) -> tuple[str, ...]:
+    """Whose limit an offer's is: instances of all sizes on one list share it; a quote has its own."""
+    if offer.source.startswith("quote"):
+        return (offer.name,)
+    return offer.provider, offer.accelerator, offer.stated_region, offer.term
+
+
+def is_too_much(found: Iterable[Way], offer: CapacityOffer) -> bool:
+    """Whether all that take an offer's account want more of it at once than it gets; runs might overlap."""
+    limit, count = 0, 0
+    for way in found:
+        mine = way.offer
+        if mine.unit_limit is not None and account_of(mine) == account_of(offer):
+            limit = max(limit, mine.unit_limit * mine.accelerator_count)
+            count += way.units * mine.accelerator_count
+    return count > limit
 
 
 def cheapest_usd(ways: Ways) -> float:
