@@ -154,6 +154,8 @@ def check_budget(plan: Plan, budget_usd: float | None) -> None:
         ("needs", f"{needed} in the first year: {' · '.join(parts)}"),
         ("budget", f"{budget}: {format_usd(total - budget_usd)} too little"),
     ]
+    told = (note.partition("rehearsed: ")[2] for each in plan.serving for note in each.warnings)
+    lines += [("rehearsed", note) for note in told if " misses " in note]
     dearest_first = sorted(halves, key=lambda each: -each[0])
     ways = [f"a budget of {format_enough(total, 'USD')}", *(how for *_, how in dearest_first)]
     lines.append(("would fit", " · ".join(ways)))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from twofold.contracts.results.serving import Rehearsal, ServicePlan
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.contracts.spec.scenario import Scenario
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
-from twofold.inference.search import Fleet
+from twofold.inference.search import Fleet, PoolChoice
 from twofold.perf.types import one
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
@@ -289,10 +289,13 @@ def tables_of(choice: ServingChoice, context: Context) -> RehearsalTables:
 def slow_ratios(choice: ServingChoice, context: Context) -> dict[str, float]:
     """How many times as long as in the middle true steps take, by pool, at the confidence of the spec.
 
-    Formula  the quantile of a figure of the pool over its middle: of its time per token where it promises
-             one, else of whole answers, of a day's work, of first tokens
-    Why      What holds there holds as surely as the plan is asked to. All replicas of a pool err alike, so
-             that one speed is slow and not a draw for each.
+    Formula  r with r · t(λ·r) = t_q: t the middle of a figure of the pool by its load, t_q its quantile at
+             the load λ; of its time per token where it promises one, else of whole answers, of a day's
+             work, of first tokens
+    Why      Where steps take r times as long, all goes as under r times the load in a world whose clock
+             runs r times slower. So a slow world has fuller batches, which make it slower still; t_q has
+             both in it, and steps alone are slowed by less. What holds there holds as surely as the plan
+             is asked to. All replicas of a pool err alike: one speed is slow and not a draw for each.
     Limits   none where the spec asks for the middle.
     """
     asked = context.spec.margin_fraction
@@ -303,8 +306,24 @@ def slow_ratios(choice: ServingChoice, context: Context) -> dict[str, float]:
         if asked and nearest:
             figure = own[nearest][0]
             late = float(np.quantile(figure.samples, asked, method="inverted_cdf")) / figure.middle
-            found[pool.classes[0]] = max(1.0, late)
+            found[pool.classes[0]] = _slower_steps(choice, pool, nearest, max(1.0, late))
     return found
+
+
+def _slower_steps(choice: ServingChoice, pool: PoolChoice, goal: tuple[str, str], late_ratio: float) -> float:
+    """By what ratio steps are longer where a figure of a pool is by `late_ratio`, see `slow_ratios`."""
+    if goal[1] == "finish_within":
+        return late_ratio  # batches are full as it is
+
+    def late(slow: float) -> float:
+        seconds = latency_with(choice, pool, pool.count.needed / slow, *goal)
+        return inf if seconds is None else slow * seconds
+
+    usual, low, high = late(1.0), 1.0, late_ratio
+    while high - low > 1e-3:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if late(middle) < late_ratio * usual else (low, middle)
+    return high
 
 
 def _decided(each: ClassFigures) -> bool:
