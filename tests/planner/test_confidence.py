@@ -1,11 +1,10 @@
 """`confidence` sizes fleets and runs so that each goal holds that surely; what that cannot buy is said."""
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sure_specs import SERVE, TRAIN, Planned
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.defaults import defaults_used
@@ -13,43 +12,9 @@ from twofold.contracts.spec.reader import parse_spec
 from twofold.core.errors import InputErrors
 from twofold.money.detail import detailed_money
 from twofold.perf.constants import Constants
+from twofold.planner.actions import LESS_SURE
 from twofold.planner.build import build_plan
 from twofold.report.plan import plan_lines
-
-SERVE = """
-name: s
-model: llama-3.1-8b
-serving:
-  on: 1xL4
-  classes:
-    chat:
-      traffic: {rate: 20 /s, input: {mean: 600 tok, p95: 2000 tok}, output: {mean: 150 tok, p95: 400 tok}}
-      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
-    night:
-      traffic: {tokens_per_day: 200 Mtok, input: 1000 tok, output: 200 tok}
-      slo: {finish_within: 6 h}
-"""
-TRAIN = """
-name: t
-model: llama-3.1-8b
-training: {tokens: 20 Gtok, global_batch: 256 seq, deadline: 21.5 h}
-supply: {shop: {accelerators: [H100-SXM]}}
-"""
-Planned = Callable[[str], Plan]
-
-
-@pytest.fixture(scope="module")
-def planned(catalog: Catalog, constants: Constants) -> Planned:
-    kept: dict[str, Plan] = {}
-
-    def plan(text: str) -> Plan:
-        if text not in kept:
-            kept[text] = build_plan(
-                parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64
-            ).plan
-        return kept[text]
-
-    return plan
 
 
 def with_confidence(text: str, asked: str) -> str:
@@ -174,3 +139,24 @@ def test_a_confidence_that_cannot_be_is_refused_where_it_stands(bad: str) -> Non
         parse_spec(with_confidence(TRAIN, bad), "spec.yaml")
     (error,) = caught.value.errors
     assert str(error.place) == "spec.yaml:6:13" and "`confidence: " in error.message
+
+
+def test_machines_that_no_number_makes_sure_enough_are_not_taken(planned: Planned) -> None:
+    """Where another machine reaches the confidence it is taken, and what is less sure is an alternative."""
+    text = """
+name: s
+model: llama-3.1-8b
+serving:
+  classes:
+    chat:
+      traffic:
+        {rate: 2 /s, peak: 2x, input: {mean: 500 tok, p95: 1500 tok}, output: {mean: 200 tok, p95: 500 tok}}
+      slo: {ttft_p95: 300 ms, tpot_p95: 40 ms}
+"""
+    (alone,) = planned(f"{text}  on: 1xA30\n").serving
+    free = planned(text)
+    assert planned(f"{text}  on: 1xA30\n").confidence.not_reached and alone.cost_usd_per_year
+    assert not free.confidence.not_reached and free.serving[0].machine.accelerator != "A30"
+    (less_sure,) = (each.text for each in free.actions if LESS_SURE in each.text)
+    assert less_sure.startswith("serve on A30: ")
+    assert free.serving[0].cost_usd_per_year.value > alone.cost_usd_per_year.value

@@ -6,7 +6,7 @@ Exact where nothing is paid for simplicity; by default within what may be paid f
 from collections.abc import Callable
 from math import inf
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from twofold.contracts.results.plan import Plan
@@ -91,6 +91,13 @@ def test_a_larger_budget_changes_nothing(
 ) -> None:
     text = service("llama-3.1-8b", rate, 1, *where)
     usual = usd(planned, text)
-    if usual < inf:
-        budget = text.replace("simplicity:", f"budget: {usual * factor + 1:.0f} $, simplicity:")
-        assert usd(planned, budget) == usual
+    assume(usual < inf)
+    budget = text.replace("simplicity:", f"budget: {usual * factor + 1:.0f} $, simplicity:")
+    assert usd(planned, budget) == usual
+
+
+def test_what_is_compared_is_feasible(planned: Planned) -> None:
+    """Where nothing does it all costs are infinite, and any comparison holds: these are not."""
+    for shop in SUPPLIES:
+        assert usd(planned, service("llama-3.1-8b", 5.0, 1, shop, "0 %")) < inf, shop
+        assert usd(planned, run(300.0, 30.0, shop, "0 %")) < inf, shop

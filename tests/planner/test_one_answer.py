@@ -48,6 +48,8 @@ def need_one_answer(plan: Plan) -> None:
     assert plan.money.total_usd == total_usd(plan.money.lines)
     (cost,) = [each for each in plan.actions if each.kind == "cost"]
     assert cost.usd == plan.money.total_usd
+    made_up = [each.usd or 0.0 for each in plan.actions if each.kind in ("rent", "use", "also")]
+    assert sum(made_up) == pytest.approx(plan.money.total_usd, abs=0.01)
     assert plan.first_year_usd and plan.first_year_usd.value == plan.money.total_usd
     need_offers_that_exist(plan)
     if plan.building:

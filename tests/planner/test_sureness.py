@@ -8,43 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.catalog.catalog import Catalog
-from twofold.contracts.results.plan import Plan, Rung
-from twofold.contracts.spec.reader import parse_spec
-from twofold.perf.constants import Constants
-from twofold.planner.build import build_plan
+from tests.sure_specs import SERVE, TRAIN, Planned
+from twofold.contracts.results.plan import Rung
 from twofold.planner.sureness import NOT_BY_REPLICAS, expected_replicas
-
-SERVE = """
-name: s
-model: llama-3.1-8b
-serving:
-  on: 1xL4
-  classes:
-    chat:
-      traffic: {rate: 20 /s, input: {mean: 600 tok, p95: 2000 tok}, output: {mean: 150 tok, p95: 400 tok}}
-      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
-    night:
-      traffic: {tokens_per_day: 200 Mtok, input: 1000 tok, output: 200 tok}
-      slo: {finish_within: 6 h}
-"""
-TRAIN = """
-name: t
-model: llama-3.1-8b
-training: {tokens: 20 Gtok, global_batch: 256 seq, deadline: 21.5 h}
-supply: {shop: {accelerators: [H100-SXM]}}
-"""
-
-
-def planned(text: str, catalog: Catalog, constants: Constants) -> Plan:
-    return build_plan(parse_spec(text, "spec.yaml"), catalog, constants, spec_digest="0" * 64).plan
 
 
 @pytest.mark.parametrize("asked", ["50 %", "80 %", "90 %"])
-def test_rungs_grow_with_confidence_and_the_plans_own_is_the_plan(
-    catalog: Catalog, constants: Constants, asked: str
-) -> None:
-    plan = planned(f"{SERVE}confidence: {asked}\n", catalog, constants)
+def test_rungs_grow_with_confidence_and_the_plans_own_is_the_plan(planned: Planned, asked: str) -> None:
+    plan = planned(f"{SERVE}confidence: {asked}\n")
     service, rungs = plan.serving[0], plan.ladder
     confidences = [rung.confidence for rung in rungs]
     assert confidences == sorted({0.5, 0.8, 0.95, float(asked[:2]) / 100})
@@ -62,24 +33,24 @@ def test_rungs_grow_with_confidence_and_the_plans_own_is_the_plan(
     assert all(rung.probability >= rung.confidence for rung in reached if rung is not own)
 
 
-def test_a_rung_is_near_what_a_plan_of_that_confidence_takes(catalog: Catalog, constants: Constants) -> None:
+def test_a_rung_is_near_what_a_plan_of_that_confidence_takes(planned: Planned) -> None:
     """The machines and the layout stay as they are; a plan may find others, and replicas come whole."""
-    rung = next(each for each in planned(SERVE, catalog, constants).ladder if each.confidence == 0.5)
-    again = planned(f"{SERVE}confidence: 50 %\n", catalog, constants).serving[0]
+    rung = next(each for each in planned(SERVE).ladder if each.confidence == 0.5)
+    again = planned(f"{SERVE}confidence: 50 %\n").serving[0]
     assert rung.replica_count == pytest.approx(again.replica_count - again.spare_count, rel=0.15)
 
 
-def test_what_no_replicas_reach_is_said_and_not_bought(catalog: Catalog, constants: Constants) -> None:
+def test_what_no_replicas_reach_is_said_and_not_bought(planned: Planned) -> None:
     tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
-    plan = planned(tight, catalog, constants)
+    plan = planned(tight)
     (top,) = (rung for rung in plan.ladder if rung.confidence == 0.95)
     assert top.binds == NOT_BY_REPLICAS
     assert top.replica_count == plan.serving[0].replica_count - plan.serving[0].spare_count
 
 
-def test_a_date_is_sooner_sure_with_more_machines(catalog: Catalog, constants: Constants) -> None:
+def test_a_date_is_sooner_sure_with_more_machines(planned: Planned) -> None:
     def rungs(text: str) -> list[Rung]:
-        return list(planned(text, catalog, constants).ladder)
+        return list(planned(text).ladder)
 
     half, sure, surest = rungs(TRAIN)
     assert half.accelerator_count == sure.accelerator_count <= surest.accelerator_count

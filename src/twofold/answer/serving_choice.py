@@ -35,7 +35,7 @@ from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight
 from twofold.perf.software import engine_called
 from twofold.perf.types import Cluster, one
-from twofold.twin.serving.profiles import Profile, hourly_weights
+from twofold.twin.serving.profiles import quietest_hours, working_day
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
@@ -43,7 +43,7 @@ NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 SERVER_COUNTS = (2, 4, 8, 18, 32)  # of one replica; and as many as are named or owned
 MONTHS_PER_YEAR = 12
-DAY_HOURS = 24
+DAY_HOURS = round(DAY_S / 3600.0)
 TOO_FEW_IN_SEASON = "your own machines do not carry the busiest months: see `--details` for the calendar"
 NOT_CARRIED = "your own machines do not carry this service: planned on rented ones"
 LEAST_JOINED = 4  # accelerators of a server that is joined to others
@@ -125,6 +125,8 @@ class ServingChoice:
     offers: Mapping[str, Offer] = field(default_factory=dict)  # all that were searched, by name
     held: Held | None = None  # None: nothing is leased for it
     rivals: tuple[Rival, ...] = ()  # the cheapest first; none where nothing is leased
+    # By class and goal how probable what more replicas do not make sure enough is.
+    unsure: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[int, float] | None:
@@ -461,17 +463,14 @@ def _at_once(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> int:
         busy = np.ceil(pool.count.needed * rate / rate.max() - 1e-9) + pool.count.spare
         used, asked = used + one(pool.replica.accelerator_count) * busy, asked + rate
     for window_s, accelerators in work:
-        count = max(1, min(DAY_HOURS, int(window_s // 3600.0)))
-        spans = [[(start + step) % DAY_HOURS for step in range(count)] for start in range(DAY_HOURS)]
-        used[min(spans, key=lambda span: float(asked[span].sum()))] += accelerators
+        used[list(quietest_hours(asked.tolist(), window_s))] += accelerators
     return round(float(used.max()))
 
 
 def _by_hour(load: ClassLoad, entry: Service) -> NDArray[np.float64]:
     """Requests/s of a class in each hour of a working day."""
     peak_ratio = load.peak_per_s / max(load.mean_rate_per_s, 1e-12) / load.season_ratio
-    weights = hourly_weights(Profile(entry.classes[load.name].traffic.profile), peak_ratio)
-    return load.mean_rate_per_s * np.resize(np.array(weights[:DAY_HOURS]), DAY_HOURS)
+    return load.mean_rate_per_s * np.array(working_day(entry.classes[load.name].traffic.profile, peak_ratio))
 
 
 def _own_hours(fleet: Fleet, offer: Offer, loads: Sequence[ClassLoad], entry: Service) -> Held | None:

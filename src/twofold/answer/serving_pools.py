@@ -147,10 +147,12 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
     tried: dict[tuple[str, str], tuple[float, float]] = {}  # the middle there, the power of what it lacks
     while True:
         figures = goal_figures(choice, context) if asked else {}
-        short = {goal: short_of(*each, asked) for goal, each in figures.items() if goal not in given_up}
-        short = {goal: ratio for goal, ratio in short.items() if ratio > 1.0}
+        lacking = {goal: short_of(*each, asked) for goal, each in figures.items()}
+        lacking = {goal: ratio for goal, ratio in lacking.items() if ratio > 1.0}
+        short = {goal: ratio for goal, ratio in lacking.items() if goal not in given_up}
         if not short:
-            return choice
+            holds = {goal: each.probability_within(limit_s) for goal, (each, limit_s) in figures.items()}
+            return replace(choice, unsure={goal: holds[goal] for goal in lacking})
         for goal, ratio in short.items():
             figure, limit_s = figures[goal]
             before_s, power = tried.get(goal, (0.0, 0.5))

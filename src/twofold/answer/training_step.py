@@ -28,13 +28,13 @@ from twofold.training.stack import Stack
 from twofold.training.step import model_flops_utilisation, step_time
 
 RELIEF = 1.2  # how much more of a resource `bounds` tries
-RELIEVED = {  # as a plan names it -> as `Cluster.scaled` and `scale_stack` do
-    "compute": "compute",
-    "memory bandwidth": "memory_bandwidth",
-    "link": "link",
-    "fabric": "fabric",
-    "host": "host",
-}
+RELIEVED = (
+    "compute",
+    "memory_bandwidth",
+    "link",
+    "fabric",
+    "host",
+)  # as `Cluster.scaled` and `scale_stack` do
 
 
 STEP_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(  # by name on screens: fields of `StepTime`
@@ -205,8 +205,8 @@ class TrainedStep:
 
     def bounds(self, priced: Priced) -> tuple[Bound, ...]:
         """What 20 % more of each resource would take off the step; of memory, by the layout it allows."""
-        own = self.job, self.machines, self.stack, self.chosen
-        gains = {name: resource_gain(*own, resource) for name, resource in RELIEVED.items()}
+        by_resource = resource_gains(self.job, self.machines, self.stack, self.chosen)
+        gains = {name.replace("_", " "): gain for name, gain in by_resource.items()}
         roomier = priced.high_bytes <= self.machines.cluster.device.memory_bytes * RELIEF
         gains["memory capacity"] = 1 - float(np.min(priced.step_s[roomier])) / self.chosen.step_s
         ordered = sorted(gains.items(), key=lambda item: -item[1])
@@ -236,11 +236,15 @@ def step_samples(
     return np.asarray(step_time(job.workload, job.precision, layouts, *machine).total_s, float)
 
 
-def resource_gain(job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate, resource: str) -> float:
-    """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
-    factors: dict[str, Floats] = {resource: RELIEF}
-    relieved = machines.cluster.scaled(factors), stack.scaled(factors)
-    return 1 - one(step_time(job.workload, job.precision, chosen.layouts, *relieved).total_s) / chosen.step_s
+def resource_gains(job: TrainingJob, machines: Given, stack: Stack, chosen: Candidate) -> dict[str, float]:
+    """Share of a step that 20 % more of each resource saves, by its name in `RELIEVED`."""
+    gains = {}
+    for resource in RELIEVED:
+        factors: dict[str, Floats] = {resource: RELIEF}
+        relieved = machines.cluster.scaled(factors), stack.scaled(factors)
+        step_s = one(step_time(job.workload, job.precision, chosen.layouts, *relieved).total_s)
+        gains[resource] = 1 - step_s / chosen.step_s
+    return gains
 
 
 def memory_estimate(held: Memory, unit: str = "B") -> Estimate:

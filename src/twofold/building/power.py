@@ -29,7 +29,7 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core import record
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import J_PER_KWH, YEAR_S
-from twofold.twin.serving.profiles import Profile, hourly_weights
+from twofold.twin.serving.profiles import hourly_weights
 
 MONTHS = 12
 USUAL_CAP_FRACTION = 0.8  # shown where the spec caps nothing: what a fifth less would do
@@ -278,7 +278,7 @@ def _shape(entry: Entry) -> tuple[float, ...]:
     days = []
     for each in part.classes:
         ratio = each.peak_per_s / each.rate_per_s if each.rate_per_s > 0 else 1.0
-        week = np.asarray(hourly_weights(Profile(each.profile), ratio))
+        week = np.asarray(hourly_weights(each.profile, ratio))
         days.append(np.full(24, 1.0) if week.size == 1 else week.reshape(7, 24).mean(axis=0))
     return tuple(float(hour) for hour in np.mean(days, axis=0))
 

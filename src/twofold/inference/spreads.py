@@ -54,3 +54,9 @@ def p95_ratio_of(spread_ratio: float) -> float:
         low, high = (sigma, high) if cut_spread(sigma) < spread_ratio else (low, sigma)
     sigma = (low + high) / 2.0 if spread_ratio > 0.0 else 0.0
     return exp(NORMAL_P95 * sigma - sigma**2 / 2.0)
+
+
+def p95_and_longest(mean_tokens: float, spread_ratio: float) -> tuple[float, float]:
+    """Of lengths with this mean and spread the 95th percentile, and the longest."""
+    p95_tokens = mean_tokens * p95_ratio_of(spread_ratio)
+    return p95_tokens, max(LONGEST_RATIO * p95_tokens, mean_tokens)

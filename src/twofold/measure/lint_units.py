@@ -17,7 +17,7 @@ from twofold.catalog.types import Accelerator
 from twofold.measure.lint_table import Mask, Table, Values
 from twofold.measure.results import RowFinding, Severity
 from twofold.measure.truth import Row, number, read_rows, text
-from twofold.perf.formats import FORMAT_BYTES
+from twofold.perf.formats import bytes_per_weight
 
 AGREEMENTS = Path(__file__).parent / "lint_agreements.csv"
 SLIPS = Path(__file__).parent / "lint_slips.csv"
@@ -163,7 +163,9 @@ def surprises(
 def fastest_flops_per_s(accelerator: Accelerator, number_bytes: float, words: Sequence[str]) -> float:
     """The highest dense peak among the formats `words` no narrower than `number_bytes`; NaN without."""
     peaks = [
-        getattr(accelerator, f"{word}_flops_per_s") for word in words if FORMAT_BYTES[word] >= number_bytes
+        getattr(accelerator, f"{word}_flops_per_s")
+        for word in words
+        if bytes_per_weight(word) >= number_bytes
     ]
     return max((peak for peak in peaks if peak), default=float("nan"))
 

@@ -279,7 +279,8 @@ def _spares(
     per_replica = pool.replica.accelerator_count * paid * YEAR_H * service.machine.held_fraction
     catalog = context.catalog
     up, zone_up = (catalog.economic(each).value for each in ("replica available", "zone available"))
-    failing = economics.Failing(up, zone_up, service.zones)
+    outlasts = any(each.outlasts_zone for each in service.classes if each.name in pool.classes)
+    failing = economics.Failing(up, zone_up, service.zones if outlasts else 1)
     best = economics.cheapest_redundancy(needed, per_replica, usd_per_h, failing).spare_count
     shown = {0, 1, 2, best, pool.spare_count, best + 1, *({best - 1} if best else ())}
     steps = economics.redundancy_steps(needed, per_replica, usd_per_h, failing, sorted(shown))

@@ -8,6 +8,7 @@ from twofold.contracts.results.plan import Action, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_seconds, format_usd
+from twofold.planner.sureness import NOT_BY_REPLICAS
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
@@ -18,10 +19,10 @@ SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
 TOGETHER = " together"  # several that share what an account gets, see `portfolio/shared.py`
+LESS_SURE = "less sure than asked"  # what costs less, see `portfolio.decide`
 AT_ONCE = "are wanted at once"  # own machines, by more than there are
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
 MEASURE = "measure one node for an hour"
-NOT_BOUGHT = "not by replicas: measure, or another machine"
 
 
 def actions_of(plan: Plan) -> tuple[Action, ...]:
@@ -48,6 +49,14 @@ def _fleets(plan: Plan) -> Iterator[Action]:
         text = _machines(half, half.name in own) + repeated.get(half.name, "")
         ends = format_seconds(half.run.total_s.value) if isinstance(half, TrainingPlan) else ""
         yield Action("rent" if half.machine.price else "use", text, ends, usd if lines else None, half.name)
+    beside: dict[str, float] = {}  # what the year holds that no machine's line has, by category
+    for line in lines:
+        if line.category not in (*RENTED, "energy"):
+            beside[line.category] = beside.get(line.category, 0.0) + line.total_usd
+    if beside:
+        named = sorted(beside, key=lambda each: -beside[each])
+        text = " · ".join(f"{each} {format_usd(beside[each])}" for each in named)
+        yield Action("also", text, "", sum(beside.values()))
     for run in plan.training:
         if run.release_after_s is not None and run.machine.price:
             yield Action("release", _released(run), format_seconds(run.release_after_s), None, run.name)
@@ -94,8 +103,15 @@ def _instead(plan: Plan) -> Iterator[Action]:
         if run.machine.price is None and (sizes := list(_own_sizes(run))):
             yield Action("or", f"{run.name} on {', '.join(sizes)}", "", None, run.name)
     yield from _hosted(plan)
-    leasing = plan.leasing
-    if leasing and leasing.mixing_fraction > WORTH_SAYING:
+    for service in plan.serving:
+        for text in service.warnings:
+            if LESS_SURE in text:
+                yield Action("or", text, "", None, service.name)
+    leasing, unsure = (
+        plan.leasing,
+        any(LESS_SURE in text for each in plan.serving for text in each.warnings),
+    )
+    if leasing and leasing.mixing_fraction > WORTH_SAYING and not unsure:
         less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
         yield Action(
             "or", f"other leases, or several: {less}; not taken: more to manage, or less sure", "", None
@@ -134,7 +150,7 @@ def _risks(plan: Plan) -> Iterator[str]:
     goals = sorted((each for half in plan.halves for each in _goals(half)), key=lambda goal: goal[1])
     if goals and goals[0][1] < SURE:
         bought = plan.confidence is None or not plan.confidence.not_reached
-        yield f"{goals[0][0]}: {MEASURE if bought else NOT_BOUGHT}"
+        yield f"{goals[0][0]}: {MEASURE if bought else NOT_BY_REPLICAS}"
     yield from (f"{text}: own more, or rent for one of them" for text in plan.warnings if AT_ONCE in text)
     yield from dict.fromkeys(text for half in plan.halves for text in _offered(half))
     for half in plan.halves:

@@ -12,6 +12,7 @@ import numpy as np
 from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_training import run_total
+from twofold.answer.ranges import GROWN_MOST
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_pools import goals_of_pools
 from twofold.answer.training_choice import TrainingChoice
@@ -22,7 +23,6 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.inference.search import PoolChoice
 
 CONFIDENCES = (0.5, 0.8, 0.95)
-GROWN_MOST = 3  # times the planned replicas: beyond that more of them are not what is missing
 NOT_BY_REPLICAS = "not by replicas: measure, or another machine"
 NOT_BY_MACHINES = "not by machines: measure, or a later date"
 # Median errors of predictions that ten rows of the user's own calibrated, docs/accuracy.md, "after 10 rows":
@@ -105,9 +105,7 @@ def with_ladder(
 ) -> Plan:
     """The plan with how sure it is, what other confidences would take, and what measuring first may save."""
     asked = context.spec.confidence_fraction
-    if (
-        plan.rehearsed
-    ):  # sized by the twin: what the closed form says of other confidences is no rung beside it
+    if plan.rehearsed:  # by the twin: what the closed form says of other confidences is no rung beside it
         return replace(plan, confidence=confidence_of(plan, runs, services, context))
     ladder = [rung for run in plan.training for rung in _run_rungs(run, runs[run.name], context)]
     saved = []
@@ -139,7 +137,7 @@ def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
             found.append(_fewest(pool, sure, (0, planned)))
         elif sure != asked and not reached:
             middle = planned if asked <= CONFIDENCES[0] else _fewest(pool, 0.5, (0, planned)).needed
-            found.append(_fewest(pool, sure, (planned, max(planned, GROWN_MOST * middle))))
+            found.append(_fewest(pool, sure, (planned, max(planned, round(GROWN_MOST * middle)))))
         else:
             found.append(_Sized(pool.pool, planned, holds, reached))
     return found
@@ -178,7 +176,16 @@ def _service_rungs(
             usd_per_year=None if usd is None else usd * paid,
             probability=min(each.holds_fraction for each in sized),
             binds="" if reached else NOT_BY_REPLICAS,
+            gate=_beyond(service, round(leased * used)),
         )
+
+
+def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int) -> str:
+    """Whom to ask for more than the plan's offer has without a contract; "" where it has as many."""
+    price, planned = half.machine.price, half.machine.accelerator_count
+    if price is None or price.quantity is None or accelerator_count <= max(price.quantity, planned):
+        return ""
+    return f"beyond the {price.quantity:,} that {price.provider} sells so: ask for a quote"
 
 
 def _parts(choice: ServingChoice, held: Mapping[str, float]) -> list[float]:
@@ -273,7 +280,8 @@ def _run_rungs(
             confidence=sure,
             replica_count=1,
             accelerator_count=count if bound else grown,
-            usd_per_year=usd,
+            usd_per_year=None if usd is None else usd * choice.entry.runs_per_year,
             probability=holds if bound or grown == count else sure,
             binds=NOT_BY_MACHINES if bound else "",
+            gate="" if bound else _beyond(run, grown),
         )

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
+from twofold.answer.ranges import GROWN_MOST
 from twofold.answer.serving_choice import Rival, ServingChoice, with_fleet
 from twofold.answer.serving_pools import sure_serving
 from twofold.answer.training_choice import TrainingChoice, Trial
+from twofold.contracts.goals import metric_text
 from twofold.contracts.results.holdings import Leasing
 from twofold.inference.search import Fleet
 from twofold.portfolio.capacity import fleets_of
@@ -19,7 +22,7 @@ from twofold.portfolio.simplest import cheapest_usd, is_too_much, simplest
 from twofold.portfolio.solve import bound_usd
 from twofold.portfolio.ways import Way, run_ways, service_ways
 
-ROUNDS = 3  # of sizing with the spec's confidence what was chosen without it
+ROUNDS = 5  # of sizing with the spec's confidence what was chosen without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,11 @@ def decided(
     return Decision(
         {name: _run_on(choice, found.get(name)) for name, choice in runs.items()},
         {
-            name: service_on(
-                sized[name].get(taken.get(name, ""), choice), found.get(name), ways.get(name, ()), context
+            name: _said(
+                service_on(
+                    sized[name].get(taken.get(name, ""), choice), found.get(name), ways.get(name, ()), context
+                ),
+                sized[name],
             )
             for name, choice in services.items()
         },
@@ -76,12 +82,17 @@ def decided(
 def _choices(
     choice: ServingChoice, sized: Mapping[str, ServingChoice], only_sized: bool
 ) -> list[ServingChoice]:
-    """A service on every machine that may carry it: as sized for its confidence, else as it was found."""
+    """A service on every machine that may carry it: as sized for its confidence, else as it was found.
+
+    Machines that do not reach the confidence are left out, unless all others cost `GROWN_MOST` times as much.
+    """
     found = dict(sized)
     for fleet in () if only_sized else fleets_of(choice):
         kind = choice.offers[fleet.pools[0].offer].accelerator.name
-        found.setdefault(kind, replace(choice, fleet=fleet))
-    return list(found.values())
+        found.setdefault(kind, replace(choice, fleet=fleet, unsure={}))
+    most = GROWN_MOST * min(each.fleet.usd_per_h or 0.0 for each in found.values())
+    sure = [each for each in found.values() if not each.unsure and (each.fleet.usd_per_h or 0.0) <= most]
+    return sure or list(found.values())
 
 
 def mixing_fraction(
@@ -180,6 +191,22 @@ def _rivals(chosen: Way, ways: Iterable[Way]) -> tuple[Rival, ...]:
 
 def _kind(choice: ServingChoice) -> str:
     return choice.offer.accelerator.name
+
+
+def _said(choice: ServingChoice, sized: Mapping[str, ServingChoice]) -> ServingChoice:
+    """The choice with which machine would cost less where that keeps a goal less surely than asked."""
+    own = sized.get(_kind(choice))
+    if own is None or own.unsure:
+        return choice
+    usd = {name: each.fleet.usd_per_h or inf for name, each in sized.items() if each.unsure}
+    name = min(usd, key=lambda each: usd[each], default=_kind(choice))
+    saved = 1.0 - usd.get(name, inf) / (own.fleet.usd_per_h or inf)
+    if not 0.0 < saved < 1.0:
+        return choice
+    (of, goal), share = min(sized[name].unsure.items(), key=lambda each: each[1])
+    text = f"{choice.entry.name} on {name}: {100 * saved:.0f} % less, less sure than asked:"
+    text += f" {of} {metric_text(goal)} holds with {100 * share:.0f} %"
+    return replace(choice, warnings=(*choice.warnings, text))
 
 
 def _run_on(choice: TrainingChoice | MeasuredChoice, way: Way | None) -> TrainingChoice | MeasuredChoice:

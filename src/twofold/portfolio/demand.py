@@ -12,8 +12,8 @@ from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.supply import MonthName
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.quantity import DAY_S
-from twofold.portfolio.problem import DAY_H, DAYS_PER_WEEK, Batch, Demand, Floats
-from twofold.twin.serving.profiles import Profile, hourly_weights
+from twofold.portfolio.problem import DAYS_PER_WEEK, Batch, Demand, Floats
+from twofold.twin.serving.profiles import quietest_hours, working_day
 
 WEEK_COUNT = 52
 MONTHS: tuple[str, ...] = get_args(MonthName)
@@ -60,16 +60,13 @@ def demand_of(
     traffic = entry.classes[each.load.name].traffic
     mean = each.load.mean_rate_per_s * each.share_fraction
     peak_ratio = each.load.peak_per_s / max(each.load.mean_rate_per_s, 1e-12) / each.load.season_ratio
-    day = np.resize(np.array(hourly_weights(Profile(traffic.profile), peak_ratio)[:DAY_H]), DAY_H)
+    day = np.array(working_day(traffic.profile, peak_ratio))
     return Demand(each.name, mean * seasons(spec)[:, None] * day[None, :], limit_s, reserve_ratio)
 
 
 def batch_of(each: ClassDemand, quiet: Floats) -> Batch:
     """A day's work within as many hours as the class promises, those in which the others ask least."""
-    window_s = each.load.traffic.slo.finish_within_s or DAY_S
-    count = max(1, min(DAY_H, int(window_s // 3600.0)))
-    sums = [float(np.sum(np.take(quiet, range(start, start + count), mode="wrap"))) for start in range(DAY_H)]
-    hours = tuple(sorted((int(np.argmin(sums)) + step) % DAY_H for step in range(count)))
+    hours = quietest_hours(quiet.tolist(), each.load.traffic.slo.finish_within_s or DAY_S)
     return Batch(each.name, np.full(WEEK_COUNT, each.load.mean_rate_per_s * DAY_S), hours)
 
 

@@ -17,7 +17,7 @@ from twofold.contracts.spec.scenario import Scenario
 from twofold.core.display import format_seconds
 from twofold.core.errors import ValueRefusedError
 from twofold.core.quantity import DAY_S
-from twofold.inference.spreads import LONGEST_RATIO, p95_ratio_of
+from twofold.inference.spreads import p95_and_longest
 from twofold.twin.serving import fleet_types
 from twofold.twin.serving.profiles import Profile
 from twofold.twin.serving.traffic import Lengths, Sessions, Surge, TrafficModel, generate
@@ -126,8 +126,7 @@ def drawn_parts(
 
 def _lengths(mean_tokens: float, spread_ratio: float, most_tokens: int) -> Lengths:
     """Log-normal lengths of this mean and spread; none is far longer than most."""
-    p95_tokens = mean_tokens * p95_ratio_of(spread_ratio)
-    longest = max(LONGEST_RATIO * p95_tokens, mean_tokens)
+    p95_tokens, longest = p95_and_longest(mean_tokens, spread_ratio)
     return Lengths(mean_tokens, p95_tokens, max(1, min(most_tokens, round(longest))))
 
 

@@ -16,6 +16,7 @@ from twofold.core.display import format_apart, format_memory, format_seconds, fo
 from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, percent, ranged, success_goal
 from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
 
+WORTH_A_LINE = 0.01  # of the first year
 LINES, HALVES = 25, 4  # on the screen, for so many runs and services; one more for each further one
 FLEETS = ("rent", "use")  # actions that name machines
 FLAGS = ("--full", "--details", "--money")
@@ -35,19 +36,21 @@ class Room:
 
     gap_count: int  # empty lines between header, decision and the rest
     risk_count: int  # at most
+    other_count: int  # other ways, at most
     row_count: int  # that a text of several pieces may take
     half_count: int | None = None  # lines of a run or service; null: as many as it has classes
 
 
 ROOMS = (
-    Room(1, 3, 2),
-    Room(0, 3, 2),
-    Room(0, 3, 1),
-    Room(0, 2, 1),
-    Room(0, 1, 1),
-    Room(0, 1, 1, 3),
-    Room(0, 1, 1, 2),
+    Room(1, 3, 3, 2),
+    Room(0, 3, 3, 2),
+    Room(0, 3, 1, 2),
+    Room(0, 3, 1, 1),
+    Room(0, 2, 1, 1),
     Room(0, 1, 1, 1),
+    Room(0, 1, 1, 1, 3),
+    Room(0, 1, 1, 1, 2),
+    Room(0, 1, 1, 1, 1),
 )
 
 
@@ -63,19 +66,20 @@ def decision_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
 
 def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
     gap, rows = [""] * room.gap_count, room.row_count
-    told: dict[str, list[str]] = {kind: [] for kind in ("release", "or", "cost", "risk", "next")}
+    told: dict[str, list[str]] = {kind: [] for kind in ("also", "release", "or", "cost", "risk", "next")}
     for each in plan.actions:
         told.setdefault(each.kind, []).append(each.text.replace("SPEC", spec))
     simple = [text.partition(DOT)[2] for text in told["cost"]]
-    risks = told["risk"][: room.risk_count]
+    risks, others = told["risk"][: room.risk_count], told["or"][: room.other_count]
     flags = [flag for flag in FLAGS if not any(flag in each for each in told["next"])]
     return [
         *_header(plan),
         *gap,
         *(_fitted("DO THIS", simple, rows) or ["DO THIS"]),
         *(line for half in plan.halves for line in _half_lines(plan, half, room)),
+        *(_fitted("  also", told["also"], 1) if _is_much(plan) else []),
         *_fitted("  release", told["release"], rows),
-        *_fitted("  or", told["or"], rows),
+        *(line for at, text in enumerate(others) for line in _fitted("" if at else "  or", [text], rows)),
         *gap,
         *(line for at, text in enumerate(risks) for line in _fitted("" if at else "RISKS", [text], rows)),
         *_fitted("SURE", _ladder(plan), rows),
@@ -84,6 +88,12 @@ def _screen(plan: Plan, spec: str, room: Room) -> list[str]:
         *_fitted("NEXT", [*told["next"], *flags], rows),
         *_fitted("MARKS", [_marks(plan)], rows),
     ]
+
+
+def _is_much(plan: Plan) -> bool:
+    """Whether what the year holds beside machines is worth a line of the decision."""
+    total = plan.first_year_usd.value if plan.first_year_usd else 0.0
+    return sum(each.usd or 0.0 for each in plan.actions if each.kind == "also") >= WORTH_A_LINE * total > 0.0
 
 
 def _fitted(label: str, pieces: Sequence[str], rows: int) -> list[str]:
@@ -296,17 +306,22 @@ def _fleet_pieces(service: ServicePlan) -> list[str]:
 
 def _ladder(plan: Plan) -> list[str]:
     """What each confidence takes, all runs and services together."""
-    texts, several = [], len({rung.name for rung in plan.ladder}) > 1
+    texts, several = [], len(plan.halves) > 1
+    planned = {rung.name: rung.accelerator_count for rung in plan.ladder if rung.confidence == _asked(plan)}
     for sure in sorted({rung.confidence for rung in plan.ladder}):
         rungs = [rung for rung in plan.ladder if rung.confidence == sure]
         bound = [f"{each.name} {each.binds}" if several else each.binds for each in rungs if each.binds]
         usd = [each.usd_per_year for each in rungs]
-        cost = f"≈ {format_usd(sum(each or 0.0 for each in usd))}"
+        size = f"≈ {format_usd(sum(each or 0.0 for each in usd))}"
         if None in usd:
-            cost = f"≈ {sum(each.accelerator_count for each in rungs):,} accelerators"
-        size = f"{rungs[0].replica_count} replicas, {cost}" if plan.serving and not several else cost
-        this = sure == _asked(plan)
-        texts.append(f"{percent(sure)}: {'; '.join(bound) if bound else 'this' if this else size}")
+            size = f"≈ {sum(each.accelerator_count for each in rungs):,} accelerators"
+        if plan.serving and not several:
+            count = rungs[0].replica_count
+            size = f"{count:,} replica{'s' if count != 1 else ''}, {size}"
+        size += "".join(f", {each.gate}" for each in rungs if each.gate)
+        if all(each.accelerator_count == planned.get(each.name) for each in rungs):
+            size = "this" if sure == _asked(plan) else "the same"
+        texts.append(f"{percent(sure)}: {'; '.join(bound) or size}")
     return texts
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from twofold.answer.question import Given
-from twofold.answer.training_step import RELIEVED, TrainingSite, limits_of, resource_gain, training_site
+from twofold.answer.training_step import TrainingSite, limits_of, resource_gains, training_site
 from twofold.core.errors import InfeasibleError
 from twofold.perf import collectives
 from twofold.perf.software import DEFAULT_FRAMEWORK
@@ -173,8 +173,8 @@ def training_gain(
     world: World, model: str, on: str, resource: str, batch: int = 512, precision: str = "bf16"
 ) -> float:
     """Share of a step that 20 % more of a resource saves: compute, memory_bandwidth, link, fabric or host."""
-    one_of(resource, RELIEVED.values(), "resource")
-    return training_gains(world, model, on, batch, precision)[resource]
+    gains = training_gains(world, model, on, batch, precision)
+    return gains[one_of(resource, gains, "resource")]
 
 
 def training_gains(
@@ -185,8 +185,7 @@ def training_gains(
     def compute() -> Mapping[str, float]:
         job = job_of(world, model, batch, precision=precision)
         site = _site_of(world, job, machines(world, on))
-        best = _best(site)
-        return {name: resource_gain(job, site.machines, site.stack, best, name) for name in RELIEVED.values()}
+        return resource_gains(job, site.machines, site.stack, _best(site))
 
     return world.once(("gains", model, on, batch, precision), compute)
 

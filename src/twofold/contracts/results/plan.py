@@ -75,7 +75,7 @@ class Digests:
 class Action:
     """One thing to do, or to know before it is done."""
 
-    kind: str  # use rent release cost or risk next
+    kind: str  # use rent also release cost or risk next; the first three make up `cost`
     text: str  # in words, with figures; of `next` a command, SPEC the user's file
     when: str  # how long machines are used, or after what they go back; "" where neither is known
     usd: float | None  # of the first year, with tax: rent and support, requests, or own energy; `cost`: all
@@ -99,9 +99,10 @@ class Rung:
     confidence: float  # that each of its goals holds with
     replica_count: int  # that serve, without spares; 1 for a run
     accelerator_count: int  # with spares
-    usd_per_year: float | None  # of a service a year, of a run all of it; null: no price
+    usd_per_year: float | None  # of a service a year, of a run every time in it; null: no price
     probability: float  # of its least probable goal
     binds: str  # why more replicas do not reach the confidence; "" where they do
+    gate: str = ""  # where the plan's offer does not have as many: whom to ask
 
 
 @dataclass(frozen=True, slots=True)
