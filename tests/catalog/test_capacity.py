@@ -4,6 +4,8 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from twofold.catalog.capacity import (
     CONTRACT,
@@ -13,9 +15,10 @@ from twofold.catalog.capacity import (
     supplied,
     with_contracts,
 )
-from twofold.catalog.catalog import Catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.types import Capacity, Price
 
+CATALOG = load_catalog()
 SEED = Path(__file__).parents[2].parent / "shared" / "catalog" / "offer_capacity.csv"
 
 
@@ -117,6 +120,20 @@ def test_gates_stand_where_a_list_ends(catalog: Catalog) -> None:
     cluster = replace(listed(catalog, "lambda", "gpu_8x_h100_sxm5"), term=CONTRACT)
     assert "as 1-Click Cluster H100, self-service stops at 8" in gate_of(cluster, 512, True, catalog)
     assert "1-Click" not in gate_of(cluster, 520, True, catalog)  # more than it has
+
+
+@given(st.integers(1, 4096), st.integers(1, 4096), st.floats(0.0, 1e7))
+def test_a_contract_is_paid_for_its_least_term(count: int, more: int, used_h: float) -> None:
+    """As its row states it, else the assumed 30 days; what is by the hour is paid by the hour."""
+    price = listed(CATALOG, "lambda", "gpu_8x_h100_sxm5")
+    by_hour, contract = supplied(price, CATALOG), supplied(replace(price, term=CONTRACT), CATALOG)
+    assert by_hour.paid_h(count, used_h) == used_h
+    least_d, is_assumed = (14, False) if count <= 512 else (30, True)  # of a 1-Click Cluster, and beyond it
+    assert contract.least_of(count) == (least_d * 24.0, is_assumed)
+    assert contract.paid_h(count, used_h) == max(used_h, count * least_d * 24.0)
+    assert contract.paid_h(count + more, used_h) >= contract.paid_h(count, used_h)
+    unstated = replace(listed(CATALOG, "nebius", "gpu-h100-sxm_8gpu"), term=CONTRACT)
+    assert supplied(unstated, CATALOG).least_of(count) == (720.0, True)
 
 
 def test_your_own_rows_and_quotes_are_never_limited(catalog: Catalog) -> None:

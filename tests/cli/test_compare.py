@@ -178,7 +178,8 @@ def test_tenancy_shows_both_with_the_stated_overhead(compare: Compare) -> None: 
         assert rows["virtual"]["overhead_fraction"] == pytest.approx(0.05)
         more = rows["virtual"][figure]["value"] / rows["bare metal"][figure]["value"]
         assert 1 < more <= 1.0501
-    assert rungs(answer)["virtual"]["cost_usd"]["value"] > rungs(answer)["bare metal"]["cost_usd"]["value"]
+    virtual, bare = (rungs(answer)[each]["cost_usd"]["value"] for each in ("virtual", "bare metal"))
+    assert virtual >= bare  # both pay a contract to its end
 
 
 @pytest.mark.parametrize("axis", ["", *AXES])

@@ -25,6 +25,7 @@ SUPPLIES = (
     "supply: {own: [{node: DGX-H100, count: 4}]}",
     "supply: {seasons: [{months: [nov, dec], factor: 2x}]}",
     "supply: {shop: {terms: [reserved_1y]}}",
+    "supply: {shop: {exclude: [contract]}}",
 )
 
 
@@ -77,6 +78,10 @@ def need_offers_that_exist(plan: Plan) -> None:
             shared.setdefault((price.provider, machine.accelerator, price.region), []).append(half)
         assert price.term != CONTRACT or f"{leased:,} GPUs" in price.gate
         assert (price.usd_per_accelerator_h.source.value == "a") == (price.term == CONTRACT)
+        if isinstance(half, TrainingPlan) and half.cost_usd:
+            least_usd = price.least_h * machine.accelerator_count * price.usd_per_accelerator_h.value
+            assert half.cost_usd.value >= least_usd * (1 - 1e-9)
+            assert (price.least_h > 0) == (price.term == CONTRACT)
         if half in plan.training and machine.node_count > 1:
             assert machine.fabric not in NO_FABRIC and machine.fabric_bytes_per_s
         assert not price.gate or price.gate in " ".join(half.warnings)
@@ -146,6 +151,40 @@ def test_runs_and_services_together_take_no_more_of_an_offer_than_it_has(
         assert price
         if price.term == "on_demand":
             assert half.machine.accelerator_count <= limits.get((provider, half.machine.accelerator), 64)
+
+
+SHORT = "kind: finetune, tokens: 20 Mtok, deadline: 2 d"
+
+
+@pytest.mark.parametrize(
+    ("shop", "provider", "term", "paid"),
+    [
+        ("providers: [lambda]", "lambda", CONTRACT, "lambda contract, 14.0 d paid"),  # as its clusters say
+        ("providers: [lambda, azure]", "azure", "on_demand", ""),  # dearer by the hour, and not bound
+    ],
+)
+def test_a_short_run_is_where_no_contract_outlasts_it(
+    planned: Planned, shop: str, provider: str, term: str, paid: str
+) -> None:
+    plan = planned(
+        f"name: short\nmodel: llama-3.1-70b\ntraining: {{{SHORT}}}\n"
+        f"supply: {{shop: {{{shop}, accelerators: [H100-SXM]}}}}\n"
+    )
+    (run,) = plan.training
+    assert run.machine.price and (run.machine.price.provider, run.machine.price.term) == (provider, term)
+    assert paid in plan.actions[0].text and (" paid" in plan.actions[0].text) == bool(paid)
+    need_one_answer(plan)
+
+
+def test_contracts_are_left_out_where_the_spec_says_so(planned: Planned) -> None:
+    supply = "supply: {shop: {providers: [lambda, nebius], accelerators: [H100-SXM], exclude: [contract]}}\n"
+    plan = planned(f"name: short\nmodel: llama-3.1-70b\ntraining: {{{SHORT}}}\n{supply}")
+    assert [half.machine.price.term for half in plan.halves if half.machine.price] == ["on_demand"]
+    header = "name: long\nmodel: llama-3.1-70b\ntraining: {tokens: 700 Gtok, deadline: 30 d}\n"
+    with pytest.raises(InfeasibleError, match="within the deadline"):
+        planned(f"{header}{supply}")
+    (run,) = planned(f"{header}{supply.replace('exclude: [contract]', 'exclude: [community]')}").training
+    assert run.machine.price and run.machine.price.term == CONTRACT
 
 
 def test_what_an_account_does_not_give_to_all_is_asked_for_once(planned: Planned) -> None:

@@ -149,6 +149,7 @@ def price_used(
         gate_of(price, accelerator_count, is_job, context.catalog),
         can.kind,
         int(most) if isfinite(most) else None,
+        *can.least_of(accelerator_count),
     )
 
 

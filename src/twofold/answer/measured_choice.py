@@ -220,7 +220,9 @@ def _trial(
     count = cluster.accelerator_count
     step, memory = step_at(rows.steps, count), rows.memory_at(count)
     assert step
-    run, cost_usd, misses = training_trials.run_on(entry, work, step.value, offer, cluster, supply.budget_usd)
+    run, cost_usd, misses = training_trials.run_on(
+        entry, work, step.value, offer, cluster, context.catalog, supply.budget_usd
+    )
     if memory and memory.high > cluster.device.memory_bytes:
         have = format_memory(cluster.device.memory_bytes)
         misses = f"up to {format_memory(memory.high)} of memory by the rows exceed {have}"

@@ -260,10 +260,17 @@ def _by_size(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     """The cheapest offer for jobs of every size: each for those that cheaper ones do not give."""
     kept: list[Offer] = []
     for offer in sorted(offers, key=_price_order):
-        above = kept[-1].job_count_max if kept else 0.0
+        # A contract does not stand for what is sold by the hour: it is paid beyond a short run.
+        rivals = [each for each in kept if is_contract(offer) or not is_contract(each)]
+        above = max((each.job_count_max for each in rivals), default=0.0)
         if offer.job_count_max > above:
             kept.append(replace(offer, job_above_count=above))
     return tuple(kept)
+
+
+def is_contract(offer: Offer) -> bool:
+    """Whether nobody sells it by the hour."""
+    return offer.price is not None and offer.price.term == CONTRACT
 
 
 def shop_prices(catalog: Catalog, supply: Supply, training: bool) -> list[Price]:
@@ -409,6 +416,7 @@ def priced(
         and (not providers or price.provider.lower() in providers)
         and in_regions(catalog, price.provider, price.region, regions)
     ]
+    hourly = hourly and CONTRACT not in excluded
     every = with_contracts(found, catalog) if hourly else found
     allowed = {*terms, CONTRACT} if hourly else {*terms}
     return [price for price in every if price.term in allowed and supplied(price, catalog).most_count]

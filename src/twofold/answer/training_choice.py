@@ -74,9 +74,9 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     ]
     if not trials:  # what is for rent is too small a piece of a fabric: tried as it is, to say by how much
         trials = [
-            trial_of_size(entry, job, offer, 1, context, context.spec.supply.budget_usd)
+            trial_of_size(entry, job, offer, most, context, context.spec.supply.budget_usd)
             for offer in offers
-            if offer.is_had(1)
+            if offer.is_had(most := int(min(NODES_MAX, offer.job_count_max // offer.node.accelerator_count)))
         ]
     if not trials:
         raise InfeasibleError(
@@ -165,7 +165,7 @@ def trial_of_size(
         return Trial(offer, node_count, cluster, None, None, why, stack, found)
     saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
     work = run_work(job, entry.token_count, *saving)
-    told = training_trials.run_on(entry, work, found.best.step_s, offer, cluster, budget_usd)
+    told = training_trials.run_on(entry, work, found.best.step_s, offer, cluster, context.catalog, budget_usd)
     return Trial(offer, node_count, cluster, *told, stack, found)
 
 

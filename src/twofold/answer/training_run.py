@@ -11,7 +11,7 @@ from twofold.answer.refusals import never_ahead
 from twofold.answer.training_step import TrainedStep
 from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.contracts.results import training
-from twofold.contracts.results.parts import Part
+from twofold.contracts.results.parts import Part, PriceUsed
 from twofold.core import record
 from twofold.core.estimate import Estimate, Source
 from twofold.perf.types import Cluster
@@ -73,15 +73,7 @@ def run_figures(
     storage, price = middle.storage, machines.machine.price
     # Accelerator-hours of the run itself and of each cause add up to what is paid.
     parts = {"run": middle.base_accelerator_h, **middle.headroom_accelerator_h} if headroom else {}
-    cost = None
-    if price:
-        paid = price.usd_per_accelerator_h
-        # The user's own price is not in doubt.
-        in_doubt = paid.low != paid.high or paid.source != Source.ASSUMED
-        samples = hours.samples * np.ravel(draws["price"]) if in_doubt else hours.samples
-        cost = Drawn(hours.middle, samples).times(paid.value).estimate("USD", whole)
-        hours_and_price = "run.total_accelerator_h", "machine.price.usd_per_accelerator_h"
-        record.note("cost_usd", cost, "accelerator-hours × price", *hours_and_price)
+    cost = _cost(price, machines.machine.accelerator_count, hours, draws, whole) if price else None
     return RunEstimate(
         tokens=None,
         steps=middle.steps_count,
@@ -113,6 +105,21 @@ def run_figures(
         cost_usd=cost,
         deadline_holds_probability=None if deadline_s is None else _holds(total, deadline_s),
     )
+
+
+def _cost(price: PriceUsed, count: int, hours: Drawn, draws: Draws, source: Source) -> Estimate:
+    """What the hours of `count` accelerators cost; a contract's least term is paid however soon they end."""
+    paid, least_h = price.usd_per_accelerator_h, price.least_h * count
+    billed = Drawn(max(hours.middle, least_h), np.maximum(hours.samples, least_h))
+    # The user's own price is not in doubt.
+    in_doubt = paid.low != paid.high or paid.source != Source.ASSUMED
+    samples = billed.samples * np.ravel(draws["price"]) if in_doubt else billed.samples
+    cost = Drawn(billed.middle, samples).times(paid.value).estimate("USD", source)
+    hours_and_price = "run.total_accelerator_h", "machine.price.usd_per_accelerator_h"
+    said = "accelerator-hours × price"
+    if billed.middle > hours.middle:
+        said = f"those of a contract of {price.least_h / 24.0:g} d × price"
+    return record.note("cost_usd", cost, said, *hours_and_price)
 
 
 def _holds(total: Drawn, deadline_s: float) -> float:

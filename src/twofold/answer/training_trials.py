@@ -11,6 +11,8 @@ from twofold.answer.context import Context, machine_of
 from twofold.answer.offers import Offer
 from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
+from twofold.catalog.capacity import supplied
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.parts import FrontPoint, Loser
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_seconds, format_usd
@@ -104,12 +106,19 @@ def run_on(
     step_s: float,
     offer: Offer,
     cluster: Cluster,
+    catalog: Catalog,
     budget_usd: float | None = None,
 ) -> tuple[RunPlan, float | None, str]:
-    """The run around a step, its cost, and what it misses, deadline or budget; "" when it meets both."""
+    """The run around a step, its cost, and what it misses, deadline or budget; "" when it meets both.
+
+    A contract is paid for its least term, however soon the run is over.
+    """
     run = run_plan(work, step_s, cluster, entry.headroom.shares)
-    price, limit_s = offer.usd_per_accelerator_h, entry.time_limit_s
-    cost_usd = None if price is None else run.total_accelerator_h * price
+    limit_s, cost_usd = entry.time_limit_s, None
+    if offer.price is not None:
+        can = supplied(offer.price, catalog)
+        paid_h = can.paid_h(cluster.accelerator_count, run.total_accelerator_h)
+        cost_usd = paid_h * offer.price.usd_per_accelerator_h
     misses = ""
     if limit_s is not None and run.total_s > limit_s:
         misses = f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"

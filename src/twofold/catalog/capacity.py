@@ -16,6 +16,7 @@ from twofold.catalog.types import Capacity, Node, Price
 CONTRACT = "contract"  # the term of what no list has: a person is asked, and a quote is waited for
 LARGE_CLOUDS = HYPERSCALERS | {"oci"}
 NO_FABRIC = frozenset({"", "none", "ethernet"})  # between such nodes no job is planned
+DAY_H = 24.0
 LINKED = 4  # devices that a link joins: parts that jobs over several nodes are made of
 USUAL_NODE = 8  # accelerators
 QUOTED_ABOVE = 64  # accelerators: larger reservations are quoted, whatever a list says
@@ -40,7 +41,19 @@ class Supplied:
     ram_bytes: float | None = None  # of one node
     product: str = ""  # what a cluster or block of it is called, and
     product_count: float = 0  # how many of these one gets
+    least_h: float = 0.0  # that a contract is paid at least, as is assumed
+    product_least_h: float | None = None  # of the product, where it states any
     is_own: bool = False  # a row or quote of the user's: its node is what it says
+
+    def least_of(self, accelerator_count: int) -> tuple[float, bool]:
+        """Hours that so many are paid at least, and whether that is assumed; 0 by the hour."""
+        if self.product_least_h is not None and accelerator_count <= self.product_count:
+            return self.product_least_h, False
+        return self.least_h, self.least_h > 0.0
+
+    def paid_h(self, accelerator_count: int, used_h: float) -> float:
+        """Accelerator-hours that are paid when so many are used together for `used_h` of them."""
+        return max(used_h, self.least_of(accelerator_count)[0] * accelerator_count)
 
 
 def supplied(price: Price, catalog: Catalog) -> Supplied:
@@ -67,7 +80,8 @@ def _supplied(price: Price, catalog: Catalog) -> Supplied:
     if price.term == CONTRACT:
         sold = row if row and size >= LINKED and row.kind != "reserved" else None
         product = _product(sold), (sold.accelerators_max or 0) if sold else 0
-        return Supplied("contract", 0, inf, inf if joined else size, *network, *product)
+        least = _least_h(_band("contract", catalog)) or 0.0, _least_h(sold)
+        return Supplied("contract", 0, inf, inf if joined else size, *network, *product, *least)
     if price.term.startswith("reserved"):
         return Supplied("reserved contract", QUOTED_ABOVE, inf, inf if joined else size, *network)
     if price.term == "spot":
@@ -215,6 +229,10 @@ def _is_large(price: Price) -> bool:
 def _is_market(price: Price, catalog: Catalog) -> bool:
     rows = catalog.rows(Capacity)
     return any(row.kind == "marketplace" and row.provider == price.provider for row in rows)
+
+
+def _least_h(row: Capacity | None) -> float | None:
+    return None if row is None or row.term_min_d is None else row.term_min_d * DAY_H
 
 
 def _product(row: Capacity | None) -> str:

@@ -74,8 +74,17 @@ def _machines(half: TrainingPlan | ServicePlan, owned: bool) -> str:
     stored = half.replica.weights_format if isinstance(half, ServicePlan) else None
     whose = "your own" if owned else "no price"
     if machine.price:
-        whose = f"{machine.price.provider} {machine.price.term.replace('_', ' ')}"
+        whose = f"{machine.price.provider} {machine.price.term.replace('_', ' ')}{_paid_longer(half)}"
     return f"{count} {machine.accelerator}{f' {stored}' if stored else ''}, {whose}"
+
+
+def _paid_longer(half: TrainingPlan | ServicePlan) -> str:
+    """`, 30 d a`: what a contract is paid for at least, where a run is over before."""
+    price = half.machine.price
+    least_s = price.least_h * 3600.0 if price else 0.0
+    if price is None or isinstance(half, ServicePlan) or half.run.total_s.value >= least_s:
+        return ""
+    return f", {format_seconds(least_s)} paid{' a' if price.least_assumed else ''}"
 
 
 def _released(run: TrainingPlan) -> str:
@@ -84,6 +93,8 @@ def _released(run: TrainingPlan) -> str:
     text = f"{nodes} of {run.name} after {format_seconds(run.release_after_s or 0.0)}"
     if run.machine.price is None:
         return text
+    if longer := _paid_longer(run):
+        return f"{text}{longer}"
     hourly = run.machine.price.usd_per_accelerator_h.value * run.machine.accelerator_count
     return f"{text}; held all year they are {format_usd(hourly * 8760)} at list price"
 

@@ -14,8 +14,14 @@ from twofold.inference.fleet import ReplicaCount
 from twofold.inference.search import Fleet, PoolChoice
 from twofold.portfolio.demand import ClassDemand
 from twofold.portfolio.listed import MAY_VANISH, kept_fraction, serves
-from twofold.portfolio.offers import NodeOffer, may_join, stands_in
-from twofold.portfolio.problem import CampaignOption, CapacityOffer, ServingRate
+from twofold.portfolio.offers import NodeOffer, may_join, paid_unit_h, stands_in
+from twofold.portfolio.problem import (
+    CampaignOption,
+    CapacityOffer,
+    ServingRate,
+    is_hourly,
+    unit_usd_per_h,
+)
 
 # a: an offer whose place nobody states is taken to be as far from users as another continent.
 UNPLACED_RTT_S = 0.15
@@ -161,6 +167,9 @@ def training_options(
             wall_h = trial.run.total_s / HOUR_S * (1.0 + lost)
             if wall_h * HOUR_S <= limit_s:
                 extra_usd = moved_tb * offer.egress_usd_per_tb
+                if is_hourly(offer):  # a contract of a run is paid beyond its hours
+                    paid_h = paid_unit_h(node_offer, trial.node_count, wall_h, context.catalog)
+                    extra_usd += unit_usd_per_h(offer) * (paid_h - trial.node_count * wall_h)
                 option = CampaignOption(offer.name, trial.node_count, wall_h, extra_usd)
                 found.setdefault((offer.name, trial.node_count), option)
     return tuple(found.values())

@@ -54,6 +54,23 @@ def offer_of_price(
     )
 
 
+def price_of(offer: CapacityOffer, region: str) -> Price:
+    """The price that an offer is leased at; `region` as its list names it."""
+    return Price(
+        provider=offer.provider,
+        instance=offer.instance,
+        accelerator=offer.accelerator,
+        accelerator_count=offer.accelerator_count,
+        region=region,
+        term=offer.term,
+        usd_per_h=offer.usd_per_unit_h,
+        usd_per_accelerator_h=offer.usd_per_unit_h / offer.accelerator_count,
+        date=offer.date,
+        date_precision="",
+        source=offer.source,
+    )
+
+
 def held_contract(offer: CapacityOffer) -> CapacityOffer:
     """A contract as services take it: for the year, since what is agreed on is not given back at night."""
     return replace(offer, name=f"{offer.name} for a year", minimum_weeks=YEAR_WEEKS)

@@ -8,12 +8,19 @@ from math import inf
 from twofold.answer.context import Context
 from twofold.answer.offers import Offer, in_regions, node_for, node_of_size, own_offers, priced
 from twofold.answer.supply_rules import all_asked_regions, asked_regions
-from twofold.catalog.capacity import CONTRACT
+from twofold.catalog.capacity import CONTRACT, supplied
+from twofold.catalog.catalog import Catalog
 from twofold.catalog.regimes import find_regime, permits, refusal_reason
 from twofold.catalog.types import Node, Observation
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.training_run import TrainingRun
-from twofold.portfolio.listed import held_contract, interruptions_by_place, offer_of_price, own_offer
+from twofold.portfolio.listed import (
+    held_contract,
+    interruptions_by_place,
+    offer_of_price,
+    own_offer,
+    price_of,
+)
 from twofold.portfolio.problem import CapacityOffer
 from twofold.portfolio.quotes import Quote, offer_of_quote, read_quotes
 
@@ -76,6 +83,13 @@ def may_join(each: NodeOffer, node: Node, count: int) -> bool:
     most = min(each.offer.unit_limit or inf, each.offer.job_unit_limit or inf)
     same = each.node.fabric == node.fabric and each.node.nic_bytes_per_s >= NEARLY * node.nic_bytes_per_s
     return count <= most and (count == 1 or same)
+
+
+def paid_unit_h(each: NodeOffer, count: int, wall_h: float, catalog: Catalog) -> float:
+    """Unit-hours that are paid for a run on so many units: a contract's least term, however soon it ends."""
+    size = each.offer.accelerator_count
+    can = supplied(price_of(each.offer, each.price_region), catalog)
+    return can.paid_h(count * size, count * size * wall_h) / size
 
 
 def _named(offer: Offer, context: Context) -> NodeOffer:

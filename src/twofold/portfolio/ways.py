@@ -13,7 +13,6 @@ from twofold.answer.context import Context
 from twofold.answer.offers import Offer
 from twofold.answer.serving_choice import Held, ServingChoice
 from twofold.answer.training_choice import TrainingChoice, Trial
-from twofold.catalog.types import Price
 from twofold.core.quantity import YEAR_H, YEAR_S
 from twofold.inference.fleet import ReplicaCount, target_utilisation
 from twofold.inference.search import Fleet, PoolChoice, servers_of
@@ -28,8 +27,8 @@ from twofold.portfolio.demand import (
     first_day,
     repeats_of,
 )
-from twofold.portfolio.listed import MAY_VANISH, serves
-from twofold.portfolio.offers import NodeOffer, may_join, stands_in
+from twofold.portfolio.listed import MAY_VANISH, price_of, serves
+from twofold.portfolio.offers import NodeOffer, may_join, paid_unit_h, stands_in
 from twofold.portfolio.problem import (
     DAY_H,
     HOUR_S,
@@ -199,11 +198,10 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
                 and may_join(each, machine.node, trial.node_count)
                 and stands_in(each, choice.entry, context)
             ):
-                hours = trial.run.total_accelerator_h / offer.accelerator_count
-                usd = unit_usd_per_h(offer) * hours + moved_tb * offer.egress_usd_per_tb
+                paid_h = paid_unit_h(each, trial.node_count, trial.run.total_s / HOUR_S, context.catalog)
+                usd = unit_usd_per_h(offer) * paid_h + moved_tb * offer.egress_usd_per_tb
                 leased = leased_machine(machine, each)
-                price = leased.usd_per_accelerator_h or 0.0
-                work = replace(trial, offer=leased, cost_usd=trial.run.total_accelerator_h * price)
+                work = replace(trial, offer=leased, cost_usd=paid_h * offer.usd_per_unit_h)
                 yield Way(choice.entry.name, offer, leased, work, usd * choice.entry.runs_per_year)
 
 
@@ -233,25 +231,12 @@ def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
 
 def leased_machine(machine: Offer, each: NodeOffer) -> Offer:
     """The same machine at the price and the terms of another offer."""
-    offer, count = each.offer, each.offer.accelerator_count
+    offer = each.offer
     node = replace(each.node, virtualised=machine.node.virtualised)
-    price = Price(
-        provider=offer.provider,
-        instance=offer.instance,
-        accelerator=offer.accelerator,
-        accelerator_count=count,
-        region=each.price_region,
-        term=offer.term,
-        usd_per_h=offer.usd_per_unit_h,
-        usd_per_accelerator_h=offer.usd_per_unit_h / count,
-        date=offer.date,
-        date_precision="",
-        source=offer.source,
-    )
     return replace(
         machine,
         node=machine.node if machine.fixed_count else node,
-        price=price,
+        price=price_of(offer, each.price_region),
         discount_fraction=offer.discount_fraction,
         support_fraction=offer.support_fraction,
         egress_usd_per_tb=offer.egress_usd_per_tb,

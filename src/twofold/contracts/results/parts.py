@@ -21,6 +21,8 @@ class PriceUsed:
     gate: str = ""  # what stands between this price and so many: a quota, or a quote to ask for
     kind: str = ""  # marketplace host, on-demand cloud, contract …
     quantity: int | None = None  # accelerators that one gets of it without a contract; null: no limit
+    least_h: float = 0.0  # hours of each accelerator that a run pays at least: the term of a contract
+    least_assumed: bool = False  # whether nobody states that term
 
 
 @dataclass(frozen=True, slots=True)

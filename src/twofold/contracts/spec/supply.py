@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator, model_validator
 
+from twofold.catalog.capacity import CONTRACT
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, refusal
 from twofold.core.quantity import Dimension
@@ -65,7 +66,7 @@ class Economics(Part):
 
 def _excluded(value: Any, check: ValidatorFunctionWrapHandler) -> str:
     """A term, or a name that the catalogue's shops know."""
-    return value if value in get_args(Term) else str(check(value))
+    return value if value in (*get_args(Term), CONTRACT) else str(check(value))
 
 
 MonthName = Literal["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -103,7 +104,9 @@ class Shop(Part):
         default=("on_demand", "reserved_1y"), min_length=1, description="ways to pay"
     )
     exclude: Annotated[tuple[Excluded, ...], Listed] = Field(
-        default=("community",), description="accelerators, providers or terms to leave out"
+        default=("community",),
+        description="accelerators, providers or terms to leave out; `contract`: only what one gets "
+        "without asking for a quote",
     )
     allow_unreleased: fields.Flag = Field(default=False, description="consider announced accelerators too")
     hosted: Literal["true", "compare", "never"] = Field(
