@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.app.catalogue import OF_A_GPU, catalog, catalog_columns
 from twofold.app.where import select, unmatched
 from twofold.catalog.catalog import load_catalog
-from twofold.core.errors import InputError
+from twofold.core.errors import InputError, UsageError
 
 ROWS = load_catalog().table("accelerators").rows
 SMALL: tuple[dict[str, float | str | bool | None], ...] = (
@@ -73,6 +74,21 @@ def test_a_bad_filter_is_refused_with_a_caret(where: str, said: str, caret_at: i
     assert said in error.value.message
     assert error.value.hint.splitlines()[-1].index("^") == 2 + caret_at
     assert error.value.exit_code == 2
+
+
+def test_what_a_refusal_writes_names_no_column_that_another_table_has() -> None:
+    for where in ("provider = 80", "provider >=", "x" * 2000):  # SMALL has mem_gb, this table does not
+        with pytest.raises(InputError) as error:
+            select([{"provider": "aws"}], where)
+        assert "mem_gb" not in error.value.hint and "COLUMN ~ PART" in error.value.hint
+
+
+@pytest.mark.parametrize("table", sorted({*load_catalog().table_names()} - {*OF_A_GPU}))
+def test_a_table_that_takes_no_gpu_says_by_which_column_to_filter(table: str) -> None:
+    with pytest.raises(UsageError) as error:
+        catalog(table, "H100")
+    told = error.value.hint.partition('"')[2].rstrip('"')
+    assert select([{name: "an H100" for name in catalog_columns(table)}], told)
 
 
 def test_near_columns_are_suggested_and_endless_filters_refused() -> None:

@@ -118,7 +118,7 @@ def catalog(
     """
     if gpu and table not in OF_A_GPU:
         what = f"`{gpu}`: only `partitions` and `kernels` take a GPU"
-        raise UsageError(what, hint=f'filter with --where "name ~ {gpu}"')
+        raise UsageError(what, hint=f'filter with --where "{_naming_column(table)} ~ {gpu}"')
     if fit and table != "partitions":
         raise UsageError("`--fit` is for partitions alone", hint="filter with --where")
     if table == "refresh-prices":
@@ -133,6 +133,14 @@ def catalog(
         return kernels(gpu, folder) if table == "kernels" else partitions(gpu, fit)
     every = list(columns) == ["all"] or (as_json and not columns)
     return catalog_rows(table, where, catalog_columns(table) if every else columns, folder, today)
+
+
+def _naming_column(table: str | None) -> str:
+    """The column in which a table has accelerators or models by name; the first where it has none."""
+    held = load_catalog()
+    columns = catalog_columns(table) if table in held.table_names() else ["name"]
+    named = ("accelerator", "accelerators", "name", "model")
+    return next((each for each in named if each in columns), columns[0])
 
 
 def catalog_tables(folder: Path | None = None) -> CatalogTables:

@@ -12,7 +12,7 @@ from twofold.core.errors import InputError
 
 LENGTH_LIMIT = 1000
 DEPTH_LIMIT = 50
-GRAMMAR = "for example: mem_gb >= 80 and (vendor == NVIDIA or name ~ MI3)"
+GRAMMAR = "write: COLUMN >= 80 and (COLUMN == WORD or COLUMN ~ PART), with columns of the table"
 FLAGS = {"true": "1", "yes": "1", "false": "0", "no": "0"}  # what is shown as yes and no is kept as 1 and 0
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<operator>==|!=|<=|>=|<|>|~)|(?P<bracket>[()])|(?P<word>[^\s()<>=!~"']+))"""
