@@ -1,9 +1,12 @@
 """The table of `diff`: every change on a line, in units that people read."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from twofold.core.display import format_usd
 from twofold.planner.explained import Change
-from twofold.report.differences import SHOWN, difference_lines, telling_lines
+from twofold.report.differences import SHOWN, Difference, difference_lines, telling_lines
 from twofold.report.lines import WIDTH
 
 STEP = {"value": 6.9, "low": 6.1, "high": 7.4, "unit": "s", "source": "f"}
@@ -66,3 +69,37 @@ def test_no_group_of_changes_hides_another_and_few_are_all_shown() -> None:
     assert telling_lines(promises[:SHOWN]) == difference_lines(promises[:SHOWN])
     other = [Change(f"building.{index}", 1.0, 2.0, 1.0) for index in range(30)]
     assert telling_lines(other)[-1] == "30 changes, 10 more: --all"
+
+
+FLEETS = st.dictionaries(
+    st.sampled_from(["pretrain", "tune", "serve"]),
+    st.tuples(
+        st.sampled_from(["64 × 8 H100, nebius contract", "64 × 8 H100, lambda contract", "2 × 8 B200, oci"]),
+        st.none() | st.floats(0.0, 1e9),
+    ),
+)
+
+
+def plan_of(fleets: dict[str, tuple[str, float | None]]) -> dict[str, object]:
+    actions = [
+        {"kind": "rent", "name": name, "text": text, "usd": usd} for name, (text, usd) in fleets.items()
+    ]
+    return {"actions": [*actions, {"kind": "risk", "name": "serve", "text": "one", "usd": None}]}
+
+
+@given(FLEETS, FLEETS)
+def test_what_moves_to_other_machines_or_providers_stands_first_with_the_money_that_changes(
+    old: dict[str, tuple[str, float | None]], new: dict[str, tuple[str, float | None]]
+) -> None:
+    found = Difference.between(plan_of(old), plan_of(new))
+    elsewhere = {name for name in {*old, *new} if old.get(name, ("",))[0] != new.get(name, ("",))[0]}
+    assert {each.name for each in found.moves} == elsewhere
+    assert found.exit_code == (4 if old != new else 0) and (not elsewhere or found.lines[0] != "no change")
+    lines = "\n".join(found.lines)
+    for each in found.moves:
+        assert f"{each.name}: {each.old or 'not in the old plan'}" in lines
+        was, now = each.old_usd, each.new_usd
+        if was is not None and now is not None:
+            assert f"({'-' if now < was else '+'}{format_usd(abs(now - was))})" in lines
+    assert all(len(line) <= WIDTH for line in found.lines)
+    assert not Difference.between(plan_of(old), plan_of(old)).moves

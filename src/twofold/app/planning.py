@@ -21,7 +21,6 @@ from twofold.money.detail import detailed_money
 from twofold.perf.constants import Constants
 from twofold.planner.build import Planned, PlanOptions, build_plan
 from twofold.planner.compare import Comparison, compare_halves
-from twofold.planner.explained import diff as changes
 from twofold.planner.explained import explain as explanation
 from twofold.report.answers import Shown, ShownData
 from twofold.report.compare import comparison_lines
@@ -130,7 +129,7 @@ def diff(old: PlanSource, new: PlanSource, everything: bool = False) -> Differen
 
     It prints what matters most, or with `everything` all changes in the order of a plan.
     """
-    return Difference(changes(plan_data(old), plan_data(new)), everything)
+    return Difference.between(plan_data(old), plan_data(new), everything)
 
 
 def plan_screen(

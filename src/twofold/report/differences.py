@@ -8,17 +8,19 @@ from typing import Any
 
 from twofold.answer import paths
 from twofold.core.data import from_data, to_data
-from twofold.core.display import format_si
+from twofold.core.display import format_si, format_usd
 from twofold.core.estimate import Estimate
-from twofold.planner.explained import Change
+from twofold.planner.explained import Change, diff
 from twofold.report.answers import Shown
 from twofold.report.figures import ranged
-from twofold.report.lines import table
+from twofold.report.lines import both_ends, table
 
 _ESTIMATE = {"value", "low", "high", "unit", "source"}
 HALVES = ("training", "serving")
 _DIGEST_LETTERS = 12  # tell two digests apart
 CHANGED = 4  # exit code
+FLEETS = ("rent", "use")  # actions that name machines
+NOWHERE: dict[str, Any] = {"text": None, "usd": None}
 SHOWN = 20
 # What a group is about, the most telling first: patterns of the end of a path.
 GROUPS = {
@@ -48,12 +50,54 @@ GROUPS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A run or service that is on other machines, or another provider's; None: in one plan alone."""
+
+    name: str
+    old: str | None  # machines, provider and terms, as the decision has them
+    new: str | None
+    old_usd: float | None  # of the first year; None: no price
+    new_usd: float | None
+
+
+def moves_of(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Move]:
+    """What is rented or used elsewhere in the new plan, in its order."""
+    before, after = (
+        {each["name"]: each for each in plan.get("actions", ()) if each["kind"] in FLEETS}
+        for plan in (old, new)
+    )
+    for name in dict.fromkeys((*after, *before)):
+        first, second = before.get(name, NOWHERE), after.get(name, NOWHERE)
+        if first["text"] != second["text"]:
+            yield Move(name, first["text"], second["text"], first["usd"], second["usd"])
+
+
+def move_lines(move: Move) -> list[str]:
+    """Where it was and where it is, and what money that changes."""
+    more = ""
+    if move.old_usd is not None and move.new_usd is not None:
+        usd = move.new_usd - move.old_usd
+        more = f" ({'-' if usd < 0 else '+'}{format_usd(abs(usd))})"
+    ends = [f"{format_usd(usd)}" if usd is not None else "" for usd in (move.old_usd, move.new_usd)]
+    return [
+        *both_ends(f"{move.name}: {move.old or 'not in the old plan'}", ends[0]),
+        *both_ends(f"  now {move.new or 'not in the new plan'}", f"{ends[1]}{more}"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class Difference(Shown):
     """What differs between two plans, in plan order; empty when nothing does. Prints what matters first."""
 
     schema = "twofold/diff/1"
     changes: tuple[Change, ...]
     everything: bool = False  # prints every change, in plan order
+    moves: tuple[Move, ...] = ()
+
+    @classmethod
+    def between(cls, old: dict[str, Any], new: dict[str, Any], everything: bool = False) -> "Difference":
+        """What differs between two plans as data."""
+        return cls(diff(old, new), everything, tuple(moves_of(old, new)))
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -61,12 +105,13 @@ class Difference(Shown):
     @property
     def lines(self) -> list[str]:
         """The changes that matter most, or all of them."""
-        return difference_lines(self.changes) if self.everything else telling_lines(self.changes)
+        rows = difference_lines(self.changes) if self.everything else telling_lines(self.changes)
+        return [*(line for each in self.moves for line in move_lines(each)), *rows]
 
     @property
     def as_data(self) -> dict[str, Any]:
-        """Every change."""
-        return {"changes": to_data(self.changes)}
+        """Every change, and what moved to other machines or another provider."""
+        return {"changes": to_data(self.changes), "moves": to_data(self.moves)}
 
     @property
     def exit_code(self) -> int:
