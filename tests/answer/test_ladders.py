@@ -10,17 +10,20 @@ from twofold.answer.ladders import AXES, OF_RUNS, OF_SERVICES, Ladders, compare_
 from twofold.answer.uncertainty import FACTORS
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.reader import parse_spec, read_spec
 from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import InputError, ValueRefusedError
 from twofold.core.estimate import Estimate
 from twofold.perf.constants import Constants
+from twofold.planner.build import build_plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def climb(axis: str, spec: Spec, catalog: Catalog, constants: Constants) -> Ladders:
-    return compare_along(axis, spec, catalog, constants)
+    made = build_plan(spec, catalog, constants, spec_digest="0")
+    return compare_along(axis, made.runs, made.services, made.context)
 
 
 def number(value: Value) -> float:
@@ -92,6 +95,27 @@ def test_a_larger_overhead_costs_more(catalog: Catalog, constants: Constants) ->
         bare, virtual = column(ladder, "step_s")
         steps.append(virtual / bare)
     assert 1 < steps[0] < steps[1] <= 1.1001
+
+
+@pytest.mark.parametrize("example", ["assistant", "moe"])
+def test_a_ladder_starts_from_the_machines_and_the_run_that_the_plan_recommends(
+    example: str, examples: dict[str, Plan], catalog: Catalog, constants: Constants
+) -> None:
+    plan = examples[example]
+    found = climb("tenancy", read_spec(EXAMPLES / example / "twofold.yaml"), catalog, constants).ladders
+    for half, ladder in zip(plan.halves, found, strict=True):
+        assert half.machine.accelerator in ladder.title
+        if isinstance(half, TrainingPlan):  # on bare metal or virtual, one of the rows is the plan's own
+            rungs = [(rung.values["total_s"], rung.values["cost_usd"]) for rung in ladder.rungs]
+            own = half.run.total_s, half.cost_usd
+            shown = [
+                tuple(f"{figure:.6g}" if figure else "" for figure in map(_middle, each)) for each in rungs
+            ]
+            assert tuple(f"{each.value:.6g}" if each else "" for each in own) in shown
+
+
+def _middle(value: Value) -> float | None:
+    return None if value is None else number(value)
 
 
 def test_efficiency_is_throughput_per_device_over_the_first(catalog: Catalog, constants: Constants) -> None:

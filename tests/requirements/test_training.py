@@ -249,9 +249,11 @@ def test_r_034_bare_metal_and_virtual_with_the_overhead_stated(data: Any, plans:
     table = rungs(data)
     bare, virtual = table["bare metal"], table["virtual"]
     assert bare["overhead_fraction"] == 0 and virtual["overhead_fraction"] == pytest.approx(0.03)
-    for figure in ("step_s", "cost_usd"):
+    for figure in ("step_s", "accelerator_h"):
         grows = virtual[figure]["value"] / bare[figure]["value"]
         assert grows == pytest.approx(1.03, rel=0.01), figure
+    paid = virtual["cost_usd"]["value"] / bare["cost_usd"]["value"]
+    assert 1 <= paid <= 1.04  # a contract is paid for its term, where the run is over before
     for plan in plans.values():  # and every plan says the same of its own runs
         for run in plan["training"]:
             alone, shared = run["tenancy"]

@@ -17,10 +17,8 @@ from twofold.answer.ranges import serving_spread
 from twofold.answer.refusals import machines_text
 from twofold.answer.serve_tables import WEIGHT_FORMATS, figures_of, format_rows
 from twofold.answer.serving_choice import ServingChoice, main_pool, named_offers, serving_stack
-from twofold.answer.serving_pools import sure_serving
 from twofold.answer.serving_replica import draw_replica
 from twofold.catalog.types import Model
-from twofold.contracts.spec.service import Service
 from twofold.core.estimate import Estimate
 from twofold.inference.replica import Replica, chips_needed, max_sequences
 from twofold.inference.search import Hardware, ModelVariant, search
@@ -54,13 +52,12 @@ class ServingSite:
     question: ServingQuestion  # of that replica's machines, its layout open
 
 
-def serving_site(entry: Service, context: Context) -> ServingSite:
-    """The replica that the plan of this service chooses for its interactive classes."""
-    choice = sure_serving(entry, context)
+def serving_site(choice: ServingChoice, context: Context) -> ServingSite:
+    """The replica that the plan of a service recommends for its interactive classes."""
     pool = main_pool(choice.fleet, choice.loads)
     traffic = next(load.traffic for load in choice.loads if load.name in pool.classes)
     replica = pool.replica
-    software = engine_called(entry.engine, context.catalog)
+    software = engine_called(choice.entry.engine, context.catalog)
     question = ServingQuestion(
         model=choice.model,
         machines=_replica_machines(choice, pool.replica.accelerator_count, context),

@@ -8,7 +8,7 @@ from twofold.answer.question import Given, resized
 from twofold.answer.ranges import Drawn, drawn
 from twofold.answer.refusals import machines_text
 from twofold.answer.stacks import cluster_on
-from twofold.answer.training_choice import choose_training
+from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_plan import bare_metal
 from twofold.answer.training_run import estimate_run
 from twofold.answer.training_step import TrainedStep, memory_estimate, step_samples, trained_step
@@ -70,10 +70,9 @@ class PlannedRun:
     stack: Stack
 
 
-def planned_run_of(entry: TrainingRun, context: Context) -> PlannedRun:
-    """The machines that the plan of this run chooses."""
-    choice = choose_training(entry, context)
-    return PlannedRun(entry, choice.job, choice.chosen.machines(context), choice.chosen.stack)
+def planned_run_of(choice: TrainingChoice, context: Context) -> PlannedRun:
+    """A run on the machines that its plan recommends."""
+    return PlannedRun(choice.entry, choice.job, choice.chosen.machines(context), choice.chosen.stack)
 
 
 def fabric_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
@@ -202,14 +201,14 @@ def tenancy_of_run(site: PlannedRun, context: Context) -> tuple[Ladder, ...]:
             rungs.append(Rung(label, {"overhead_fraction": share}, "no layout fits"))
             continue
         saving = site.entry.checkpoint.write_within_s, site.entry.checkpoint.stall_s
-        run = estimate_run(best, site.entry.token_count, {}, *saving)
+        run = estimate_run(best, site.entry.token_count, site.entry.headroom.shares, *saving)
         values = _step_values(best) | {
             "overhead_fraction": share,
-            "wall_s": run.wall_s,
+            "total_s": run.total_s,
             "accelerator_h": run.accelerator_h,
             "cost_usd": run.cost_usd,
         }
         rungs.append(Rung(label, values))
-    columns = ("overhead_fraction", "step_s", "wall_s", "accelerator_h", "cost_usd")
+    columns = ("overhead_fraction", "step_s", "total_s", "accelerator_h", "cost_usd")
     title = f"tenancy: {machines_text(site.machines)}, one price for both"
     return (Ladder(title, "training", site.entry.name, columns, tuple(rungs)),)

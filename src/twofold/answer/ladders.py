@@ -11,15 +11,11 @@ from twofold.answer import ladder_serving, ladder_training
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_pools import drawn_pool
-from twofold.answer.supply_rules import authorised
 from twofold.answer.training_choice import TrainingChoice
 from twofold.answer.training_step import step_samples
-from twofold.answer.uncertainty import FACTORS, HIGH_PERCENTILE, LOW_PERCENTILE, draw_factors, factor_ends
-from twofold.catalog.catalog import Catalog
+from twofold.answer.uncertainty import FACTORS, HIGH_PERCENTILE, LOW_PERCENTILE, factor_ends
 from twofold.contracts.results.plan import Factor
-from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import UnknownNameError, ValueRefusedError
-from twofold.perf.constants import Constants
 
 SCHEMA = "twofold/ladder/1"
 OfRun = Callable[[ladder_training.PlannedRun, Context], tuple[ladder_training.Ladder, ...]]
@@ -55,25 +51,31 @@ class Ladders:
     warnings: tuple[str, ...]
 
 
-def compare_along(axis: str, spec: Spec, catalog: Catalog, constants: Constants) -> Ladders:
-    """The axis for every run and service of the spec that it applies to, each on the machines of its plan.
+def compare_along(
+    axis: str,
+    runs_of: Mapping[str, TrainingChoice],
+    services_of: Mapping[str, ServingChoice],
+    context: Context,
+) -> Ladders:
+    """The axis for every run and service of the spec that it applies to, each on what its plan recommends.
 
-    Measured rows hold no model whose machines or formats could be varied: such runs and services are named in
-    the warnings. Raises InfeasibleError when a run or service has no plan to vary, ValueRefusedError where
-    all of them are measured, UnknownNameError for another axis.
+    `runs_of` and `services_of` are the plan's choices by name. Measured rows hold no model whose machines or
+    formats could be varied: such runs and services have no choice, and are named in the warnings. Raises
+    ValueRefusedError where all of them are measured, UnknownNameError for another axis.
     """
     if axis not in AXES:
         raise UnknownNameError(f"`{axis}` is no ladder", hint="write one of: " + ", ".join(AXES))
-    context = Context(spec, authorised(spec, catalog), constants, draw_factors(constants), None)
     tables: list[ladder_training.Ladder] = []
+    spec = context.spec
     runs = spec.training if axis in OF_RUNS else ()
     services = spec.services if axis in OF_SERVICES else ()
     for run in runs:
-        if not run.model.measured:
-            tables += OF_RUNS[axis](ladder_training.planned_run_of(run, context), context)
+        if run.name in runs_of:
+            tables += OF_RUNS[axis](ladder_training.planned_run_of(runs_of[run.name], context), context)
     for service in services:
-        if not service.model.measured:
-            tables += OF_SERVICES[axis](ladder_serving.serving_site(service, context), context)
+        if service.name in services_of:
+            site = ladder_serving.serving_site(services_of[service.name], context)
+            tables += OF_SERVICES[axis](site, context)
     rows_alone = [run.name for run in runs if run.model.measured]
     rows_alone += [service.name for service in services if service.model.measured]
     measured = ", ".join(rows_alone)

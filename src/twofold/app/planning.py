@@ -237,7 +237,8 @@ def compare(
     """
     own = ready(spec, today)
     if ladder:
-        along = compare_along(ladder, own.spec, own.catalog, own.constants)
+        made = replace(own, options=replace(own.options, in_full=False)).planned()
+        along = compare_along(ladder, made.runs, made.services, made.context)
         return ShownData(along, tuple(comparison_lines(along)))
     halves = compare_halves(own.planned().plan)
     return ShownData(halves, tuple(comparison_lines(halves)))
