@@ -1,3 +1,7 @@
+import re
+
+import pytest
+
 from twofold.contracts.results.plan import Plan
 
 
@@ -26,3 +30,17 @@ def test_what_does_not_fit_says_why(examples: dict[str, Plan]) -> None:
     refused = [cell for plan in examples.values() for cell in plan.cross if not cell.feasible]
     assert refused
     assert all("misses" in cell.text or "does not fit" in cell.text for cell in refused)
+
+
+def test_a_share_more_is_of_the_two_costs_that_stand_beside_each_other(examples: dict[str, Plan]) -> None:
+    said = 0
+    for plan in examples.values():
+        for cell in plan.cross:
+            told = re.search(r"\(([+-][\d,]+) %\)", cell.text)
+            if cell.half == "serving" and told and cell.cost_usd:
+                home = next(each for each in plan.serving if each.name == cell.name).cost_usd_per_year
+                assert home
+                share = 100 * (cell.cost_usd.value / home.value - 1)
+                assert float(told[1].replace(",", "")) == pytest.approx(share, abs=0.51)
+                said += 1
+    assert said

@@ -134,7 +134,7 @@ def _service_elsewhere(
         if near.price and near.price.term == CONTRACT:  # nobody takes it back at night
             hours = YEAR_H
         cost = _cost_like(year, other * hours)
-        more = f" ({100 * (other / own - 1):+,.0f} %)" if own else ""
+        more = f" ({100 * (cost.value / year.value - 1):+,.0f} %)" if year else ""
         money = f", {format_usd(cost.value)}/y{more}"
     text = f"TPOT {format_seconds(latency.value)}{money}"
     return CrossCell("serving", service.name, "training", text, True, None, cost, latency)
