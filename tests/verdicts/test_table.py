@@ -160,3 +160,41 @@ def test_every_published_figure_has_a_source() -> None:
     with (FOLDER / "published.csv").open(encoding="utf-8", newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert all(len(row["source"]) > 20 and float(row["value"]) >= 0 for row in rows)
+
+
+def test_every_published_figure_is_asked_by_a_claim() -> None:
+    with (FOLDER / "published.csv").open(encoding="utf-8", newline="") as handle:
+        names = {row["name"] for row in csv.DictReader(handle)}
+    asked = {value for claim in load_claims() for case in claim.cases for value in case.values()}
+    asked |= {
+        node.value
+        for claim in load_claims()
+        for each in claim.predicates
+        for node in ast.walk(each.tree)
+        if isinstance(node, ast.Constant)
+    }
+    assert names <= asked, names - asked
+
+
+def test_no_predicate_reads_back_what_its_case_writes() -> None:
+    """How many accelerators `8x8xH100-SXM` are is in the case already, and decides nothing."""
+    for claim in load_claims():
+        for each in claim.predicates:
+            assert not re.search(r"\.accelerators\s*(?:[<>=!]|in\b)", each.text), f"{claim.id}: {each.text}"
+
+
+def test_no_machine_is_a_part_of_another_that_is_in_the_tables() -> None:
+    for claim in load_claims():
+        for each in claim.predicates:
+            part = re.search(r"\)\.(?:power_w_max|rack_units|accelerator_count) / \d\b(?!\d)", each.text)
+            assert not part, f"{claim.id}: {each.text}"
+
+
+def test_a_claim_about_decoding_is_judged_without_prompts() -> None:
+    stated = conditions()
+    about = [claim for claim in load_claims() if "decode" in stated[claim.id]]
+    assert about
+    for claim in about:
+        for each in claim.predicates:
+            asked = {node.func.id for node in calls_in(each.tree) if isinstance(node.func, ast.Name)}
+            assert not asked & {"serve", "prefill_s", "rehearsed"}, f"{claim.id}: {each.text}"

@@ -118,6 +118,12 @@ def test_an_h100_of_141_gb_trains_what_one_of_80_gb_does_not(tmp_path: Path) -> 
     assert (ours.held_count, theirs.held_count) == (2, 3)
 
 
+def test_the_box_of_four_cards_is_judged_by_its_own_row(tmp_path: Path) -> None:
+    assert verdict("S0-40").verdict == Verdict.HOLDS
+    heavier = other_world(tmp_path, "nodes", "L40S-2U-4", {"power_w": "3100"})
+    assert verdict("S0-40", heavier).verdict == Verdict.CONDITIONAL
+
+
 def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
     standing = other_world(tmp_path, "mandates", "EO 14110", {"revoked_on": "", "revoked_by": ""})
     assert verdict("S0-63").verdict == Verdict.CONTRADICTED
