@@ -183,6 +183,16 @@ def test_no_predicate_reads_back_what_its_case_writes() -> None:
             assert not re.search(r"\.accelerators\s*(?:[<>=!]|in\b)", each.text), f"{claim.id}: {each.text}"
 
 
+def test_aims_and_rumours_have_no_predicate() -> None:
+    """Whose figures are of one rumour, and what somebody aims at, cannot be computed from each other."""
+    for claim in load_claims():
+        if re.search(r"\b(aims?|should meet|exemplifies|key)\b", claim.text):
+            assert not claim.predicates, f"{claim.id}: {claim.text}"
+    rumoured = [name for name, condition in conditions().items() if "rumoured" in condition]
+    assert rumoured
+    assert not any(claim.predicates for claim in load_claims() if claim.id in rumoured)
+
+
 def test_no_machine_is_a_part_of_another_that_is_in_the_tables() -> None:
     for claim in load_claims():
         for each in claim.predicates:
