@@ -124,6 +124,23 @@ def test_the_box_of_four_cards_is_judged_by_its_own_row(tmp_path: Path) -> None:
     assert verdict("S0-40", heavier).verdict == Verdict.CONDITIONAL
 
 
+def test_a_store_that_feeds_a_run_is_outside_of_what_is_input_bound(tmp_path: Path) -> None:
+    ours = verdict("S4-20")
+    assert any("AWS S3 Standard" in case for case in ours.outside)
+    assert ours.verdict == Verdict.HOLDS
+    hardly = other_world(tmp_path, "storage", "AWS EBS gp3", {"read_gb_s": "1.6"})
+    assert verdict("S4-20", hardly).verdict == Verdict.CONDITIONAL  # 98 % of what eight GPUs read
+
+
+def test_a_share_of_latency_grows_with_nodes_however_small_it_is() -> None:
+    fast = "train('llama-3.1-70b', '16x8xH100-SXM', batch=1024, slower_latency=0).step_s"
+    plain = "train('llama-3.1-70b', '16x8xH100-SXM', batch=1024).step_s"
+    assert compute(f"{fast} <= {plain}", world()) is True
+    assert {case.label for case in verdict("S0-33").cases} == {
+        "share of a step that latency between nodes is", "time of a 1 kB all-reduce",
+    }  # fmt: skip
+
+
 def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
     standing = other_world(tmp_path, "mandates", "EO 14110", {"revoked_on": "", "revoked_by": ""})
     assert verdict("S0-63").verdict == Verdict.CONTRADICTED
