@@ -141,6 +141,12 @@ def test_a_share_of_latency_grows_with_nodes_however_small_it_is() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("identity", ["S1-06", "S1-07", "S1-08", "S2-08", "S2-25", "S2-35", "S3-04", "S4-16"])
+def test_what_a_network_is_worth_is_asked_of_an_moe_too(identity: str) -> None:
+    models = {case.when.split(",")[0] for case in verdict(identity).cases if case.when}
+    assert "deepseek-v3" in models
+
+
 def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:
     standing = other_world(tmp_path, "mandates", "EO 14110", {"revoked_on": "", "revoked_by": ""})
     assert verdict("S0-63").verdict == Verdict.CONTRADICTED
