@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sure_specs import SERVE, TRAIN, Planned
-from twofold.contracts.results.plan import Rung
-from twofold.planner.sureness import NOT_BY_REPLICAS, expected_replicas
+from twofold.contracts.results.plan import Confidence, Rung
+from twofold.planner.sureness import expected_replicas
 
 
 @pytest.mark.parametrize("asked", ["50 %", "80 %", "90 %"])
@@ -44,7 +44,7 @@ def test_what_no_replicas_reach_is_said_and_not_bought(planned: Planned) -> None
     tight = SERVE.replace("ttft_p95: 2 s", "ttft_p95: 800 ms")
     plan = planned(tight)
     (top,) = (rung for rung in plan.ladder if rung.confidence == 0.95)
-    assert top.binds == NOT_BY_REPLICAS
+    assert top.binds == Confidence.NOT_BY_REPLICAS
     assert top.replica_count == plan.serving[0].replica_count - plan.serving[0].spare_count
 
 

@@ -54,7 +54,9 @@ def run_total(choice: TrainingChoice | MeasuredChoice, context: Context) -> Draw
 def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredChoice:
     """The cheapest machines on which a run ends in time with the spec's confidence; without, its middle does.
 
-    How      As `sure_serving`: the date is moved ahead by as much as the run's quantile lies behind it.
+    How      As `sure_serving`: the middle is asked for as much sooner as the run's quantile lies behind it.
+    Why      A date that is almost sure enough has time to spare in its middle: only what takes that off it
+             finds other machines. What your own machines do not reach is no reason to rent others.
     """
     asked, limit_s = context.spec.margin_fraction, entry.time_limit_s
     choice = usual = choose_run(entry, context)
@@ -65,7 +67,7 @@ def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredC
             return replace(choice, margin_ratio=margin)
         if searched == SURE_ROUNDS:
             break
-        margin *= ratio
+        margin = ratio * max(margin, (limit_s or 0.0) / choice.chosen.total_s)
         sooner = {"deadline_s": (limit_s or 0.0) / margin, "window": None}
         told = {"deadline_s": entry.deadline_s, "window": entry.window}
         try:
@@ -73,7 +75,8 @@ def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredC
         except InfeasibleError:
             break
         choice = replace(choice, entry=choice.entry.model_copy(update=told))
-        if choice.chosen.cost > GROWN_MOST * usual.chosen.cost:
+        own = choice.chosen.offer.owned
+        if own != usual.chosen.offer.owned or choice.chosen.cost > GROWN_MOST * usual.chosen.cost:
             break
     return usual
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.ledger import LineItem, total_usd
-from twofold.contracts.results.plan import Action, Plan
+from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_seconds, format_usd
-from twofold.planner.sureness import NOT_BY_REPLICAS
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
@@ -158,10 +157,12 @@ def _own_sizes(run: TrainingPlan) -> Iterator[str]:
 
 def _risks(plan: Plan) -> Iterator[str]:
     """What may go wrong, the largest first, each with what settles it behind its colon."""
-    goals = sorted((each for half in plan.halves for each in _goals(half)), key=lambda goal: goal[1])
+    chances = ((*each, isinstance(half, TrainingPlan)) for half in plan.halves for each in _goals(half))
+    goals = sorted(chances, key=lambda goal: goal[1])
     if goals and goals[0][1] < SURE:
         bought = plan.confidence is None or not plan.confidence.not_reached
-        yield f"{goals[0][0]}: {MEASURE if bought else NOT_BY_REPLICAS}"
+        lacking = Confidence.NOT_BY_MACHINES if goals[0][2] else Confidence.NOT_BY_REPLICAS
+        yield f"{goals[0][0]}: {MEASURE if bought else lacking}"
     yield from (f"{text}: own more, or rent for one of them" for text in plan.warnings if AT_ONCE in text)
     yield from dict.fromkeys(text for half in plan.halves for text in _offered(half))
     for half in plan.halves:

@@ -17,14 +17,17 @@ from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_pools import goals_of_pools
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
+from twofold.contracts.results.plan import (
+    Confidence,
+    MeasureFirst,
+    Plan,
+    Rung,
+)
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.inference.search import PoolChoice
 
 CONFIDENCES = (0.5, 0.8, 0.95)
-NOT_BY_REPLICAS = "not by replicas: measure, or another machine"
-NOT_BY_MACHINES = "not by machines: measure, or a later date"
 # Median errors of predictions that ten rows of the user's own calibrated, docs/accuracy.md, "after 10 rows":
 # a normal error's median is 0.6745 of its deviation. A whole answer is mostly tokens.
 MEASURED_LOG = {
@@ -175,7 +178,7 @@ def _service_rungs(
             accelerator_count=round(leased * used),
             usd_per_year=None if usd is None else usd * paid,
             probability=min(each.holds_fraction for each in sized),
-            binds="" if reached else NOT_BY_REPLICAS,
+            binds="" if reached else Confidence.NOT_BY_REPLICAS,
             gate=_beyond(service, round(leased * used)),
         )
 
@@ -261,7 +264,7 @@ def _run_rungs(
 ) -> Iterator[Rung]:
     """A run at every confidence: the planned machines, or as many more as its quantile is late.
 
-    Limits   twice the machines take half the time, and the same money.
+    Limits   twice the machines take half the time, and the same money; of your own those that were tried.
     """
     asked, limit_s = context.spec.confidence_fraction, choice.entry.time_limit_s
     count, usd = run.machine.accelerator_count, run.cost_usd.value if run.cost_usd else None
@@ -270,18 +273,29 @@ def _run_rungs(
     for sure in sorted({*CONFIDENCES, asked}):
         quantile_s = float(np.quantile(total.samples, sure, method="inverted_cdf"))
         late = quantile_s / limit_s if limit_s and sure > asked else 1.0
-        grown = (
-            ceil(run.machine.node_count * late) * run.machine.accelerators_per_node if late > 1.0 else count
-        )
-        fixed = choice.entry.on is not None or run.machine.price is None
-        bound = holds < sure and (late > GROWN_MOST or fixed or sure <= asked) and sure > CONFIDENCES[0]
+        grown = _grown(run, choice, late) if late > 1.0 else count
+        bound = holds < sure and (grown is None or sure <= asked) and sure > CONFIDENCES[0]
+        grown = count if bound or grown is None else grown
         yield Rung(
             name=run.name,
             confidence=sure,
             replica_count=1,
-            accelerator_count=count if bound else grown,
+            accelerator_count=grown,
             usd_per_year=None if usd is None else usd * choice.entry.runs_per_year,
             probability=holds if bound or grown == count else sure,
-            binds=NOT_BY_MACHINES if bound else "",
+            binds=Confidence.NOT_BY_MACHINES if bound else "",
             gate="" if bound else _beyond(run, grown),
         )
+
+
+def _grown(run: TrainingPlan, choice: TrainingChoice | MeasuredChoice, late: float) -> int | None:
+    """Accelerators with which a run that is `late` times its limit would keep it; None where none would."""
+    chosen, size = choice.chosen, run.machine.accelerators_per_node
+    if choice.entry.on is not None:
+        return None
+    if chosen.offer.owned:
+        times = ((each.node_count, each.total_s) for each in choice.others if each.offer == chosen.offer)
+        return min((count * size for count, s in times if s * late <= chosen.total_s), default=None)
+    if run.machine.price is None or late > GROWN_MOST:
+        return None
+    return ceil(run.machine.node_count * late) * size

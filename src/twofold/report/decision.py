@@ -13,7 +13,7 @@ from twofold.contracts.results.plan import Action, Plan
 from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_apart, format_memory, format_seconds, format_si, format_usd
-from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, percent, ranged, success_goal
+from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, likely, percent, ranged, success_goal
 from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
 
 WORTH_A_LINE = 0.01  # of the first year
@@ -132,10 +132,9 @@ def _sureness(plan: Plan) -> str:
     if not known:
         return ""
     least = min(known)
-    texts = [f"each goal ≥ {percent(least)}" if least < SURE_PROBABILITY else "each goal >99 %"]
+    texts = [f"each goal ≥ {likely(least, asked)}" if least < SURE_PROBABILITY else "each goal >99 %"]
     if plan.confidence and len(known) > 1:
-        joint = plan.confidence.joint_probability
-        texts.append(f"all {percent(joint) if joint < SURE_PROBABILITY else '>99 %'}")
+        texts.append(f"all {likely(plan.confidence.joint_probability)}")
     return f"{', '.join(texts)} sure" + (f" of {percent(asked)} asked" if asked and least < asked else "")
 
 
@@ -311,10 +310,17 @@ def _ladder(plan: Plan) -> list[str]:
     for sure in sorted({rung.confidence for rung in plan.ladder}):
         rungs = [rung for rung in plan.ladder if rung.confidence == sure]
         bound = [f"{each.name} {each.binds}" if several else each.binds for each in rungs if each.binds]
-        usd = [each.usd_per_year for each in rungs]
-        size = f"≈ {format_usd(sum(each or 0.0 for each in usd))}"
-        if None in usd:
-            size = f"≈ {sum(each.accelerator_count for each in rungs):,} accelerators"
+        usd = [each.usd_per_year for each in rungs if each.usd_per_year is not None]
+        # What has no price grows in machines: those that are as planned are not told again.
+        sizes = [f"≈ {format_usd(sum(usd))}"] if usd else []
+        sizes += [
+            f"{each.name} on {each.accelerator_count:,} accelerators"
+            if several
+            else f"{each.accelerator_count:,} accelerators"
+            for each in rungs
+            if each.usd_per_year is None and each.accelerator_count != planned.get(each.name)
+        ]
+        size = ", ".join(sizes)
         if plan.serving and not several:
             count = rungs[0].replica_count
             size = f"{count:,} replica{'s' if count != 1 else ''}, {size}"

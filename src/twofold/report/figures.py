@@ -49,11 +49,22 @@ def chance(met: bool, probability: float | None, asked: float | None = None) -> 
     `~ 71 %` where its middle is, and it is `asked` to hold more surely.
     """
     mark = "✗" if not met else "~" if asked and probability is not None and probability < asked else "✓"
-    if probability is None:
-        return mark
+    return mark if probability is None else f"{mark} {likely(probability, asked)}"
+
+
+def likely(probability: float, asked: float | None = None) -> str:
+    """A probability as far as draws tell it; one below what is `asked` is not rounded up to it.
+
+    >>> likely(0.838), likely(0.796, 0.8), likely(0.79999, 0.8), likely(0.9999), likely(0.0)
+    ('84 %', '79.6 %', '79.9 %', '>99 %', '<1 %')
+    """
     if probability >= SURE_PROBABILITY:
-        return f"{mark} >99 %"
-    return f"{mark} {100 * probability:.0f} %" if probability > 1 - SURE_PROBABILITY else f"{mark} <1 %"
+        return ">99 %"
+    if probability <= 1 - SURE_PROBABILITY:
+        return "<1 %"
+    text = f"{100 * probability:.0f} %"
+    short = asked is not None and probability < asked and float(text[:-2]) >= 100 * asked - 1e-9
+    return f"{floor(1000 * probability) / 10:.1f} %" if short else text
 
 
 def share(fraction: float) -> str:

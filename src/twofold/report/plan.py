@@ -10,7 +10,7 @@ from twofold.report.answers import Shown
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
 from twofold.report.decision import decision_lines
-from twofold.report.figures import LETTERS, SURE_PROBABILITY, percent, ranged
+from twofold.report.figures import LETTERS, likely, percent, ranged
 from twofold.report.lines import DOT, heading, listed, stacked, table, titled
 from twofold.report.money import money_lines
 from twofold.report.portfolio import portfolio_lines
@@ -80,7 +80,7 @@ def ladder_lines(plan: Plan) -> list[str]:
         (">replicas", lambda rung: f"{rung.replica_count}"),
         (">devices", lambda rung: f"{rung.accelerator_count:,}"),
         (">cost", lambda rung: "no price" if rung.usd_per_year is None else format_usd(rung.usd_per_year)),
-        (">holds", lambda rung: percent(rung.probability)),
+        (">holds", lambda rung: likely(rung.probability, rung.confidence)),
         ("", lambda rung: rung.binds),
     )
     return titled("LADDER", "on the same machines and layout; a service by the year, a run all of it", rows)
@@ -88,11 +88,10 @@ def ladder_lines(plan: Plan) -> list[str]:
 
 def confidence_lines(sure: Confidence) -> list[str]:
     """What was asked, whether all holds at once, and what machines cannot buy."""
-    joint = sure.joint_probability
-    together = f"all at once with {percent(joint) if joint < SURE_PROBABILITY else '>99 %'}"
+    together = f"all at once with {likely(sure.joint_probability)}"
     below = [
-        f"{goal} {percent(probability)}: not by {'machines' if goal.endswith('deadline') else 'replicas'}:"
-        " measure, or another machine"
+        f"{goal} {likely(probability, sure.asked_fraction)}: "
+        f"{Confidence.NOT_BY_MACHINES if goal.endswith('deadline') else Confidence.NOT_BY_REPLICAS}"
         for goal, probability in sure.not_reached.items()
     ]
     every = "every goal holds with it" if not below else f"{len(below)} below it"
