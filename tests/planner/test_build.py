@@ -443,22 +443,6 @@ def test_a_service_runs_on_own_machines_where_they_suffice(planned: Planned) -> 
     assert any("do not carry" in warning for warning in rented.warnings)
 
 
-TWO_RUNS = """
-name: two
-model: llama-3.1-8b
-training:
-  - {name: a, tokens: 5 Gtok, global_batch: 256 seq, deadline: 30 d}
-  - {name: b, tokens: 5 Gtok, global_batch: 256 seq, deadline: 30 d}
-supply: {own: [{accelerator: H100-SXM, count: 8}]}
-"""
-
-
-def test_own_machines_that_are_wanted_twice_are_warned_of(planned: Planned) -> None:
-    plan = planned(TWO_RUNS)
-    assert [run.machine.accelerator_count for run in plan.training] == [8, 8]
-    assert any("16 of your 8 H100-SXM5-80GB are wanted at once" in warning for warning in plan.warnings)
-
-
 def test_stocks_of_one_part_in_two_kinds_of_nodes_are_counted_apart(planned: Planned) -> None:
     plan = planned("""
 name: apart
@@ -473,7 +457,7 @@ supply: {own: [{node: DGX-H100, count: 1}, {node: a3-highgpu-8g, count: 40}]}
 """)
     assert [run.machine.node for run in plan.training] == ["DGX-H100", "DGX-H100"]
     assert plan.serving[0].machine.node == "a3-highgpu-8g"
-    assert any("16 of your 8 H100-SXM5-80GB are wanted at once" in warning for warning in plan.warnings)
+    assert plan.training[0].calendar == "" and "for first" in plan.training[1].calendar
 
 
 TEN_A_SECOND = """

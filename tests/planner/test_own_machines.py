@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from twofold.contracts.results.plan import Confidence, Plan
+from twofold.core.errors import InfeasibleError
 from twofold.core.quantity import DAY_S
 from twofold.report.decision import decision_lines
 
@@ -76,3 +77,113 @@ def test_what_ones_own_nodes_do_not_make_sure_is_not_rented_for_it(planned: Plan
         and f"~ {goal:.1%}".replace("%", " %") in lines
         and "~ 80 %" not in lines
     )
+
+
+RUN = "tokens: {tokens} Gtok, global_batch: 256 seq, deadline: {days} d"
+SHARED = """
+name: shared
+model: llama-3.1-8b
+training:
+  - {name: first, RUN_1, priority: 1}
+  - {name: second, RUN_2}
+supply: {own: [{node: DGX-H100, count: 1}], shop: {accelerators: [SHOP]}}
+"""
+NIGHTS = """
+name: nights
+model: llama-3.1-8b
+training:
+  {name: tune, kind: finetune, tokens: 8 Gtok, sequence: 4096 tok, global_batch: 64 seq, deadline: 7 d,
+    repeats: every 2 weeks}
+serving:
+  classes:
+    chat: {traffic: {rate: 60 /s, peak: 3x}, slo: {ttft_p95: 500 ms, tpot_p95: 40 ms}}
+supply: {own: [{node: DGX-H100, count: 2}]}
+"""
+
+
+def two_runs(days: float, shop: str) -> str:
+    runs = SHARED.replace("RUN_1", RUN.format(tokens=5, days=30)).replace(
+        "RUN_2", RUN.format(tokens=50, days=days)
+    )
+    return runs.replace("SHOP", shop)
+
+
+def test_one_run_after_the_other_where_both_want_the_same_nodes(planned: Planned) -> None:
+    plan = planned(two_runs(30, "H100-SXM"))
+    first, second = plan.training
+    assert [run.machine.price for run in plan.training] == [None, None]
+    assert first.run.done_s is None and first.run.ends_s == first.run.total_s
+    assert (
+        second.run.done_s and second.calendar.startswith("waits ") and second.calendar.endswith(" for first")
+    )
+    waited_s = second.run.done_s.value - second.run.total_s.value
+    assert first.run.total_s.value < waited_s <= first.run.total_s.high + 3600
+    lines = "\n".join(decision_lines(plan))
+    assert f"done {second.run.done_s.value / DAY_S:.1f} of 30.0 d" in lines and second.calendar in lines
+    assert "training.second.run.done_s" in {each.path for each in plan.derivations}
+
+
+def test_a_run_that_ends_too_late_beside_others_is_rented_and_says_what_would_fit(planned: Planned) -> None:
+    plan = planned(two_runs(9.5, "H100-SXM"))
+    first, second = plan.training
+    assert first.machine.price is None and second.machine.price
+    (risk,) = (each.text for each in plan.actions if "so it rents" in each.text)
+    assert risk.startswith("second ends too late on your own machines beside first, so it rents: 1 more node")
+    more = planned(two_runs(9.5, "H100-SXM").replace("count: 1", "count: 2"))
+    assert more.training[1].machine.price is None
+    assert more.training[1].run.deadline_holds_probability >= 0.8
+
+
+def test_what_fits_neither_on_own_machines_nor_for_rent_is_refused_with_what_would(planned: Planned) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        planned(two_runs(9.5, "L4"))
+    error = caught.value
+    assert error.whose == "second" and "beside first" in error.message
+    (fits,) = (text for label, text in error.lines if label == "would fit")
+    assert fits.startswith("1 more node · a deadline of ")
+
+
+def test_a_higher_priority_ends_as_if_alone_and_moves_the_other(planned: Planned) -> None:
+    text = two_runs(30, "H100-SXM")
+    swapped = planned(
+        text.replace(", priority: 1", "").replace("30 d}\nsupply", "30 d, priority: 2}\nsupply")
+    )
+    first, second = swapped.training
+    assert second.run.done_s is None and first.run.done_s and "for second" in first.calendar
+
+
+def test_a_run_works_in_the_hours_that_a_service_leaves(planned: Planned) -> None:
+    plan = planned(NIGHTS)
+    (run,), (service,) = plan.training, plan.serving
+    assert run.machine.price is None and service.machine.price is None
+    assert run.calendar.startswith("in serve's valleys, ") and run.calendar.endswith(" h a day")
+    assert run.run.done_s and run.run.done_s.value > run.run.total_s.value
+    assert run.run.deadline_holds_probability >= 0.8
+    lone = planned(NIGHTS.replace("count: 2", "count: 9")).training[0]
+    assert lone.calendar == "" and lone.run.total_s == run.run.total_s
+    assert lone.run.energy_j == run.run.energy_j
+
+
+def test_a_service_that_others_leave_too_little_rents(planned: Planned) -> None:
+    both = (
+        NIGHTS.partition("training")[0]
+        + """
+serving:
+  - {name: a, classes: {chat: {traffic: {rate: 60 /s, peak: 3x}, slo: {ttft_p95: 500 ms, tpot_p95: 40 ms}}}}
+  - {name: b, classes: {chat: {traffic: {rate: 60 /s, peak: 3x}, slo: {ttft_p95: 500 ms, tpot_p95: 40 ms}}}}
+supply: {own: [{node: DGX-H100, count: 2}]}
+"""
+    )
+    plan = planned(both)
+    assert [service.machine.price is None for service in plan.serving] == [True, False]
+    assert any("b: a holds your own machines, so it rents" in each.text for each in plan.actions)
+
+
+@pytest.mark.parametrize("days", [12, 20, 40])
+def test_more_nodes_end_no_run_later(planned: Planned, days: float) -> None:
+    def dates(count: int) -> list[float]:
+        plan = planned(two_runs(days, "H100-SXM").replace("count: 1", f"count: {count}"))
+        return [run.run.ends_s.value for run in plan.training]
+
+    few, many = dates(1), dates(2)
+    assert all(late <= soon * 1.001 for late, soon in zip(many, few, strict=True))

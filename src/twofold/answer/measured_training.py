@@ -36,7 +36,7 @@ def figures_of_run(choice: TrainingChoice | MeasuredChoice, context: Context) ->
 
 
 def run_total(choice: TrainingChoice | MeasuredChoice, context: Context) -> Drawn:
-    """Seconds of the run on its chosen machines, under every draw."""
+    """Seconds until the run on its chosen machines is over, under every draw."""
     if isinstance(choice, MeasuredChoice):
         measured = choice.chosen.step
         work, step = choice.work, Drawn(measured.value, _samples(measured, context, 0))
@@ -48,7 +48,8 @@ def run_total(choice: TrainingChoice | MeasuredChoice, context: Context) -> Draw
         step = trained_step(*given, context.draws, context.constants).step
     cluster, shares = choice.chosen.cluster, choice.entry.headroom.shares
     middle, runs = runs_under(work, step, cluster, context.draws, shares)
-    return Drawn(middle.total_s, np.array([each.total_s for each in runs]))
+    total = Drawn(middle.total_s, np.array([each.total_s for each in runs]))
+    return choice.calendar.dated(total) if choice.calendar else total
 
 
 def sure_run(entry: TrainingRun, context: Context) -> TrainingChoice | MeasuredChoice:
@@ -96,7 +97,8 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         record.note("memory_bytes", memory_bytes, said, "memory_rows")
     record.note("run.steps_count", choice.work.steps_count, "samples / samples per step", "tokens", "batch")
     limit_s = entry.time_limit_s
-    run = run_figures(choice.work, machines, step, context.draws, shares, limit_s, letter)
+    ends = limit_s, choice.calendar
+    run = run_figures(choice.work, machines, step, context.draws, shares, ends, letter)
     own, *costs = (
         trial.cost * _samples(trial.step, context, stream) / trial.step.value
         for stream, trial in enumerate((chosen, *rivals(choice)))

@@ -445,10 +445,10 @@ def _affordable(
     return None
 
 
-def _at_once(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> int:
-    """Accelerators of all pools in their busiest hour: work of a day runs when the others ask least.
+def busy_hours(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> NDArray[np.float64]:
+    """Accelerators of all pools in each hour of a day: work of a day runs when the others ask least.
 
-    Formula  max over hours of Σ replicas with spares at the hour's share of the peak, work of a day in the
+    Formula  Σ replicas with spares at the hour's share of the peak, work of a day in the
              quietest hours in a row that it takes
     Why      As leases are counted (`portfolio.ways`); every day is a working day.
     """
@@ -464,7 +464,12 @@ def _at_once(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> int:
         used, asked = used + one(pool.replica.accelerator_count) * busy, asked + rate
     for window_s, accelerators in work:
         used[list(quietest_hours(asked.tolist(), window_s))] += accelerators
-    return round(float(used.max()))
+    return used
+
+
+def _at_once(fleet: Fleet, loads: Sequence[ClassLoad], entry: Service) -> int:
+    """Accelerators of all pools in their busiest hour."""
+    return round(float(busy_hours(fleet, loads, entry).max()))
 
 
 def _by_hour(load: ClassLoad, entry: Service) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
     assert best
     trained = trained_step(job, machines, chosen.stack, best, context.draws, context.constants)
     saving, shares = (entry.checkpoint.write_within_s, entry.checkpoint.stall_s), entry.headroom.shares
-    run = estimate_run(trained, entry.token_count, shares, *saving, entry.time_limit_s)
+    run = estimate_run(trained, entry.token_count, shares, *saving, (entry.time_limit_s, choice.calendar))
     priced = choice.priced_layouts()
     flips = _flips(choice, priced, context)
     cluster = chosen.cluster
@@ -95,6 +95,7 @@ def machine_figures(
         "run": training.Run(**same, **own),
         "release_after_s": None if chosen.offer.owned else run.total_s.value,
         "deadline_s": entry.time_limit_s,
+        "calendar": choice.calendar.text if choice.calendar else "",
         "cost_usd": run.cost_usd,
         "front": training_trials.front(choice),
         "samples": entry.sample_count,

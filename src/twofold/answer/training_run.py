@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from twofold.answer.free_hours import Calendar
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.refusals import never_ahead
@@ -16,6 +18,8 @@ from twofold.core import record
 from twofold.core.estimate import Estimate, Source
 from twofold.perf.types import Cluster
 from twofold.training.run import Reliability, RunPlan, RunWork, run_plan, run_work
+
+Ends = tuple[float | None, Calendar | None]  # the deadline, and who shares the machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,12 @@ def estimate_run(
     headroom: Mapping[str, float],
     write_within_s: float,
     stall_s: float | None,
-    deadline_s: float | None = None,
+    ends: Ends = (None, None),
 ) -> RunEstimate:
     """Everything that `tokens` take beyond the step, over the draws of step, failures, power and price."""
     job, step, draws = trained.job, trained.step, trained.draws
     work = run_work(job, tokens, write_within_s, stall_s)
-    figures = run_figures(work, trained.machines, step, draws, headroom, deadline_s)
+    figures = run_figures(work, trained.machines, step, draws, headroom, ends)
     return replace(figures, tokens=tokens, flops=float(np.max(job.workload.model_flops_per_token)) * tokens)
 
 
@@ -50,7 +54,7 @@ def run_figures(
     step: Drawn,
     draws: Draws,
     headroom: Mapping[str, float],
-    deadline_s: float | None,
+    ends: Ends,
     source: Source = Source.FITTED,
 ) -> RunEstimate:
     """Everything that the steps of a run take beyond the step; `source` is the step's own.
@@ -103,7 +107,7 @@ def run_figures(
         data_bytes_per_s=storage.ingest_bytes_per_s,
         energy_j=energy.estimate("J", whole),
         cost_usd=cost,
-        deadline_holds_probability=None if deadline_s is None else _holds(total, deadline_s),
+        **_ending(total, *ends, whole),
     )
 
 
@@ -122,11 +126,21 @@ def _cost(price: PriceUsed, count: int, hours: Drawn, draws: Draws, source: Sour
     return record.note("cost_usd", cost, said, *hours_and_price)
 
 
-def _holds(total: Drawn, deadline_s: float) -> float:
-    """The probability that a run ends within its deadline."""
-    said = "share of the draws, stretched as the range is, that are within the deadline"
-    name, holds = "run.deadline_holds_probability", total.probability_within(deadline_s)
-    return record.note(name, holds, said, "run.total_s", "deadline")
+def _ending(
+    total: Drawn, deadline_s: float | None, calendar: Calendar | None, source: Source
+) -> dict[str, Any]:
+    """When a run is over on machines that it shares, and the probability that it ends within its deadline."""
+    ended, of, found = total, "run.total_s", dict[str, Any]()
+    if calendar:
+        ended = calendar.dated(total)
+        said = f"its hours in those that are left on machines of one's own: {calendar.text}"
+        found["done_s"] = record.note("run.done_s", ended.estimate("s", source), said, of)
+        of = "run.done_s"
+    if deadline_s is not None:
+        said = "share of the draws, stretched as the range is, that are within the deadline"
+        name, holds = "run.deadline_holds_probability", ended.probability_within(deadline_s)
+        found["deadline_holds_probability"] = record.note(name, holds, said, of, "deadline")
+    return found
 
 
 def runs_under(

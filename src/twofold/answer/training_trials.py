@@ -1,13 +1,14 @@
 """What trials of machines for one training run have in common: which is chosen, what the others lost by."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.context import Context, machine_of
+from twofold.answer.free_hours import Calendar
 from twofold.answer.offers import Offer
 from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
@@ -77,6 +78,15 @@ class MachineChoice(Generic[Tried]):
     margin_ratio: float = field(
         default=1.0, kw_only=True
     )  # of the deadline over when it is to end, see `sure_run`
+    calendar: Calendar | None = field(default=None, kw_only=True)  # None: its machines are its own meanwhile
+
+    def own_sizes(self) -> Iterator[Self]:
+        """The same run on every size of your own machines that was tried; on the one that is named alone."""
+        every = (self.chosen, *self.others)
+        for trial in every:
+            offer = trial.offer
+            if offer.owned and trial.run and offer.fixed_count in (None, trial.node_count):
+                yield replace(self, chosen=trial, others=tuple(each for each in every if each is not trial))
 
 
 def preferred(trials: Sequence[Tried], time_usd_per_d: float = 0.0) -> tuple[Tried, tuple[Tried, ...]] | None:

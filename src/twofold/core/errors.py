@@ -3,6 +3,8 @@
 An error that one room alone raises is defined there, below one of these.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 
@@ -182,3 +184,13 @@ class InfeasibleError(TwofoldError):
         self.lines = lines
         self.whose = ""
         self.beside: tuple[str, ...] = ()
+
+    @classmethod
+    @contextmanager
+    def of(cls, name: str) -> Iterator[None]:
+        """An error that there is nothing for a run or service names it."""
+        try:
+            yield
+        except cls as error:
+            error.whose = "" if "budget" in error.message else name  # a budget is everybody's
+            raise

@@ -104,7 +104,7 @@ def run_money(
     if crossing is not None and crossing < 36500 and context.today is not None:
         # From the run's own first day, else the plan's; from today where neither is stated or both are past.
         begins = max(entry.first_day or first_day(context.spec) or context.today, context.today)
-        day = (begins + timedelta(seconds=run.run.total_s.value, days=crossing)).isoformat()
+        day = (begins + timedelta(seconds=run.run.ends_s.value, days=crossing)).isoformat()
     return ledger.RunMoney(
         name=run.name,
         usd_per_mtok=per_mtok,

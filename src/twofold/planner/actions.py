@@ -17,9 +17,9 @@ RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
+RENTS = ", so it rents: "  # a run or service that own machines do not carry beside others
 TOGETHER = " together"  # several that share what an account gets, see `portfolio/shared.py`
 LESS_SURE = "less sure than asked"  # what costs less, see `portfolio.decide`
-AT_ONCE = "are wanted at once"  # own machines, by more than there are
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
 MEASURE = "measure one node for an hour"
 
@@ -46,7 +46,7 @@ def _fleets(plan: Plan) -> Iterator[Action]:
         kinds = RENTED if half.machine.price else ("energy",)
         usd = total_usd(each for each in lines if each.category in kinds and owner_of(each) == half.name)
         text = _machines(half, half.name in own) + repeated.get(half.name, "")
-        ends = format_seconds(half.run.total_s.value) if isinstance(half, TrainingPlan) else ""
+        ends = format_seconds(half.run.ends_s.value) if isinstance(half, TrainingPlan) else ""
         yield Action("rent" if half.machine.price else "use", text, ends, usd if lines else None, half.name)
     beside: dict[str, float] = {}  # what the year holds that no machine's line has, by category
     for line in lines:
@@ -163,7 +163,7 @@ def _risks(plan: Plan) -> Iterator[str]:
         bought = plan.confidence is None or not plan.confidence.not_reached
         lacking = Confidence.NOT_BY_MACHINES if goals[0][2] else Confidence.NOT_BY_REPLICAS
         yield f"{goals[0][0]}: {MEASURE if bought else lacking}"
-    yield from (f"{text}: own more, or rent for one of them" for text in plan.warnings if AT_ONCE in text)
+    yield from (text for text in plan.warnings if RENTS in text)
     yield from dict.fromkeys(text for half in plan.halves for text in _offered(half))
     for half in plan.halves:
         if any(text.startswith(OWN_TOO_FEW) for text in half.warnings):
@@ -202,9 +202,9 @@ def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
     """Each promise in words, with the probability that it holds."""
     if isinstance(half, TrainingPlan):
         if half.deadline_s:
-            ends, limit = format_seconds(half.run.total_s.high), format_seconds(half.deadline_s)
+            ends, limit = format_seconds(half.run.ends_s.high), format_seconds(half.deadline_s)
             holds = half.run.deadline_holds_probability
-            share = holds if holds is not None else float(half.run.total_s.high <= half.deadline_s)
+            share = holds if holds is not None else float(half.run.ends_s.high <= half.deadline_s)
             yield f"{half.name} may take {ends} of {limit}", share
         return
     for one in half.classes:

@@ -1,7 +1,6 @@
 """One spec becomes one plan: both halves, the 2×2 between them, and where every number comes from."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TypeVar
@@ -13,12 +12,11 @@ from twofold.answer.context import Context, model_of
 from twofold.answer.cross import cross_cells
 from twofold.answer.derive import derivations
 from twofold.answer.ladders import factor_swings
-from twofold.answer.measured_choice import MeasuredChoice
 from twofold.answer.measured_serving import measured_plan
-from twofold.answer.measured_training import figures_of_run, sure_run
+from twofold.answer.measured_training import figures_of_run
+from twofold.answer.own_machines import shared
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.serving_plan import service_plan
-from twofold.answer.serving_pools import sure_serving
 from twofold.answer.supply_rules import offered_where_asked
 from twofold.answer.training_choice import TrainingChoice
 from twofold.building.building import with_building
@@ -95,11 +93,8 @@ def build_plan(
     draws = uncertainty.draw_factors(constants, options.draw_count, options.seed)
     allowed = offered_where_asked(spec, catalog)
     context = Context(spec, allowed, constants, draws, options.today, options.in_full)
-    decision = decided(
-        _named(sure_run, spec.training, context),
-        _named(sure_serving, [each for each in spec.services if not each.model.measured], context),
-        context,
-    )
+    sure = shared(context)
+    decision = decided(sure.runs, sure.services, context)
     chosen, services = decision.runs, dict(decision.services)
     books: dict[str, record.Book] = {}  # how the figures of each follow
     training = tuple(_noted("training", figures_of_run, chosen, books, context).values())
@@ -139,7 +134,7 @@ def build_plan(
             *options.notes,
             *calibration_notes(context.constants, scopes),
             *_warnings(training, serving, spec),
-            *_contention(list(chosen.values()), list(services.values())),
+            *sure.notes,
             *_oddities(models, context),
         ),
         models=models,
@@ -149,25 +144,6 @@ def build_plan(
     whole = with_supply_side(plan, context, runs, services)
     check_budget(whole, spec.supply.budget_usd)
     return Planned(whole, context, runs, services)
-
-
-def _named(find: Callable[[E, Context], C], entries: Iterable[E], context: Context) -> dict[str, C]:
-    """What is found for each run or service, by its name."""
-    found: dict[str, C] = {}
-    for entry in entries:
-        with _whose(entry.name):
-            found[entry.name] = find(entry, context)
-    return found
-
-
-@contextmanager
-def _whose(name: str) -> Iterator[None]:
-    """An error that there is nothing for a run or service names it."""
-    try:
-        yield
-    except InfeasibleError as error:
-        error.whose = "" if "budget" in error.message else name  # a budget is everybody's
-        raise
 
 
 def _rehearse(
@@ -208,7 +184,7 @@ def _noted(
     """The figures of each choice by name; how they follow goes into a book under their path."""
     found: dict[str, P] = {}
     for name, choice in choices.items():
-        with record.recording() as books[f"{half}.{name}"], _whose(name):
+        with record.recording() as books[f"{half}.{name}"], InfeasibleError.of(name):
             found[name] = figures(choice, context)
     return found
 
@@ -238,26 +214,6 @@ def need_kept(services: Iterable[ServicePlan]) -> None:
             error = InfeasibleError(f"the best fleet for `{service.name}` misses its objectives", lines=lines)
             error.whose = service.name
             raise error
-
-
-def _contention(
-    runs: Sequence[TrainingChoice | MeasuredChoice], services: Sequence[ServingChoice]
-) -> tuple[str, ...]:
-    """Own machines that several runs and services would use at once: each is planned as if alone."""
-    wanted: dict[tuple[str, str], int] = {}  # by part and node: each is a stock of its own
-    held: dict[tuple[str, str], int] = {}
-    used = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs]
-    used += [(service.offer, service.accelerators) for service in services]
-    for offer, count in used:
-        if offer.owned:
-            stock = offer.accelerator.name, offer.node.name
-            wanted[stock] = wanted.get(stock, 0) + count
-            held[stock] = offer.held
-    return tuple(
-        f"{count} of your {held[stock]} {stock[0]} are wanted at once: each part is planned as if alone"
-        for stock, count in wanted.items()
-        if count > held[stock]
-    )
 
 
 def own_models(spec: Spec, catalog: Catalog) -> tuple[Model, ...]:

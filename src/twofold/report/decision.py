@@ -169,7 +169,7 @@ def _headed(label: str, text: str, ends: Sequence[str]) -> tuple[list[str], list
 
 def _run_costs(plan: Plan, run: TrainingPlan, action: Action) -> list[str]:
     """What it costs, and when it is done against its deadline."""
-    total_s = run.run.total_s.value
+    total_s = run.run.ends_s.value
     cost = (
         format_usd(action.usd)
         if action.usd
@@ -193,6 +193,7 @@ def _run_pieces(run: TrainingPlan) -> list[str]:
     layout = [each for each in run.layout.text.split(DOT) if LEFT_OUT not in each] if run.layout else []
     held = run.memory_bytes
     return [
+        run.calendar,
         *(layout or ["as measured"]),
         f"{_memory(held.value, run.memory_capacity_bytes)}" if held else "",
         f"{format_seconds(run.step_s.value)} a step",

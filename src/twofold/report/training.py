@@ -118,12 +118,13 @@ def _run_pieces(plan: TrainingPlan, asked: float | None) -> list[str]:
     run, deadline = plan.run, ""
     headroom = " + ".join(f"{percent(part.value.value)} {part.name}" for part in run.headroom)
     if plan.deadline_s is not None:
-        kept = chance(run.total_s.value <= plan.deadline_s, run.deadline_holds_probability, asked)
+        kept = chance(run.ends_s.value <= plan.deadline_s, run.deadline_holds_probability, asked)
         deadline = f"deadline {format_seconds(plan.deadline_s)} {kept}"
     return [
         wall_text(run),
         f"with headroom {headroom or 'none'} = {ranged(run.total_s)}",
         ranged(run.accelerator_h, hours_unit(plan.machine.accelerator)),
+        f"done in {ranged(run.done_s)}: {plan.calendar}" if run.done_s else "",
         deadline,
     ]
 

@@ -5,7 +5,6 @@ money USD. Arrays stay arrays with one run or service; a missing half is an empt
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from twofold.catalog.types import Model
 from twofold.contracts.results.compliance import Compliance
@@ -88,8 +87,8 @@ class Confidence:
     """With which probability goals hold that the spec asks for more than half."""
 
     # Why more machines do not make a goal surer, of a service and of a run.
-    NOT_BY_REPLICAS: ClassVar[str] = "not by replicas: measure, or another machine"
-    NOT_BY_MACHINES: ClassVar[str] = "not by machines: measure, or a later date"
+    NOT_BY_REPLICAS = "not by replicas: measure, or another machine"
+    NOT_BY_MACHINES = "not by machines: measure, or a later date"
 
     asked_fraction: float  # of each goal, by the spec
     joint_probability: float  # that all goals hold at once, by common draws; measured rows apart

@@ -40,6 +40,14 @@ class RunTotals:
     deadline_holds_probability: float | None = field(  # that it is met, by the draws; null: no deadline
         default=None, kw_only=True
     )
+    done_s: Estimate | None = field(  # from when it may begin until it is over, s; null: `total_s`
+        default=None, kw_only=True
+    )
+
+    @property
+    def ends_s(self) -> Estimate:
+        """When it is over: on machines that it shares later than its own hours take."""
+        return self.done_s or self.total_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +122,4 @@ class TrainingPlan:
     samples: float | None = None  # sequences, or what else a step reads, of the whole run
     batch_samples: int | None = None  # of one step
     tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual
+    calendar: str = ""  # on machines that it shares: what it waits for or yields to
