@@ -26,7 +26,7 @@ from twofold.answer.measured_training import run_total, sure_run
 from twofold.answer.offers import Offer, own_offers
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_choice import ServingChoice, busy_hours
-from twofold.answer.serving_pools import sure_serving
+from twofold.answer.serving_pools import sure_serving, with_outages_priced
 from twofold.answer.training_choice import TrainingChoice
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_seconds
@@ -80,7 +80,7 @@ def shared(context: Context) -> Shared:
     for service in context.spec.services:
         if not service.model.measured:
             with InfeasibleError.of(service.name):
-                services[service.name] = sure_serving(service, context)
+                services[service.name] = with_outages_priced(sure_serving(service, context), context)
     return _beside(runs, services, context)
 
 

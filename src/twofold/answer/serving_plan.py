@@ -73,7 +73,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         classes=classes,
         replica_count=record.note("replica_count", replicas, "", "loaded", "spares"),
         spare_count=spare,
-        spare_reason=_spare_reason(choice) if spare else "",
+        spare_reason=_spare_reason(choice, context) if spare else "",
         zones=choice.entry.zones,
         regions=choice.entry.regions or ((choice.offer.price.region,) if choice.offer.price else ()),
         memory_bytes=taken_bytes(replica, context.constants),
@@ -299,9 +299,14 @@ def pool_text(pool: PoolChoice, choice: ServingChoice) -> str:
     return " · ".join([_replica_text(pool.replica), *other, *shared])
 
 
-def _spare_reason(choice: ServingChoice) -> str:
+def _spare_reason(choice: ServingChoice, context: Context) -> str:
+    """What asks for the spares: the price of an hour down, or the availability; and the zones."""
     zones, availability = choice.entry.zones, choice.entry.availability_fraction
     kept = f"{100 * availability:.6g} % available"
+    asked = {each.name: each.availability_fraction for each in context.spec.services}
+    usd = context.spec.supply.economics.downtime_usd_per_h
+    if usd and availability > asked.get(choice.entry.name, availability):
+        kept += f", which costs least at {format_usd(usd)} an hour down"
     if zones == 1:
         return kept
     waits = [load.name for load in choice.loads if not load.traffic.outlasts_zone]

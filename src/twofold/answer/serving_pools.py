@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from twofold.answer import loads
 from twofold.answer.context import Context
 from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, drawn, serving_power_spread, short_of
-from twofold.answer.serving_choice import ClassLoad, ServingChoice, best_of, choose_serving
+from twofold.answer.serving_choice import ClassLoad, ServingChoice, best_of, busy_hours, choose_serving
 from twofold.answer.serving_replica import DrawnLoad, DrawnReplica, draw_replica
 from twofold.contracts.spec.service import Service
 from twofold.core import record
@@ -18,11 +18,11 @@ from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
 from twofold.inference.curve import LoadCurve
-from twofold.inference.fleet import replicas_power_w
+from twofold.inference.fleet import ReplicaCount, replicas_power_w
 from twofold.inference.latency import Served
 from twofold.inference.regimes import on_curve
 from twofold.inference.replica import Replica
-from twofold.inference.search import PoolChoice
+from twofold.inference.search import PoolChoice, servers_of
 from twofold.inference.slo import merged_class, peak_curve, rate_limit, shared_load
 from twofold.perf.types import one
 
@@ -169,6 +169,31 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
             del margins[given_up[-1]]
             found, rounds = _within_reason(usual, context, margins) if margins else usual, 1.0
         choice = found
+
+
+def with_outages_priced(choice: ServingChoice, context: Context) -> ServingChoice:
+    """A service with the spares that cost least where the spec prices an hour down (R-134); never fewer
+    than its availability and its zones ask for.
+
+    How      The availability that is worth its price replaces a lower one that is asked, and all is searched
+             again: every rule that counts replicas reads it.
+    Limits   by the largest pool that somebody waits for, at the hours of its day in which it is held; an hour
+             down that nobody stated buys nothing.
+    """
+    usd, entry = context.spec.supply.economics.downtime_usd_per_h, choice.entry
+    waited = {load.name for load in choice.loads if not load.is_batch}
+    pools = [pool for pool in choice.fleet.pools if waited & {*pool.classes} and pool.usd_per_h]
+    if not usd or not pools:
+        return choice
+    pool = max(pools, key=lambda each: each.accelerators)
+    hours = busy_hours(choice.fleet, choice.loads, entry)
+    replica_usd = (pool.usd_per_h or 0.0) / pool.count.total * float(hours.mean() / hours.max())
+    servers = int(servers_of(pool.replica, choice.offer.node.accelerator_count)[0])
+    worth = ReplicaCount.availability_worth(pool.count.needed, replica_usd, usd, servers)
+    if worth <= entry.availability_fraction:
+        return choice
+    # A little less, so that as many spares are enough however the sum is rounded.
+    return sure_serving(entry.model_copy(update={"availability_fraction": worth - 1e-12}), context)
 
 
 def _spare_ratio(

@@ -14,6 +14,7 @@ from twofold.inference.replica import Replica
 from twofold.perf.types import Floats
 
 WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
+MOST_SPARES = 64  # for failures, beside as many as are needed
 REPLICA_AVAILABILITY = 0.995  # of the hours, of one server: restarts, host failures, driver resets
 COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
 TARGET_UTILISATION = 0.9  # of the rate at which the promise is just held: what a plan fills at least
@@ -60,6 +61,26 @@ class ReplicaCount:
         zone_spare = int(np.ceil(needed / (zones - 1))) if zones > 1 else 0
         spare = _failure_spares(needed, availability_fraction, REPLICA_AVAILABILITY**servers)
         return cls(needed, max(zone_spare, spare), max(1, zones))
+
+    @staticmethod
+    def availability_worth(
+        needed: int, replica_usd_per_h: float, outage_usd_per_h: float, servers: int = 1
+    ) -> float:
+        """The share of the hours with enough replicas at which spares and outages together cost least.
+
+        Formula  P(Binomial(needed + k, a) ≥ needed) of the first k whose next spare saves less than it costs:
+                 (P(k + 1) − P(k)) · cost of an hour down ≤ price of a replica
+        Why      Each further spare costs the same and saves less than the one before.
+        Limits   single failures: what a zone's loss takes is the goal's to ask for.
+        """
+        up = REPLICA_AVAILABILITY**servers
+        spare, now = 0, _enough_fraction(needed, needed, up)
+        while spare < MOST_SPARES:
+            more = _enough_fraction(needed, needed + spare + 1, up)
+            if (more - now) * outage_usd_per_h <= replica_usd_per_h:
+                break
+            spare, now = spare + 1, more
+        return now
 
     @property
     def total(self) -> int:
@@ -144,15 +165,19 @@ def _failure_spares(needed: int, availability: float, up: float) -> int:
         spread = NormalDist().inv_cdf(availability) * sqrt(up * down)
         root = (spread + sqrt(spread**2 + 4 * up * needed)) / (2 * up)
         return max(0, ceil(root**2) - needed)
-    for spare in range(needed + 65):
-        total = needed + spare
-        probability, term = 0.0, up**total
-        for failed in range(spare + 1):
-            probability += term
-            term *= (total - failed) / (failed + 1) * down / up
-        if probability >= availability:
+    for spare in range(needed + MOST_SPARES + 1):
+        if _enough_fraction(needed, needed + spare, up) >= availability:
             return spare
-    return needed + 64
+    return needed + MOST_SPARES
+
+
+def _enough_fraction(needed: int, total: int, up: float) -> float:
+    """P(Binomial(total, up) ≥ needed)."""
+    probability, term = 0.0, up**total
+    for failed in range(total - needed + 1):
+        probability += term
+        term *= (total - failed) / (failed + 1) * (1.0 - up) / up
+    return probability
 
 
 def cold_start_s(replica: Replica, load_bytes_per_s: Floats, warm_up_s: Floats = WARM_UP_S) -> Floats:

@@ -129,7 +129,10 @@ def _outages(service: ledger.ServiceMoney) -> list[str]:
     whose = f"{service.spares_of}: " if service.spares_of else ""
     choice = f"{whose}least cost with {best.spare_count} spare ({_down(best)})"
     if planned.spare_count != best.spare_count:
-        choice += f", planned {planned.spare_count} ({_down(planned)})"
+        why = "its goals ask for them"
+        if planned.spare_count < best.spare_count:
+            why = "write `downtime_cost` to plan by it" if assumed else "machines are held for part of a day"
+        choice += f", planned {planned.spare_count} ({_down(planned)}): {why}"
     nine = service.nines[1]
     worth = f"{share_text(nine.from_fraction)} to {share_text(nine.to_fraction)} is worth"
     return [hour, choice, f"{service.name}: {worth} {format_usd(nine.worth_usd_per_year)}/y"]
