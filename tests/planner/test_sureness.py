@@ -33,6 +33,29 @@ def test_rungs_grow_with_confidence_and_the_plans_own_is_the_plan(planned: Plann
     assert all(rung.probability >= rung.confidence for rung in reached if rung is not own)
 
 
+AGENTS = """
+name: a
+model: llama-3.1-8b
+serving:
+  on: 1xH100-SXM
+  quantisation: [fp8]
+  classes:
+    agents:
+      traffic: {rate: 20 /s, peak: 2x, input: {mean: 32 ktok}, output: {mean: 300 tok}, shared_prefix: 90 %}
+      slo: {ttft_p95: 2 s, tpot_p95: 60 ms}
+"""
+
+
+@pytest.mark.parametrize("asked", ["50 %", "80 %", "95 %"])
+def test_a_fleet_that_holds_more_surely_than_asked_is_every_rung(planned: Planned, asked: str) -> None:
+    """29 replicas, which hold with 98 %: 28 were said to be enough for 95 %, below what chance is left."""
+    plan = planned(f"{AGENTS}confidence: {asked}\n")
+    (service,) = plan.serving
+    assert min(slo.holds_probability or 0.0 for each in service.classes for slo in each.slos) > 0.95
+    assert {rung.replica_count for rung in plan.ladder} == {service.replica_count - service.spare_count}
+    assert len({rung.usd_per_year for rung in plan.ladder}) == 1
+
+
 def test_a_rung_is_near_what_a_plan_of_that_confidence_takes(planned: Planned) -> None:
     """The machines and the layout stay as they are; a plan may find others, and replicas come whole."""
     rung = next(each for each in planned(SERVE).ladder if each.confidence == 0.5)

@@ -25,6 +25,7 @@ from twofold.contracts.results.plan import (
 )
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
+from twofold.inference.fleet import target_utilisation
 from twofold.inference.search import PoolChoice
 
 CONFIDENCES = (0.5, 0.8, 0.95)
@@ -127,7 +128,8 @@ def with_ladder(
 def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
     """Every pool with the fewest replicas of its layout with which each of its goals holds so surely.
 
-    Formula  the planned ones at the confidence of the plan; else bisected, over the plan's own draws
+    Formula  the planned ones at the confidence of the plan, and at more where they hold so surely already;
+             else bisected, over the plan's own draws, and never fewer than a plan of the middle fills
     Why      Each of more replicas takes less of the peak, so that every goal holds in more of the draws.
     Limits   `GROWN_MOST` times what the middle takes, as for the plan.
     """
@@ -136,14 +138,22 @@ def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:
         planned = pool.pool.count.needed
         holds = pool.probability(planned)
         reached = holds >= sure or sure <= CONFIDENCES[0]
-        if sure != asked and holds >= sure:
-            found.append(_fewest(pool, sure, (0, planned)))
+        if sure < asked and holds >= sure:
+            needed = max(_fewest(pool, sure, (0, planned)).needed, _filled(pool))
+            found.append(_Sized(pool.pool, needed, pool.probability(needed), True))
         elif sure != asked and not reached:
             middle = planned if asked <= CONFIDENCES[0] else _fewest(pool, 0.5, (0, planned)).needed
             found.append(_fewest(pool, sure, (planned, max(planned, round(GROWN_MOST * middle)))))
         else:
             found.append(_Sized(pool.pool, planned, holds, reached))
     return found
+
+
+def _filled(tried: _Tried) -> int:
+    """Replicas that a plan of the middle takes: full to the share that it leaves for chance."""
+    pool = tried.pool
+    just = _fewest(tried, CONFIDENCES[0], (0, pool.count.needed)).needed
+    return min(pool.count.needed, ceil(just / float(target_utilisation(pool.at_once_count)) - 1e-9))
 
 
 def _fewest(tried: _Tried, sure: float, ends: tuple[int, int]) -> _Sized:
