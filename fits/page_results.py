@@ -20,6 +20,9 @@ measured here, **f** fitted on published measurements, **v** a vendor's figure, 
 that the plan has no such number, for example no cost where a part has no price. Both halves are arrays, empty
 where the spec has none; new fields may be added, none is renamed or changes its unit within version 1.
 
+Where nothing meets a run or a service, the plan is of the rest, `infeasible` says why, and the command exits
+with 3. Where nothing is left to plan it prints `twofold/error/1`, with an error for each run and service.
+
 Paths name entries of arrays: `training.pretrain.step_s`, `serving.serve.classes.chat.percentiles.ttft_p95`.
 """
 SIMULATION = """# A rehearsal as data: `twofold/simulation/1`

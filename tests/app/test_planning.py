@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from twofold.app.planning import diff, explain, plan_data, plan_screen, plan_to_json
+from twofold.app.planning import diff, explain, plan_data, plan_screen, plan_to_json, plan_value
 from twofold.app.planning import plan as planned
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
@@ -108,18 +108,34 @@ def screen(text: str, path: Path) -> InfeasibleError:
 
 def test_a_half_that_nothing_meets_does_not_hide_the_other(tmp_path: Path) -> None:
     chat = f"serving:\n  on: 1xH100-SXM\n{CHAT % ('tpot_p95', '60 ms')}"
-    told = screen(LATE + chat, tmp_path / "late.yaml").beside
-    assert told[1] == "WITHOUT `pretrain`"
-    assert any(line.startswith("SERVING   serve: ") for line in told)
-    assert not any("pretrain" in line for line in told[2:])
+    left = screen(LATE + chat, tmp_path / "late.yaml").left
+    assert left and left.lines[1] == "WITHOUT `pretrain`"
+    assert any(line.startswith("SERVING   serve: ") for line in left.lines)
+    assert not any("pretrain" in line for line in left.lines[2:])
     soon = f"serving:\n  on: 1xH100-SXM\n{CHAT % ('tpot_p95', '1 us')}"
-    told = screen(LATE.replace("1 Ttok", "1 Gtok") + soon, tmp_path / "soon.yaml").beside
-    assert told[1] == "WITHOUT `serve`"
-    assert any(line.startswith("TRAINING  pretrain:") for line in told)
-    told = screen(LATE + soon, tmp_path / "neither.yaml").beside
-    assert told[1] == "WITHOUT `pretrain`"
-    assert told[2] == "infeasible: no machine serves `serve` within its objectives"
-    assert not screen(LATE, tmp_path / "alone.yaml").beside
+    left = screen(LATE.replace("1 Ttok", "1 Gtok") + soon, tmp_path / "soon.yaml").left
+    assert left and left.lines[1] == "WITHOUT `serve`"
+    assert any(line.startswith("TRAINING  pretrain:") for line in left.lines)
+    neither = screen(LATE + soon, tmp_path / "neither.yaml")
+    assert neither.left is None and [each.whose for each in neither.others] == ["serve"]
+    alone = screen(LATE, tmp_path / "alone.yaml")
+    assert alone.left is None and not alone.others
+
+
+def test_what_is_left_is_a_plan_as_data_with_what_nothing_meets(tmp_path: Path) -> None:
+    """Of three runs two are too late: the third is planned, and both refusals stand in it."""
+    runs = "training:\n" + "".join(
+        f"- {{name: {name}, tokens: {tokens}, on: 1x8xH100-SXM, deadline: 1 d}}\n"
+        for name, tokens in (("long", "1 Ttok"), ("short", "1 Gtok"), ("longer", "2 Ttok"))
+    )
+    error = screen(runs, tmp_path / "three.yaml")
+    assert error.left and error.left.lines[1] == "WITHOUT `long`, `longer`"
+    made = plan_value(json.loads(error.left.json))
+    assert [run.name for run in made.training] == ["short"]
+    assert [(each.name, each.message) for each in made.infeasible] == [
+        (each.whose, each.message) for each in (error, *error.others)
+    ]
+    assert all(dict(each.lines)["would fit"] for each in made.infeasible)
 
 
 def test_a_later_deadline_never_costs_more() -> None:

@@ -254,12 +254,25 @@ def test_traffic_without_spread_is_refused(run) -> None:
 
 
 def test_an_infeasible_plan_is_data_with_json(run) -> None:
-    Path("spec.yaml").write_bytes(INFEASIBLE["slo-below-physics"])
+    Path("spec.yaml").write_bytes(INFEASIBLE["model-does-not-fit"])
     done = run("twofold plan spec.yaml --json")
     error = json.loads(done.out)
     assert (done.code, error["schema"], error["exit_code"]) == (3, "twofold/error/1", 3)
-    assert error["errors"][0]["code"] == "E-infeasible"
-    assert error["errors"][0]["lines"]
+    assert [each["code"] for each in error["errors"]] == ["E-infeasible"] * 2  # both halves
+    assert all(each["lines"] for each in error["errors"])
+
+
+def test_a_half_that_nothing_meets_leaves_a_plan_with_json_and_with_out(run) -> None:
+    late = INFEASIBLE["deadline-nothing-meets"]
+    Path("my spec.yaml").write_bytes(late)
+    done = run("twofold plan 'my spec.yaml' --json --out plan.json")
+    kept = json.loads(done.out)
+    assert (done.code, kept["schema"]) == (3, "twofold/plan/1") and done.err.startswith("infeasible: ")
+    assert [each["name"] for each in kept["infeasible"]] == ["finetune"] and not kept["training"]
+    assert kept["serving"] and json.loads(Path("plan.json").read_text())["infeasible"] == kept["infeasible"]
+    assert run("twofold explain plan.json serving.serve.cost_usd_per_year").code == 0
+    screen = run("twofold plan 'my spec.yaml'")
+    assert screen.code == 3 and "twofold plan 'my spec.yaml' --rehearse" in screen.out
 
 
 def test_every_error_of_a_file_is_told_in_one_pass(run) -> None:

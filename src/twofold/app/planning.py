@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -13,7 +14,7 @@ from twofold.answer.ladders import Ladders, compare_along
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog.catalog import Catalog
-from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.plan import Plan, Refusal
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
 from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place
@@ -26,7 +27,6 @@ from twofold.report.answers import Shown, ShownData
 from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
-from twofold.report.lines import field
 from twofold.report.plan import ShownPlan
 
 SCHEMA = "twofold/plan/1"
@@ -146,34 +146,41 @@ def plan_screen(
     """A plan with the screens that were asked for, one below the other.
 
     What the decision does not show is computed where a longer screen or data is asked for (`as_data`).
-    Raises InfeasibleError for what nothing meets, with the screen of what is planned without it.
+    Raises InfeasibleError for what nothing meets, with the answer of what is planned without it.
     """
     own = ready(spec, today)
     in_full = full or details or money or as_data
     own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell, in_full=in_full))
-
-    def shown(own: Ready) -> ShownData[Plan]:
-        made = own.planned()
-        answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
-        lines = screen_lines(answer, str(spec), **sections)
+    made, refused = _feasible(own)
+    answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
+    named = shlex.quote(str(spec))  # as commands that come next name it
+    lines = screen_lines(answer, named, full=full, details=details, money=money, defaults=show_defaults)
+    if not refused:
         return ShownData(answer, tuple(lines))
-
-    sections = {"full": full, "details": details, "money": money, "defaults": show_defaults}
-    try:
-        return shown(own)
-    except InfeasibleError as error:
-        if left := own.without(error.whose):
-            error.beside = ("", f"WITHOUT `{error.whose}`", *_beside(left, shown))
-        raise
+    without = f"WITHOUT {', '.join(f'`{each.whose}`' for each in refused)}"
+    told = tuple(Refusal(each.whose, each.message, each.lines) for each in refused)
+    first, *others = refused
+    first.others = tuple(others)
+    first.left = ShownData(replace(answer, infeasible=told), ("", without, *lines))
+    raise first
 
 
-def _beside(left: Ready, shown: Callable[[Ready], ShownData[Plan]]) -> tuple[str, ...]:
-    """The screen of what is left of a spec; where nothing meets that either, why."""
-    try:
-        return shown(left).lines
-    except InfeasibleError as error:
-        said = [line for label, text in error.lines for line in field(label, text)]
-        return (f"infeasible: {error.message}", *said)
+def _feasible(own: Ready) -> tuple[Planned, list[InfeasibleError]]:
+    """What is planned, and of each run and service that it is without why nothing meets it.
+
+    Raises the first of them where nothing is left to plan.
+    """
+    refused: list[InfeasibleError] = []
+    while True:
+        try:
+            return own.planned(), refused
+        except InfeasibleError as error:
+            refused.append(error)
+            left = own.without(error.whose)
+            if left is None:
+                refused[0].others = tuple(refused[1:])
+                raise refused[0] from None
+            own = left
 
 
 def plan_data(source: PlanSource) -> dict[str, Any]:

@@ -83,13 +83,14 @@ def _fail(error: TwofoldError, words: list[str]) -> int:
         if option.startswith("--") and isinstance(error, InputError) and f"`{value}`" in error.message:
             error.message = error.message.replace(f"`{value}`", f"`{option} {value}`", 1)
             break
+    left = error.left if isinstance(error, InfeasibleError) else None
     with suppress(OSError):  # where nobody can be told, the exit code alone says it
         if "--json" in words:
-            click.echo(to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
+            click.echo(left.json if left else to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
     with suppress(OSError):
         click.echo(failure_text(error), err=True)
-        if isinstance(error, InfeasibleError) and error.beside and "--json" not in words:
-            click.echo("\n".join(error.beside))
+        if left and "--json" not in words:
+            click.echo("\n".join(left.lines))
     return error.exit_code
 
 
@@ -129,7 +130,7 @@ LONGEST_SOURCE_BYTES = 1_000_000
 def failure_text(error: TwofoldError) -> str:
     """What stderr gets."""
     if isinstance(error, InfeasibleError):
-        return _infeasible_text(error)
+        return "\n".join(map(_infeasible_text, [error, *error.others]))
     from twofold.contracts.render import render_error  # loads pydantic: not for `--help`
 
     return render_error(error, _source_lines(error))
@@ -141,6 +142,8 @@ def failure_data(error: TwofoldError) -> dict[str, Any]:
 
 
 def _single(error: TwofoldError) -> list[TwofoldError]:
+    if isinstance(error, InfeasibleError):
+        return [error, *error.others]
     return [*error.errors] if isinstance(error, InputErrors) else [error]
 
 
@@ -157,7 +160,7 @@ def _infeasible_text(error: InfeasibleError) -> str:
     from twofold.report.lines import field
 
     said = [line for label, text in error.lines for line in field(label, text)]
-    hint = error_lines(f"hint: {error.hint}", "      ") if error.hint and not error.beside else []
+    hint = error_lines(f"hint: {error.hint}", "      ") if error.hint and not error.left else []
     return "\n".join([*error_lines(f"infeasible: {error.message}", "  "), *said, *hint])
 
 

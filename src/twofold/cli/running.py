@@ -16,7 +16,7 @@ import click
 from twofold import __version__
 from twofold.cli.options import Verb
 from twofold.cli.verbs import EXIT_CODES, VERBS
-from twofold.core.errors import FileError, UsageError
+from twofold.core.errors import FileError, InfeasibleError, UsageError
 
 STDOUT = Path("-")
 STATE = Path(".twofold")  # made when something is written there
@@ -102,7 +102,12 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
         taken = signature(function).parameters
         data = as_json or kept is not None
         known = {"today": today(), "tell": tell, "as_json": as_json, "as_data": data}
-        answer = function(**words, **{name: known[name] for name in known if name in taken})
+        try:
+            answer = function(**words, **{name: known[name] for name in known if name in taken})
+        except InfeasibleError as error:
+            if kept and error.left:
+                write_text(kept, error.left.json)
+            raise
     if kept:
         write_text(kept, answer.json)
     click.echo(answer.json if as_json else "\n".join((*answer.lines, "")), nl=False)

@@ -3,9 +3,9 @@
 An error that one room alone raises is defined there, below one of these.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 
 class Place(NamedTuple):
@@ -170,10 +170,20 @@ class RunError(InputError):
     code = "E-run"
 
 
+class Answered(Protocol):
+    """What a verb answers: lines of a screen, and data."""
+
+    @property
+    def lines(self) -> Sequence[str]: ...
+    @property
+    def json(self) -> str: ...
+
+
 class InfeasibleError(TwofoldError):
     """Nothing meets what was asked: exit 3. `lines` say what is needed, what was tried and what would fit.
 
-    `whose` names the run or service that nothing meets; `beside` is the screen of what is planned without it.
+    `whose` names the run or service that nothing meets, `others` are those of its spec that nothing meets
+    either, and `left` is what is planned without all of them.
     """
 
     code = "E-infeasible"
@@ -183,7 +193,8 @@ class InfeasibleError(TwofoldError):
         super().__init__(message, hint=hint)
         self.lines = lines
         self.whose = ""
-        self.beside: tuple[str, ...] = ()
+        self.others: tuple[InfeasibleError, ...] = ()
+        self.left: Answered | None = None
 
     @classmethod
     @contextmanager

@@ -107,6 +107,11 @@ class PoolChoice:
         return self.serve.value()
 
     @property
+    def filled_fraction(self) -> float:
+        """What the peak may take of the rate that its needed replicas just hold."""
+        return float(target_utilisation(self.at_once_count))
+
+    @property
     def accelerators(self) -> int:
         """Accelerators of the pool."""
         return round(self.count.total * float(np.max(self.replica.accelerator_count)))

@@ -25,7 +25,6 @@ from twofold.contracts.results.plan import (
 )
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.inference.fleet import target_utilisation
 from twofold.inference.search import PoolChoice
 
 CONFIDENCES = (0.5, 0.8, 0.95)
@@ -153,7 +152,7 @@ def _filled(tried: _Tried) -> int:
     """Replicas that a plan of the middle takes: full to the share that it leaves for chance."""
     pool = tried.pool
     just = _fewest(tried, CONFIDENCES[0], (0, pool.count.needed)).needed
-    return min(pool.count.needed, ceil(just / float(target_utilisation(pool.at_once_count)) - 1e-9))
+    return min(pool.count.needed, ceil(just / pool.filled_fraction - 1e-9))
 
 
 def _fewest(tried: _Tried, sure: float, ends: tuple[int, int]) -> _Sized:

@@ -14,7 +14,7 @@ from twofold.answer.offers import Offer
 from twofold.answer.serving_choice import Held, ServingChoice
 from twofold.answer.training_choice import TrainingChoice, Trial
 from twofold.core.quantity import YEAR_H, YEAR_S
-from twofold.inference.fleet import ReplicaCount, target_utilisation
+from twofold.inference.fleet import ReplicaCount
 from twofold.inference.search import Fleet, PoolChoice, servers_of
 from twofold.perf.types import one
 from twofold.portfolio.capacity import BYTES_PER_TB, late_s, moved_weights_tb, promise_of
@@ -170,7 +170,7 @@ def _replica_count(pool: PoolChoice, share: float, servers: int, choice: Serving
     """Replicas with spares at a share of the peak, by the rule that sized the peak: one at least, no more."""
     share = max(share, 1e-9)
     count = ReplicaCount.of(
-        share * pool.count.needed * float(target_utilisation(pool.at_once_count)),
+        share * pool.count.needed * pool.filled_fraction,
         1.0,
         servers,
         zones=pool.count.zones,

@@ -121,6 +121,15 @@ class MeasureFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A run or service that nothing meets, so that the plan is without it."""
+
+    name: str  # of the run or service
+    message: str  # what nothing does
+    lines: tuple[tuple[str, str], ...]  # label and text: what is needed, what was tried, what would fit
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Both halves of one spec, with everything that a screen shows and where it comes from."""
 
@@ -150,6 +159,7 @@ class Plan:
     models: tuple[Model, ...] = ()  # read from a config.json, so that the plan can be rehearsed without it
     ladder: tuple[Rung, ...] = ()  # each half at 50, 80 and 95 %, and at the plan's own confidence
     measure_first: tuple[MeasureFirst, ...] = ()  # where measuring is expected to save; the most first
+    infeasible: tuple[Refusal, ...] = ()  # what nothing meets: the plan is of the rest
 
     @property
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
