@@ -9,6 +9,7 @@ from twofold.building.entries import training_token_bytes
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.ledger import LineItem, Money, total_usd
 from twofold.contracts.results.plan import Plan
+from twofold.report.money import detail_money_lines, money_lines
 from twofold.training.run import TOKEN_BYTES
 
 Planned = Callable[[str], Plan]
@@ -142,6 +143,9 @@ def test_owned_machines_cost_energy_and_are_held_against_rent(planned: Planned) 
     owning = money.owning
     assert owning is not None and owning.crossings[0].rented_usd_per_accelerator_h > 0
     assert owning.rented_usd > money.total_usd * owning.years
+    text = " ".join(" ".join([*money_lines(money), *detail_money_lines(money)]).split())
+    assert "if bought today" in text and "yours already" in text
+    assert "renting is cheaper" not in text and "owning pays" not in text
 
 
 def test_one_server_of_ones_own_has_one_year_in_bill_owning_and_building(planned: Planned) -> None:  # INV-1

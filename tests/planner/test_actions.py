@@ -7,6 +7,7 @@ import pytest
 
 from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Action, Plan
+from twofold.core.estimate import Estimate
 from twofold.planner.actions import actions_of
 
 Planned = Callable[[str], Plan]
@@ -73,7 +74,16 @@ def test_other_ways_are_called_so_with_their_difference(plan: Plan) -> None:
     money = replace(plan.money, services=(replace(service, api=hosted),))
     told = kinds(replace(alone, money=money))["or"].text
     assert told.startswith("hosted API of host for serve")
-    assert told.endswith("10.00 $/y, 2.5 × cheaper; not taken: no latency promised (`hosted: compare`)")
+    assert told.endswith("10.00 $/y, 2.5 × cheaper; not taken: no latency promised")
+
+
+def test_many_interruptions_are_told_in_plain_numbers(planned: Planned) -> None:
+    """150 of them were `1.5e+02`."""
+    plan = planned("model: llama-3.1-8b\ntraining: {tokens: 1 Gtok, on: 1x8xH100-SXM}\n")
+    (run,) = plan.training
+    often = replace(run.run, interruptions=Estimate(73.0, 36.0, 150.0, "interruptions"))
+    alone = replace(plan, training=(replace(run, run=often),))
+    assert "73 interruptions [36–150] f, goodput" in texts(alone, "risk")
 
 
 def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:

@@ -63,6 +63,14 @@ def test_busy_is_of_what_the_replicas_hold(made: Simulation) -> None:
     assert "of what its replicas hold · computing " in text and "busy 9" not in text.replace("busy 9 ", "")
 
 
+def test_a_run_shorter_than_what_power_is_averaged_over_names_no_power(made: Simulation) -> None:
+    """8 s that took 11 Wh were said to draw 0 W at most."""
+    (fleet,) = made.fleets
+    assert "W at most, changing by" in " ".join(simulation_lines(made))
+    short = replace(fleet, power_w_max=0.0, power_ramp_w_per_s=0.0)
+    assert "at most, changing by" not in " ".join(simulation_lines(replace(made, fleets=(short,))))
+
+
 @pytest.mark.parametrize(("half_s", "marked"), [(0.0, False), (0.1, True), (2.0, False)])
 def test_a_difference_is_beyond_chance_only_where_chance_was_at_work(half_s: float, marked: bool) -> None:
     gap = Difference("chat.ttft_p95_s", 1.0, 2.0, 1.0, 1.0 - half_s, 1.0 + half_s)

@@ -92,8 +92,7 @@ def price_warnings(
         if each.accelerator.name == name
     )
     if 0 < held < named:  # of more machines than are one's own, none is taken in the place of rented ones
-        whole = f"you have {held:,}: its fleet is planned as rented, all of it"
-        warnings.append(f"`on:` names {named:,} × {name}, {whole}")
+        warnings.append(f"`on:` names {named:,} × {name}, you have {held:,}, so all of them are rented")
     price, asked = offer.price, regions or context.spec.supply.shop.regions
     if price is None:
         return (*warnings, f"no price for {name}: counted in accelerator-hours")

@@ -14,7 +14,7 @@ from twofold.answer.ladders import Ladders, compare_along
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog.catalog import Catalog
-from twofold.contracts.results.plan import Plan, Refusal
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
 from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place
@@ -158,10 +158,9 @@ def plan_screen(
     if not refused:
         return ShownData(answer, tuple(lines))
     without = f"WITHOUT {', '.join(f'`{each.whose}`' for each in refused)}"
-    told = tuple(Refusal(each.whose, each.message, each.lines) for each in refused)
     first, *others = refused
     first.others = tuple(others)
-    first.left = ShownData(replace(answer, infeasible=told), ("", without, *lines))
+    first.left = ShownData(answer.without(refused), ("", without, *lines))
     raise first
 
 

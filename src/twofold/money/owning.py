@@ -107,6 +107,7 @@ def _crossing(fleet: Fleet, provisioned_w: float, terms: OwningTerms, context: C
         rented_usd_per_accelerator_h=rented,
         utilisation_fraction=crossing_utilisation(owned, count, rented) if rented else 0.0,
         used_fraction=fleet.used_fraction,
+        yours=bought.standing is not None,
     )
 
 

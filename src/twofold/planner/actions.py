@@ -7,7 +7,8 @@ from twofold.contracts.results.ledger import LineItem, total_usd
 from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
-from twofold.core.display import format_seconds, format_usd
+from twofold.core.display import format_range, format_seconds, format_usd
+from twofold.planner.sureness import NOT_BY_REPLICAS
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
@@ -18,6 +19,7 @@ SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
 OWN_TOO_FEW = "your own machines do not carry"  # this service, or its busiest months
 RENTS = ", so it rents: "  # a run or service that own machines do not carry beside others
+OWN_FEWER = "so all of them are rented"  # than `on:` names, see `answer/context.py`
 TOGETHER = " together"  # several that share what an account gets, see `portfolio/shared.py`
 LESS_SURE = "less sure than asked"  # what costs less, see `portfolio.decide`
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
@@ -140,8 +142,10 @@ def _hosted(plan: Plan) -> Iterator[Action]:
             which = by_config if api.same_model else f" ({api.model}, as large, other weights)"
             usd = f"{format_usd(api.api_usd_per_year)}/y, {times}"
             text = f"hosted API of {api.provider} for {service.name}{which}: {usd}"
-            why = "not taken: no latency promised (`hosted: compare`)"
-            yield Action("or", f"{text}; {why}", "", api.api_usd_per_year, service.name)
+            # Nor with `hosted: true`, where the mix of leases may buy from it.
+            yield Action(
+                "or", f"{text}; not taken: no latency promised", "", api.api_usd_per_year, service.name
+            )
 
 
 def _own_sizes(run: TrainingPlan) -> Iterator[str]:
@@ -168,6 +172,7 @@ def _risks(plan: Plan) -> Iterator[str]:
     for half in plan.halves:
         if any(text.startswith(OWN_TOO_FEW) for text in half.warnings):
             yield f"{half.name}: {OWN_TOO_FEW} it, so it rents: own more, or ask less of them"
+        yield from (f"{half.name}: {text}: name no more" for text in half.warnings if OWN_FEWER in text)
     if plan.serving and not plan.rehearsed:
         yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
     for half in plan.halves:
@@ -183,8 +188,8 @@ def _risks(plan: Plan) -> Iterator[str]:
         if stops.value >= RARE_COUNT:
             every = format_seconds(run.run.checkpoints.interval_s.value)
             kept = f"goodput {100 * run.run.goodput_fraction.value:.0f} %"
-            text = f"{run.name}: {stops.value:.2g} interruptions [{stops.low:.2g}–{stops.high:.2g}]"
-            yield f"{text} {stops.source}, {kept}: checkpoint every {every}"
+            text = f"{format_range(stops.value, stops.low, stops.high, 'interruptions')} {stops.source}"
+            yield f"{run.name}: {text}, {kept}: checkpoint every {every}"
     if goals and goals[0][1] >= SURE:
         yield f"closest: {goals[0][0]}: {MEASURE}"
 

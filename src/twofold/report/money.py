@@ -107,11 +107,15 @@ def _hosted(service: ledger.ServiceMoney, api: ledger.ApiComparison) -> list[str
 
 def _own(owning: ledger.Owning) -> list[str]:
     """Both totals over the years, and for each machine the use from which owning is cheaper."""
-    totals = f"{format_usd(owning.owned_usd)} owned, {format_usd(owning.rented_usd)} rented"
+    yours = bool(owning.crossings) and all(row.yours for row in owning.crossings)
+    bought = "if bought today" if yours else "owned"
+    totals = f"{format_usd(owning.owned_usd)} {bought}, {format_usd(owning.rented_usd)} rented"
     pieces = [f"over {owning.years} years {totals}"]
     for row in owning.crossings:
         pays = f"owning pays above {percent(row.utilisation_fraction)} of the year"
-        if not row.rented_usd_per_accelerator_h:
+        if row.yours:
+            pays = "yours already"
+        elif not row.rented_usd_per_accelerator_h:
             pays = "no rent to compare"
         elif row.utilisation_fraction > 1:
             pays = "renting is cheaper at any use"

@@ -143,6 +143,8 @@ def _token_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
     if fleet.usd_per_request is not None:
         yield f"{format_usd(1e3 * fleet.usd_per_request)} per 1k requests"
     yield format_si(fleet.energy_j / 3600.0, "Wh")
+    if not fleet.power_w_max:  # shorter than the spans that power is averaged over
+        return
     most, ramp = format_si(fleet.power_w_max, "W"), format_si(fleet.power_ramp_w_per_s, "W/s")
     limit = fleet.power_ramp_limit_w_per_s
     site = "" if limit is None else f", of which a site takes {format_si(limit, 'W/s')}"

@@ -197,6 +197,7 @@ class Crossing:
     rented_usd_per_accelerator_h: float  # after discount, USD/h
     utilisation_fraction: float  # above 1: renting is cheaper even all year
     used_fraction: float  # of the year, as planned
+    yours: bool = False  # already: nothing is left to buy
 
 
 @dataclass(frozen=True, slots=True)

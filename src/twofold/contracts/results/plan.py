@@ -4,7 +4,8 @@ Nothing here computes. Every uncertain number is an `Estimate`; lengths of time 
 money USD. Arrays stay arrays with one run or service; a missing half is an empty array.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from twofold.catalog.types import Model
 from twofold.contracts.results.compliance import Compliance
@@ -13,6 +14,7 @@ from twofold.contracts.results.ledger import Money
 from twofold.contracts.results.premises import Building
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
+from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 
 
@@ -160,6 +162,11 @@ class Plan:
     ladder: tuple[Rung, ...] = ()  # each half at 50, 80 and 95 %, and at the plan's own confidence
     measure_first: tuple[MeasureFirst, ...] = ()  # where measuring is expected to save; the most first
     infeasible: tuple[Refusal, ...] = ()  # what nothing meets: the plan is of the rest
+
+    def without(self, refused: Iterable[InfeasibleError]) -> "Plan":
+        """The same with what nothing meets, of which it has nothing."""
+        told = (Refusal(each.whose, each.message, each.lines) for each in refused)
+        return replace(self, infeasible=tuple(told))
 
     @property
     def halves(self) -> tuple[TrainingPlan | ServicePlan, ...]:
