@@ -108,7 +108,7 @@ def _kept(late: tuple[str, ...], solved: SolvedPortfolio) -> str:
 def restrictions(solved: SolvedPortfolio) -> tuple[holdings.Restriction, ...]:
     """What one platform, or one provider, would cost; nothing where the portfolio has no more anyway.
 
-    Held against the same portfolio without the rule, both in fractions of units.
+    Both in whole units, as they are leased: in fractions of them one kind often costs what several do.
     """
     answer, problem = solved.answer, solved.problem
     placed = {each.option.offer for each in answer.placements}
@@ -118,37 +118,48 @@ def restrictions(solved: SolvedPortfolio) -> tuple[holdings.Restriction, ...]:
         for index, offer in enumerate(problem.offers)
         if offer.name in placed or any(each[index].max(initial=0.0) > LEAST_UNITS for each in arrays)
     ]
-    found: dict[str, float | None] = {}  # what each rule costs over what the portfolio does
-    free = bound_usd(problem)
+    found: dict[str, float | None] = {}  # what all costs under each rule
     if problem.platform_limit is not None:
-        unlimited = bound_usd(replace(problem, platform_limit=None))
-        found["any number of platforms"] = unlimited / free - 1.0 if free and unlimited is not None else None
+        found["any number of platforms"] = _whole_usd(replace(problem, platform_limit=None), solved)
     elif len({offer.accelerator for offer in offers}) > 1:
         by_platform = pruned(replace(problem, platform_limit=1))
-        found["one platform"] = _only_one(by_platform, lambda offer: offer.accelerator, free)
+        found["one platform"] = _only_one(by_platform, lambda offer: offer.accelerator, solved)
     if len({offer.provider for offer in offers}) > 1:
         by_provider = pruned(replace(problem, provider_limit=1))
-        found["one provider"] = _only_one(by_provider, lambda offer: offer.provider, free)
+        found["one provider"] = _only_one(by_provider, lambda offer: offer.provider, solved)
     return tuple(
-        holdings.Restriction(rule, None if extra is None else answer.usd * (1.0 + extra), extra)
-        for rule, extra in found.items()
+        holdings.Restriction(rule, usd, None if usd is None else usd / answer.usd - 1.0)
+        for rule, usd in found.items()
     )
 
 
 def _only_one(
-    problem: PortfolioProblem, kind_of: Callable[[CapacityOffer], str], free: float | None
+    problem: PortfolioProblem, kind_of: Callable[[CapacityOffer], str], solved: SolvedPortfolio
 ) -> float | None:
-    """What the best kind of offers alone costs over what all together do, both in fractions of units.
+    """What the best kind of offers alone costs; kinds that cannot beat it, even in fractions, are not solved.
 
-    The problem's offers were only compared with others of their kind.
+    The problem's offers were only compared with others of their kind. Without a rule nothing costs more, so
+    that what is found to cost less than the portfolio, within its gap, costs as much.
     """
     open_problem = replace(problem, platform_limit=None, provider_limit=None)
     parts = [
         part_of(open_problem, {each.name for each in problem.offers if kind_of(each) == kind})
         for kind in sorted({kind_of(offer) for offer in problem.offers})
     ]
-    bounds = [bound for part in parts if (bound := bound_usd(part)) is not None]
-    return min(bounds) / free - 1.0 if bounds and free else None
+    bounds = [(bound, place) for place, part in enumerate(parts) if (bound := bound_usd(part)) is not None]
+    best: float | None = None
+    for bound, place in sorted(bounds):
+        if best is not None and bound >= best:
+            break
+        usd = _whole_usd(parts[place], solved)
+        best = usd if best is None or (usd is not None and usd < best) else best
+    return None if best is None else max(best, solved.answer.usd)
+
+
+def _whole_usd(problem: PortfolioProblem, solved: SolvedPortfolio) -> float | None:
+    """What a problem costs in whole units, with the effort of the portfolio itself."""
+    answer = solve(problem, limit_s=LIMIT_S, effort=Effort.USUAL, known=solved.known)
+    return None if answer is None else answer.usd
 
 
 def year_scenarios(solved: SolvedPortfolio) -> tuple[holdings.YearScenario, ...]:

@@ -37,6 +37,7 @@ def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> lis
     if rest:
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
+    lines += field("sum", _summed(portfolio, leasing, saved))
     lines += field("beside", *_instead(portfolio.options))
     lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
@@ -80,6 +81,17 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
     lines += field("to buy", *materials)
     return [[*lines, *field("note", *portfolio.notes)]]
+
+
+def _summed(portfolio: Portfolio, leasing: Leasing | None, saved: float) -> str:
+    """What the leases come to, and why that is less than the head says where it is."""
+    if leasing is None or not leasing.usd or portfolio.conflict:
+        return ""
+    less = 1.0 - portfolio.usd / leasing.usd
+    if less <= max(saved, 0.0) + LEAST_CHANGE:
+        return ""
+    why = "sized by capacity alone, not by whole replicas and spares of each kind"
+    return f"{format_usd(portfolio.usd)}, {percent(less)} less than recommended: {why}"
 
 
 def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
