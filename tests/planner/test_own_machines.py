@@ -55,7 +55,6 @@ def test_rent_and_the_value_of_its_days_are_least_together(planned: Planned, val
             assert planned_usd <= 1.001 * (point.cost_usd + value_usd * point.wall_s / DAY_S)
 
 
-<<<<<<< HEAD
 def test_more_of_ones_own_nodes_are_taken_where_they_make_a_date_sure(planned: Planned) -> None:
     """Two of four nodes ended 51.6 of 60 d with 79.6 %, printed as 80 % beside `not by replicas`."""
     text = OWN.replace("llama-2-7b", "llama-3.1-8b").replace("200 Gtok", "600 Gtok").replace("4096", "8192")
@@ -188,7 +187,8 @@ def test_more_nodes_end_no_run_later(planned: Planned, days: float) -> None:
 
     few, many = dates(1), dates(2)
     assert all(late <= soon * 1.001 for late, soon in zip(many, few, strict=True))
-=======
+
+
 def test_the_decision_says_why_your_machines_stand_idle(planned: Planned) -> None:
     plan = planned(
         "model: llama-2-7b\n"
@@ -197,4 +197,3 @@ def test_the_decision_says_why_your_machines_stand_idle(planned: Planned) -> Non
     )
     said = "`on:` names 32 × H100-SXM5-80GB, you have 16, so all of them are rented: name no more"
     assert f"pretrain: {said}" in [each.text for each in plan.actions if each.kind == "risk"]
->>>>>>> 0c55e7f3 (Say of your own machines that they are yours, and why they stand idle)
