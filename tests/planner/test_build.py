@@ -16,6 +16,7 @@ from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.perf.constants import Constants
 from twofold.planner.build import PlanOptions, build_plan, need_kept
+from twofold.report.decision import decision_lines
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
 Planned = Callable[[str], Plan]
@@ -71,6 +72,25 @@ serving:
       traffic: {rate: 1 /s, peak: 2x, input: {mean: 500 tok}, output: {mean: 200 tok, p95: 500 tok}}
       slo: {ttft_p95: 5 s, tpot_p95: 200 ms}
 """
+
+
+@pytest.mark.parametrize("text", (TRAIN, SERVE))
+def test_a_decision_reads_the_same_without_what_it_does_not_show(
+    text: str, planned: Planned, catalog: Catalog, constants: Constants
+) -> None:
+    spec, whole = parse_spec(text, "twofold.yaml"), planned(text)
+    options = PlanOptions(in_full=False)
+    short = build_plan(spec, catalog, constants, spec_digest="0", options=options).plan
+    assert decision_lines(short) == decision_lines(whole)
+    assert whole.derivations and whole.factors and whole.building and whole.money and whole.money.owning
+    assert not (short.derivations or short.factors or short.building or short.portfolio)
+    assert short.money and not short.money.owning and not any(half.bounds for half in short.halves)
+
+
+def test_a_power_cap_holds_where_no_building_is_shown(catalog: Catalog, constants: Constants) -> None:
+    spec = parse_spec(f"{TRAIN}facility: {{power_cap: 10 kW}}\n", "twofold.yaml")
+    with pytest.raises(InfeasibleError, match="power_cap"):
+        build_plan(spec, catalog, constants, spec_digest="0", options=PlanOptions(in_full=False))
 
 
 @pytest.mark.parametrize(

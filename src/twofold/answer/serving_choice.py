@@ -212,8 +212,9 @@ def best_of(
     own = [each for each in searched.offers[0].values() if each.owned]
     warnings, others = tuple(_warnings(fleet, offer, own)), list(variants)
     others.remove(variant)
-    others = [] if margins else others  # compared where neither has anything to spare
-    beside = tuple(_instead(each, entry, fleet, loads, named, context) for each in others)
+    # Compared where neither has anything to spare, and somebody looks.
+    others = others if context.in_full and not margins else []
+    beside = tuple(_instead(each, entry, fleet, loads, named, curves, context) for each in others)
     chosen = fleet, offer, variant, model, result
     left_out, held = searched.left_out, _own_hours(fleet, offer, loads, entry)
     return ServingChoice(entry, loads, *chosen, left_out, warnings, searched, beside, named, held)
@@ -251,10 +252,11 @@ def _instead(
     chosen: Fleet,
     loads: Sequence[ClassLoad],
     offers: dict[str, Offer],
+    curves: Curves,
     context: Context,
 ) -> Loser:
     """What serving another of the models would cost against the chosen one, and what it is said to lose."""
-    result = search_fleet(entry, (variant,), loads, offers, context)
+    result = search_fleet(entry, (variant,), loads, offers, context, curves)
     fleet = _affordable(result, offers, loads, entry)
     quality = f"; quality: {variant.quality_note}" if variant.quality_note else ""
     if fleet is None:

@@ -57,7 +57,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
     power = serving_pools.mean_power(pools, choice, context)
     cost = serving_pools.yearly_cost(pools, choice, context)
-    gains = bottleneck(replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
+    gains = _gains(main) if context.in_full else {}
     flips = _flips(main, choice, context)
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
@@ -113,6 +113,11 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         **_of_decoding(main, gains, choice, context),
     )
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
+
+
+def _gains(main: serving_pools.DrawnPool) -> dict[str, float]:
+    """What more of each resource gains the busiest class of a pool."""
+    return bottleneck(main.pool.replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
 
 
 def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Pool:
@@ -274,8 +279,12 @@ def _of_decoding(
         ),
         "peak_ratio": record.note("peak_ratio", reached, said, *used),
         "communication_exposed_fraction": one(step.communication_s) / one(step.total_s),
-        "batch_limit": "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth",
+        "batch_limit": _batch_limit(full, gains) if gains else None,
     }
+
+
+def _batch_limit(full: bool, gains: Mapping[str, float]) -> str:
+    return "capacity" if full or gains["capacity"] > gains["bandwidth"] else "bandwidth"
 
 
 def _replica_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Replica:

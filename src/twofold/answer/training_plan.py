@@ -53,11 +53,11 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         **trained.figures(),
         **machine_figures(choice, run, context),
         peak_ratio=record.note("peak_ratio", reached, *OF_PEAK, "peak"),
-        bounds=trained.bounds(priced),
+        bounds=trained.bounds(priced) if context.in_full else (),
         tried=sum(trial.found.evaluated_count for trial in (chosen, *choice.others)),
         rejected=tuple(Count(reason, count) for reason, count in chosen.found.reasons.items()),
         losers=training_trials.losers(choice, alike),
-        scaling=_scaling(choice, trained.step, context),
+        scaling=_scaling(choice, trained.step, context) if context.in_full else (),
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
@@ -66,7 +66,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         ),
         tokens=entry.token_count,
         batch_tokens=entry.batch_tokens,
-        tenancy=_tenancy(choice, trained.step, context),
+        tenancy=_tenancy(choice, trained.step, context) if context.in_full else (),
     )
     return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 

@@ -25,10 +25,12 @@ from twofold.core.errors import InfeasibleError
 def with_building(plan: Plan, context: Context) -> Plan:
     """The plan with its building and where the building's estimates come from.
 
-    Raises InfeasibleError where one hall would draw more than `facility.power_cap`.
+    Rented servers stand in somebody else's: the decision needs theirs where `facility.power_cap` bounds it.
+    Raises InfeasibleError where one hall would draw more than that.
     """
     found, notes = entries(plan, context)
-    if not any(entry.servers.count for entry in found):
+    is_needed = context.in_full or context.spec.facility.power_cap_w is not None
+    if not any(entry.servers.count and (is_needed or entry.owned) for entry in found):
         return plan
     racks, unheld = placed(found, context)
     housed = Housed(found, racks.racks, networks(found, racks.heat, context), context)
@@ -40,8 +42,8 @@ def with_building(plan: Plan, context: Context) -> Plan:
         tariff = "the tariff that is stated" if told else "the mean tariff of US industry"
         places = f"no table has the place of {', '.join(nowhere)}"
         warnings += (f"{places}: {tariff}, the middle of all grids for its CO2",)
-    derivations = (*plan.derivations, *building_derivations(building, housed, book))
-    return replace(plan, building=building, warnings=warnings, derivations=derivations)
+    rows = building_derivations(building, housed, book) if context.in_full else ()
+    return replace(plan, building=building, warnings=warnings, derivations=(*plan.derivations, *rows))
 
 
 def _building(

@@ -196,13 +196,14 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     return compliance_of(spec, system, rents, base_usd, whole, today, tax)
 
 
-def with_compliance(plan: Plan, rules: Compliance, book: record.Book, catalog: Catalog) -> Plan:
+def with_compliance(plan: Plan, rules: Compliance, book: record.Book, context: Context) -> Plan:
     """The plan with what its rules change, what to know of it, and, as noted, where its figures come from."""
+    rows = compliance_derivations(rules, book, context.catalog) if context.in_full else ()
     return replace(
         plan,
         compliance=rules,
         warnings=(*plan.warnings, *rules.notes),
-        derivations=(*plan.derivations, *compliance_derivations(rules, book, catalog)),
+        derivations=(*plan.derivations, *rows),
     )
 
 

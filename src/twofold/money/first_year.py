@@ -20,8 +20,8 @@ from twofold.core.display import format_apart, format_enough, format_usd
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate, Source, half_common
 from twofold.core.quantity import DAY_S
-from twofold.money.bill import bill_lines, first_year_difference, rented_lines
-from twofold.money.owning import owning, ratios
+from twofold.money.bill import bill_lines, first_year_difference
+from twofold.money.owning import Fleet, fleets_of, owning, ratios
 from twofold.money.units import run_money, service_money
 
 FOLLOWS_RENT = ("rent", "support")  # lines that are as unsure as the hours rented
@@ -166,15 +166,15 @@ def with_money(plan: Plan, context: Context) -> Plan:
     """The plan with its money and where that comes from; nothing new where nothing has a price."""
     with record.recording() as book:
         priced = _priced(plan, context)
-    rows = _derivations(priced, book, context.spec)
+    rows = _derivations(priced, book, context.spec) if context.in_full else ()
     return replace(priced, derivations=(*plan.derivations, *rows))
 
 
 def _priced(plan: Plan, context: Context) -> Plan:
     """The plan with its money; the same plan where nothing in it has a price to rent or to buy."""
     lines = bill_lines(plan, context)
-    rented, later = (rented_lines(plan, context, later=each) for each in (False, True))
-    bought = owning(plan, rented, later, context)
+    fleets, left_out = fleets_of(plan, context) if context.in_full or not lines else ((), ())
+    bought = owning(plan, fleets, left_out, context)
     rent = plan.first_year_usd
     if plan.portfolio and plan.portfolio.items:
         said = "sum of its lines before tax, of the plan's weeks"
@@ -182,7 +182,7 @@ def _priced(plan: Plan, context: Context) -> Plan:
     if not lines and bought is None:
         return plan if rent is None else with_first_year(plan, rent, lines)
     with record.noting("money"):
-        money = _money(plan, rent, lines, bought, context)
+        money = _money(plan, rent, lines, fleets, bought, context)
     plan = replace(plan, money=money)
     if not lines and rent is None:
         return plan  # nothing has a price
@@ -196,6 +196,7 @@ def _money(
     plan: Plan,
     rent: Estimate | None,
     lines: tuple[LineItem, ...],
+    fleets: Sequence[Fleet],
     bought: ledger.Owning | None,
     context: Context,
 ) -> ledger.Money:
@@ -217,7 +218,7 @@ def _money(
         difference=first_year_difference(lines, rent.value if rent else None),
         services=tuple(services),
         runs=tuple(runs),
-        ratios=ratios(plan, context),
+        ratios=ratios(plan, fleets, context),
         owning=bought,
         notes=_notes(plan, context),
     )

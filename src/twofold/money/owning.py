@@ -12,12 +12,13 @@ from twofold.building.network import network_price
 from twofold.building.own import OwnYear, demand_month, own_years
 from twofold.catalog.types import HardwarePrice, Node, Region, Storage
 from twofold.contracts.results import ledger
-from twofold.contracts.results.ledger import LineItem, UnitCost, cents, total_usd
+from twofold.contracts.results.ledger import UnitCost, cents, total_usd
 from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.quantity import YEAR_H, YEAR_S
+from twofold.money.bill import rented_lines
 from twofold.money.bought import (
     Bought,
     OwningTerms,
@@ -63,15 +64,15 @@ class Fleet:
 
 
 def owning(
-    plan: Plan, rented: Sequence[LineItem], rented_later: Sequence[LineItem], context: Context
+    plan: Plan, fleets: Sequence[Fleet], left_out: tuple[str, ...], context: Context
 ) -> ledger.Owning | None:
     """The same plan on bought machines beside its rent in the first year and in each later one.
 
     None where none of the machines has a price to buy.
     """
-    fleets, left_out = fleets_of(plan, context)
     if not fleets:
         return None
+    rented, rented_later = (rented_lines(plan, context, later=each) for each in (False, True))
     bought = [each.bought for each in fleets]
     provisioned_w = sum(each.provisioned_w for each in bought)
     accelerators = sum(each.accelerator_count for each in bought)
@@ -240,9 +241,8 @@ def server_price(machine: Machine, context: Context) -> tuple[Node, UnitCost] | 
     return node, UnitCost(row.usd * count * factor, f"hardware_prices.csv {row.name}", row.date)
 
 
-def ratios(plan: Plan, context: Context) -> tuple[ledger.RatioRow, ...]:
+def ratios(plan: Plan, fleets: Sequence[Fleet], context: Context) -> tuple[ledger.RatioRow, ...]:
     """Training over serving per accelerator, per build and over the years, beside what is claimed (R-130)."""
-    fleets, _ = fleets_of(plan, context)
     halves = [[each.bought for each in fleets if each.half == half] for half in ("training", "serving")]
     keys = context.spec.supply.economics
     found = []

@@ -126,7 +126,7 @@ def build_plan(
         cross=cross,
         first_year_usd=rent_of_year(training, serving, spec),  # the bill's total once there is a bill
         budget_usd=spec.supply.budget_usd,
-        factors=factor_swings(list(runs.values()), list(services.values()), context),
+        factors=factor_swings([*runs.values()], [*services.values()], context) if options.in_full else (),
         calibration=options.calibration,
         derivations=derivations(*told) if options.in_full else (),
         defaults=_in_force(spec, serving),
@@ -270,5 +270,5 @@ def with_supply_side(
     # The bill has what the rules ask for among its lines, and what own machines take in their building.
     plan = with_money(replace(plan, compliance=compliance), context)
     if plan.compliance is not None:
-        plan = with_compliance(plan, plan.compliance, book, context.catalog)
+        plan = with_compliance(plan, plan.compliance, book, context)
     return replace(plan, actions=actions_of(plan))
