@@ -68,10 +68,10 @@ class _Tried:
         return self.seen[needed]
 
 
-def confidence_of(
+def _confidence(
     plan: Plan,
     runs: Mapping[str, TrainingChoice | MeasuredChoice],
-    services: Mapping[str, ServingChoice],
+    services: Mapping[str, Sequence[_Tried]],
     context: Context,
 ) -> Confidence:
     """How probably all goals hold at once, and which are below what a spec asks.
@@ -81,9 +81,9 @@ def confidence_of(
              chances multiplied would say. Rows of one service say nothing of another's.
     """
     figures = [(run_total(run, context), run.entry.time_limit_s or inf) for run in runs.values()]
-    for choice in services.values():
-        for pool, goals in zip(choice.fleet.pools, goals_of_pools(choice, context), strict=True):
-            figures += goals(pool.count.needed).values()
+    for pools in services.values():
+        for each in pools:
+            figures += each.goals(each.pool.count.needed).values()
     together = np.all([figure.samples <= limit for figure, limit in figures], axis=0) if figures else 1.0
     chances = {f"{run.name} deadline": run.run.deadline_holds_probability for run in plan.training}
     joint = float(np.mean(together))
@@ -108,20 +108,23 @@ def with_ladder(
 ) -> Plan:
     """The plan with how sure it is, what other confidences would take, and what measuring first may save."""
     asked = context.spec.confidence_fraction
+    tried = {
+        name: list(map(_Tried, choice.fleet.pools, goals_of_pools(choice, context)))
+        for name, choice in services.items()
+    }
+    plan = replace(plan, confidence=_confidence(plan, runs, tried, context))
     if plan.rehearsed:  # by the twin: what the closed form says of other confidences is no rung beside it
-        return replace(plan, confidence=confidence_of(plan, runs, services, context))
+        return plan
     ladder = [rung for run in plan.training for rung in _run_rungs(run, runs[run.name], context)]
     saved = []
     for service in plan.serving:
         if service.name in services:
-            choice = services[service.name]
-            tried = list(map(_Tried, choice.fleet.pools, goals_of_pools(choice, context)))
-            pools = {sure: _sized(tried, sure, asked) for sure in (*CONFIDENCES, asked)}
+            choice, own = services[service.name], tried[service.name]
+            pools = {sure: _sized(own, sure, asked) for sure in (*CONFIDENCES, asked)}
             ladder += _service_rungs(service, choice, pools, asked)
-            saved += list(_measured(service, choice, tried, pools[0.5], asked))
+            saved += list(_measured(service, choice, own, pools[0.5], asked))
     saved.sort(key=lambda each: -(each.usd_per_year or 0.0))
-    sure = confidence_of(plan, runs, services, context)
-    return replace(plan, confidence=sure, ladder=tuple(ladder), measure_first=tuple(saved))
+    return replace(plan, ladder=tuple(ladder), measure_first=tuple(saved))
 
 
 def _sized(tried: Sequence[_Tried], sure: float, asked: float) -> list[_Sized]:

@@ -17,6 +17,7 @@ from twofold.portfolio.capacity import fleets_of
 from twofold.portfolio.demand import first_day
 from twofold.portfolio.join import portfolio_case
 from twofold.portfolio.offers import NodeOffer, node_offers
+from twofold.portfolio.problem import PortfolioProblem
 from twofold.portfolio.prune import part_of
 from twofold.portfolio.simplest import cheapest_usd, is_too_much, simplest
 from twofold.portfolio.solve import bound_usd
@@ -49,11 +50,12 @@ def decided(
     offers = _offers(runs, services, context)
     supply, asked = context.spec.supply, context.spec.margin_fraction is not None
     sized = {name: {_kind(choice): choice} for name, choice in services.items()}  # by accelerator
+    any_mix = _any_mix(runs, services, context)
     for more in reversed(range(ROUNDS)):
         every = {name: _choices(choice, sized[name], asked and not more) for name, choice in services.items()}
         ways = _ways(runs, every, offers, context)
         # What a mix would save leaves so much less that being simple may cost.
-        mixed = mixing_fraction(simplest(ways, 0.0, supply.platforms).values(), runs, services, context)
+        mixed = mixing_fraction(simplest(ways, 0.0, supply.platforms).values(), any_mix)
         within = (1.0 + supply.simplicity_fraction) * (1.0 - mixed)
         found = simplest(ways, max(0.0, within - 1.0), supply.platforms)
         taken = {name: way.offer.accelerator for name, way in found.items() if name in services}
@@ -95,24 +97,33 @@ def _choices(
     return sure or list(found.values())
 
 
-def mixing_fraction(
-    ways: Iterable[Way],
+def _any_mix(
     runs: Mapping[str, TrainingChoice | MeasuredChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> float:
+) -> tuple[PortfolioProblem, float] | None:
+    """All offers for these runs and services, and the least that a mix costs; None where none has a price."""
+    modelled = {name: run for name, run in runs.items() if isinstance(run, TrainingChoice)}
+    case = portfolio_case(modelled, services, context)
+    if case is None:
+        return None
+    free = replace(case.problem, platform_limit=None)
+    usd = bound_usd(free)
+    return None if usd is None else (free, usd)
+
+
+def mixing_fraction(ways: Iterable[Way], any_mix: tuple[PortfolioProblem, float] | None) -> float:
     """What any mix of leases might save of these.
 
     Formula  1 − cheapest of all offers / cheapest of the offers of `ways`, both in fractions of units
     Limits   replicas and spares that each kind of machine would need for itself are not counted.
     """
-    modelled = {name: run for name, run in runs.items() if isinstance(run, TrainingChoice)}
-    names, case = {way.offer.name for way in ways}, portfolio_case(modelled, services, context)
-    if case is None or not names:
+    names = {way.offer.name for way in ways}
+    if any_mix is None or not names:
         return 0.0
-    free = replace(case.problem, platform_limit=None)
-    usd, most = bound_usd(free), bound_usd(part_of(free, names))
-    return max(0.0, 1.0 - usd / most) if usd is not None and most else 0.0
+    free, usd = any_mix
+    most = bound_usd(part_of(free, names))
+    return max(0.0, 1.0 - usd / most) if most else 0.0
 
 
 def leasing_of(
@@ -132,7 +143,7 @@ def leasing_of(
         kinds_count=len({way.offer.accelerator for way in ways}),
         providers_count=len({way.offer.provider for way in ways}),
         leases_count=len({way.offer.name for way in ways}),
-        mixing_fraction=mixing_fraction(ways, runs, services, context),
+        mixing_fraction=mixing_fraction(ways, _any_mix(runs, services, context)),
     )
 
 

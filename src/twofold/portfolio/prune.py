@@ -131,15 +131,17 @@ class _Table:
 
 
 def _by_price(problem: PortfolioProblem) -> list[_Table]:
-    options = [(each.name, option) for each in problem.campaigns for option in each.options]
-    return [
-        _Table(
-            offer,
-            [rate for rate in problem.rates if rate.offer == offer.name],
-            [each for each in options if each[1].offer == offer.name],
-        )
+    tables = {
+        offer.name: _Table(offer, [], [])
         for offer in sorted(problem.offers, key=lambda each: (unit_usd_per_h(each), each.name))
-    ]
+    }
+    for rate in problem.rates:
+        if rate.offer in tables:
+            tables[rate.offer].rates.append(rate)
+    for name, option in ((each.name, option) for each in problem.campaigns for option in each.options):
+        if option.offer in tables:
+            tables[option.offer].options.append((name, option))
+    return list(tables.values())
 
 
 def _serving_kept(problem: PortfolioProblem, rates: tuple[ServingRate, ...]) -> tuple[ServingRate, ...]:
