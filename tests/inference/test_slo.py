@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from twofold.inference import regimes
 from twofold.inference.curve import load_axis
 from twofold.inference.slo import (
+    RateLimit,
     Slo,
     TrafficClass,
     bottleneck,
+    limit_within,
+    limits_within,
+    loads_alone,
+    loads_shared,
     rate_limit,
     relieved,
     shared_load,
@@ -80,6 +85,22 @@ def test_a_sweep_finds_what_each_candidate_finds_alone(replica_of):
         for size in tp
     ]
     assert np.allclose(swept.requests_per_s, alone)
+
+
+@pytest.mark.parametrize("classes", [(CHAT,), (CHAT, LONG)])
+def test_several_devices_and_formats_are_found_at_once_as_each_alone(replica_of, classes):
+    def loads():
+        for device, weights in (("H200", "fp8"), ("H200", "bf16"), ("H100-SXM5-80GB", "fp8")):
+            sweep = load_axis(replica_of("llama-3.1-70b", device, weights, tp=np.array([4.0, 8.0])))
+            yield loads_shared(sweep, classes) if len(classes) > 1 else loads_alone(sweep, *classes)
+
+    slos = [each.slo for each in classes]
+    together, alone = list(loads()), [limit_within(each, slos) for each in loads()]
+    limits_within(together, slos)
+    assert all(each.limits for each in together)
+    for found, own in zip((limit_within(each, slos) for each in together), alone, strict=True):
+        for name in (each.name for each in fields(RateLimit)):
+            np.testing.assert_array_equal(getattr(found, name), getattr(own, name), name)
 
 
 def test_long_prompts_in_the_mix_cost_the_chat_its_rate(replica):

@@ -5,7 +5,7 @@ of a resource moves each of its points the same way, and nothing that is read of
 (INV-2): with batches spread up to what the cache holds, more memory would move the points themselves.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TypeVar
 
@@ -89,6 +89,30 @@ def with_arrays(value: T, change: Callable[[Array], Array]) -> T:
     changed = {f.name: with_arrays(getattr(value, f.name), change) for f in fields(value)}
     same = all(changed[f.name] is getattr(value, f.name) for f in fields(value))
     return value if same else replace(value, **changed)
+
+
+def side_by_side(values: Sequence[T], counts: Sequence[int]) -> T:
+    """Dataclasses of one kind as one, with so many candidates of each along the last axis but one.
+
+    Numbers that are the same for all stay as they are; words, and numbers by format, are those of the first:
+    for what reads curves that are priced already.
+    """
+    first = values[0]
+    if isinstance(first, tuple):
+        return tuple(side_by_side(each, counts) for each in zip(*values, strict=True))  # type: ignore[return-value]
+    if is_dataclass(first) and not isinstance(first, type):
+        parts = {f.name: [getattr(each, f.name) for each in values] for f in fields(first)}
+        return replace(first, **{name: side_by_side(each, counts) for name, each in parts.items()})
+    if not isinstance(first, int | float | np.ndarray):
+        return first
+    columns = [np.atleast_2d(np.asarray(each)) for each in values]
+    if np.ndim(first) < 2 and all(np.array_equal(columns[0], each) for each in columns):
+        return first
+    spread = (
+        np.broadcast_to(each, (*each.shape[:-2], count, each.shape[-1]))
+        for each, count in zip(columns, counts, strict=True)
+    )
+    return np.concatenate(list(spread), axis=-2)  # type: ignore[return-value]  # an array for numbers
 
 
 def price_curve(

@@ -25,6 +25,7 @@ from twofold.inference.slo import (
     RateLimit,
     TrafficClass,
     limit_within,
+    limits_within,
     loads_alone,
     loads_shared,
     merged_class,
@@ -241,9 +242,10 @@ def search(
     found: list[Fleet] = []
     losers: list[Loser] = []
     kept = {} if curves is None else curves
-    for offer in offers:
-        priced = _price_offer(variants, offer, kv_format, counted)
-        outcome = _best_fleet(priced, offer, classes, zones, sized, counted, kept)
+    priced = [_price_offer(variants, offer, kv_format, counted) for offer in offers]
+    _look_ahead(list(zip(offers, priced, strict=True)), classes, kept)
+    for offer, sweeps in zip(offers, priced, strict=True):
+        outcome = _best_fleet(sweeps, offer, classes, zones, sized, counted, kept)
         if isinstance(outcome, Fleet):
             found.append(outcome)
         else:
@@ -283,6 +285,38 @@ def _price_offer(
             kept = {name: column[fits] for name, column in layouts.items()}
             sweeps.append(_Sweep(variant, laid_out(replica, kept), replica))
     return sweeps
+
+
+def _look_ahead(
+    priced: Sequence[tuple[Hardware, Sequence[_Sweep]]], classes: Sequence[TrafficClass], curves: Curves
+) -> None:
+    """Find what the layouts of all offers carry at once, class by class, for the search of each to read.
+
+    An offer of which no layout keeps a class is not asked for the next.
+    """
+    waited = tuple(each for each in classes if each.slo.is_waited_for)
+    for group in (*((each,) for each in waited), *((waited,) if len(waited) > 1 else ())):
+        slos = [each.slo for each in group]
+        found = [
+            (one, [_loads(sweep, one[0], group, curves) for sweep in one[1] if np.size(sweep.replica.tp)])
+            for one in priced
+        ]
+        limits_within((each for _, own in found for each in own), slos)
+        priced = [one for one, own in found if any(_works(limit_within(each, slos)).any() for each in own)]
+
+
+def _works(limit: RateLimit) -> NDArray[np.bool_]:
+    return limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
+
+
+def _loads(sweep: _Sweep, offer: Hardware, classes: tuple[TrafficClass, ...], curves: Curves) -> Loads:
+    """The layouts of a sweep along all loads of these classes; as priced before where they were."""
+    replica, names = sweep.replica, tuple(each.name for each in classes)
+    layouts = (getattr(replica, name).tobytes() for name in LAYOUT_FIELDS)
+    key = offer.name, sweep.variant.name, replica.weights_format, replica.kv_format, names, *layouts
+    if key not in curves:
+        curves[key] = _along(replica, classes)
+    return curves[key]
 
 
 def _best_fleet(
@@ -383,11 +417,11 @@ def _cheapest(
     """The layout of a sweep that takes the fewest accelerators, in a list; none where none works."""
     if not np.size(sweep.replica.tp):
         return []
-    replica, names = sweep.replica, tuple(each.name for each in classes)
-    layouts = (getattr(replica, name).tobytes() for name in LAYOUT_FIELDS)
-    told = offer.name, sweep.variant.name, replica.weights_format, replica.kv_format, names, *layouts
-    limit = limits(replica, classes, curves, told)
-    works = limit.requests_per_s > USEFUL_FRACTION * limit.saturation_requests_per_s
+    if _by_the_day(classes):
+        limit = _of_a_day(sweep.replica, classes[0])
+    else:
+        limit = limit_within(_loads(sweep, offer, classes, curves), [each.slo for each in classes])
+    works = _works(limit)
     counted["priced"] += works.size
     for binding in limit.binding[~works]:
         counted[f"slo {binding}"] += 1
@@ -433,27 +467,28 @@ def _spanning(
     return _Sweep(sweep.variant, laid_out(tried, kept), tried)
 
 
-def limits(
-    replica: Replica,
-    classes: tuple[TrafficClass, ...],
-    curves: Curves | None = None,
-    key: tuple[object, ...] = (),
-) -> RateLimit:
-    """What each layout carries of classes that share it within their promises, of a day's work at its best.
+def limits(replica: Replica, classes: tuple[TrafficClass, ...]) -> RateLimit:
+    """What each layout carries of classes that share it, within their promises; of a day's work at best."""
+    if _by_the_day(classes):
+        return _of_a_day(replica, classes[0])
+    return limit_within(_along(replica, classes), [each.slo for each in classes])
 
-    Curves that were priced before are taken from under their key, and others left there.
-    """
-    traffic = classes[0]
-    if len(classes) == 1 and not traffic.slo.is_waited_for:
-        most = max_throughput(traffic.on(replica), traffic.lengths)
-        rate = np.asarray(most.requests_per_s, float)
-        none = np.zeros_like(rate)  # nobody who waits is met
-        return RateLimit(rate, none, np.full(rate.shape, "throughput"), none, rate, rate)
-    kept = curves if curves is not None else {}
-    if key not in kept:
-        along = load_axis(replica)
-        kept[key] = loads_shared(along, classes) if len(classes) > 1 else loads_alone(along, traffic)
-    return limit_within(kept[key], [each.slo for each in classes])
+
+def _by_the_day(classes: Sequence[TrafficClass]) -> bool:
+    """Whether nobody waits for what these replicas do."""
+    return len(classes) == 1 and not classes[0].slo.is_waited_for
+
+
+def _of_a_day(replica: Replica, traffic: TrafficClass) -> RateLimit:
+    most = max_throughput(traffic.on(replica), traffic.lengths)
+    rate = np.asarray(most.requests_per_s, float)
+    none = np.zeros_like(rate)  # nobody who waits is met
+    return RateLimit(rate, none, np.full(rate.shape, "throughput"), none, rate, rate)
+
+
+def _along(replica: Replica, classes: Sequence[TrafficClass]) -> Loads:
+    along = load_axis(replica)
+    return loads_shared(along, classes) if len(classes) > 1 else loads_alone(along, classes[0])
 
 
 def pick(replica: Replica, index: int) -> Replica:

@@ -4,14 +4,22 @@ The curve is priced once; a promise is a crossing on it, sought on the straight 
 two of its batches. Array fields of the replica end in an axis of length 1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twofold.contracts.goals import SuccessGoal
-from twofold.inference.curve import LoadCurve, latencies_at, price_curve, rate_at, seen_by, served_at
+from twofold.inference.curve import (
+    LoadCurve,
+    latencies_at,
+    price_curve,
+    rate_at,
+    seen_by,
+    served_at,
+    side_by_side,
+)
 from twofold.inference.latency import Latency, Served
 from twofold.inference.regimes import on_curve, open_curve
 from twofold.inference.replica import Replica
@@ -136,10 +144,29 @@ def loads_alone(replica: Replica, traffic: TrafficClass) -> Loads:
 
 def limit_within(loads: Loads, slos: Sequence[Slo]) -> RateLimit:
     """The first crossing of any promise on the one curve that all classes see, each with its own prompts."""
-    promised = tuple((*slo.latencies_s.items(), slo.success) for slo in slos)
+    promised = _promised(slos)
     if promised not in loads.limits:
         loads.limits[promised] = _first_crossing(loads, slos)
     return loads.limits[promised]
+
+
+def limits_within(several: Iterable[Loads], slos: Sequence[Slo]) -> None:
+    """Find `limit_within` of several at once, for whoever asks each: few candidates take as long as many."""
+    alike: dict[int, list[Loads]] = {}
+    for each in several:
+        if _promised(slos) not in each.limits:
+            alike.setdefault(each.views[0].met_sequences.size, []).append(each)
+    for same in alike.values():
+        counts = [len(each.points) for each in same]
+        found = _first_crossing(side_by_side([replace(each, limits={}) for each in same], counts), slos)
+        ends = np.cumsum(counts)[:-1]
+        columns = (np.split(getattr(found, each.name), ends) for each in fields(found))
+        for each, own in zip(same, zip(*columns, strict=True), strict=True):
+            each.limits[_promised(slos)] = RateLimit(*own)
+
+
+def _promised(slos: Sequence[Slo]) -> tuple[object, ...]:
+    return tuple((*slo.latencies_s.items(), slo.success) for slo in slos)
 
 
 def _first_crossing(loads: Loads, slos: Sequence[Slo]) -> RateLimit:
