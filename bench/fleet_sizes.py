@@ -19,7 +19,7 @@ from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.spec.reader import parse_spec
 from twofold.inference.fleet import target_utilisation
 from twofold.perf.constants import load_constants
-from twofold.rehearse.fleets import on_twin, tables_of
+from twofold.rehearse.peak import on_twin, tables_of
 
 COUNTS = (2, 5, 12, 30, 100)
 FAR = 4.0  # times the planned replicas: the most that are tried, and as many times fewer

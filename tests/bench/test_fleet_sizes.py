@@ -5,7 +5,7 @@ import pytest
 from bench.fleet_sizes import CASES, fewest, of_size
 from twofold.contracts.spec.scenario import Scenario
 from twofold.inference.regimes import open_loop
-from twofold.rehearse.fleets import PLAIN, on_twin, tables_of
+from twofold.rehearse.peak import PLAIN, on_twin, tables_of
 from twofold.rehearse.run import RehearsalSettings, pool_tasks, tallied_run
 
 

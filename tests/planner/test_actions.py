@@ -7,6 +7,7 @@ import pytest
 
 from twofold.contracts.results.ledger import total_usd
 from twofold.contracts.results.plan import Action, Plan
+from twofold.contracts.results.serving import MissedGoal, ReplicaNeed
 from twofold.core.estimate import Estimate
 from twofold.planner.actions import actions_of
 
@@ -95,6 +96,19 @@ def test_nothing_is_called_sure_before_it_is_rehearsed(plan: Plan) -> None:
         serving = tuple(replace(each, zones=zones) for each in plan.serving)
         seen = kinds(replace(plan, rehearsed=True, serving=serving))
         assert seen["next"].text == f"twofold simulate SPEC --scenario {scenario}"
+
+
+def test_what_grew_in_its_rehearsal_is_simulated_as_it_grew(plan: Plan) -> None:
+    """A spec alone is planned as it was before: another fleet would be tried next."""
+    (service,) = plan.serving
+    miss = MissedGoal("chat", "tpot_p95", 0.041, 0.04)
+    need = ReplicaNeed("chat", "H100", None, 3, 3, 4, 3, (miss,), (miss,), None, None, 0.0)
+    grown = replace(plan, rehearsed=True, serving=(replace(service, replica_needs=(need,)),))
+    follow = [each.text for each in actions_of(grown) if each.kind == "next"]
+    assert follow == [
+        "twofold plan SPEC --rehearse --out plan.json",
+        "twofold simulate plan.json --scenario replica-crash",
+    ]
 
 
 def test_machines_of_ones_own_are_used_and_cost_their_energy_once(planned: Planned) -> None:

@@ -11,7 +11,7 @@ from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.spec.reader import parse_spec
 from twofold.perf.constants import Constants
-from twofold.rehearse.fleets import on_twin, slow_ratios, tables_of
+from twofold.rehearse.peak import on_twin, slow_ratios, tables_of
 
 SPEC = """
 name: s

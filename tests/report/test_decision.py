@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.report.test_plan import scaled
 from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
+from twofold.contracts.results.serving import MissedGoal, ReplicaNeed
 from twofold.planner.actions import actions_of
 from twofold.report.decision import HALVES, LINES, decision_lines
 from twofold.report.lines import WIDTH
@@ -79,6 +80,77 @@ def test_every_machine_of_an_example_is_one_that_is_described(examples: dict[str
     for half in plan.halves:
         for each in getattr(half, "classes", ()):
             assert f"{each.name} " in text and f"{each.replica_count} × " in text
+
+
+def need_of(**changed: object) -> ReplicaNeed:
+    """21 chat replicas are planned, and 24 are the fewest that hold."""
+    missed = MissedGoal("chat", "tpot_p95", 0.0412, 0.040)
+    made = ReplicaNeed(
+        pool="chat",
+        accelerator="H200-SXM-141GB",
+        provider=None,
+        closed_form_count=21,
+        full_load_count=19,
+        holding_count=24,
+        missing_count=23,
+        planned_missed=(missed,),
+        missed=(missed,),
+        predicted_s=0.036,
+        simulated_s=0.039,
+        usd_per_year=1.1e5,
+    )
+    return replace(made, **changed)  # type: ignore[arg-type]  # its own fields
+
+
+OVER = MissedGoal("documents", "success", 0.9966, 0.999)
+NEEDS = (
+    (need_of(), "rehearsed: 21 miss TPOT p95 (41 of 40 ms), 24 hold, 23 do not: +0.11 M$/y"),
+    (
+        need_of(planned_missed=(OVER,), missing_count=21, usd_per_year=0.0),
+        "rehearsed: 21 miss success (99.7 of 99.9 %) of documents, 24 hold: costs the same",
+    ),
+    (
+        need_of(holding_count=19, missing_count=17, planned_missed=(), usd_per_year=-2e5),
+        "rehearsed: 19 of the 21 would do: −0.20 M$/y",
+    ),
+    (
+        need_of(holding_count=None, missing_count=42, usd_per_year=None),
+        "rehearsed: 21 miss TPOT p95 (41 of 40 ms), nor do 42 hold",
+    ),
+    (
+        need_of(holding_count=None, missing_count=42, usd_per_year=None, accelerator="L4"),
+        "rehearsed: 21 L4 miss TPOT p95 (41 of 40 ms), nor do 42 hold: now H200-SXM-141GB",
+    ),
+)
+
+
+@pytest.mark.parametrize(("need", "said"), NEEDS)
+def test_the_twin_says_below_its_class_where_it_asks_for_other_replicas(
+    plan: Plan, need: ReplicaNeed, said: str
+) -> None:
+    service = replace(plan.serving[0], replica_needs=(need,))
+    lines = decided(replace(plan, serving=(service,)))
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
+    assert said in words(replace(plan, serving=(service,)))
+    at = next(number for number, line in enumerate(lines) if "rehearsed: " in line)
+    assert any(line.split()[0] == "chat" for line in lines[at - 3 : at])
+    held = replace(service, replica_needs=(replace(need, holding_count=21, planned_missed=()),))
+    assert "would do" not in words(replace(plan, serving=(held,)))
+
+
+@once
+@given(st.integers(1, 9999), st.integers(1, 9999), factors, names)
+def test_no_need_of_the_twin_leaves_the_screen(
+    plan: Plan, asked: int, holds: int, size: float, called: str
+) -> None:
+    goal = MissedGoal(called, "ttft_p95", 0.6 * size, 0.5 * size)
+    missed = (goal, replace(goal, metric="tpot_p95", value=None)) if holds > asked else ()
+    need = need_of(
+        closed_form_count=asked, holding_count=holds, planned_missed=missed, usd_per_year=1e5 * size
+    )
+    service = replace(plan.serving[0], replica_needs=(need,))
+    lines = decided(replace(plan, serving=(service,)))
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
 
 
 def test_marks_say_at_least_the_confidence_or_half_or_less(plan: Plan) -> None:

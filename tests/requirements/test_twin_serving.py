@@ -143,9 +143,9 @@ def test_the_gap_between_the_plans_replicas_and_the_twins_is_explained(
         return
     assert f"chat: closed form {asked}, twin {fewest}, {need['missing_count']} miss" in screen
     assert need["predicted_s"] and need["simulated_s"]  # of the goal that is missed first
-    limits_s = {slo["metric"]: slo["limit_s"] for slo in service["classes"][0]["slos"]}
-    assert need["simulated_s"] < limits_s[need["metric"]]
-    metric, quantile = need["metric"].split("_")
+    (missed, *_) = need["missed"]
+    assert need["simulated_s"] < missed["limit"] < missed["value"]
+    metric, quantile = missed["metric"].split("_")
     assert f"at {fewest} {metric.upper()} {quantile} is " in screen and "by the closed form" in screen
 
 

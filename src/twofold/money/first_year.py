@@ -9,6 +9,7 @@ from twofold.answer.supply_rules import may_host
 from twofold.building.compliance_costs import OF_RENT
 from twofold.building.own import IDLE, billed, own_year_lines, own_years
 from twofold.catalog.types import ApiPrice
+from twofold.contracts.goals import metric_text
 from twofold.contracts.results import ledger
 from twofold.contracts.results.ledger import LineItem, cents, total_usd
 from twofold.contracts.results.plan import Derivation, Input, Plan
@@ -157,9 +158,24 @@ def check_budget(plan: Plan, budget_usd: float | None) -> None:
     told = (note.partition("rehearsed: ")[2] for each in plan.serving for note in each.warnings)
     lines += [("rehearsed", note) for note in told if " misses " in note]
     dearest_first = sorted(halves, key=lambda each: -each[0])
-    ways = [f"a budget of {format_enough(total, 'USD')}", *(how for *_, how in dearest_first)]
+    looser_goals = _looser_goals(plan, total - budget_usd)
+    ways = [f"a budget of {format_enough(total, 'USD')}", *looser_goals, *(how for *_, how in dearest_first)]
     lines.append(("would fit", " · ".join(ways)))
     raise InfeasibleError(f"the plan exceeds the budget of {budget}", lines=tuple(lines))
+
+
+def _looser_goals(plan: Plan, lacking_usd: float) -> tuple[str, ...]:
+    """The goals with which fleets stay as they were before the twin, where the budget covers those."""
+    grown = [need for each in plan.serving for need in each.replica_needs if need.planned_missed]
+    goals = [goal for need in grown for goal in need.planned_missed]
+    late = all(goal.value is not None and goal.metric != "success" for goal in goals)
+    if not goals or not late or sum(need.usd_per_year or 0.0 for need in grown) < lacking_usd:
+        return ()
+    texts = (
+        f"{metric_text(each.metric)} ≤ {format_enough(each.value or 0.0, 's')} for `{each.class_name}`"
+        for each in goals
+    )
+    return (" and ".join(texts),)
 
 
 def with_money(plan: Plan, context: Context) -> Plan:

@@ -31,10 +31,15 @@ def actions_of(plan: Plan) -> tuple[Action, ...]:
     `SPEC` in a command is the user's path.
     """
     worst = "zone-loss" if any(each.zones > 1 for each in plan.serving) else "replica-crash"
-    tried = f"simulate SPEC --scenario {worst}" if plan.rehearsed else "plan SPEC --rehearse"
-    command = f"twofold {tried if plan.serving else 'plan SPEC --full'}"  # to run before signing
+    tried = ["plan SPEC --rehearse" if plan.serving else "plan SPEC --full"]  # before signing
+    if plan.serving and plan.rehearsed:
+        tried = [f"simulate SPEC --scenario {worst}"]
+        if any(need.planned_missed for each in plan.serving for need in each.replica_needs):
+            # The spec alone is planned as it was before its rehearsal.
+            tried = ["plan SPEC --rehearse --out plan.json", f"simulate plan.json --scenario {worst}"]
     risks = [Action("risk", text, "", None) for text in dict.fromkeys(_risks(plan))]
-    return (*_fleets(plan), *_instead(plan), *risks[:RISKS], Action("next", command, "", None))
+    follow = (Action("next", f"twofold {each}", "", None) for each in tried)
+    return (*_fleets(plan), *_instead(plan), *risks[:RISKS], *follow)
 
 
 def _fleets(plan: Plan) -> Iterator[Action]:

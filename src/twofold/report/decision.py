@@ -15,6 +15,7 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_apart, format_memory, format_seconds, format_si, format_usd
 from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, likely, percent, ranged, success_goal
 from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
+from twofold.report.serving import rehearsed_text
 
 WORTH_A_LINE = 0.01  # of the first year
 LINES, HALVES = 25, 4  # on the screen, for so many runs and services; one more for each further one
@@ -150,7 +151,11 @@ def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> lis
         head, rest = _headed(label, text, _run_costs(plan, half, action))
         return [*head, *_fitted("", [*rest, *_run_pieces(half)], room.row_count)][: room.half_count]
     head, rest = _headed(label, text, _service_costs(plan, half, action))
-    classes = _class_rows(half, _asked(plan)) if room.half_count is None else _joined_rows(half, _asked(plan))
+    asked = _asked(plan)
+    if room.half_count is None:
+        classes = _class_rows(half, asked)
+    else:
+        classes = [*_joined_rows(half, asked), *_rehearsed_rows(half)]
     fleet = _fitted("", [*rest, *_fleet_pieces(half)], TWO)
     return [*head, *classes, *fleet][: room.half_count]
 
@@ -238,7 +243,14 @@ def _class_rows(service: ServicePlan, asked: float | None) -> list[str]:
         narrow = "  ".join((f"   {name}", size, *goals))
         fits = [each for each in (row, narrow) if len(each) <= WIDTH]
         lines += fits[:1] or field("", f"{name}  {size}", *goals)
+        lines += _rehearsed_rows(service, name)
     return lines
+
+
+def _rehearsed_rows(service: ServicePlan, pool: str = "") -> list[str]:
+    """Where the twin asks for other replicas than were planned; of one pool, or of all."""
+    needs = (each for each in service.replica_needs if pool in ("", each.pool))
+    return [line for need in needs for line in field("", rehearsed_text(need, service))]
 
 
 def _when(one: ClassPlan, service: ServicePlan) -> list[str]:
@@ -297,6 +309,8 @@ def _fleet_pieces(service: ServicePlan) -> list[str]:
     machine, spare = service.machine, f"{service.spare_count} spare"
     held = machine.held_fraction * machine.node_count
     chosen = [each for each in service.rehearsals if each.chosen]
+    if chosen and chosen[0].holds and _rehearsed_rows(service):
+        chosen = []  # the lines below its classes say it
     return [
         f"{spare}: {service.spare_reason}" if service.spare_count else "no spare",
         f"{held:.1f} nodes held on average" if machine.held_fraction < 1.0 else "",

@@ -1,12 +1,12 @@
 """The SERVING block of the one-screen plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twofold.answer.serving_plan import SHARED_POOL
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
-from twofold.core.display import format_seconds, format_si
+from twofold.core.display import format_seconds, format_si, format_usd
 from twofold.report.figures import answered, chance, percent, ranged, success_goal
 from twofold.report.lines import DOT, both_ends, field, listed, table
 from twofold.report.training import bound_pieces, cost_text, memory_lines, price_pieces
@@ -119,17 +119,51 @@ def _rehearsed_lines(service: ServicePlan, rehearsed: bool) -> list[str]:
 def _need_pieces(need: serving.ReplicaNeed) -> list[str]:
     """`chat: closed form 20, twin 17, 16 miss TTFT p95`, and where they are further apart than one, why."""
     asked, fewest, missing = need.closed_form_count, need.holding_count, need.missing_count
-    whose = "" if need.class_name == need.pool else f" of {need.class_name}"
-    lost = f", {missing} miss {metric_text(need.metric)}{whose}" if missing else ""
+    told = f"{need.pool}: closed form {asked}, twin {'within one of it' if need.agrees else fewest or 'none'}"
+    if need.missed:
+        told += f", {missing} miss {_goals_text(need.missed[:1], need.pool)}"
+    pieces = [told]
     if need.agrees:
-        return [f"{need.pool}: closed form {asked}, twin within one of it{lost}"]
-    pieces = [f"{need.pool}: closed form {asked}, twin {fewest}{lost}"]
+        return pieces
     if asked > need.full_load_count:
         pieces.append(f"{asked - need.full_load_count} for the part of the load that is kept free")
-    if need.predicted_s is not None and need.simulated_s is not None:
+    if need.missed and need.predicted_s is not None and need.simulated_s is not None:
         figures = f"{format_seconds(need.predicted_s)} by the closed form, {format_seconds(need.simulated_s)}"
-        pieces.append(f"at {fewest} {metric_text(need.metric)} is {figures} on the twin")
+        pieces.append(f"at {fewest} {metric_text(need.missed[0].metric)} is {figures} on the twin")
     return pieces
+
+
+def rehearsed_text(need: serving.ReplicaNeed, service: ServicePlan) -> str:
+    """`rehearsed: 21 miss TPOT p95 (41 of 40 ms), 24 hold, 23 do not: +0.1 M$/y`; "" where all is as planned.
+
+    The first number is what was planned before it was rehearsed.
+    """
+    asked, fewest, missing = need.closed_form_count, need.holding_count, need.missing_count
+    if fewest == asked:
+        return ""
+    cost = ""
+    if need.usd_per_year is not None:
+        sign = "+" if need.usd_per_year > 0 else "−"
+        cost = f": {sign}{format_usd(abs(need.usd_per_year))}/y" if need.usd_per_year else ": costs the same"
+    if not need.planned_missed:
+        return f"rehearsed: {fewest} of the {asked} would do{cost}"
+    told = f"rehearsed: {asked} miss {_goals_text(need.planned_missed, need.pool)}"
+    machine = service.machine
+    if need.accelerator != machine.accelerator:
+        told = told.replace(f" {asked} ", f" {asked} {need.accelerator} ", 1)
+        cost = f": now {machine.accelerator}"
+    elif need.provider and machine.price and machine.price.provider != need.provider:
+        cost += f", now of {machine.price.provider}, not {need.provider}"
+    if fewest is None:
+        return f"{told}, nor do {missing} hold{cost}"
+    return f"{told}, {fewest} hold{f', {missing} do not' if missing and missing > asked else ''}{cost}"
+
+
+def _goals_text(missed: Sequence[serving.MissedGoal], pool: str) -> str:
+    """`TTFT p95 (510 of 500 ms) and E2E p95 (16 of 15 s) of documents`; `pool` names the first class."""
+    return " and ".join(
+        f"{each.text}{'' if each.class_name == pool else f' of {each.class_name}'}" for each in missed
+    )
 
 
 def _fleet(service: ServicePlan) -> str:

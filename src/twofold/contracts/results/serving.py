@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from twofold.contracts.goals import metric_text
 from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part
+from twofold.core.display import format_apart
 from twofold.core.estimate import Estimate
 
 
@@ -41,23 +43,48 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, slots=True)
+class MissedGoal:
+    """A goal that so many replicas miss on the twin."""
+
+    class_name: str  # whose it is
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 finish_within success …
+    value: float | None  # s, of success the fraction with a whole answer; null: too few are answered
+    limit: float  # of the same
+
+    @property
+    def text(self) -> str:
+        """`TPOT p95 (41 of 40 ms)`: the goal, what it is and what it was to be."""
+        scale, unit = (100.0, "%") if self.metric == "success" else (1.0, "s")
+        value, limit = format_apart((self.value or 0.0) * scale, self.limit * scale, unit)
+        digits, _, label = value.rpartition(" ")
+        value = digits if limit.endswith(f" {label}") else value
+        return f"{metric_text(self.metric)} ({'never' if self.value is None else value} of {limit})"
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaNeed:
-    """How few replicas of a pool hold on the twin at the peak, beside what the closed form asks for."""
+    """How few replicas of a pool hold on the twin at the peak, beside what the closed form asks for.
+
+    Where the closed form's miss, the plan takes the fewest that hold; where they hold it keeps them.
+    """
 
     pool: str  # its first class
+    accelerator: str  # that it was tried on; another than the plan's: that one could not hold
+    provider: str | None  # whose it was before it was rehearsed; null: your own, or not priced
     closed_form_count: int  # that the search asks for, without spares
     full_load_count: int  # of these, what the goals alone take: a part of the load is kept free
-    holding_count: int  # the fewest that were seen to hold
+    holding_count: int | None  # the fewest that were seen to hold; null: none was
     missing_count: int | None  # the most below that were seen to miss; null: none was
-    class_name: str  # whose goal is missed there
-    metric: str  # of that goal
-    predicted_s: float | None  # its figure at `holding_count` by the closed form, s
+    planned_missed: tuple[MissedGoal, ...]  # what `closed_form_count` misses; none: it holds
+    missed: tuple[MissedGoal, ...]  # what `missing_count` misses
+    predicted_s: float | None  # the figure of the first of them at `holding_count` by the closed form, s
     simulated_s: float | None  # the same on the twin, s
+    usd_per_year: float | None  # of `holding_count` beyond `closed_form_count`; null: not priced
 
     @property
     def agrees(self) -> bool:
         """Whether both are within one replica."""
-        return abs(self.closed_form_count - self.holding_count) <= 1
+        return self.holding_count is not None and abs(self.closed_form_count - self.holding_count) <= 1
 
 
 @dataclass(frozen=True, slots=True)
