@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.inference.replica import Admission
-from twofold.inference.steady import Lengths, admission_steps, batch_limit, carried_tokens, gathered_prompts
+from twofold.inference.steady import (
+    Lengths,
+    admission_steps,
+    attended_tokens,
+    batch_limit,
+    carried_tokens,
+    gathered_prompts,
+    late_step,
+    longest_ratio,
+)
 
 PROMPT = 1000.0
 
@@ -66,3 +75,20 @@ def test_room_for_whole_answers_holds_fewer_sequences(replica):
     long = Lengths(1000.0, 8000.0)
     whole = replace(replica, engine=replace(replica.engine, reserved_output_fraction=1.0))
     assert batch_limit(whole, long) == pytest.approx(batch_limit(replica, long) * 5000 / 9000, rel=0.01)
+
+
+@given(cached=st.floats(0.0, 0.95), spread=st.floats(0.0, 1.5))
+def test_computed_tokens_attend_to_what_lies_before_them_in_prompts_drawn(replica, cached, spread):
+    """Long prompts hold most of the tokens, and the same part of each is cached."""
+    lengths = Lengths(1000.0, 200.0, spread)
+    normal, weights = np.polynomial.hermite_e.hermegauss(40)
+    sigma = np.sqrt(np.log1p(spread**2))
+    prompts = 1000.0 * np.exp(sigma * normal - 0.5 * sigma**2)
+    computed, middle = (1.0 - cached) * prompts, (cached + (1.0 - cached) / 2.0) * prompts
+    drawn = np.sum(weights * computed * middle) / np.sum(weights * computed)
+    keeping = replace(replica, cache=replace(replica.cache, shared_prefix_fraction=cached))
+    assert attended_tokens(keeping, lengths) == pytest.approx(drawn, rel=1e-6)
+    tokens, late, _ = late_step(keeping, lengths)
+    assert tokens == replica.chunk_tokens and late >= attended_tokens(keeping, lengths) * (1 - 1e-9)
+    longest = float(longest_ratio(keeping, lengths))
+    assert late == pytest.approx(max(longest, 1.0 + spread**2) * (1.0 + cached) / 2.0 * 1000.0, rel=1e-6)

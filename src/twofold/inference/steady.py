@@ -108,10 +108,11 @@ def own_input_tokens(replica: Replica, lengths: Lengths) -> Floats:
 def attended_tokens(replica: Replica, lengths: Lengths) -> Floats:
     """What a prefilled token attends to on average: the cached prefix and half of its computed prompt.
 
-    A token drawn at random lies in a prompt that is 1 + v² times the mean (residual life, Feller 1966).
+    A token drawn at random lies in a prompt that is 1 + v² times the mean (residual life, Feller 1966), and
+    of each prompt the same part is cached.
     """
     own = own_input_tokens(replica, lengths)
-    return lengths.input_tokens - own + own * (1.0 + np.square(lengths.input_spread)) / 2.0
+    return (lengths.input_tokens - own / 2.0) * (1.0 + np.square(lengths.input_spread))
 
 
 def chunk_tokens(replica: Replica) -> Floats:
@@ -224,7 +225,8 @@ def sole_step(replica: Replica, lengths: Lengths) -> Step:
     """
     shared = np.asarray(replica.pp * replica.dp) > 1.0
     tokens = np.where(shared, replica.chunk_tokens, chunk_tokens(replica))
-    cached = lengths.input_tokens - own_input_tokens(replica, lengths)
+    second = 1.0 + np.square(lengths.input_spread)
+    cached = (lengths.input_tokens - own_input_tokens(replica, lengths)) * second
     attended = attended_tokens(replica, lengths)
     attended = np.where(shared, np.maximum(attended, cached + tokens / 2.0), attended)
     return tokens, attended, lengths.mean_context_tokens
@@ -245,7 +247,6 @@ def longest_ratio(replica: Replica, lengths: Lengths) -> Floats:
 
 def late_step(replica: Replica, lengths: Lengths) -> Step:
     """Carries a whole chunk of the longest prompt that is looked at."""
-    own = own_input_tokens(replica, lengths)
-    half = own * longest_ratio(replica, lengths) / 2.0
-    attended = np.maximum(lengths.input_tokens - own + half, attended_tokens(replica, lengths))
+    mean = lengths.input_tokens - own_input_tokens(replica, lengths) / 2.0
+    attended = np.maximum(mean * longest_ratio(replica, lengths), attended_tokens(replica, lengths))
     return chunk_tokens(replica), attended, lengths.mean_context_tokens
