@@ -42,13 +42,13 @@ serving:
   classes:
     agents:
       traffic: {rate: 20 /s, peak: 2x, input: {mean: 32 ktok}, output: {mean: 300 tok}, shared_prefix: 90 %}
-      slo: {ttft_p95: 2 s, tpot_p95: 60 ms}
+      slo: {ttft_p95: 4 s, tpot_p95: 100 ms}
 """
 
 
 @pytest.mark.parametrize("asked", ["50 %", "80 %", "95 %"])
 def test_a_fleet_that_holds_more_surely_than_asked_is_every_rung(planned: Planned, asked: str) -> None:
-    """29 replicas, which hold with 98 %: 28 were said to be enough for 95 %, below what chance is left."""
+    """Fewer replicas than planned were said to be enough for 95 %, below what chance is left."""
     plan = planned(f"{AGENTS}confidence: {asked}\n")
     (service,) = plan.serving
     assert min(slo.holds_probability or 0.0 for each in service.classes for slo in each.slos) > 0.95
