@@ -109,7 +109,7 @@ def rehearsed_plan(
 ) -> ShownPlan:
     """The same plan, the fleet of every service confirmed on the twin.
 
-    `tell` hears how far that is. A fleet that misses a goal there is replaced by the cheapest that holds.
+    `tell` hears how far that is. A fleet that misses a goal there takes the fewest replicas that hold.
     """
     return ShownPlan.of(_rehearsed(spec, today, tell).plan)
 
