@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -466,6 +467,35 @@ def test_output_that_is_lost_keeps_the_exit_contract(
     )
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr and "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "plan spec.yaml",
+        "compare spec.yaml",
+        "explain plan.json serving.serve.cost_usd_per_year",
+        "diff plan.json plan.json",
+        "estimate collective all_reduce --size '1 GB' --on 8xH100-SXM",
+        "catalog models",
+        "claims --only S0-22",
+        "init --kind chat --out -",
+        "check missing.yaml",
+        "plan far.yaml",
+    ],
+)
+@pytest.mark.parametrize("how", ["", " --json"])
+def test_no_verb_breaks_the_exit_contract_where_its_output_is_lost(
+    line: str, how: str, run, monkeypatch
+) -> None:
+    Path("spec.yaml").write_text(SPEC)
+    Path("far.yaml").write_text(SPEC.replace("10 d", "1 us").partition("serving:")[0])
+    assert run("twofold plan spec.yaml --out plan.json").code == 0
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        code = main(shlex.split(line + how))
+        assert code == (3 if "far" in line else 2)
+        monkeypatch.undo()
 
 
 def test_a_link_whose_folder_is_missing_is_refused_before_the_work(run, tmp_path: Path) -> None:

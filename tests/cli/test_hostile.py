@@ -1,7 +1,9 @@
 """Whatever stands behind an option or in a file, the answer is a refusal and never a bug of ours (INV-8)."""
 
+import csv
 import os
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,3 +127,24 @@ def test_a_cell_that_no_run_can_have_is_no_number(run, half: str, column: str) -
     Path("rows.csv").write_text("\n".join([f"{needs},{column}", *(f"{cells},{one}" for one in numbers)]))
     for verb in (f"predict {half} --in rows.csv --out out.csv", "calibrate rows.csv --out out.json"):
         assert run(f"twofold {verb} --force").code in (0, 2)
+
+
+HOSTILE = Path(__file__).resolve().parents[3] / "shared" / "design" / "hostile"
+MOST_CPU_S = 5.0
+
+
+def test_every_kept_reproduction_ends_as_expected_within_seconds(run_words) -> None:  # INV-8
+    table = HOSTILE / "expected.csv"
+    if not table.exists():
+        pytest.skip(f"needs ../shared/design/hostile/{table.name}")
+    with table.open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    assert rows
+    examples = Path(__file__).parents[2] / "examples"
+    for row in rows:
+        words = row["command"].replace("examples", str(examples)).split()
+        begun_s = time.process_time()
+        done = run_words([*words, str(HOSTILE / row["file"])])
+        assert str(done.code) in row["codes"].split(";"), done
+        assert time.process_time() - begun_s < MOST_CPU_S, done.line
+        assert "Traceback" not in done.err

@@ -71,6 +71,16 @@ def test_a_run_shorter_than_what_power_is_averaged_over_names_no_power(made: Sim
     assert "at most, changing by" not in " ".join(simulation_lines(replace(made, fleets=(short,))))
 
 
+@pytest.mark.parametrize(("seen_s", "said"), [(21600.0, "keeps up"), (32400.0, "9.0 h"), (None, "–")])
+def test_paced_work_of_a_day_keeps_up_or_is_late(made: Simulation, seen_s: float | None, said: str) -> None:
+    """It arrives at the pace that fills its window, so that the window is no time at which it was done."""
+    each = replace(
+        made.classes[0], slos=(SloKept("finish_within", 21600.0, seen_s, 18000.0, seen_s == 21600.0),)
+    )
+    row = next(iter(_class_rows(each, made)))
+    assert said in row and "5.0 h" in row and "6.0 h" not in row
+
+
 @pytest.mark.parametrize(("half_s", "marked"), [(0.0, False), (0.1, True), (2.0, False)])
 def test_a_difference_is_beyond_chance_only_where_chance_was_at_work(half_s: float, marked: bool) -> None:
     gap = Difference("chat.ttft_p95_s", 1.0, 2.0, 1.0, 1.0 - half_s, 1.0 + half_s)
