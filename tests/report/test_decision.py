@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.report.test_plan import scaled
 from twofold.contracts.results.plan import Confidence, MeasureFirst, Plan, Rung
-from twofold.contracts.results.serving import MissedGoal, ReplicaNeed
+from twofold.contracts.results.serving import MissedGoal, RehearsedFigure, ReplicaNeed
 from twofold.planner.actions import actions_of
 from twofold.report.decision import HALVES, LINES, decision_lines
 from twofold.report.lines import WIDTH
@@ -166,6 +166,15 @@ def test_marks_say_at_least_the_confidence_or_half_or_less(plan: Plan) -> None:
     assert "each goal ≥ 20 %, all 15 % sure of 80 % asked" in text
     assert "not by replicas: measure, or another machine" in text
     assert "✓ ≥ 80 % ~ ≥ 50 % ✗ less" in text
+
+
+def test_rehearsed_work_of_a_day_keeps_up_or_says_when_it_ends(plan: Plan) -> None:
+    first, *_ = plan.serving[0].classes
+    for value_s, met, said in ((21600.0, True, "✓ twin keeps up"), (32400.0, False, "✗ twin 9.0 h")):
+        seen = RehearsedFigure("finish_within", value_s, None, None, True, met)
+        goal = replace(first.slos[0], metric="finish_within", limit_s=21600.0, met=met, rehearsed=seen)
+        service = replace(plan.serving[0], classes=(replace(first, slos=(goal,)),))
+        assert said in words(replace(plan, training=(), serving=(service,), rehearsed=True))
 
 
 def test_the_ladder_is_one_line_with_what_measuring_would_save(plan: Plan) -> None:

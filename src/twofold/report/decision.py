@@ -295,7 +295,8 @@ def _goal(slo: SloOutcome, asked: float | None) -> str:
         return f"{name} {format_seconds(slo.limit_s)} not measured"
     text = f"{name} {_of(slo.predicted.value, slo.limit_s)}"
     if slo.rehearsed and slo.rehearsed.met is not None and slo.rehearsed.value_s is not None:
-        seen = f"twin {format_seconds(slo.rehearsed.value_s)}"
+        paced = slo.metric == "finish_within" and slo.rehearsed.met  # it cannot end before its window does
+        seen = "twin keeps up" if paced else f"twin {format_seconds(slo.rehearsed.value_s)}"
         return f"{text} {chance(slo.rehearsed.met, None)} {seen}"
     return f"{text} {chance(slo.met, slo.holds_probability, asked)}"
 
