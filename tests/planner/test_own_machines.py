@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from twofold.contracts.results.plan import Confidence, Plan
+from twofold.core.display import format_seconds, format_usd
 from twofold.core.errors import InfeasibleError
 from twofold.core.quantity import DAY_S
 from twofold.report.decision import decision_lines
@@ -197,3 +198,24 @@ def test_the_decision_says_why_your_machines_stand_idle(planned: Planned) -> Non
     )
     said = "`on:` names 32 × H100-SXM5-80GB, you have 16, so all of them are rented: name no more"
     assert f"pretrain: {said}" in [each.text for each in plan.actions if each.kind == "risk"]
+
+
+def test_sizes_of_ones_own_say_date_energy_money_and_what_the_days_are_worth(planned: Planned) -> None:
+    plan = planned(OWN.replace("60 d", "60 d, time_value: 1 k$/d"))
+    (run,), (text,) = plan.training, (each.text for each in plan.actions if each.kind == "or")
+    most = run.machine.accelerator_count
+    own = [point for point in run.front if point.cost_usd is None and point.feasible]
+    sizes = [point for point in own if point.accelerator_count < most]
+    assert sizes and text.startswith("pretrain on 8 of them in ") and "later, which costs " in text
+    for point in sizes:
+        later_s = point.wall_s - run.run.ends_s.value
+        assert f"{point.accelerator_count} of them in {format_seconds(point.wall_s)}" in text
+        assert f"{format_seconds(later_s)} later, which costs {format_usd(later_s / DAY_S * 1000)}" in text
+        assert point.accelerator_h < 1.2 * run.run.accelerator_h.value
+
+
+def test_sizes_of_ones_own_end_when_the_hours_that_others_leave_say(planned: Planned) -> None:
+    (run,) = planned(NIGHTS).training
+    own = {point.accelerator_count: point for point in run.front if point.cost_usd is None}
+    assert run.run.done_s and own[8].wall_s == run.run.done_s.value
+    assert all(each.wall_s >= 3599 * each.accelerator_h / count for count, each in own.items())

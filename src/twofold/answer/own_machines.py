@@ -106,12 +106,14 @@ def _beside(runs: dict[str, Run], services: dict[str, ServingChoice], context: C
     for name in sorted(runs, key=lambda each: _order(runs[each].entry, context)):
         if not runs[name].chosen.offer.owned:
             continue
-        placed = _best(runs[name], free, holders, context)
+        sizes = list(_sizes(runs[name], free, holders, context))
+        placed = _best(runs[name].entry, sizes, context)
         if placed is None:
-            found[name], note = _elsewhere(runs[name], free, holders, context)
+            found[name], note = _elsewhere(runs[name], free, sizes, holders, context)
             notes.append(note)
             continue
-        found[name], free = placed.choice, placed.left
+        dates = {each.choice.chosen.cluster.accelerator_count: each.ends.middle for each in sizes}
+        found[name], free = replace(placed.choice, shared_s=dates), placed.left
         chosen = placed.choice.chosen
         takes = _takes(chosen.offer, chosen.cluster.accelerator_count, held)
         holders.append(Holder(name, tuple(takes), False))
@@ -213,14 +215,14 @@ def _begins_h(entry: TrainingRun, context: Context) -> list[int]:
     return list(range(first, round(YEAR_S / HOUR_S), every_h)) or [first]
 
 
-def _best(choice: Run, free: Stocks, holders: Sequence[Holder], context: Context) -> Placed | None:
+def _best(entry: TrainingRun, sizes: Iterable[Placed], context: Context) -> Placed | None:
     """The size that ends in time with the spec's confidence, else most surely, in the fewest hours.
 
     Where a day has a value that and the date decide, as they do alone. None where no size ends in time.
     """
-    asked, limit_s = context.spec.margin_fraction or 0.0, choice.entry.time_limit_s or inf
-    value = (choice.entry.time_value_usd_per_d or 0.0) / DAY_S
-    placed = [each for each in _sizes(choice, free, holders, context) if each.ends.middle <= limit_s]
+    asked, limit_s = context.spec.margin_fraction or 0.0, entry.time_limit_s or inf
+    value = (entry.time_value_usd_per_d or 0.0) / DAY_S
+    placed = [each for each in sizes if each.ends.middle <= limit_s]
 
     def preference(each: Placed) -> tuple[float, float, float]:
         sure = min(each.holds_fraction, asked)
@@ -276,10 +278,11 @@ def _and(names: Iterable[str]) -> str:
     return " and ".join(names)
 
 
-def _elsewhere(choice: Run, free: Stocks, holders: Sequence[Holder], context: Context) -> tuple[Run, str]:
+def _elsewhere(
+    choice: Run, free: Stocks, sizes: Sequence[Placed], holders: Sequence[Holder], context: Context
+) -> tuple[Run, str]:
     """A run that your own machines do not end in time beside others, on what is for rent; and why."""
     name, beside = choice.entry.name, _and(each.name for each in holders)
-    sizes = list(_sizes(choice, free, holders, context))
     fits = list(_would_fit(choice, free, sizes, holders, context))
     try:
         rented = sure_run(choice.entry, _with_own(dict.fromkeys(free, 0), context))
@@ -306,7 +309,7 @@ def _would_fit(
     alone = run_total(choice, context).probability_within(choice.entry.time_limit_s or inf)
     for count in MORE_NODES:
         more = {kind: hours + count * size for kind, hours in free.items()}
-        best = _best(choice, more, holders, context)
+        best = _best(choice.entry, _sizes(choice, more, holders, context), context)
         if best and best.holds_fraction >= min(asked, alone):
             yield f"{count} more node{'s' if count > 1 else ''}"
             break

@@ -95,6 +95,7 @@ def machine_figures(
         "run": training.Run(**same, **own),
         "release_after_s": None if chosen.offer.owned else run.total_s.value,
         "deadline_s": entry.time_limit_s,
+        "time_value_usd_per_d": entry.time_value_usd_per_d,
         "calendar": choice.calendar.text if choice.calendar else "",
         "cost_usd": run.cost_usd,
         "front": training_trials.front(choice),

@@ -1,6 +1,6 @@
 """What trials of machines for one training run have in common: which is chosen, what the others lost by."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Self, TypeVar
 
@@ -79,6 +79,14 @@ class MachineChoice(Generic[Tried]):
         default=1.0, kw_only=True
     )  # of the deadline over when it is to end, see `sure_run`
     calendar: Calendar | None = field(default=None, kw_only=True)  # None: its machines are its own meanwhile
+    # When each size of your own machines would end it beside others, by accelerators; None: as if alone.
+    shared_s: Mapping[int, float] | None = field(default=None, kw_only=True)
+
+    def ends_s(self, trial: MachineTrial) -> float:
+        """When a trial of it is over; infinite where others leave it no hours."""
+        if self.shared_s is None or not trial.offer.owned:
+            return trial.total_s
+        return self.shared_s.get(trial.cluster.accelerator_count, np.inf)
 
     def own_sizes(self) -> Iterator[Self]:
         """The same run on every size of your own machines that was tried; on the one that is named alone."""
@@ -169,13 +177,21 @@ def _compared(trial: MachineTrial, chosen: MachineTrial) -> str:
 
 def front(choice: MachineChoice[Tried]) -> tuple[FrontPoint, ...]:
     """Sizes and machines that no other beats in time, cost and count at once, fastest first."""
-    trials = sorted(
-        (trial for trial in (choice.chosen, *choice.others) if trial.run), key=lambda trial: trial.total_s
-    )
-    axes = [(trial.total_s, trial.cost, trial.cluster.accelerator_count) for trial in trials]
+    every = (trial for trial in (choice.chosen, *choice.others) if trial.run)
+    trials = sorted((each for each in every if choice.ends_s(each) < np.inf), key=choice.ends_s)
+    axes = [(choice.ends_s(trial), trial.cost, trial.cluster.accelerator_count) for trial in trials]
+    hours = [trial.run.total_accelerator_h if trial.run else 0.0 for trial in trials]
+    limit_s = choice.entry.time_limit_s or np.inf
     return tuple(
-        FrontPoint(trial.described, mine[2], trial.total_s, trial.cost_usd, not trial.misses)
-        for trial, mine in zip(trials, axes, strict=True)
+        FrontPoint(
+            trial.described,
+            mine[2],
+            mine[0],
+            trial.cost_usd,
+            not trial.misses and mine[0] <= limit_s,
+            worked_h,
+        )
+        for trial, mine, worked_h in zip(trials, axes, hours, strict=True)
         if not any(
             theirs != mine and all(a <= b for a, b in zip(theirs, mine, strict=True)) for theirs in axes
         )

@@ -8,11 +8,13 @@ from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_range, format_seconds, format_usd
+from twofold.core.quantity import DAY_S
 
 FLIP_LIMIT_FRACTION = 0.2
 WORTH_SAYING = 0.01  # of the first year, that an alternative saves
 BATCH_METRIC = "finish_within"
 RENTED = ("rent", "support")
+LEAST_USD = 1.0  # a difference that is told
 RISKS = 3
 SURE = 0.995  # a goal that holds so probably is no risk
 RARE_COUNT = 0.5  # interruptions of a run, that are no risk worth a line
@@ -116,7 +118,7 @@ def _simple(plan: Plan) -> str:
 def _instead(plan: Plan) -> Iterator[Action]:
     """Other ways to the same, each with its difference, and why it is not this one."""
     for run in plan.training:
-        if run.machine.price is None and (sizes := list(_own_sizes(run))):
+        if run.machine.price is None and (sizes := list(_own_sizes(run, plan))):
             yield Action("or", f"{run.name} on {', '.join(sizes)}", "", None, run.name)
     yield from _hosted(plan)
     for service in plan.serving:
@@ -152,15 +154,28 @@ def _hosted(plan: Plan) -> Iterator[Action]:
             )
 
 
-def _own_sizes(run: TrainingPlan) -> Iterator[str]:
-    """The other sizes on the same machines of one's own: how long, and how many more accelerator-hours."""
-    planned, whole_s = run.machine.accelerator_count, run.run.total_s.value
+def _own_sizes(run: TrainingPlan, plan: Plan) -> Iterator[str]:
+    """The other sizes on the same machines of one's own: when, what energy, and what the days are worth."""
+    planned, ends_s = run.machine.accelerator_count, run.run.ends_s.value
+    lines = plan.money.lines if plan.money else ()
+    drawn = total_usd(
+        each
+        for each in lines
+        if each.category == "energy" and each.unit == "kWh" and owner_of(each) == run.name
+    )
     for point in reversed(run.front):
         named = f" {run.machine.accelerator}" in point.what and point.cost_usd is None
         if named and point.feasible and point.accelerator_count != planned:
-            more = point.accelerator_count * point.wall_s / (planned * whole_s) - 1.0
-            size = f"{point.accelerator_count:,} of them in {format_seconds(point.wall_s)}"
-            yield f"{size} ({100 * more:+.0f} % energy)"
+            more = point.accelerator_h / run.run.accelerator_h.value - 1.0
+            told = [f"{100 * more:+.0f} % energy" if abs(more) >= 0.005 else "the same energy"]
+            if abs(drawn * more) >= LEAST_USD:
+                told.append(f"{format_usd(abs(drawn * more))} {'more' if more > 0.0 else 'less'}")
+            if run.time_value_usd_per_d:
+                sooner_s = ends_s - point.wall_s
+                worth = format_usd(abs(sooner_s) / DAY_S * run.time_value_usd_per_d)
+                when = f"earlier, worth {worth}" if sooner_s > 0.0 else f"later, which costs {worth}"
+                told.append(f"{format_seconds(abs(sooner_s))} {when}")
+            yield f"{point.accelerator_count:,} of them in {format_seconds(point.wall_s)} ({', '.join(told)})"
 
 
 def _risks(plan: Plan) -> Iterator[str]:

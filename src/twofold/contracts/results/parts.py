@@ -79,9 +79,10 @@ class FrontPoint:
 
     what: str  # nodes × accelerators, and the layout
     accelerator_count: int  # size
-    wall_s: float  # with headroom, s
+    wall_s: float  # until it is over, with headroom, on machines that it shares beside the others, s
     cost_usd: float | None  # with headroom, USD
     feasible: bool  # meets deadline and budget
+    accelerator_h: float = 0.0  # with headroom
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,4 +122,5 @@ class TrainingPlan:
     samples: float | None = None  # sequences, or what else a step reads, of the whole run
     batch_samples: int | None = None  # of one step
     tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual
+    time_value_usd_per_d: float | None = None  # what ending a day earlier is worth; null: not stated
     calendar: str = ""  # on machines that it shares: what it waits for or yields to
