@@ -92,14 +92,18 @@ def token_s(mix: Mix, least_s: Floats, deviations: Floats) -> Floats:
     second = (dealt + np.square(mix.work_spread)) * (1.0 + np.square(mix.output_spread))
     sent = mix.rate_per_s * mix.output_tokens * least_s
     came_per_s = mix.rate_per_s * (1.0 - others / (1.0 + sent))
+    begun_per_s, tokens_per_s = (
+        came_per_s * mix.output_tokens,
+        mix.own_tokens * mix.gained_tokens * came_per_s,
+    )
+    waited_s = others * least_s
     # HOT: on all points of all curves of a search, half of its time: bench/inference.py
     for _ in range(WINDOWS):
-        window_s = others * least_s + token / mix.replica_count
-        spread = np.sqrt(second / np.maximum(came_per_s * mix.output_tokens * window_s, 1e-9))
+        window_s = waited_s + token / mix.replica_count
+        spread = np.sqrt(second / np.maximum(begun_per_s * window_s, 1e-9))
         above_s = window_s * np.maximum(quantile_factor(spread, deviations) - 1.0, 0.0)
         for _ in range(ROUNDS):
-            window_s = others * least_s + token / mix.replica_count
-            tokens = mix.own_tokens * mix.gained_tokens * came_per_s * (window_s + above_s)
+            tokens = tokens_per_s * (waited_s + token / mix.replica_count + above_s)
             share = np.minimum(1.0, tokens / mix.carried_tokens)
             further = np.minimum(np.maximum(tokens - mix.carried_tokens, 0.0) / room, 1.0)
             carrying = (1.0 - further) * mix.carrying_s + further * mix.full_s

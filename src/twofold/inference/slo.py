@@ -111,7 +111,7 @@ class Loads:
 
     views: tuple[LoadCurve, ...]  # as each class sees it, that is promised something
     points: Array  # batches that an arrival meets
-    along: Served  # what all get there
+    along: Served  # what the class of the first view gets there
     limits: dict[tuple[object, ...], "RateLimit"] = field(default_factory=dict)  # found before, by promises
 
     @classmethod
@@ -192,12 +192,12 @@ def _ratios(
 ) -> Array:
     """Every promised quantile over its target where arrivals meet `met`: [promise, …, batch].
 
-    `along` is what all get there, where it is known: it tells what a class gets that is alone.
+    `along` is what the first view's class gets there, where it is known.
     """
     found = []
     for view, slo in zip(views, slos, strict=True):
         if targets := slo.targets_s:
-            if along is not None and len(views) == 1:
+            if along is not None and view is views[0]:
                 latencies = {"ttft": along.ttft, "tpot": along.tpot, "e2e": along.e2e}
             else:
                 asked = {name.split("_")[0] for name in targets} | ({"ttft"} if slo.success else set())
