@@ -1,13 +1,26 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn
-from twofold.answer.serving_pools import LEAST_CARRIED_FRACTION, carried_ratios, missing_fraction
+from twofold.answer.serving_choice import choose_serving
+from twofold.answer.serving_pools import (
+    LEAST_CARRIED_FRACTION,
+    carried_ratios,
+    drawn_fleet,
+    goal_figures,
+    missing_fraction,
+)
+from twofold.answer.uncertainty import draw_factors
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import parse_spec
+from twofold.perf.constants import Constants
 
 EDGE = """
 name: edge
@@ -52,3 +65,23 @@ def test_what_usually_holds_is_the_median_of_the_draws() -> None:
 
 def test_draws_that_carry_the_least_that_is_counted_are_told() -> None:
     assert missing_fraction(Drawn(10.0, np.array([0.5, 1.0, 5.0, 10.0]))) == 0.5
+
+
+def test_more_of_the_same_replicas_keep_their_curves_and_get_what_they_would_get_anew(
+    catalog: Catalog, constants: Constants
+) -> None:
+    spec = parse_spec(EDGE.replace("3.4 ms", "20 ms"), "spec.yaml")
+    context = Context(spec, catalog, constants, draw_factors(constants, 40, 0), None)
+    choice = choose_serving(spec.services[0], context)
+    before = drawn_fleet(choice, context)
+    goal_figures(before)
+    more = tuple(
+        replace(each, count=replace(each.count, needed=each.count.needed + 1)) for each in choice.fleet.pools
+    )
+    grown = replace(choice, fleet=replace(choice.fleet, pools=more))
+    kept, anew = drawn_fleet(grown, context, before), drawn_fleet(grown, context)
+    figures = goal_figures(anew)
+    for goal, (figure, limit_s) in goal_figures(kept).items():
+        assert figures[goal][1] == limit_s
+        np.testing.assert_array_equal(figure.samples, figures[goal][0].samples)
+    assert [each.curves is old.curves for each, old in zip(kept, before, strict=True)] == [True]

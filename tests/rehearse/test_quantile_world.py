@@ -6,7 +6,7 @@ import pytest
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import choose_serving
 from twofold.answer.serving_plan import service_plan
-from twofold.answer.serving_pools import goal_figures, latency_with
+from twofold.answer.serving_pools import drawn_fleet, goal_figures, latency_with
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.spec.reader import parse_spec
@@ -38,7 +38,7 @@ def test_true_steps_are_as_slow_as_the_quantile_of_a_token(
         assert ratios == {}
         return
     (ratio,), (pool,) = ratios.values(), choice.fleet.pools
-    figure, _ = goal_figures(choice, context)["chat", "tpot_p95"]
+    figure, _ = goal_figures(drawn_fleet(choice, context))["chat", "tpot_p95"]
     late = float(np.quantile(figure.samples, asked / 100, method="inverted_cdf")) / figure.middle
     usual, slow = (
         latency_with(choice, pool, pool.count.needed / each, "chat", "tpot_p95") for each in (1, ratio)
@@ -58,6 +58,6 @@ def test_tokens_of_the_slow_world_take_as_long_as_their_quantile(
         choice = choose_serving(spec.services[0], context)
         classes = on_twin(service_plan(choice, context), tables_of(choice, context))
         found[asked] = next(slo.simulated_s for slo in classes[0].slos if slo.metric == "tpot_p95") or 0.0
-        figure, _ = goal_figures(choice, context)["chat", "tpot_p95"]
+        figure, _ = goal_figures(drawn_fleet(choice, context))["chat", "tpot_p95"]
         late = float(np.quantile(figure.samples, 0.8, method="inverted_cdf")) / figure.middle
     assert found[80] / found[50] == pytest.approx(late, rel=0.1)

@@ -1,6 +1,6 @@
 """The pools of a fleet under every draw: what a replica serves and carries, what they cost and draw."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -65,11 +65,11 @@ class DrawnPool:
             self.curves[key] = peak_curve(replica, [each.traffic for each in self.loads], load.traffic)
         return on_curve(self.curves[key], self.share_per_s)
 
-    def with_needed(self, needed: int) -> "DrawnPool":
-        """The same with another number of replicas at work; what does not depend on it is kept."""
+    def sized(self, pool: PoolChoice) -> "DrawnPool":
+        """Another number of the same replicas; what does not depend on it is kept."""
         kept = {load.name: self.served[load.name] for load in self.loads if load.is_batch and self.served}
-        pool = replace(self.pool, count=replace(self.pool.count, needed=needed))
-        return replace(self, pool=pool, served=kept)
+        alike = pool.peak_per_s == self.pool.peak_per_s and pool.count.needed == self.pool.count.needed
+        return replace(self, pool=pool, served=self.served if alike else kept)
 
     def goals(self) -> "Goals":
         """What is predicted for every goal of its classes, and its limit."""
@@ -103,22 +103,32 @@ def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad,
 Goals = dict[tuple[str, str], tuple[Drawn, float]]  # figure and limit, by class and goal
 
 
-def goal_figures(choice: ServingChoice, context: Context) -> Goals:
+def drawn_fleet(choice: ServingChoice, context: Context, before: Sequence[DrawnPool] = ()) -> list[DrawnPool]:
+    """The pools of a fleet; replicas that a fleet had `before` keep what is known of them."""
+    known = {
+        pool.classes: each
+        for pool in choice.fleet.pools
+        for each in before
+        if each.pool.classes == pool.classes and each.pool.replica == pool.replica
+    }
+    return [
+        known[pool.classes].sized(pool) if pool.classes in known else drawn_pool(pool, choice, context)
+        for pool in choice.fleet.pools
+    ]
+
+
+def goal_figures(pools: Iterable[DrawnPool]) -> Goals:
     """What is predicted for every goal of a fleet, and its limit."""
-    found: Goals = {}
-    for pool in choice.fleet.pools:
-        found |= drawn_pool(pool, choice, context).goals()
-    return found
+    return {goal: figure for pool in pools for goal, figure in pool.goals().items()}
 
 
 def goals_of_pools(choice: ServingChoice, context: Context) -> list[Callable[[int], Goals]]:
     """Of each pool what is predicted for its goals with so many replicas at work, and their limits."""
-    pools = [drawn_pool(each, choice, context) for each in choice.fleet.pools]
-    return [partial(_goals_with, pool) for pool in pools]
+    return [partial(_goals_with, pool) for pool in drawn_fleet(choice, context)]
 
 
 def _goals_with(pool: DrawnPool, needed: int) -> Goals:
-    return (pool if needed == pool.pool.count.needed else pool.with_needed(needed)).goals()
+    return pool.sized(replace(pool.pool, count=replace(pool.pool.count, needed=needed))).goals()
 
 
 def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str = "") -> ServingChoice:
@@ -145,8 +155,10 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
     margins: dict[tuple[str, str], float] = {}
     given_up: list[tuple[str, str]] = []
     tried: dict[tuple[str, str], tuple[float, float]] = {}  # the middle there, the power of what it lacks
+    pools: list[DrawnPool] = []
     while True:
-        figures = goal_figures(choice, context) if asked else {}
+        pools = drawn_fleet(choice, context, pools) if asked else []
+        figures = goal_figures(pools)
         lacking = {goal: short_of(*each, asked) for goal, each in figures.items()}
         lacking = {goal: ratio for goal, ratio in lacking.items() if ratio > 1.0}
         short = {goal: ratio for goal, ratio in lacking.items() if goal not in given_up}
