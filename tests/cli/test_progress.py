@@ -42,6 +42,16 @@ def test_who_watches_a_plan_sees_at_once_that_it_is_under_way_and_the_decision_o
     assert printed.count("DO THIS") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_who_watches_a_rehearsal_sees_at_once_that_it_is_under_way() -> None:
+    terminal, theirs = os.openpty()
+    command = [sys.executable, "-m", "twofold", "simulate", "no-such-plan.json"]
+    with subprocess.Popen(command, stderr=theirs):  # refused only after what takes long to import
+        os.close(theirs)
+        assert b"preparing" in os.read(terminal, 4096)
+    os.close(terminal)
+
+
 def test_a_log_hears_nothing_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     with watched_bar() as tell:
         tell("rehearsing")

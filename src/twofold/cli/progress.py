@@ -61,11 +61,11 @@ def patient_bar() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def watched_bar() -> Iterator[Callable[[str], None]]:
+def watched_bar(first: str = "planning") -> Iterator[Callable[[str], None]]:
     """The bar from the first moment where somebody watches; a log gets nothing."""
     with stage_bar() as bar:
         tell = bar if sys.stderr.isatty() else lambda _: None
-        tell("planning")
+        tell(first)
         yield tell
 
 

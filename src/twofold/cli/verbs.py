@@ -3,6 +3,7 @@
 A parameter has the name of the function's argument that it becomes; `running` does what all verbs share.
 """
 
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -180,7 +181,7 @@ VERBS = {
         NAME:VARIANT is a scenario with what one of its variants changes. Exits 3 when a goal is missed.
         """,
         answer="simulating.simulate_or_sweep",
-        progress=patient_bar,
+        progress=partial(watched_bar, "preparing"),
         epilog=_scenarios,
         writes=("requests", "timeline", "jobs"),
         parameters=(
