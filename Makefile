@@ -99,7 +99,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 golden: $(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/test_docs.py --golden
+	$(BIN)/python -m pytest tests/cli tests/test_docs.py tests/app/test_rendering.py --golden
 
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth

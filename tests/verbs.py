@@ -35,6 +35,7 @@ LINES = [
     "catalog models",
     "claims --only S0-22",
     "simulate tests/requirements/specs/chat.yaml",
+    "render OUT/plan.json --out OUT/files",
     "up examples/laptop",
     "down examples/laptop",
     "measure device --out OUT",

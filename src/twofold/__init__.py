@@ -30,6 +30,7 @@ The verbs, one line each:
     calibrate       Fit a few factors to rows that you measured, for plans beside
     predict         Predict measured runs, row by row
     validate        Score predictions on measured runs, against the goals
+    render          Write the files with which a plan runs: scripts, jobs, manifests
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
 returns shows itself in a terminal and in a notebook.

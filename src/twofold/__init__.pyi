@@ -21,4 +21,5 @@ from .app.planning import explain as explain
 from .app.planning import plan as plan
 from .app.planning import rehearsed_plan as rehearsed_plan
 from .app.planning import search_fleets as search_fleets
+from .app.rendering import render as render
 from .app.simulating import simulate as simulate

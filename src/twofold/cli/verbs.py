@@ -14,6 +14,7 @@ from twofold.cli.estimate import QUESTIONS
 from twofold.cli.progress import patient_bar, stage_bar, stage_lines, watched_bar
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
+TARGETS = ["shell"]
 HALVES = ["training", "inference"]
 VERDICTS = ["holds", "conditional", "contradicted", "unverifiable"]
 EXIT_CODES = "0 ok · 1 our bug · 2 bad input · 3 infeasible · 4 a difference found (diff)"
@@ -211,6 +212,24 @@ VERBS = {
             options.JSON,
             options.OUT,
             options.FORCE,
+        ),
+    ),
+    "render": options.Verb(
+        group="run",
+        summary="Write the files with which a plan runs: scripts, jobs, manifests",
+        help="""Write the files with which SPEC, which is planned first, or PLAN, the JSON that `plan --out`
+        wrote, runs on a target. Behind each value stands the number of the plan that set it.
+        """,
+        answer="rendering.render",
+        parameters=(
+            click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
+            options.usual("--target", "shell", "What starts them.", type=click.Choice(TARGETS)),
+            options.option(
+                "--out",
+                "The folder to write to; without it they are printed.",
+                type=options.FilePath(path_type=Path, file_okay=False),
+            ),
+            options.JSON,
         ),
     ),
     "up": options.Verb(

@@ -52,16 +52,25 @@ def engine_name() -> str:
     return f"transformers {version('transformers')}"
 
 
+def serve_options(weights_format: str, batch_tokens: int) -> tuple[tuple[str, str], ...]:
+    """Options of `transformers serve` that a plan decides: each with its value, "" for a switch."""
+    return (
+        ("--continuous-batching", ""),
+        ("--dtype", weights_format),
+        ("--cb-max-batch-tokens", str(batch_tokens)),
+    )
+
+
 def engine_command(settings: EngineSettings) -> list[str]:
     """The command line of a replica, all but its port."""
+    decided = serve_options(settings.weights_format, settings.batch_tokens)
     return [
         str(Path(sys.executable).with_name("transformers")),
         "serve",
         str(settings.artefact),
-        "--continuous-batching",
-        *("--device", settings.device, "--dtype", settings.weights_format),
+        *(word for option in decided for word in option if word),
+        *("--device", settings.device),
         *("--cb-block-size", str(BLOCK_TOKENS), "--cb-num-blocks", str(settings.kv_block_count)),
-        *("--cb-max-batch-tokens", str(settings.batch_tokens)),
         *("--host", "127.0.0.1", "--log-level", "warning"),
     ]
 

@@ -9,13 +9,15 @@ Below the job's folder: `job.json`, `corpus/`, `checkpoints/`, `steps.jsonl`, `e
 `measured.json`, `artefact.json`.
 """
 
+import argparse
 import fcntl
 import json
 import os
 import shutil
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -105,6 +107,24 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
         measured = summarise(job.folder, job.rank_count, tokens_per_step)
         write_whole(done, loop.write_training_measured(measured))
         return measured
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run an order that `render` wrote: this module with ORDER --folder FOLDER --model-config CONFIG."""
+    parser = argparse.ArgumentParser(prog="python -m twofold.live.train_job")
+    parser.add_argument("order", type=Path, help="JSON with the fields of a job")
+    parser.add_argument("--folder", type=Path, required=True, help="of this run alone")
+    parser.add_argument("--model-config", type=Path, required=True, help="a config.json")
+    told = parser.parse_args(words)
+    try:
+        job = TrainJob(
+            **json.loads(told.order.read_text("utf-8")), folder=told.folder, model_config=told.model_config
+        )
+    except (OSError, ValueError, TypeError) as error:
+        raise FileError(
+            f"`{told.order}` is no order: {error}", hint="write it with `twofold render`"
+        ) from error
+    run_training(job, told.folder.parent / ".state", lambda line: print(line, flush=True))
 
 
 def published_artefact(job: TrainJob, state: Path) -> Path:
@@ -302,3 +322,11 @@ def _publish(job: TrainJob, state: Path) -> Path:
     path = publish(job.folder / EXPORT, state / "artefacts")
     write_whole(record, json.dumps({"artefact": path.name}) + "\n")
     return path
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except errors.TwofoldError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error

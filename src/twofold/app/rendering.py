@@ -1,0 +1,107 @@
+"""`render`: a plan as files that run, on the screen or in a folder."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from twofold.app.planning import Ready, plan_digest
+from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
+from twofold.app.sources import SpecSource, whole_file
+from twofold.catalog.catalog import Catalog, load_catalog
+from twofold.catalog.names import VARIANTS, canonical
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import EmptyError, FileError
+from twofold.render.files import RenderedFile, Weights
+from twofold.render.given import Given
+from twofold.render.records import apart, models_of, readable, served_pools, trained_runs
+from twofold.render.shell import shell_files
+from twofold.report.answers import Shown
+
+Target = Literal["shell"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered(Shown):
+    """Files of a plan for one target; `folder` None: they were not written."""
+
+    schema = "twofold/render/1"
+    target: str
+    folder: str | None
+    files: tuple[RenderedFile, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The files themselves, or what was written."""
+        if self.folder is not None:
+            return [f"wrote {self.folder}/{each.path}" for each in self.files]
+        return [line for each in self.files for line in (f"# --- {each.path}", each.text.rstrip("\n"), "")]
+
+
+def render(
+    source: SpecSource | Plan, target: Target = "shell", out: Path | None = None, today: date | None = None
+) -> Rendered:
+    """The files with which a plan runs on a target, into the folder `out` where one is named.
+
+    The same plan gives the same bytes; files that are there and equal are left alone. Raises InputError for
+    a plan that no file can be made of, and FileError where a folder cannot be written.
+    """
+    own = opened(source, today)
+    given = _given(own, rehearsable(own))
+    if not given.pools and not given.runs:
+        raise EmptyError("measured rows alone start nothing", hint="name a model in the spec")
+    files = TARGETS[target](given)
+    if out is not None:
+        _write(files, out)
+    return Rendered(target, None if out is None else str(out), files)
+
+
+def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
+    catalog = own.catalog if isinstance(own, Ready) else load_catalog()
+    readable(ready.plan)
+    plan, described = ready.plan, {each.name: each for each in ready.plan.models}
+    models = {name: described.get(name) or catalog.model(name) for name in models_of(plan)}
+    weights = Weights({name: _repository(name, catalog) for name in models if name not in described})
+    pools = served_pools(plan, {name: model.max_context_tokens for name, model in models.items()})
+    formats = {name: model.native_format for name, model in models.items()}
+    runs = trained_runs(plan)
+    apart([*(pool.name for pool in pools), *(run.name for run in runs)])
+    apart([weights.variable(name) for name in models])
+    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models)
+
+
+def _repository(model: str, catalog: Catalog) -> str:
+    """The hub's repository of a model's weights, tuned maybe, where an alias names it."""
+    wanted = canonical(model)
+    names = [
+        str(row["alias"])
+        for row in catalog.table("aliases").rows
+        if row["name"] == model and row["kind"] == "model"
+    ]
+    for name in sorted((each for each in names if each.count("/") == 1), key=len):
+        tail = re.sub(rf"[-_]({'|'.join(VARIANTS)})$", "", name.partition("/")[2], flags=re.I)
+        if canonical(tail) == wanted:
+            return name
+    return ""
+
+
+def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
+    """Every file whole, in folders that are made; what is there and equal stays as it is."""
+    for each in files:
+        path = folder / each.path
+        try:
+            if path.is_file() and path.read_text("utf-8") == each.text:
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as handle:
+                handle.write(each.text)
+            if each.executable:
+                path.chmod(0o755)
+        except OSError as error:
+            raise FileError(f"cannot write `{path}`: {error.strerror}") from error
+
+
+TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType({"shell": shell_files})

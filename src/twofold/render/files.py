@@ -1,0 +1,49 @@
+"""A file as it is to be written, and what stands at the top of each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedFile:
+    """One file. `path` is relative, with `/` between folders."""
+
+    path: str
+    text: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where the weights of models are, as far as it is known: a hub's repository by the model's name."""
+
+    repositories: Mapping[str, str]
+
+    def variable(self, model: str) -> str:
+        """The name of the variable that says where a model's weights are."""
+        plain = "".join(each if each.isascii() and each.isalnum() else "_" for each in model.upper())
+        return f"WEIGHTS_{plain}"
+
+    def assignment(self, model: str) -> str:
+        """A line of shell: what the caller set, else the repository, else a refusal that says what to set."""
+        return f'{self.variable(model)}="{self.expansion(model)}"'
+
+    def expansion(self, model: str) -> str:
+        """The same without the name that it is assigned to, as shells and Compose read it."""
+        known = self.repositories.get(model, "")
+        unset = f"?set it to a folder or a repository with the weights of {plain(model)}"
+        return f"${{{self.variable(model)}:{f'-{known}' if known else unset}}}"
+
+
+def plain(text: str) -> str:
+    """A name within a message of the shell."""
+    return "".join(each if each.isalnum() or each in "._-" else "_" for each in text)
+
+
+def head(what: str, plan_digest: str, lost: Iterable[str] = (), mark: str = "#") -> list[str]:
+    """The first lines of a file: what it is, which plan set its values, and what it leaves out."""
+    return [
+        f"{mark} {what}",
+        f"{mark} By the plan of sha256 {plan_digest[:16]}; behind each value stands the number that set it.",
+        *(f"{mark} lost: {each}" for each in lost),
+    ]

@@ -1,0 +1,39 @@
+"""What every target is made from: the plan, its pools and runs, and where their weights are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twofold.catalog.types import Model
+from twofold.contracts.results.plan import Plan
+from twofold.render.commands import Command
+from twofold.render.engines import engine_command
+from twofold.render.files import RenderedFile, Weights
+from twofold.render.records import ServedPool, TrainedRun
+from twofold.render.trainers import trainer_files
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A plan that is rendered."""
+
+    plan: Plan
+    digest: str
+    pools: tuple[ServedPool, ...]
+    runs: tuple[TrainedRun, ...]
+    weights: Weights
+    native_formats: Mapping[str, str]  # of the weights, by model
+    models: Mapping[str, Model]  # by name
+
+    def engine_command(self, pool: ServedPool) -> Command:
+        """How a replica starts; its weights are the shell's variable of the model."""
+        model = pool.pool.model
+        return engine_command(pool, f'"${self.weights.variable(model)}"', self.native_formats[model])
+
+    def run_assignments(self, run: TrainedRun) -> list[str]:
+        """Lines of a script that a run is started after: where the weights are that it begins with."""
+        return [self.weights.assignment(run.run.model)] if run.run.kind != "pretrain" else []
+
+    def trainer_files(self, run: TrainedRun) -> tuple[Command, tuple[RenderedFile, ...]]:
+        """How a node of a run starts, and the files that it reads."""
+        name = run.run.model
+        return trainer_files(run, f'"${self.weights.variable(name)}"', self.models[name], self.digest)

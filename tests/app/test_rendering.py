@@ -1,0 +1,202 @@
+"""`render`: every target and every example, names that escape nothing, folders that cannot be written."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from tests.rendered import texts
+from twofold.app.planning import explain
+from twofold.app.rendering import Target, render
+from twofold.cli.verbs import TARGETS
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data
+from twofold.core.errors import FileError, TwofoldError, ValueRefusedError
+
+NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+GOLDEN = Path(__file__).parents[1] / "render" / "golden"
+PATH = re.compile(r"\b(?:training|serving)\.[\w-]+(?:\.[\w-]+)*")
+COMMENT = re.compile(r"(?:^|\s)# (.*)$", re.M)
+each_target = pytest.mark.parametrize("target", get_args(Target))
+each_example = pytest.mark.parametrize("name", NAMES)
+
+
+def test_the_command_line_offers_what_is_there() -> None:
+    assert list(get_args(Target)) == TARGETS
+
+
+@each_target
+@each_example
+def test_every_path_behind_a_value_is_explained(
+    name: str, target: Target, examples: dict[str, Plan], example_data: dict[str, Any]
+) -> None:
+    said = [words for text in texts(examples[name], target).values() for words in COMMENT.findall(text)]
+    paths = {path for words in said for path in PATH.findall(words)}
+    assert len(paths) >= 3
+    for path in paths:
+        assert explain(example_data[name], path).lines, path
+
+
+@each_target
+@each_example
+def test_every_file_is_read_by_its_language(name: str, target: Target, examples: dict[str, Plan]) -> None:
+    files = texts(examples[name], target)
+    assert files
+    for path, text in files.items():
+        parsed(path, text)
+
+
+@each_target
+@each_example
+def test_files_stay_as_they_were(
+    name: str, target: Target, examples: dict[str, Plan], request: pytest.FixtureRequest
+) -> None:
+    shell = texts(examples[name], "shell") if target != "shell" else {}  # kept once
+    files = texts(examples[name], target)
+    files = {path: masked(text) for path, text in files.items() if shell.get(path) != text}
+    folder = GOLDEN / name / target
+    if request.config.getoption("--golden", default=False):
+        for old in folder.glob("*"):
+            old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            (folder / path).write_text(text, "utf-8")
+    kept = {each.name: each.read_text("utf-8") for each in folder.glob("*")}
+    assert files == kept, "files changed: read the difference, then `make golden`"
+
+
+def masked(text: str) -> str:
+    """The digest of a plan changes with every price."""
+    return re.sub(r"sha256 [0-9a-f]{16}", "sha256 …", text)
+
+
+def parsed(path: str, text: str) -> Any:
+    """What a file says. Raises what its language raises."""
+    match path.rpartition(".")[2]:
+        case "sh" | "sbatch":
+            return subprocess.run(["bash", "-n"], input=text.encode(), check=True, capture_output=True)
+        case "yaml":
+            return YAML(typ="safe").load(text)
+        case "toml":
+            return tomllib.loads(text)
+        case "json":
+            return json.loads(text)
+    raise AssertionError(path)
+
+
+def test_what_is_there_and_equal_is_left_alone(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    first = render(examples["assistant"], "shell", tmp_path)
+    paths = [tmp_path / each.path for each in first.files]
+    assert all(os.access(path, os.X_OK) for path in paths)
+    before = [path.stat().st_mtime_ns for path in paths]
+    paths[0].write_text("changed", "utf-8")
+    assert render(examples["assistant"], "shell", tmp_path).files == first.files
+    assert [path.stat().st_mtime_ns for path in paths][1:] == before[1:]
+    assert paths[0].read_text("utf-8") == first.files[0].text
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_a_plan_its_data_and_its_file_give_the_same_files(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    plan = examples["finetune"]
+    saved = tmp_path / "plan.json"
+    saved.write_text(json.dumps(to_data(plan)), "utf-8")
+    assert render(saved).files == render(plan).files
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    with pytest.raises(FileError, match="cannot write"):
+        render(examples["finetune"], "shell", tmp_path / "file" / "folder")
+    with pytest.raises(FileError, match="cannot write"):
+        render(examples["finetune"], "shell", tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_folder_that_is_closed_is_said(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(FileError, match="cannot write"):
+        render(examples["finetune"], "shell", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_parts_with_one_name_are_refused(examples: dict[str, Plan]) -> None:
+    plan = examples["finetune"]
+    run, service = replace(plan.training[0], name="Same"), replace(plan.serving[0], name="same")
+    with pytest.raises(ValueRefusedError, match="two parts of the plan become `finetune-same`"):
+        render(replace(plan, training=(run,), serving=(service,)))
+
+
+NAMED = st.one_of(
+    st.text(min_size=1, max_size=70),
+    st.sampled_from(
+        ["$(id)", "`id`", "a: b", "- x", "#c", "'", "a\nid", "a\u2028b", "\\", "%s", "{{x}}", "&a"]
+    ),
+    st.sampled_from(
+        ["${HOME}", "a'b", "x" * 80, "..", "/etc/passwd", "ünïcode", "null", "no", "1e3", "!!python"]
+    ),
+)
+
+
+@each_target
+@given(name=NAMED, service=NAMED, model=NAMED, pool=NAMED)
+@example(name="a\nrm -rf /", service="s", model="m", pool="p")
+@example(name="a", service="s", model='"$(touch x)"', pool="p")
+@example(name="a", service="s", model="m'; id; '", pool="$(id) # x")
+def test_no_name_escapes(
+    target: Target, name: str, service: str, model: str, pool: str, plan_of: Callable[..., Plan]
+) -> None:
+    plan = plan_of(name, service, model, pool)
+    try:
+        files = texts(plan, target)
+    except TwofoldError as error:
+        assert error.exit_code == 2
+        return
+    for path, text in files.items():
+        assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*", path)
+        parsed(path, text)
+    said = [words for text in files.values() for words in served_names(text)]
+    assert said
+    assert set(said) == {model}
+
+
+def served_names(text: str) -> Iterator[str]:
+    """What the engine is told that the model is called, as a shell or Compose reads it."""
+    if text.startswith("#!"):
+        for line in text.splitlines():
+            if line.strip().startswith("--served-model-name"):
+                yield shlex.split(line, comments=True)[1]
+    elif "services:" in text:
+        for each in YAML(typ="safe").load(text)["services"].values():
+            words = each["command"]
+            yield words[words.index("--served-model-name") + 1].replace("$$", "$")
+
+
+@pytest.fixture(scope="module")
+def plan_of(examples: dict[str, Plan]) -> Callable[..., Plan]:
+    """A saved plan whose names somebody has changed; it carries its model."""
+
+    def made(name: str, service: str, model: str, pool: str) -> Plan:
+        plan = examples["finetune"]
+        serving = plan.serving[0]
+        pools = tuple(replace(each, name=pool, model=model) for each in serving.pools)
+        serving = replace(serving, name=service, model=model, pools=pools)
+        described = replace(plan.models[0], name=model) if plan.models else model_row(model)
+        return replace(plan, name=name, serving=(serving,), training=(), models=(described,))
+
+    def model_row(model: str) -> Any:
+        from twofold.catalog.catalog import load_catalog
+
+        return replace(load_catalog().model("llama-3.1-8b"), name=model)
+
+    return made

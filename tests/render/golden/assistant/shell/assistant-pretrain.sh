@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# pretrain: 64 × 8 H100-SXM5-80GB, TP 2 · CP 2 · DP 128 · micro-batch 1 · no recompute · ZeRO-3
+# By the plan of sha256 …; behind each value stands the number that set it.
+set -euo pipefail
+options=(
+  --nnodes 64                                           # training.pretrain.machine.node_count
+  --nproc-per-node 8                                    # training.pretrain.machine.accelerators_per_node
+  --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
+  --master-addr "${MASTER_ADDR:-localhost}"
+  --master-port 29500
+  "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
+  --tensor-model-parallel-size 2                        # training.pretrain.layout.tp
+  --context-parallel-size 2                             # training.pretrain.layout.cp
+  --sequence-parallel                                   # training.pretrain.layout.sequence_parallel
+  --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
+  --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
+  --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --micro-batch-size 1                                  # training.pretrain.layout.micro_batch
+  --global-batch-size 512                               # training.pretrain.batch_samples
+  --seq-length 8192                                     # training.pretrain.batch_tokens
+  --max-position-embeddings 8192                        # training.pretrain.batch_tokens
+  --train-iters 166894                                  # training.pretrain.run.steps
+  --save-interval 250                                   # training.pretrain.run.checkpoints.interval_s
+  --bf16                                                # training.pretrain.precision
+  --num-layers 80                                       # of llama-3.1-70b
+  --hidden-size 8192                                    # of llama-3.1-70b
+  --ffn-hidden-size 28672                               # of llama-3.1-70b
+  --num-attention-heads 64                              # of llama-3.1-70b
+  --kv-channels 128
+  --group-query-attention
+  --num-query-groups 8
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --swiglu
+  --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
+  --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --save "${CHECKPOINTS:-checkpoints}"
+  --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
+  --lr "${LR:-3e-4}"                                    # not in the plan
+  --exit-signal-handler                                 # saves and ends when it is told to
+)
+exec torchrun "${options[@]}" "$@"

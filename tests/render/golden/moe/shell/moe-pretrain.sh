@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# pretrain: 256 × 8 H800-SXM5-80GB, TP 2 · EP 256 · DP 1024 · micro-batch 1 · light recompute · ZeRO-3
+# By the plan of sha256 …; behind each value stands the number that set it.
+# lost: DualPipe: expert traffic under products of another micro-batch, the other way round
+set -euo pipefail
+options=(
+  --nnodes 256                                          # training.pretrain.machine.node_count
+  --nproc-per-node 8                                    # training.pretrain.machine.accelerators_per_node
+  --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
+  --master-addr "${MASTER_ADDR:-localhost}"
+  --master-port 29500
+  "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
+  --tensor-model-parallel-size 2                        # training.pretrain.layout.tp
+  --expert-model-parallel-size 256                      # training.pretrain.layout.ep
+  --expert-tensor-parallel-size 1                       # an expert is not cut
+  --sequence-parallel                                   # training.pretrain.layout.sequence_parallel
+  --use-distributed-optimizer                           # training.pretrain.layout.zero_stage
+  --use-megatron-fsdp                                   # training.pretrain.layout.zero_stage
+  --data-parallel-sharding-strategy optim_grads_params  # training.pretrain.layout.zero_stage
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --recompute-granularity selective                     # training.pretrain.layout.recompute
+  --recompute-modules                                   # training.pretrain.layout.recompute
+  layernorm                                             # training.pretrain.layout.recompute
+  moe_act                                               # training.pretrain.layout.recompute
+  mla_up_proj                                           # training.pretrain.layout.recompute
+  --micro-batch-size 1                                  # training.pretrain.layout.micro_batch
+  --global-batch-size 15360                             # training.pretrain.batch_samples
+  --seq-length 4096                                     # training.pretrain.batch_tokens
+  --max-position-embeddings 4096                        # training.pretrain.batch_tokens
+  --train-iters 31790                                   # training.pretrain.run.steps
+  --save-interval 76                                    # training.pretrain.run.checkpoints.interval_s
+  --bf16                                                # training.pretrain.precision
+  --fp8-format hybrid                                   # training.pretrain.precision
+  --num-layers 61                                       # of deepseek-v3
+  --hidden-size 7168                                    # of deepseek-v3
+  --ffn-hidden-size 18432                               # of deepseek-v3
+  --num-attention-heads 128                             # of deepseek-v3
+  --multi-latent-attention
+  --kv-lora-rank 512
+  --q-lora-rank 1536
+  --qk-head-dim 128
+  --qk-pos-emb-head-dim 64
+  --v-head-dim 128
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --swiglu
+  --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --num-experts 256
+  --moe-router-topk 8
+  --moe-ffn-hidden-size 2048
+  --moe-shared-expert-intermediate-size 2048
+  --moe-router-num-groups 8
+  --moe-router-group-topk 4
+  --moe-layer-freq '([0]*3+[1]*58)'
+  --moe-grouped-gemm
+  --moe-token-dispatcher-type alltoall
+  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
+  --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --save "${CHECKPOINTS:-checkpoints}"
+  --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
+  --lr "${LR:-3e-4}"                                    # not in the plan
+  --exit-signal-handler                                 # saves and ends when it is told to
+)
+exec torchrun "${options[@]}" "$@"

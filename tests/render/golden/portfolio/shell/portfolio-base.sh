@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# base: 8 × 8 H100-SXM5-80GB, TP 2 · CP 2 · DP 16 · micro-batch 1 · no recompute · ZeRO-3
+# By the plan of sha256 …; behind each value stands the number that set it.
+set -euo pipefail
+options=(
+  --nnodes 8                                            # training.base.machine.node_count
+  --nproc-per-node 8                                    # training.base.machine.accelerators_per_node
+  --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
+  --master-addr "${MASTER_ADDR:-localhost}"
+  --master-port 29500
+  "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
+  --tensor-model-parallel-size 2                        # training.base.layout.tp
+  --context-parallel-size 2                             # training.base.layout.cp
+  --sequence-parallel                                   # training.base.layout.sequence_parallel
+  --use-distributed-optimizer                           # training.base.layout.zero_stage
+  --use-megatron-fsdp                                   # training.base.layout.zero_stage
+  --data-parallel-sharding-strategy optim_grads_params  # training.base.layout.zero_stage
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --micro-batch-size 1                                  # training.base.layout.micro_batch
+  --global-batch-size 512                               # training.base.batch_samples
+  --seq-length 8192                                     # training.base.batch_tokens
+  --max-position-embeddings 8192                        # training.base.batch_tokens
+  --train-iters 71526                                   # training.base.run.steps
+  --save-interval 133                                   # training.base.run.checkpoints.interval_s
+  --bf16                                                # training.base.precision
+  --num-layers 64                                       # of qwen3-32b
+  --hidden-size 5120                                    # of qwen3-32b
+  --ffn-hidden-size 25600                               # of qwen3-32b
+  --num-attention-heads 64                              # of qwen3-32b
+  --kv-channels 128
+  --group-query-attention
+  --num-query-groups 8
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --swiglu
+  --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "${TOKENIZER:?set it to a folder with the tokenizer}"
+  --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --save "${CHECKPOINTS:-checkpoints}"
+  --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
+  --lr "${LR:-3e-4}"                                    # not in the plan
+  --exit-signal-handler                                 # saves and ends when it is told to
+)
+exec torchrun "${options[@]}" "$@"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# monthly: 1 × 8 H100-SXM5-80GB, DP 8 · micro-batch 4 · no recompute · ZeRO-3
+# By the plan of sha256 …; behind each value stands the number that set it.
+# lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
+set -euo pipefail
+WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
+options=(
+  --nnodes 1                                            # training.monthly.machine.node_count
+  --nproc-per-node 8                                    # training.monthly.machine.accelerators_per_node
+  --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
+  --master-addr "${MASTER_ADDR:-localhost}"
+  --master-port 29500
+  "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
+  --use-distributed-optimizer                           # training.monthly.layout.zero_stage
+  --use-megatron-fsdp                                   # training.monthly.layout.zero_stage
+  --data-parallel-sharding-strategy optim_grads_params  # training.monthly.layout.zero_stage
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --micro-batch-size 4                                  # training.monthly.layout.micro_batch
+  --global-batch-size 128                               # training.monthly.batch_samples
+  --seq-length 2048                                     # training.monthly.batch_tokens
+  --max-position-embeddings 2048                        # training.monthly.batch_tokens
+  --train-iters 3907                                    # training.monthly.run.steps
+  --save-interval 3907                                  # training.monthly.run.checkpoints.interval_s
+  --bf16                                                # training.monthly.precision
+  --num-layers 32                                       # of llama-3.1-8b
+  --hidden-size 4096                                    # of llama-3.1-8b
+  --ffn-hidden-size 14336                               # of llama-3.1-8b
+  --num-attention-heads 32                              # of llama-3.1-8b
+  --kv-channels 128
+  --group-query-attention
+  --num-query-groups 8
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --swiglu
+  --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "$WEIGHTS_LLAMA_3_1_8B"
+  --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --save "${CHECKPOINTS:-checkpoints}"
+  --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
+  --pretrained-checkpoint "$WEIGHTS_LLAMA_3_1_8B"       # converted
+  --lr "${LR:-3e-4}"                                    # not in the plan
+  --exit-signal-handler                                 # saves and ends when it is told to
+)
+exec torchrun "${options[@]}" "$@"
