@@ -19,9 +19,10 @@ from twofold.render.files import RenderedFile, Weights
 from twofold.render.given import Given
 from twofold.render.records import apart, models_of, readable, served_pools, trained_runs
 from twofold.render.shell import shell_files
+from twofold.render.slurm import slurm_files
 from twofold.report.answers import Shown
 
-Target = Literal["shell"]
+Target = Literal["shell", "slurm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +105,6 @@ def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
             raise FileError(f"cannot write `{path}`: {error.strerror}") from error
 
 
-TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType({"shell": shell_files})
+TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType(
+    {"shell": shell_files, "slurm": slurm_files}
+)

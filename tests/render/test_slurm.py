@@ -1,0 +1,90 @@
+"""Batch scripts: what Slurm is asked for, and what happens before the time limit."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rendered import Files, texts, with_run
+from twofold.contracts.results.plan import Plan
+
+DIRECTIVE = re.compile(r"#SBATCH --([a-z-]+)(?:=(\S+))?")
+
+
+def directives(text: str) -> dict[str, str]:
+    return dict(DIRECTIVE.findall(text))
+
+
+def run_job(files: Files) -> str:
+    return next(text for path, text in files.items() if path.endswith(".sbatch") and "serve" not in path)
+
+
+def test_a_run_is_one_job_of_all_its_nodes(files_of: Callable[[str, str], Files]) -> None:
+    said = directives(run_job(files_of("assistant", "slurm")))
+    assert (said["nodes"], said["gpus-per-node"], said["ntasks-per-node"]) == ("64", "8", "1")
+    assert "requeue" in said
+    assert said["switches"].startswith("4@")
+
+
+def test_the_time_limit_is_the_upper_end_of_the_range(examples: dict[str, Plan]) -> None:
+    plan = examples["assistant"]
+    limit = directives(run_job(texts(plan, "slurm")))["time"]
+    days, hours, minutes, _ = (int(each) for each in re.split("[-:]", limit))
+    seconds = ((days * 24 + hours) * 60 + minutes) * 60
+    assert 0 <= seconds - plan.training[0].run.total_s.high < 60
+
+
+@pytest.mark.parametrize(("write_s", "notice"), [(10.0, "B:USR1@60"), (300.0, "B:USR1@600")])
+def test_a_run_is_told_early_enough_to_save(write_s: float, notice: str, examples: dict[str, Plan]) -> None:
+    run = examples["assistant"].training[0].run
+    slow = replace(run, checkpoints=replace(run.checkpoints, write_s=write_s))
+    text = run_job(texts(with_run(examples["assistant"], run=slow), "slurm"))
+    assert directives(text)["signal"] == notice
+    assert ("lost: a checkpoint of" in text) == (write_s > 30.0)
+
+
+def test_replicas_are_tasks_of_an_array(files_of: Callable[[str, str], Files]) -> None:
+    files = files_of("moe", "slurm")
+    said = directives(next(text for path, text in files.items() if path == "moe-serve.sbatch"))
+    assert (said["array"], said["gpus-per-node"], said["nodes"]) == ("0-11", "8", "1")
+
+
+def test_what_a_job_starts_are_the_scripts_of_the_shell(files_of: Callable[[str, str], Files]) -> None:
+    shell, slurm = files_of("portfolio", "shell"), files_of("portfolio", "slurm")
+    assert {path: slurm[path] for path in shell} == shell
+    for path in shell:
+        if path.endswith(".sh"):
+            assert f"$FILES/{path}" in slurm[path.replace(".sh", ".sbatch")]
+
+
+def test_the_signal_makes_the_trainer_save_and_the_job_wait_again(
+    files_of: Callable[[str, str], Files], tmp_path: Path
+) -> None:
+    """The script as it is, with programs of its own in the place of Slurm's."""
+    files = files_of("finetune", "slurm")
+    log = tmp_path / "log"
+    fakes = {
+        "srun": f"trap 'echo saved >> {log}; exit 0' TERM; echo \"$@\" >> {log}; kill -USR1 $PPID; "
+        "for _ in $(seq 100); do sleep 0.05; done",
+        "scontrol": f'echo "scontrol $*" >> {log}',
+    }
+    for name, body in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job").write_text(files["finetune.sbatch"], "utf-8")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[0-1]"}
+    done = subprocess.run(["bash", str(tmp_path / "job")], env=environment, check=False, timeout=30)
+    said = log.read_text("utf-8").splitlines()
+    assert said[-2:] == ["saved", "scontrol requeue 7"]
+    assert done.returncode != 0  # it has not ended by itself
+
+
+@pytest.mark.skipif(not shutil.which("sbatch"), reason="no `sbatch` here, whose own parser would read it")
+def test_sbatch_takes_it(files_of: Callable[[str, str], Files], tmp_path: Path) -> None:
+    path = tmp_path / "job.sbatch"
+    path.write_text(run_job(files_of("finetune", "slurm")), "utf-8")
+    subprocess.run(["sbatch", "--test-only", str(path)], check=True)
