@@ -15,6 +15,7 @@ from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, FileError
+from twofold.render.compose import compose_files
 from twofold.render.files import RenderedFile, Weights
 from twofold.render.given import Given
 from twofold.render.records import apart, models_of, readable, served_pools, trained_runs
@@ -22,7 +23,7 @@ from twofold.render.shell import shell_files
 from twofold.render.slurm import slurm_files
 from twofold.report.answers import Shown
 
-Target = Literal["shell", "slurm"]
+Target = Literal["shell", "compose", "slurm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,5 +107,5 @@ def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
 
 
 TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType(
-    {"shell": shell_files, "slurm": slurm_files}
+    {"shell": shell_files, "compose": compose_files, "slurm": slurm_files}
 )

@@ -1,0 +1,84 @@
+"""One machine by Docker Compose: as many replicas as it holds, each on devices of its own."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.rendered import Files, texts, with_replica
+from twofold.contracts.results.plan import Plan
+
+
+def services(plan: Plan) -> dict[str, Any]:
+    (text,) = texts(plan, "compose").values()
+    found: dict[str, Any] = YAML(typ="safe").load(text)["services"]
+    return found
+
+
+def on_nvidia(plan: Plan, **replica: Any) -> Plan:
+    plan = with_replica(plan, **replica)
+    service = plan.serving[0]
+    machine = replace(service.machine, accelerator="H200-SXM5-141GB", accelerators_per_node=8)
+    pool = replace(service.pools[0], replica_count=3)
+    return replace(plan, serving=(replace(service, machine=machine, pools=(pool,)),))
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 3), (4, 2), (8, 1), (16, 0)])
+def test_no_device_is_given_twice_and_none_is_invented(
+    size: int, count: int, examples: dict[str, Plan]
+) -> None:
+    found = services(on_nvidia(examples["finetune"], accelerator_count=size))
+    devices = [
+        each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in found.values()
+    ]
+    given = [one for ids in devices for one in ids]
+    assert len(found) == count
+    assert all(len(ids) == size for ids in devices)
+    assert len(set(given)) == len(given)
+    assert set(given) <= {str(one) for one in range(8)}
+    assert len({each["ports"][0]["published"] for each in found.values()}) == count
+
+
+def test_every_pool_has_one_replica_before_any_has_two(examples: dict[str, Plan]) -> None:
+    names = [name.rpartition("-")[0] for name in services(examples["assistant"])]
+    assert set(names) == {f"assistant-serve-{each}" for each in ("chat", "documents", "batch")}
+
+
+def test_what_one_machine_has_no_room_for_is_lost(examples: dict[str, Plan]) -> None:
+    (text,) = texts(on_nvidia(examples["finetune"], accelerator_count=4), "compose").values()
+    assert "# lost: 1 of 3 replicas of finetune-serve: they need more machines" in text
+    assert "# lost: the run finetune" in text
+
+
+def test_health_is_a_completion_by_the_model(examples: dict[str, Plan]) -> None:
+    for each in services(examples["finetune"]).values():
+        test = each["healthcheck"]["test"]
+        port = each["ports"][0]["target"]
+        assert f"http://127.0.0.1:{port}/v1/completions" in test
+        asked = json.loads(next(word for word in test if word.startswith("{")))
+        assert asked["model"] == each["command"][each["command"].index("--served-model-name") + 1]
+
+
+def test_devices_of_amd_are_named_their_way(examples: dict[str, Plan]) -> None:
+    assert examples["assistant"].serving[0].machine.accelerator.startswith("MI")
+    for each in services(examples["assistant"]).values():
+        assert "/dev/kfd" in each["devices"]
+        assert "deploy" not in each
+        assert each["environment"]["HIP_VISIBLE_DEVICES"]
+
+
+@pytest.mark.skipif(
+    not shutil.which("docker")
+    or subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode != 0,
+    reason="no `docker compose` here, whose own parser would read it",
+)
+def test_compose_takes_it(files_of: Callable[[str, str], Files], tmp_path: Path) -> None:
+    ((path, text),) = files_of("finetune", "compose").items()
+    (tmp_path / path).write_text(text, "utf-8")
+    subprocess.run(["docker", "compose", "-f", str(tmp_path / path), "config", "--quiet"], check=True)
