@@ -2,16 +2,25 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.rendered import after, texts, with_replica, words_of
+from twofold.app.sources import names_of
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.inferring import infer_spec
+from twofold.contracts.spec.reader import parse_spec
 from twofold.core.errors import ValueRefusedError
 from twofold.live.engines import BLOCK_TOKENS, EngineSettings, engine_command
+from twofold.perf.software import engine_called
 from twofold.render.engines import ENGINES
 
 LAID_OUT = {
@@ -77,6 +86,53 @@ def test_what_up_starts_has_the_options_that_are_rendered(examples: dict[str, Pl
         assert after(started, flag) == after(rendered, flag)
     assert "--continuous-batching" in started
     assert "--continuous-batching" in rendered
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=25)
+@given(
+    model=st.sampled_from(["llama-3.1-8b", "qwen3-32b", "deepseek-v3"]),
+    weights=st.sampled_from(["bf16", "fp8", "int4", "nvfp4", "mxfp4"]),
+    cache=st.sampled_from(["bf16", "fp8"]),
+    sizes=st.sampled_from([(1, 1, 1), (2, 1, 1), (8, 1, 1), (4, 2, 1), (2, 1, 4)]),
+    batch=st.integers(1, 2000),
+)
+def test_what_is_rendered_is_read_back(
+    engine: str,
+    model: str,
+    weights: str,
+    cache: str,
+    sizes: tuple[int, int, int],
+    batch: int,
+    catalog: Catalog,
+    examples: dict[str, Plan],
+) -> None:
+    """`init --from` of a script: the same model, engine, formats and accelerators of a replica."""
+    tp, pp, dp = sizes
+    laid_out = {"tp": tp, "pp": pp, "dp": dp, "accelerator_count": tp * pp * dp, "max_batch": batch}
+    plan = with_replica(
+        examples["finetune"], engine=engine, weights_format=weights, kv_format=cache, **laid_out
+    )
+    service = plan.serving[0]
+    pool = replace(service.pools[0], model=model)
+    text = script(replace(plan, serving=(replace(service, model=model, pools=(pool,)),)))
+    names = names_of(catalog)
+    for source in (text, re.sub(r"^# .*, on .*$", "#", text, flags=re.M)):
+        spec = infer_spec(source, names)
+        read = parse_spec(spec, "twofold.yaml", names).services[0]
+        assert catalog.model(read.model.name).name == model
+        wanted = engine if engine != "llama.cpp" else "vllm"  # no plan is made for the former
+        assert engine_called(read.engine, catalog) == engine_called(wanted, catalog)
+        if engine in ("vllm", "sglang"):
+            native = catalog.model(model).native_format
+            assert read.quantisation == ((weights,) if weights == "bf16" or weights != native else ())
+            assert read.kv_quantisation == (("fp8",) if cache == "fp8" else ())
+        if source == text:
+            assert read.on is not None
+            assert read.on.accelerators_per_node == tp * pp * dp
+            assert read.on.accelerator == service.machine.accelerator
+        elif engine not in ("llama.cpp", "transformers"):
+            assert f"# on: {tp * pp * dp}x" in spec  # by the ranks on the line
 
 
 @pytest.mark.skipif(

@@ -134,7 +134,7 @@ def starter(kind: Literal["chat", "train", "both"]) -> str:
 
 
 def infer(source: str) -> str:
-    """The spec that a `vllm serve …` line, a request log or a Slurm accounting file lets infer."""
+    """The spec that an engine's line or script, a request log or a Slurm accounting file lets infer."""
     return infer_spec(source, names_of(load_catalog()))
 
 

@@ -36,7 +36,9 @@ VERBS = {
         parameters=(
             options.usual("--kind", "both", "What is planned.", type=click.Choice(["chat", "train", "both"])),
             options.option(
-                "--from", "Infer from 'vllm serve …', a requests.jsonl or a sacct.csv instead.", "source"
+                "--from",
+                "Infer from an engine's line or script, a requests.jsonl or a sacct.csv instead.",
+                "source",
             ),
             options.usual("--out", Path("twofold.yaml"), "`-` prints it.", type=options.FILE),
             options.FORCE,

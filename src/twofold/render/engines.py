@@ -4,6 +4,7 @@ Sources  the engines' own documentation of their arguments; versions are named w
 """
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from types import MappingProxyType
 
 from twofold.core.errors import ValueRefusedError
@@ -43,7 +44,7 @@ def vllm(pool: ServedPool, weights: str, native_format: str) -> Command:
         *([Option("--enable-expert-parallel", "", f"{at}.ep")] if (replica.ep or 1) > 1 else []),
         *_format(stored, native_format, VLLM_FORMATS, "--dtype", "--quantization", f"{at}.weights_format"),
         *([Option("--kv-cache-dtype", "fp8", f"{at}.kv_format")] if replica.kv_format in CACHE_8_BIT else []),
-        Option("--max-num-seqs", str(replica.max_batch), f"{at}.max_batch"),
+        Option("--max-num-seqs", _rank_batch(pool), f"{at}.max_batch"),
         *_chunk(pool, "--max-num-batched-tokens"),
         Option("--max-model-len", str(pool.longest_tokens), _longest(pool)),
         _prefix(pool, "--enable-prefix-caching", "--no-enable-prefix-caching"),
@@ -59,7 +60,8 @@ def sglang(pool: ServedPool, weights: str, native_format: str) -> Command:
         Option("--model-path", weights, f"{pool.at}.model"),
         Option("--served-model-name", pool.pool.model, f"{pool.at}.model"),
         *_where(pool),
-        *_sizes(pool, "--tp-size", "--pp-size", "--dp-size"),
+        *_all_ranks(pool, "--tp-size", "--pp-size", "--dp-size"),
+        *([Option("--enable-dp-attention", "", f"{at}.dp")] if (replica.dp or 1) > 1 else []),
         *([Option("--ep-size", str(replica.ep), f"{at}.ep")] if (replica.ep or 1) > 1 else []),
         *_format(stored, native_format, SGLANG_FORMATS, "--dtype", "--quantization", f"{at}.weights_format"),
         *(
@@ -82,9 +84,9 @@ def tensorrt_llm(pool: ServedPool, weights: str, native_format: str) -> Command:
     stored = replica.weights_format or native_format
     options = [
         *_where(pool),
-        *_sizes(pool, "--tp_size", "--pp_size", ""),
+        *_all_ranks(pool, "--tp_size", "--pp_size", ""),
         *([Option("--ep_size", str(replica.ep), f"{at}.ep")] if (replica.ep or 1) > 1 else []),
-        Option("--max_batch_size", str(replica.max_batch), f"{at}.max_batch"),
+        Option("--max_batch_size", _rank_batch(pool), f"{at}.max_batch"),
         *_chunk(pool, "--max_num_tokens"),
         Option("--max_seq_len", str(pool.longest_tokens), _longest(pool)),
     ]
@@ -170,6 +172,21 @@ def _sizes(pool: ServedPool, tp: str, pp: str, dp: str) -> list[Option]:
     return [Option(flag, str(size), f"{at}.{name}") for flag, size, name in said if flag and (size or 1) > 1]
 
 
+def _all_ranks(pool: ServedPool, tp: str, pp: str, dp: str) -> list[Option]:
+    """The same where copies of attention are among the tensor parallel ranks."""
+    replica, at = pool.pool.replica, f"{pool.at}.replica"
+    copies = replica.dp or 1
+    if copies == 1:
+        return _sizes(pool, tp, pp, dp)
+    ranks = Option(tp, str((replica.tp or 1) * copies), f"{at}.tp × {at}.dp")
+    return [ranks, *_sizes(pool, "", pp, dp)]
+
+
+def _rank_batch(pool: ServedPool) -> str:
+    """Sequences of one copy of attention: some engines limit each."""
+    return str(ceil(pool.pool.replica.max_batch / (pool.pool.replica.dp or 1)))
+
+
 def _format(
     stored: str, native: str, names: Mapping[str, str], dtype: str, quantised: str, because: str
 ) -> list[Option]:
@@ -201,6 +218,9 @@ def _longest(pool: ServedPool) -> str:
 
 def _lost(pool: ServedPool, stored: str, native: str) -> tuple[str, ...]:
     """What no option says."""
+    found = []
     if stored in IN_CHECKPOINT and stored != native:
-        return (f"weights in {stored} are made beforehand: give a checkpoint of {pool.pool.model} in it",)
-    return ()
+        found.append(f"weights in {stored} are made beforehand: give a checkpoint of {pool.pool.model} in it")
+    if pool.pool.replica.kv_format == "int8":
+        found.append("an int8 KV cache: it is held in the engine's own 8 bits, if it has any")
+    return tuple(found)

@@ -1,15 +1,15 @@
-"""The spec behind a `vllm serve` command line."""
+"""The spec behind the command line of a serving engine."""
 
 import json
 import re
-import shlex
-from collections.abc import Iterable
-from math import prod
+from collections.abc import Iterable, Mapping
 
 from twofold.catalog.names import checkpoint
 from twofold.contracts.names import Names, did_you_mean, fold
+from twofold.contracts.spec.command_line import EngineLine, read_command
 from twofold.core import errors
 from twofold.core.errors import Place
+from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
 
 # What the command calls a weight format, and what a spec calls it.
 _FORMATS = {
@@ -21,6 +21,8 @@ _FORMATS = {
     "bitsandbytes": "int4",
     "int8": "int8",
     "experts_int8": "int8",
+    "w8a8_int8": "int8",
+    "compressed-tensors": "int8",
     "modelopt": "fp8",
     "modelopt_fp4": "nvfp4",
     "mxfp4": "mxfp4",
@@ -30,8 +32,7 @@ _FORMATS = {
     "float32": "fp32",
     "float": "fp32",
 }
-_SHORT = {"-tp": "tensor-parallel-size", "-pp": "pipeline-parallel-size", "-dp": "data-parallel-size"}
-_FLAGS = {"enable-prefix-caching", "enable-chunked-prefill", "trust-remote-code", "enforce-eager"}
+_CACHES = {"fp8": "fp8", "q8": "int8", "int8": "int8"}  # the others are as wide as the weights' usual
 _SUFFIX = re.compile(r"[-_](instruct|chat|it|hf|base|fp8|awq|gptq|int4|int8|w4a16|w8a8|dynamic|bf16)$", re.I)
 
 ASSUMED_MODEL = "llama-3.1-8b"
@@ -48,19 +49,21 @@ ASSUMED_SLO = f"      slo: {{ttft_p95: 500 ms, tpot_p95: 40 ms}}{COMMENT}assumed
 def spec_of_command(text: str, names: Names, file: str = "") -> str:
     """A service with the command's model, formats and GPUs per replica; traffic and promises are assumed."""
     place = Place(file, 1, 1) if file else None
-    options = _options(text, place)
-    model, model_note = catalog_model(options["model"], names)
-    sizes = ("tensor-parallel-size", "pipeline-parallel-size")
-    gpu_count = prod(_whole(options, key, 1, place) for key in sizes)
+    line = read_command(text, place)
+    options = dict(line.options)
+    if "context" in options:  # of all slots of llama.cpp together
+        slots = _whole(options, "max-num-seqs", 1, place)
+        options["max-model-len"] = str(_whole(options, "context", 0, place) // max(1, slots))
+    model, model_note = _model(options, names)
     served = options.get("served-model-name", "").split(" ")[0] or model.rsplit("/", 1)[-1]
     lines = [
-        f"# Inferred from: {' '.join(text.split())[:160]}",
+        f"# Inferred from: {file or ' '.join(text.split())[:160]}",
         f"name: {spec_name(served)}",
         f"model: {yaml_text(model)}{model_note}",
         "",
         "serving:",
-        "  engine: vllm",
-        f"  # on: {gpu_count}xH100-SXM{COMMENT}{gpu_count} per replica; name your accelerator to keep them",
+        f"  engine: {line.engine}" if line.engine in SPEC_ENGINES else _no_engine(line.engine),
+        _on(line, options, names, place),
         f"  availability: 99.9 %{COMMENT}assumed",
         *_formats(options),
         "  classes:",
@@ -69,6 +72,32 @@ def spec_of_command(text: str, names: Names, file: str = "") -> str:
         ASSUMED_SLO,
     ]
     return written(lines)
+
+
+def _model(options: Mapping[str, str], names: Names) -> tuple[str, str]:
+    """The catalogue's model: by where its weights are, else by what it is served as."""
+    weights = options["model"]
+    served = options.get("served-model-name", "").split(" ")[0]
+    if weights.startswith("$"):  # set by who starts the script
+        weights = served or weights.removeprefix("$").removeprefix("WEIGHTS_").lower()
+    found = catalog_model(weights, names)
+    return catalog_model(served, names) if served and "the catalogue has no" in found[1] else found
+
+
+def _no_engine(name: str) -> str:
+    return f"  # engine: {name}{COMMENT}no plan is made with its constants: as {DEFAULT_ENGINE}"
+
+
+def _on(line: EngineLine, options: Mapping[str, str], names: Names, place: Place | None) -> str:
+    """The machine of a replica, where a rendered script names it; else how many accelerators it has."""
+    if line.machine.partition("x")[2] in names.accelerators:
+        return f"  on: {line.machine}{COMMENT}one replica, by the head of the script"
+    tensor, pipeline, data = (
+        _whole(options, f"{kind}-parallel-size", 1, place) for kind in ("tensor", "pipeline", "data")
+    )
+    # Attention ranks are among the tensor parallel ones where these two engines count; vLLM's beside them.
+    count = tensor * pipeline * (data if line.engine == "vllm" else 1)
+    return f"  # on: {count}xH100-SXM{COMMENT}{count} per replica; name your accelerator to keep them"
 
 
 def written(lines: Iterable[str]) -> str:
@@ -109,31 +138,7 @@ def spec_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:64] or "inferred"
 
 
-def _options(text: str, place: Place | None) -> dict[str, str]:
-    """Options by their long names; the model too, wherever it stands."""
-    try:
-        words = shlex.split(text.replace("\\\n", " ").replace("\\\r\n", " "), comments=True)
-    except ValueError as error:
-        raise errors.InferenceSourceError(f"the command ends in the middle: {error}", place=place) from error
-    start = next(i for i, word in enumerate(words) if word.endswith("vllm") or "vllm.entrypoints" in word)
-    words = words[start + 2 :] if words[start + 1 : start + 2] == ["serve"] else words[start + 1 :]
-    options: dict[str, str] = {}
-    while words:
-        word = words.pop(0)
-        key, equals, value = word.partition("=")
-        if word.startswith("-"):
-            key = _SHORT.get(key, key.lstrip("-")).replace("_", "-")
-            takes_value = not equals and key not in _FLAGS and words and not words[0].startswith("--")
-            options[key] = words.pop(0) if takes_value else value
-        else:
-            options.setdefault("model", word)
-    if not options.get("model"):
-        hint = "vllm serve MODEL --tensor-parallel-size 4"
-        raise errors.InferenceSourceError("the command names no model", place=place, hint=hint)
-    return options
-
-
-def _whole(options: dict[str, str], key: str, default: int, place: Place | None) -> int:
+def _whole(options: Mapping[str, str], key: str, default: int, place: Place | None) -> int:
     text = options.get(key, str(default)).lower().replace("_", "")
     match = re.fullmatch(r"(\d{1,9})([km]?)", text)
     if not match:
@@ -154,7 +159,7 @@ def _formats(options: dict[str, str]) -> list[str]:
         weights, note = formats[0]
         lines.append(f"  quantisation: [{weights}]{COMMENT}{note}")
     if cache != "auto":
-        cache_format = "fp8" if cache.startswith("fp8") else "bf16"
+        cache_format = _CACHES.get(cache.partition("_")[0], "bf16")
         lines.append(f"  kv_quantisation: [{cache_format}]{COMMENT}--kv-cache-dtype {cache}")
     return lines
 

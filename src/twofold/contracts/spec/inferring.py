@@ -1,4 +1,4 @@
-"""Writes the spec that a running system implies: a `vllm serve` line, a request log, Slurm's accounting.
+"""Writes the spec that a running system implies: an engine's line, a request log, Slurm's accounting.
 
 What the source does not say is written with `# assumed`, so that nobody takes it for a fact.
 """
@@ -17,6 +17,7 @@ from twofold.contracts.names import Names, fold
 from twofold.contracts.rows.trace import read_log
 from twofold.contracts.rows.trace_rows import opened_lines
 from twofold.contracts.rows.trace_rows import seconds as read_seconds
+from twofold.contracts.spec.command_line import COMMAND
 from twofold.contracts.spec.infer_command import (
     ASSUMED_MODEL,
     ASSUMED_SLO,
@@ -33,7 +34,6 @@ from twofold.core.display import format_seconds
 from twofold.core.errors import Place
 from twofold.core.quantity import DAY_S
 
-_COMMAND = re.compile(r"(^|\s|/)(vllm\s+serve|vllm\.entrypoints\.\S+)(\s|$)")
 RUN_LIMIT = 8  # the runs with the most GPU-hours; the rest is noise to a plan
 JOB_LIMIT = 5_000_000
 SACCT_HINT = "sacct --parsable2 --format=JobID,JobName,Start,Elapsed,NNodes,AllocTRES"
@@ -46,25 +46,25 @@ _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")
 def infer_spec(source: str, names: Names | None = None) -> str:
     """The spec's text. `source` is a command line, or a path to one, to requests.jsonl or to sacct.csv."""
     known = names or Names()
-    if _COMMAND.search(source):
+    if COMMAND.search(source):
         return spec_of_command(source, known)
     path = Path(source)
     if path.suffix == ".gz" or path.stem.endswith(".jsonl") or path.suffix in (".jsonl", ".ndjson"):
         with opened_lines(path) as lines:
             return spec_of_requests(lines, source, known)
     text = read_text(path) if path.suffix not in (".csv", ".psv", ".txt", ".log") else ""
-    if _COMMAND.search(text):
+    if COMMAND.search(text):
         return spec_of_command(text, known, file=source)
     with opened_lines(path) as lines:
         first = next(lines, "")
-        if _COMMAND.search(first):
+        if COMMAND.search(first):
             return spec_of_command(first + "".join(lines), known, file=source)
         if first.lstrip().startswith("{"):
             return spec_of_requests(chain([first], lines), source, known)
         if "jobid" in first.lower():
             return spec_of_jobs(chain([first], lines), source, known)
     raise errors.InferenceSourceError(
-        f"`{source[:64]}` is neither a `vllm serve` command, nor requests.jsonl, nor sacct.csv",
+        f"`{source[:64]}` is neither an engine's command, nor requests.jsonl, nor sacct.csv",
         hint="twofold init --from 'vllm serve MODEL …' | requests.jsonl | sacct.csv",
     )
 
