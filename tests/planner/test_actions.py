@@ -55,18 +55,22 @@ def test_what_is_to_be_rented_is_what_is_described_and_billed(plan: Plan) -> Non
 
 
 def test_a_premium_for_being_simple_is_said(plan: Plan) -> None:
-    assert plan.leasing and plan.leasing.usd == plan.leasing.cheapest_usd
-    assert "dearer" not in kinds(plan)["cost"].text
-    dearer = replace(plan.leasing, cheapest_usd=plan.leasing.usd / 1.06)
-    assert "1 kind of machine, 1 provider, 6 % dearer" in kinds(replace(plan, leasing=dearer))["cost"].text
+    assert plan.leasing
+    least = replace(plan.leasing, cheapest_usd=plan.leasing.usd)
+    assert "over the cheapest" not in kinds(replace(plan, leasing=least))["cost"].text
+    dearer = replace(least, cheapest_usd=plan.leasing.usd / 1.06)
+    told = kinds(replace(plan, leasing=dearer))["cost"].text
+    assert "6 % over the cheapest, for 1 kind of machine, 1 provider, 1 lease" in told
 
 
 def test_other_ways_are_called_so_with_their_difference(plan: Plan) -> None:
     assert plan.leasing and plan.money
-    alone = replace(plan, leasing=replace(plan.leasing, mixing_fraction=0.0))
-    mixed = replace(plan, leasing=replace(plan.leasing, mixing_fraction=0.2))
-    assert "other leases" not in texts(alone, "or")
-    assert "other leases, or several: at most 20 % less; not taken: more to manage" in texts(mixed, "or")
+    usd = plan.leasing.usd
+    alone = replace(plan, leasing=replace(plan.leasing, cheapest_usd=usd))
+    assert "% less" not in texts(alone, "or")
+    mixed = replace(plan.leasing, cheapest_usd=0.8 * usd, cheapest_text="2 providers; serve on 3 × 8 H100")
+    told = texts(replace(plan, leasing=mixed), "or")
+    assert "| 20 % less, " in told and told.endswith("/y; not taken: 2 providers; serve on 3 × 8 H100")
     (service,) = plan.money.services
     assert service.api
     hosted = replace(

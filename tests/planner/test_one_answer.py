@@ -1,6 +1,6 @@
 """What is recommended is what is described, costed and housed: one fleet on every screen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from twofold.catalog.capacity import CONTRACT, NO_FABRIC
 from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.parts import PriceUsed
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.errors import InfeasibleError
+from twofold.core.quantity import YEAR_H
 from twofold.planner.actions import owner_of
 
 Planned = Callable[[str], Plan]
@@ -26,6 +28,7 @@ SUPPLIES = (
     "supply: {seasons: [{months: [nov, dec], factor: 2x}]}",
     "supply: {shop: {terms: [reserved_1y]}}",
     "supply: {shop: {exclude: [contract]}}",
+    "supply: {shop: {terms: [on_demand, reserved_1y]}}",
 )
 
 
@@ -57,44 +60,89 @@ def need_one_answer(plan: Plan) -> None:
         housed = {group.name: group.node_count for group in plan.building.racks}
         assert housed.items() <= {half.name: half.machine.node_count for half in plan.halves}.items()
     for service in plan.serving:
+        need_leases_that_make_it_up(service, plan)
         if service.pools:
             sizes = [pool.replica.accelerator_count * pool.replica_count for pool in service.pools]
             held = service.machine.accelerator_count
             assert max(sizes) <= held < sum(sizes) + service.machine.accelerators_per_node
 
 
+def need_leases_that_make_it_up(service: ServicePlan, plan: Plan) -> None:
+    """A year of what is held and the rest of the hours are all that a service pays rent for."""
+    machine, cost = service.machine, service.cost_usd_per_year
+    if plan.money is None or cost is None or machine.price is None:
+        return
+    lines = [line for line in plan.money.lines if line.category == "rent" and owner_of(line) == service.name]
+    assert len(lines) == 1 + (machine.base_price is not None)
+    listed = sum(line.quantity * line.unit_usd for line in lines)
+    assert listed == pytest.approx(cost.value, abs=0.02)
+    hours = machine.node_count * machine.accelerators_per_node * machine.held_fraction * YEAR_H
+    assert sum(line.quantity for line in lines) == pytest.approx(hours)
+    assert machine.usd_per_accelerator_h * hours == pytest.approx(cost.value)
+    if machine.base_price:
+        (action,) = [each for each in plan.actions if each.kind == "rent" and each.name == service.name]
+        assert f"{machine.base_node_count} {machine.base_price.provider}" in action.text
+        assert lines[0].quantity == machine.base_node_count * machine.accelerators_per_node * YEAR_H
+        assert 0 < machine.base_node_count <= machine.node_count * machine.held_fraction
+
+
 def need_offers_that_exist(plan: Plan) -> None:
     """No more of an offer than it has, alone or together, and no job over several nodes without a fabric."""
-    shared: dict[tuple[str, ...], list[TrainingPlan | ServicePlan]] = {}
+    shared: dict[tuple[str, ...], list[tuple[PriceUsed, int]]] = {}
     for half in plan.halves:
-        machine, price = half.machine, half.machine.price
-        if price is None:
-            continue
-        leased = machine.node_count * machine.accelerators_per_node
-        if price.quantity is None:
-            assert price.term in (CONTRACT, "reserved_1y", "reserved_3y") or price.kind == "your quote"
-        else:
-            assert price.term == "on_demand" and machine.accelerator_count <= price.quantity
-            shared.setdefault((price.provider, machine.accelerator, price.region), []).append(half)
-        assert price.term != CONTRACT or f"{leased:,} GPUs" in price.gate
-        assert (price.usd_per_accelerator_h.source.value == "a") == (price.term == CONTRACT)
-        if isinstance(half, TrainingPlan) and half.cost_usd:
+        machine = half.machine
+        for price, count in leases(half):
+            if price.quantity is None:
+                assert price.term in (CONTRACT, "reserved_1y", "reserved_3y") or price.kind == "your quote"
+            else:
+                assert price.term == "on_demand" and count <= price.quantity
+                account = price.provider, machine.accelerator, price.region
+                shared.setdefault(account, []).append((price, count))
+            assert price.term != CONTRACT or f"{count:,} GPUs" in price.gate
+            assert (price.usd_per_accelerator_h.source.value == "a") == (price.term == CONTRACT)
+            assert not price.gate or price.gate in " ".join(half.warnings)
+        if isinstance(half, TrainingPlan) and half.cost_usd and (price := machine.price):
             least_usd = price.least_h * machine.accelerator_count * price.usd_per_accelerator_h.value
             assert half.cost_usd.value >= least_usd * (1 - 1e-9)
             assert (price.least_h > 0) == (price.term == CONTRACT)
-        if half in plan.training and machine.node_count > 1:
+        if half in plan.training and machine.node_count > 1 and machine.price:
             assert machine.fabric not in NO_FABRIC and machine.fabric_bytes_per_s
-        assert not price.gate or price.gate in " ".join(half.warnings)
-    for halves in shared.values():
-        count = sum(half.machine.accelerator_count for half in halves)
-        prices = [half.machine.price for half in halves if half.machine.price]
-        if count > max(price.quantity or 0 for price in prices):
-            assert all("for a quote" in price.gate and f"{count:,} GPUs" in price.gate for price in prices)
+    for sharers in shared.values():
+        count = sum(count for _, count in sharers)
+        if count > max(price.quantity or 0 for price, _ in sharers):
+            assert all(
+                "for a quote" in price.gate and f"{count:,} GPUs" in price.gate for price, _ in sharers
+            )
+
+
+def leases(half: TrainingPlan | ServicePlan) -> Iterator[tuple[PriceUsed, int]]:
+    """Each price with its accelerators at most at once."""
+    machine = half.machine
+    held = machine.base_node_count * machine.accelerators_per_node
+    if machine.base_price:
+        yield machine.base_price, held
+    if machine.price:
+        yield machine.price, machine.accelerator_count - held
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_have_one_answer(examples: dict[str, Plan], name: str) -> None:
     need_one_answer(examples[name])
+
+
+def test_a_base_is_held_and_the_rest_comes_by_the_hour_where_that_saves(examples: dict[str, Plan]) -> None:
+    """Two quotes of the same machines: the year's for what always works, the other for the peak."""
+    services = examples["portfolio"].serving
+    assert all(each.machine.base_price for each in services)
+    assert {each.machine.base_price.term for each in services if each.machine.base_price} == {"reserved_1y"}
+    assert {each.machine.price.term for each in services if each.machine.price} == {"on_demand"}
+
+
+def test_machines_that_are_taken_to_be_simple_keep_a_date_as_surely(examples: dict[str, Plan]) -> None:
+    """A run was moved to fewer machines of the others, on which it ended in time by the middle alone."""
+    plan = examples["portfolio"]
+    assert plan.confidence and not plan.confidence.not_reached
+    assert all((run.run.deadline_holds_probability or 0.0) >= 0.8 for run in plan.training)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -110,3 +110,60 @@ def test_sizes_of_one_list_share_what_its_account_gets() -> None:
     assert not is_too_much([wants("run", quoted, 1), wants("service", ones, 8)], ones)
     left = simplest({"run": [run, way("run", "H100", "x", 11.0)], "service": [service]}, 0.0)
     assert names(left) == ["x H100 on_demand", "ones"]
+
+
+def mix(part: str, base: tuple[str, str], rest: tuple[str, str], usd: float) -> Way:
+    """A lease that is held under another; each a kind of machine and a provider."""
+    (kind, first), (_, second) = base, rest
+    held = make_offer(
+        f"{first} {kind} reserved_1y", 1.0, accelerator=kind, provider=first, term="reserved_1y"
+    )
+    hourly = make_offer(f"{second} {kind} on_demand", 1.0, accelerator=kind, provider=second)
+    machine: Any = None
+    return Way(part, hourly, machine, machine, usd, Held(5, 0.6, {}, usd, machine, 2, 0.5), held)
+
+
+def test_two_leases_are_two_and_are_taken_where_one_costs_too_much() -> None:
+    one, two = way("s", "A", "x", 108.0), mix("s", ("A", "x"), ("A", "x"), 100.0)
+    assert simplest({"s": [one, two]}, 0.1)["s"] is one
+    assert simplest({"s": [one, two]}, 0.05)["s"] is two
+    assert [units for _, units in two.leases] == [2, 3]
+    # Two providers are more than one, and one of them is what a run has anyway.
+    run, apart = way("r", "A", "y", 50.0), mix("s", ("A", "x"), ("A", "y"), 95.0)
+    assert simplest({"s": [two, apart]}, 0.1)["s"] is two
+    assert simplest({"r": [run], "s": [two, apart]}, 0.1)["s"] is apart
+
+
+mixes = st.lists(
+    st.tuples(st.sampled_from("AB"), st.sampled_from("xy"), st.sampled_from("xyz"), st.integers(1, 40)),
+    max_size=3,
+)
+
+
+@given(st.lists(st.tuples(ways, mixes), min_size=1, max_size=2), st.sampled_from([0.0, 0.1, 0.5]))
+def test_no_combination_of_leases_within_the_limit_has_fewer_kinds_providers_or_leases(
+    parts: list[tuple[list[tuple[str, str, int]], list[tuple[str, str, str, int]]]], within: float
+) -> None:
+    own = {
+        str(at): [way(str(at), *each) for each in ones]
+        + [mix(str(at), (kind, first), (kind, second), usd) for kind, first, second, usd in twos]
+        for at, (ones, twos) in enumerate(parts)
+    }
+    limit = (1.0 + within) * cheapest_usd(own) * (1 + 1e-9)
+
+    def size(taken: Any) -> tuple[int, int, int]:
+        offers = [offer for each in taken for offer, _ in each.leases]
+        return tuple(
+            len({getattr(each, key) for each in offers}) for key in ("accelerator", "provider", "name")
+        )
+
+    found = simplest(own, within).values()
+    every = [taken for taken in product(*own.values()) if sum(each.usd for each in taken) <= limit]
+    assert sum(each.usd for each in found) <= limit
+    kinds = {each.offer.accelerator for each in found}
+    providers = {offer.provider for each in found for offer, _ in each.leases}
+    same = [taken for taken in every if {each.offer.accelerator for each in taken} <= kinds]
+    there = [t for t in same if {offer.provider for each in t for offer, _ in each.leases} <= providers]
+    assert size(found)[0] == min(size(taken)[0] for taken in every)
+    assert size(found)[1] == min(size(taken)[1] for taken in same)
+    assert size(found)[2] == min(size(taken)[2] for taken in there)

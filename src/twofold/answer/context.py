@@ -107,11 +107,9 @@ def price_warnings(
 
 def gate_warnings(machine: Machine) -> tuple[str, ...]:
     """What stands between a list price and the machines, and that a contract's price is no list's."""
-    price = machine.price
-    if price is None or not price.gate:
-        return ()
-    assumed = "; its price is assumed: no list has it" if price.term == CONTRACT else ""
-    return (f"{price.gate}{assumed}",)
+    assumed = "; its price is assumed: no list has it"
+    gated = [price for price in machine.prices if price.gate]
+    return tuple(f"{price.gate}{assumed if price.term == CONTRACT else ''}" for price in gated)
 
 
 def day_of(text: str) -> date:
@@ -120,11 +118,12 @@ def day_of(text: str) -> date:
 
 
 def price_used(
-    offer: Offer, context: Context, accelerator_count: int = 0, *, is_job: bool = False
+    offer: Offer, context: Context, accelerator_count: int = 0, *, is_job: bool = False, part: str = ""
 ) -> PriceUsed | None:
     """The price row with its range: what the same part costs elsewhere, or next quarter.
 
-    And what stands between it and so many accelerators, of one job or of replicas that stand alone.
+    And what stands between it and so many accelerators, of one job or of replicas that stand alone. `part`:
+    of a machine, `base_` for what is held under the rest.
     """
     price = offer.price
     if price is None:
@@ -134,7 +133,8 @@ def price_used(
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", source)
     can = supplied(price, context.catalog)
     most = can.gang_count if is_job else can.most_count
-    record.note("machine.price.usd_per_accelerator_h", spread, "list price", "listed", "doubt")
+    at, listed = f"machine.{part}price.usd_per_accelerator_h", f"{part}listed"
+    record.note(at, spread, "list price", listed, "doubt")
     return PriceUsed(
         price.provider,
         price.instance,
@@ -157,27 +157,23 @@ def machine_of(
     accelerator_count: int,
     context: Context,
     per_node: int | None = None,
-    nodes: tuple[int, float] | None = None,
     *,
     is_job: bool = False,
 ) -> Machine:
     """So many accelerators of an offer's nodes, or of parts of them, at its price.
 
-    `nodes` are whole ones that are leased for them: at most at once, and what part of these on average. A job
-    has all of them on one fabric.
+    A job has all of them on one fabric.
     """
     node, size = offer.node, per_node or offer.node.accelerator_count
-    count, held = nodes or (-(-accelerator_count // size), 1.0)
-    accelerators = count * size if nodes else accelerator_count
+    count = -(-accelerator_count // size)
     return Machine(
         accelerator=offer.accelerator.name,
         node=node.name,
         node_count=count,
         accelerators_per_node=size,
-        accelerator_count=accelerators,
+        accelerator_count=accelerator_count,
         fabric=node.fabric,
-        price=price_used(offer, context, accelerators, is_job=is_job and count > 1),
-        held_fraction=held,
+        price=price_used(offer, context, accelerator_count, is_job=is_job and count > 1),
         fabric_bytes_per_s=offer.nic_bytes_per_s,
     )
 

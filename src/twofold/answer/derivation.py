@@ -206,11 +206,15 @@ def supply_leaves(leaves: Leaves, price: PriceUsed | None, region: Region | None
         grid = format_si(region.grid_gco2_per_kwh, "gCO2/kWh")
         found["grid"] = assumed_leaf("grid", grid, f"regions.csv {region.name} grid_gco2_per_kwh")
     if price:
-        where = f"{row_of(price.provider, price.instance, price.region, price.term)} {price.date}"
-        listed = format_si(price.usd_per_accelerator_h.value, "USD/h")
-        letter = price.usd_per_accelerator_h.source.value
-        found["listed"] = Input("list price", listed, "", letter, where)
+        found["listed"] = listed_input(price)
     return found
+
+
+def listed_input(price: PriceUsed) -> Input:
+    """A list price with its row."""
+    where = f"{row_of(price.provider, price.instance, price.region, price.term)} {price.date}"
+    listed, letter = price.usd_per_accelerator_h, price.usd_per_accelerator_h.source.value
+    return Input("list price", format_si(listed.value, "USD/h"), "", letter, where)
 
 
 def assumed_leaf(label: str, text: str, why: str) -> Input:

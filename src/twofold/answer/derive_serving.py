@@ -11,6 +11,7 @@ from twofold.answer.derivation import (
     assumed_leaf,
     cell_leaf,
     figures_of,
+    listed_input,
     model_leaf,
     path_input,
     spec_leaf,
@@ -67,6 +68,8 @@ def serving_derivations(
     }
     leaves = Leaves(context.constants, tuple(scope.items()))
     supply = supply_leaves(leaves, plan.machine.price, region_of(choice.offer.price, context))
+    if plan.machine.base_price:
+        supply["base_listed"] = listed_input(plan.machine.base_price)
     for load, served in zip(choice.loads, plan.classes, strict=True):
         own = f"{at}.classes.{load.name}"
         pool = next(each for each in choice.fleet.pools if load.name in each.classes)

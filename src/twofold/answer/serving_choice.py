@@ -80,6 +80,17 @@ class Held:
     mean_fraction: float  # of them, on average
     fractions: Mapping[str, float]  # by the first class of a pool: accelerators paid for, of its own
     usd_per_year: float  # with support and egress, after discount
+    base: Offer | None = None  # the same machine at the price of what is held all year; None: none is
+    base_count: int = 0  # units of it
+    base_answered_fraction: float = 0.0  # of what the service answers, on them
+
+    def usd_per_accelerator_h(self, machine: Offer) -> float:
+        """List price of an hour that is paid for: the mean of the base and, for the rest, of the machine."""
+        rest_usd = machine.usd_per_accelerator_h or 0.0
+        if self.base is None:
+            return rest_usd
+        share = self.base_count / (self.unit_count * self.mean_fraction)
+        return share * (self.base.usd_per_accelerator_h or 0.0) + (1.0 - share) * rest_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +138,6 @@ class ServingChoice:
     rivals: tuple[Rival, ...] = ()  # the cheapest first; none where nothing is leased
     # By class and goal how probable what more replicas do not make sure enough is.
     unsure: Mapping[tuple[str, str], float] = field(default_factory=dict)
-
-    @property
-    def nodes(self) -> tuple[int, float] | None:
-        """Units that are leased, at most at once, and what part of them on average."""
-        return (self.held.unit_count, self.held.mean_fraction) if self.held else None
 
     @property
     def accelerators(self) -> int:

@@ -1,13 +1,14 @@
 """The figures of one service on its chosen fleet, with ranges, bounds and reasons."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
-from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
+from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_used, price_warnings
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
 from twofold.answer.runners_up import weighed
@@ -62,7 +63,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
-    machine = machine_of(choice.offer, fleet.accelerators, context, nodes=choice.nodes)
+    machine = _machine(choice, context)
     plan = ServicePlan(
         name=choice.entry.name,
         model=choice.variant.name,
@@ -118,6 +119,26 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
 def _gains(main: serving_pools.DrawnPool) -> dict[str, float]:
     """What more of each resource gains the busiest class of a pool."""
     return bottleneck(main.pool.replica, max(main.loads, key=lambda each: each.traffic.rate_per_s).traffic)
+
+
+def _machine(choice: ServingChoice, context: Context) -> Machine:
+    """The nodes that a service stands on: whole ones as leased, what is held all year at its own price."""
+    held = choice.held
+    if held is None:
+        return machine_of(choice.offer, choice.fleet.accelerators, context)
+    size = choice.offer.node.accelerator_count
+    machine = machine_of(choice.offer, (held.unit_count - held.base_count) * size, context)
+    return replace(
+        machine,
+        node_count=held.unit_count,
+        accelerator_count=held.unit_count * size,
+        held_fraction=held.mean_fraction,
+        base_price=price_used(held.base, context, held.base_count * size, part="base_")
+        if held.base
+        else None,
+        base_node_count=held.base_count,
+        base_answered_fraction=held.base_answered_fraction,
+    )
 
 
 def _pool_plan(pool: serving_pools.DrawnPool, choice: ServingChoice) -> serving.Pool:

@@ -350,7 +350,9 @@ def yearly_cost(pools: tuple[DrawnPool, ...], choice: ServingChoice, context: Co
         return None
     total = Drawn(sum(each.middle for each in known), np.sum([each.samples for each in known], axis=0))
     said = "accelerators × price × the hours of a year in which they are leased"
-    used = "count", "machine.price.usd_per_accelerator_h", "carried"
+    prices = [f"machine.{part}price.usd_per_accelerator_h" for part in ("base_", "")]
+    is_mixed = choice.held is not None and choice.held.base is not None
+    used = "count", *prices[not is_mixed :], "carried"
     return record.note("cost_usd_per_year", total.times(YEAR_H).estimate("USD"), said, *used)
 
 

@@ -185,7 +185,7 @@ def flip_fraction(chosen: NDArray[np.float64], others: NDArray[np.float64]) -> f
 
 
 def flip_warning(flips_fraction: float, what: str) -> tuple[str, ...]:
-    """Says that a choice is close, when it is."""
-    if flips_fraction <= CLOSE_FRACTION:
+    """Says that a choice is close, when it is; what is mostly dearer was taken for another reason."""
+    if not CLOSE_FRACTION < flips_fraction <= 0.5:
         return ()
     return (f"the choice is close: {what} in {flips_fraction:.0%} of the draws",)

@@ -216,7 +216,7 @@ def system_of(plan: Plan, regime: str, users_count: int, catalog: Catalog) -> Ru
     goals = [slo.limit_s for each in classes for slo in each.slos if slo.metric.startswith(OF_REQUESTS)]
     intervals = [run.run.checkpoints.interval_s.value for run in plan.training]
     models = {half.model: half.parameters or 0 for half in plan.halves}
-    places = {(price.provider, price.region) for half in plan.halves if (price := half.machine.price)}
+    places = {(price.provider, price.region) for half in plan.halves for price in half.machine.prices}
     names = ["training"] * len(plan.training) + ["serving"] * len(plan.serving)
     fleets = tuple(
         RuledFleet(name, own.node, own.node_count, own.accelerator_count, own.price is not None)
@@ -258,7 +258,7 @@ def _rent(half: TrainingPlan | ServicePlan, used_h: float, context: Context, who
         offers = priced(whole, accelerator, there, (price.term,), shop.regions)
         return cheapest(offers, replace(node, name=instance))
 
-    paid = price.usd_per_accelerator_h.value
+    paid = machine.usd_per_accelerator_h
     same, other = open_price((price.provider,), price.instance), open_price(shop.providers, "")
     at_provider = min(paid, same.usd_per_accelerator_h) if same else paid
     anywhere = min(at_provider, other.usd_per_accelerator_h) if other else at_provider

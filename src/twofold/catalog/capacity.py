@@ -144,6 +144,8 @@ def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog
         listed = supplied(replace(price, term="on_demand"), catalog)
         named = f" as {can.product}" if accelerator_count <= can.product_count else ""
         most = listed.gang_count if is_job else listed.most_count
+        if not is_job and 0 < accelerator_count <= most:  # held for long, and not for their number
+            return f"ask {price.provider} for a quote: {count} for a year"
         return f"ask {price.provider} for a quote: {count}{named}, {_stops(most)}"
     if is_job and accelerator_count > can.gang_count:
         return f"ask {price.provider} for one fabric: none is stated between its nodes"

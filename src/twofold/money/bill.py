@@ -114,28 +114,34 @@ def _machine_lines(
 ) -> Iterator[LineItem]:
     """Accelerator-hours at the list price and the provider's support; of machines of one's own, energy."""
     machine, keys = half.machine, context.spec.supply.economics
-    price, size = machine.price, f"{machine.accelerator_count} × {machine.accelerator}"
-    if list_usd is not None and price:
-        hour = listed_cost(price)
-        off = keys.discount_fraction if price.discount_fraction is None else price.discount_fraction
-        yield line_item(
-            f"{half.name}: {size}, {words[0]}",
-            "rent",
-            list_usd / hour.usd,
-            "accelerator-h",
-            hour,
-            discount_fraction=off,
-            tax_fraction=keys.tax_fraction,
+    size = f"{machine.hourly_count} × {machine.accelerator}"
+    if list_usd is not None and machine.price:
+        base_usd = 0.0
+        if base := machine.base_price:
+            count = machine.accelerator_count - machine.hourly_count
+            base_usd = count * YEAR_H * base.usd_per_accelerator_h.value
+            held = f"{half.name}: {count} × {machine.accelerator} of them, held all year"
+            yield from _rent_lines(held, base, base_usd, context)
+        yield from _rent_lines(
+            f"{half.name}: {size}, {words[0]}", machine.price, list_usd - base_usd, context
         )
-        known = economic_by_provider("support by", price.provider, context.catalog)
-        share = known.value if price.support_fraction is None else price.support_fraction
-        paid = replace(cost_of(known, price.provider), usd=list_usd * (1.0 - off))
-        tax = keys.tax_fraction
-        yield line_item(f"{half.name}: support", "support", share, "of the rent", paid, tax_fraction=tax)
     elif own:
         yield from own_year_lines(own, keys.tax_fraction)
     elif is_owned(machine, context):
         yield energy_line(f"{half.name}: energy of {size}{words[1]}", energy_j, machine.accelerator, context)
+
+
+def _rent_lines(what: str, price: PriceUsed, list_usd: float, context: Context) -> Iterator[LineItem]:
+    """Accelerator-hours of one lease at its list price, and the provider's support."""
+    keys, hour = context.spec.supply.economics, listed_cost(price)
+    off = keys.discount_fraction if price.discount_fraction is None else price.discount_fraction
+    hours, tax = list_usd / hour.usd, keys.tax_fraction
+    yield line_item(what, "rent", hours, "accelerator-h", hour, discount_fraction=off, tax_fraction=tax)
+    known = economic_by_provider("support by", price.provider, context.catalog)
+    share = known.value if price.support_fraction is None else price.support_fraction
+    paid = replace(cost_of(known, price.provider), usd=list_usd * (1.0 - off))
+    name = what.partition(":")[0]
+    yield line_item(f"{name}: support", "support", share, "of the rent", paid, tax_fraction=tax)
 
 
 def _egress_line(what: str, terabytes: float, price: PriceUsed, context: Context) -> LineItem:
@@ -236,7 +242,11 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
         out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
         sent_bytes = context.catalog.economic("bytes of a streamed token").value
         what = f"{service.name}: {out / 1e9:,.1f} Gtok answered, {sent_bytes:g} B each on the wire"
-        yield _egress_line(what, out * sent_bytes / TB, price, context)
+        sent_tb, share = out * sent_bytes / TB, machine.base_answered_fraction
+        if machine.base_price:
+            yield _egress_line(what, sent_tb * share, machine.base_price, context)
+            sent_tb *= 1.0 - share
+        yield _egress_line(what, sent_tb, price, context)
 
 
 def energy_line(what: str, energy_j: float, accelerator: str, context: Context) -> LineItem:

@@ -113,8 +113,8 @@ def _levers(priced: Sequence[draws.Part], context: Context) -> Iterable[ledger.L
             yield from run_levers(choice, half, part.run_count, context)
         if isinstance(half, ServicePlan) and isinstance(choice, ServingChoice):
             yield from service_levers(choice, half, context)
-        if price := half.machine.price:
-            paid, yearly = price.usd_per_accelerator_h.value, part.cost_usd.value * part.run_count
+        if half.machine.price:
+            paid, yearly = half.machine.usd_per_accelerator_h, part.cost_usd.value * part.run_count
             entry = runs[half.name] if isinstance(half, TrainingPlan) else services[half.name]
             yield from sourcing(entry, half.machine.accelerator, paid, yearly, context)
 

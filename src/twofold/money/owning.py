@@ -137,8 +137,8 @@ def _uses(plan: Plan, context: Context) -> Iterable[Use]:
         own = years.get(run.name)
         yield Use("training", run, share, share * again, energy, energy * again, held, own)
     for service in plan.serving:
-        price, cost = service.machine.price, service.cost_usd_per_year
-        whole = price.usd_per_accelerator_h.value * service.machine.accelerator_count * YEAR_H if price else 0
+        machine, cost = service.machine, service.cost_usd_per_year
+        whole = machine.usd_per_accelerator_h * machine.accelerator_count * YEAR_H
         share = min(1.0, cost.value / whole) if cost and whole else 1.0
         energy = service.energy_j_per_year.value
         own = years.get(service.name)

@@ -1,6 +1,7 @@
 """The terms of money of a spec, with what the catalogue assumes where the spec says nothing."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from twofold.answer.context import Context
 from twofold.building.entries import electricity, is_owned, place_of
@@ -43,9 +44,11 @@ def listed_cost(price: PriceUsed) -> UnitCost:
 
 
 def rent_of(machine: Machine, context: Context) -> UnitCost | None:
-    """What an hour of one of a machine's accelerators is rented for: its own price, else the shop's best."""
+    """What an hour of one of a machine's accelerators is rented for: its leases' mean, or the shop's best."""
     used = machine.price or price_instead(machine, context)
-    return listed_cost(used) if used else None
+    if used is None or machine.price is None:
+        return listed_cost(used) if used else None
+    return replace(listed_cost(used), usd=machine.usd_per_accelerator_h)
 
 
 def price_instead(machine: Machine, context: Context) -> PriceUsed | None:

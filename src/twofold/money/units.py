@@ -275,7 +275,7 @@ def _spares(
         return ()
     keys = context.spec.supply.economics
     needed = pool.replica_count - pool.spare_count
-    paid = price.usd_per_accelerator_h.value * (1.0 - keys.discount_fraction)
+    paid = service.machine.usd_per_accelerator_h * (1.0 - keys.discount_fraction)
     per_replica = pool.replica.accelerator_count * paid * YEAR_H * service.machine.held_fraction
     catalog = context.catalog
     up, zone_up = (catalog.economic(each).value for each in ("replica available", "zone available"))

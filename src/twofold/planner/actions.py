@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.contracts.goals import metric_text
+from twofold.contracts.results.holdings import Leasing
 from twofold.contracts.results.ledger import LineItem, total_usd
 from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
@@ -82,6 +83,9 @@ def _machines(half: TrainingPlan | ServicePlan, owned: bool) -> str:
     whose = "your own" if owned else "no price"
     if machine.price:
         whose = f"{machine.price.provider} {machine.price.term.replace('_', ' ')}{_paid_longer(half)}"
+    if base := machine.base_price:
+        rest = machine.node_count - machine.base_node_count
+        whose = f"{machine.base_node_count} {base.provider} {base.term.replace('_', ' ')} + {rest} {whose}"
     return f"{count} {machine.accelerator}{f' {stored}' if stored else ''}, {whose}"
 
 
@@ -112,7 +116,7 @@ def _simple(plan: Plan) -> str:
     if leasing is None or leasing.usd <= leasing.cheapest_usd * (1.0 + WORTH_SAYING):
         return ""
     more = f"{100 * (leasing.usd / leasing.cheapest_usd - 1.0):.0f} %"
-    return f"the simplest that is near the cheapest: {leasing.text}, {more} dearer"
+    return f"{more} over the cheapest, for {leasing.text}"
 
 
 def _instead(plan: Plan) -> Iterator[Action]:
@@ -125,15 +129,15 @@ def _instead(plan: Plan) -> Iterator[Action]:
         for text in service.warnings:
             if LESS_SURE in text:
                 yield Action("or", text, "", None, service.name)
-    leasing, unsure = (
-        plan.leasing,
-        any(LESS_SURE in text for each in plan.serving for text in each.warnings),
-    )
-    if leasing and leasing.mixing_fraction > WORTH_SAYING and not unsure:
-        less = f"at most {100 * leasing.mixing_fraction:.0f} % less"
-        yield Action(
-            "or", f"other leases, or several: {less}; not taken: more to manage, or less sure", "", None
-        )
+    yield from _cheaper(plan.leasing)
+
+
+def _cheaper(leasing: Leasing | None) -> Iterator[Action]:
+    """The cheapest leases: what they save in all, what there is more to manage, and which they are."""
+    if leasing and leasing.usd > leasing.cheapest_usd * (1.0 + WORTH_SAYING):
+        saved_usd = leasing.usd - leasing.cheapest_usd
+        least = f"{100 * saved_usd / leasing.usd:.0f} % less, {format_usd(saved_usd)}/y"
+        yield Action("or", f"{least}; not taken: {leasing.cheapest_text}", "", leasing.cheapest_usd)
 
 
 def _hosted(plan: Plan) -> Iterator[Action]:
@@ -195,11 +199,11 @@ def _risks(plan: Plan) -> Iterator[str]:
     if plan.serving and not plan.rehearsed:
         yield "not rehearsed, closed form only: `twofold plan SPEC --rehearse`"
     for half in plan.halves:
-        price = half.machine.price
-        if price and not price.gate and price.kind == ON_DEMAND and half.machine.node_count > 1:
+        price, count = half.machine.price, half.machine.node_count - half.machine.base_node_count
+        if price and not price.gate and price.kind == ON_DEMAND and count > 1:
             asks = f"ask {price.provider} for stock, or reserve"
-            yield f"{half.name}: nobody promises {half.machine.node_count} nodes on demand: {asks}"
-        if half.flip_fraction > FLIP_LIMIT_FRACTION:
+            yield f"{half.name}: nobody promises {count} nodes on demand: {asks}"
+        if FLIP_LIMIT_FRACTION < half.flip_fraction <= 0.5:  # above, another reason chose it
             share = f"{100 * half.flip_fraction:.0f} %"
             yield f"{half.name}: another machine is cheaper in {share} of the draws: measure both"
     for run in plan.training:
@@ -215,11 +219,11 @@ def _risks(plan: Plan) -> Iterator[str]:
 
 def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
     """What is not sure of the offer itself."""
-    price = half.machine.price
-    if price and price.gate:
-        asks, _, what = price.gate.partition(": ")
-        whose = "" if TOGETHER in what else f"{half.name}: "
-        yield f"{whose}{what}: {asks}"
+    for price in half.machine.prices:
+        if price.gate:
+            asks, _, what = price.gate.partition(": ")
+            whose = "" if TOGETHER in what else f"{half.name}: "
+            yield f"{whose}{what}: {asks}"
 
 
 def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:

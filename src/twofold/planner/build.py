@@ -103,7 +103,7 @@ def build_plan(
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
     measured = _noted("serving", measured_plan, by_rows, books, context)
     need_kept((*planned.values(), *measured.values()))
-    ways, cheapest = dict[str, Way | None](decision.ways), dict(decision.cheapest_usd)
+    ways, cheapest = (dict[str, Way | None](each) for each in (decision.ways, decision.cheapest))
     for name in services if options.rehearse else ():
         ways[name], cheapest[name] = _rehearse(name, services, planned, decision, books, context, options)
     training, serving = sharing(training, [(planned | measured)[one.name] for one in spec.services], allowed)
@@ -138,7 +138,7 @@ def build_plan(
             *_oddities(models, context),
         ),
         models=models,
-        leasing=leasing_of(ways.values(), sum(cheapest.values()), chosen, services, context),
+        leasing=leasing_of(ways, cheapest),
     )
     plan = with_ladder(plan, chosen, services, context)
     whole = with_supply_side(plan, context, runs, services)
@@ -154,7 +154,7 @@ def _rehearse(
     books: dict[str, record.Book],
     context: Context,
     options: PlanOptions,
-) -> tuple[Way | None, float]:
+) -> tuple[Way | None, Way | None]:
     """Put the best that the twin says holds in place of a fleet that misses; its lease, and its cheapest."""
     from twofold.rehearse.fleets import rehearsed_service  # brings the twin
 
@@ -168,7 +168,7 @@ def _rehearse(
 
     best, planned[name] = rehearsed_service(choice, plan_of, context, options.tell)
     if best is choice:
-        return decision.ways.get(name), decision.cheapest_usd.get(name, 0.0)
+        return decision.ways.get(name), decision.cheapest.get(name)
     services[name] = again(best)
     _noted("serving", service_plan, {name: services[name]}, books, context)
     return leased_again(best, decision, context)

@@ -197,8 +197,11 @@ def _service_rungs(
 
 def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int) -> str:
     """Whom to ask for more than the plan's offer has without a contract; "" where it has as many."""
-    price, planned = half.machine.price, half.machine.accelerator_count
-    if price is None or price.quantity is None or accelerator_count <= max(price.quantity, planned):
+    machine, price = half.machine, half.machine.price
+    if price is None or price.quantity is None:
+        return ""
+    held = machine.accelerator_count - machine.hourly_count  # all year, at another price
+    if accelerator_count <= max(price.quantity + held, machine.accelerator_count):
         return ""
     return f"beyond the {price.quantity:,} that {price.provider} sells so: ask for a quote"
 

@@ -1,8 +1,9 @@
 """What a plan recommends: machines and leases of every run and service, before anything describes them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
 
 from twofold.answer.context import Context
 from twofold.answer.measured_choice import MeasuredChoice
@@ -15,12 +16,8 @@ from twofold.contracts.results.holdings import Leasing
 from twofold.inference.search import Fleet
 from twofold.portfolio.capacity import fleets_of
 from twofold.portfolio.demand import first_day
-from twofold.portfolio.join import portfolio_case
 from twofold.portfolio.offers import NodeOffer, node_offers
-from twofold.portfolio.problem import PortfolioProblem
-from twofold.portfolio.prune import part_of
-from twofold.portfolio.simplest import cheapest_usd, is_too_much, simplest
-from twofold.portfolio.solve import bound_usd
+from twofold.portfolio.simplest import is_too_much, simplest
 from twofold.portfolio.ways import Way, run_ways, service_ways
 
 ROUNDS = 5  # of sizing with the spec's confidence what was chosen without it
@@ -34,7 +31,7 @@ class Decision:
     services: Mapping[str, ServingChoice]
     offers: tuple[NodeOffer, ...]  # that it was made among
     ways: Mapping[str, Way]  # what is leased, by run and service
-    cheapest_usd: Mapping[str, float]  # of the first year, of each its cheapest lease
+    cheapest: Mapping[str, Way]  # the same where nothing is paid for being simple
 
 
 def decided(
@@ -50,20 +47,20 @@ def decided(
     offers = _offers(runs, services, context)
     supply, asked = context.spec.supply, context.spec.margin_fraction is not None
     sized = {name: {_kind(choice): choice} for name, choice in services.items()}  # by accelerator
-    any_mix = _any_mix(runs, services, context)
+    of_runs = _run_ways(runs, offers, context)
     for more in reversed(range(ROUNDS)):
         every = {name: _choices(choice, sized[name], asked and not more) for name, choice in services.items()}
-        ways = _ways(runs, every, offers, context)
-        # What a mix would save leaves so much less that being simple may cost.
-        mixed = mixing_fraction(simplest(ways, 0.0, supply.platforms).values(), any_mix)
-        within = (1.0 + supply.simplicity_fraction) * (1.0 - mixed)
-        found = simplest(ways, max(0.0, within - 1.0), supply.platforms)
+        ways = of_runs | _service_ways(every, offers, context)
+        cheapest = simplest(ways, 0.0, supply.platforms)
+        found = simplest(ways, supply.simplicity_fraction, supply.platforms)
         taken = {name: way.offer.accelerator for name, way in found.items() if name in services}
-        unsized = [name for name, kind in taken.items() if asked and kind not in sized[name]]
+        # The cheapest too, so that what being simple costs is true.
+        wanted = {*taken.items(), *((name, cheapest[name].offer.accelerator) for name in taken)}
+        unsized = [(name, kind) for name, kind in sorted(wanted) if asked and kind not in sized[name]]
         if not unsized:
             break
-        for name in unsized:
-            sized[name][taken[name]] = sure_serving(services[name], context, taken[name])
+        for name, kind in unsized:
+            sized[name][kind] = sure_serving(services[name], context, kind)
     return Decision(
         {name: _run_on(choice, found.get(name)) for name, choice in runs.items()},
         {
@@ -77,7 +74,7 @@ def decided(
         },
         offers,
         found,
-        {name: cheapest_usd({name: own}) for name, own in ways.items()},
+        min(found, cheapest, key=lambda each: sum(way.usd for way in each.values())),
     )
 
 
@@ -97,68 +94,59 @@ def _choices(
     return sure or list(found.values())
 
 
-def _any_mix(
-    runs: Mapping[str, TrainingChoice | MeasuredChoice],
-    services: Mapping[str, ServingChoice],
-    context: Context,
-) -> tuple[PortfolioProblem, float] | None:
-    """All offers for these runs and services, and the least that a mix costs; None where none has a price."""
-    modelled = {name: run for name, run in runs.items() if isinstance(run, TrainingChoice)}
-    case = portfolio_case(modelled, services, context)
-    if case is None:
-        return None
-    free = replace(case.problem, platform_limit=None)
-    usd = bound_usd(free)
-    return None if usd is None else (free, usd)
-
-
-def mixing_fraction(ways: Iterable[Way], any_mix: tuple[PortfolioProblem, float] | None) -> float:
-    """What any mix of leases might save of these.
-
-    Formula  1 − cheapest of all offers / cheapest of the offers of `ways`, both in fractions of units
-    Limits   replicas and spares that each kind of machine would need for itself are not counted.
-    """
-    names = {way.offer.name for way in ways}
-    if any_mix is None or not names:
-        return 0.0
-    free, usd = any_mix
-    most = bound_usd(part_of(free, names))
-    return max(0.0, 1.0 - usd / most) if most else 0.0
-
-
-def leasing_of(
-    leased: Iterable[Way | None],
-    cheapest_usd: float,
-    runs: Mapping[str, TrainingChoice | MeasuredChoice],
-    services: Mapping[str, ServingChoice],
-    context: Context,
-) -> Leasing | None:
-    """What the leases that were weighed come to; None where none were."""
-    ways = [way for way in leased if way]
+def leasing_of(taken: Mapping[str, Way | None], cheapest: Mapping[str, Way | None]) -> Leasing | None:
+    """What the leases that were weighed come to, beside the cheapest; None where none were."""
+    ways, least = ([way for way in each.values() if way] for each in (taken, cheapest))
     if not ways:
         return None
+    others = [
+        f"{way.name} on {_text(way)}"
+        for way in least
+        if (own := taken.get(way.name)) and (own.leases, own.work) != (way.leases, way.work)
+    ]
     return Leasing(
         usd=sum(way.usd for way in ways),
-        cheapest_usd=cheapest_usd,
-        kinds_count=len({way.offer.accelerator for way in ways}),
-        providers_count=len({way.offer.provider for way in ways}),
-        leases_count=len({way.offer.name for way in ways}),
-        mixing_fraction=mixing_fraction(ways, _any_mix(runs, services, context)),
+        cheapest_usd=sum(way.usd for way in least),
+        text=_needs(ways),
+        cheapest_text="; ".join((_needs(least), *others)),
     )
 
 
-def leased_again(choice: ServingChoice, decision: Decision, context: Context) -> tuple[Way | None, float]:
-    """What a service with another fleet leases, where it did before if it can; and what its cheapest is."""
+def _needs(ways: Sequence[Way]) -> str:
+    """`1 kind of machine, 2 providers, 3 leases`."""
+    offers = [offer for way in ways for offer, _ in way.leases]
+    kinds, providers, leases = (
+        len({key(offer) for offer in offers})
+        for key in (attrgetter("accelerator"), attrgetter("provider"), attrgetter("name"))
+    )
+    texts = [f"{kinds} kind{'s' * (kinds > 1)} of machine{'s' * (kinds > 1)}"]
+    texts += [f"{providers} provider{'s' * (providers > 1)}", f"{leases} lease{'s' * (leases > 1)}"]
+    return ", ".join(texts)
+
+
+def _text(way: Way) -> str:
+    """`2 + 3 × 8 H200-SXM5-141GB, northcloud reserved 1y + lakeside on demand`."""
+    counts = " + ".join(f"{units}" for _, units in way.leases)
+    terms = " + ".join(f"{offer.provider} {offer.term.replace('_', ' ')}" for offer, _ in way.leases)
+    return f"{counts} × {way.offer.accelerator_count} {way.offer.accelerator}, {terms}"
+
+
+def leased_again(
+    choice: ServingChoice, decision: Decision, context: Context
+) -> tuple[Way | None, Way | None]:
+    """What a service with another fleet leases, where it did before if it can; and its cheapest."""
     ways = list(service_ways(choice, decision.offers, context))
     before = decision.ways.get(choice.entry.name)
     beside = [way for name, way in decision.ways.items() if name != choice.entry.name]
+    here = [offer for offer, _ in before.leases] if before else []
 
     def preference(way: Way) -> tuple[bool, bool, bool, float]:
-        offer, own = way.offer, before.offer if before else None
-        more = is_too_much([*beside, way], offer)
-        return more, offer is not own, own is None or offer.provider != own.provider, way.usd
+        offers = [offer for offer, _ in way.leases]
+        more = any(is_too_much([*beside, way], offer) for offer in offers)
+        elsewhere = {offer.provider for offer in offers} - {offer.provider for offer in here}
+        return more, offers != here, bool(elsewhere), way.usd
 
-    return min(ways, key=preference, default=None), min((way.usd for way in ways), default=0.0)
+    return min(ways, key=preference, default=None), min(ways, key=lambda way: way.usd, default=None)
 
 
 def _offers(
@@ -174,20 +162,27 @@ def _offers(
     return node_offers(context, names, searched, first_day(context.spec))
 
 
-def _ways(
-    runs: Mapping[str, TrainingChoice | MeasuredChoice],
-    services: Mapping[str, list[ServingChoice]],
-    offers: tuple[NodeOffer, ...],
-    context: Context,
+def _run_ways(
+    runs: Mapping[str, TrainingChoice | MeasuredChoice], offers: tuple[NodeOffer, ...], context: Context
 ) -> dict[str, list[Way]]:
-    """The ways of everything that is rented."""
-    found: dict[str, list[Way]] = {}
-    for name, run in runs.items():
-        if isinstance(run, TrainingChoice) and not run.chosen.offer.owned:
-            found[name] = list(run_ways(run, offers, context))
-    for name, choices in services.items():
-        if not choices[0].offer.owned:
-            found[name] = [way for each in choices for way in service_ways(each, offers, context)]
+    """The ways of every run that is rented."""
+    found = {
+        name: list(run_ways(run, offers, context))
+        for name, run in runs.items()
+        if isinstance(run, TrainingChoice) and not run.chosen.offer.owned
+    }
+    return {name: own for name, own in found.items() if own}
+
+
+def _service_ways(
+    services: Mapping[str, list[ServingChoice]], offers: tuple[NodeOffer, ...], context: Context
+) -> dict[str, list[Way]]:
+    """The ways of every service that is rented."""
+    found = {
+        name: [way for each in choices for way in service_ways(each, offers, context)]
+        for name, choices in services.items()
+        if not choices[0].offer.owned
+    }
     return {name: own for name, own in found.items() if own}
 
 
@@ -235,7 +230,7 @@ def service_on(
     """A service on what is leased for it, its pools at the price of the lease."""
     if way is None or not isinstance(way.work, Fleet):
         return choice
-    price = way.machine.usd_per_accelerator_h or 0.0
+    price = way.held.usd_per_accelerator_h(way.machine) if way.held else 0.0
     pools = tuple(replace(pool, usd_per_h=pool.accelerators * price) for pool in way.work.pools)
     fleet = replace(way.work, pools=pools, usd_per_h=sum(pool.usd_per_h or 0.0 for pool in pools))
     offers = {**choice.offers, pools[0].offer: way.machine}

@@ -41,7 +41,7 @@ def _gates(halves: Iterable[TrainingPlan | ServicePlan], catalog: Catalog) -> Ga
     gates: Gates = {}
     for of_one in sharers.values():
         if len(of_one) > 1:
-            count = sum(half.machine.accelerator_count for half, _ in of_one)
+            count = sum(half.machine.hourly_count for half, _ in of_one)  # what is held all year is apart
             price = max((price for _, price in of_one), key=lambda each: supplied(each, catalog).most_count)
             names = ", ".join(half.name for half, _ in of_one)
             gate = gate_of(price, count, False, catalog, f" for {names} together")

@@ -5,9 +5,10 @@ from itertools import combinations
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.catalog.capacity import CONTRACT
-from twofold.portfolio.problem import CapacityOffer
+from twofold.portfolio.problem import CapacityOffer, Floats
 from twofold.portfolio.ways import Way
 
 MOST_TOGETHER = 4  # kinds or providers of which every set is tried; a spec that needs more takes the cheapest
@@ -20,22 +21,24 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
 
     Formula  of all sets of kinds the smallest whose cheapest ways cost no more than
              (1 + `within_fraction`) × the cheapest of all; within it providers, then leases, the same way
-    Limits   each run and each service is on one offer. `kinds_limit` holds whatever it costs, where it can.
-             What all together want more units of than there are is left by the first that may go elsewhere.
+    Limits   each run is on one offer, and each service on one or two. `kinds_limit` holds whatever it costs,
+             where it can. What all together want more units of than there are is left by the first that may
+             go elsewhere.
     """
     if not ways:
         return {}
     limit_usd = (1.0 + within_fraction) * cheapest_usd(ways)
     if kinds_limit is not None:
-        ways = _fewest(ways, _kind, inf, kinds_limit)
+        ways = _fewest(ways, _kinds, inf, kinds_limit)
         limit_usd = max(limit_usd, (1.0 + within_fraction) * cheapest_usd(ways))
     every = ways
-    for key in (_kind, _provider, _lease):
+    for key in (_kinds, _providers, _leases):
         ways = _fewest(ways, key, limit_usd)
     found = {name: min(own, key=_dearness) for name, own in ways.items()}
     for name, own in every.items():
-        left = [way for way in own if account_of(way.offer) != account_of(found[name].offer)]
-        if left and is_too_much(found.values(), found[name].offer):
+        full = {account_of(offer) for offer, _ in found[name].leases if is_too_much(found.values(), offer)}
+        left = [way for way in own if full and not full & {account_of(offer) for offer, _ in way.leases}]
+        if left:
             return simplest({**every, name: left}, within_fraction, kinds_limit)
     return found
 
@@ -51,10 +54,10 @@ def is_too_much(found: Iterable[Way], offer: CapacityOffer) -> bool:
     """Whether all that take an offer's account want more of it at once than it gets; runs might overlap."""
     limit, count = 0, 0
     for way in found:
-        mine = way.offer
-        if mine.unit_limit is not None and account_of(mine) == account_of(offer):
-            limit = max(limit, mine.unit_limit * mine.accelerator_count)
-            count += way.units * mine.accelerator_count
+        for mine, units in way.leases:
+            if mine.unit_limit is not None and account_of(mine) == account_of(offer):
+                limit = max(limit, mine.unit_limit * mine.accelerator_count)
+                count += units * mine.accelerator_count
     return count > limit
 
 
@@ -68,32 +71,47 @@ def _dearness(way: Way) -> tuple[float, bool, str]:
     return way.usd, way.offer.term == CONTRACT, way.offer.name
 
 
-def _kind(way: Way) -> str:
-    return way.offer.accelerator
+def _kinds(way: Way) -> set[str]:
+    return {way.offer.accelerator}
 
 
-def _provider(way: Way) -> str:
-    return way.offer.provider
+def _providers(way: Way) -> set[str]:
+    return {offer.provider for offer, _ in way.leases}
 
 
-def _lease(way: Way) -> str:
-    return f"{way.offer.term == CONTRACT:d} {way.offer.name}"  # of equal ones the first is taken
+def _leases(way: Way) -> set[str]:
+    # Of equal ones the first is taken.
+    return {f"{offer.term == CONTRACT:d} {offer.name}" for offer, _ in way.leases}
 
 
-def _fewest(ways: Ways, key: Callable[[Way], str], limit_usd: float, most: int | None = None) -> Ways:
+def _fewest(ways: Ways, key: Callable[[Way], set[str]], limit_usd: float, most: int | None = None) -> Ways:
     """The ways of the smallest set of keys within a limit, of equal sets the cheapest; all where none is."""
-    keys = sorted({key(way) for own in ways.values() for way in own})
-    costs = np.full((len(ways), len(keys)), inf)
-    for row, own in enumerate(ways.values()):
+    keys = sorted({each for own in ways.values() for way in own for each in key(way)})
+    # The cheapest way of each that needs just these keys.
+    costs: list[dict[frozenset[str], float]] = []
+    for own in ways.values():
+        costs.append({})
         for way in own:
-            column = keys.index(key(way))
-            costs[row, column] = min(costs[row, column], way.usd)
-    together = min(most or len(ways), len(ways), len(keys), MOST_TOGETHER)
+            needs = frozenset(key(way))
+            costs[-1][needs] = min(way.usd, costs[-1].get(needs, inf))
+    needed = [max(map(len, each)) for each in costs]
+    together = min(most or sum(needed), sum(needed), len(keys), MOST_TOGETHER)
     for count in range(together if limit_usd == inf else 1, together + 1):
-        sets = np.array(list(combinations(range(len(keys)), count)))
-        totals = costs[:, sets].min(axis=2).sum(axis=0)
+        places = np.array(list(combinations(range(len(keys)), count)))
+        sets = np.zeros((len(places), len(keys)), bool)
+        np.put_along_axis(sets, places, True, axis=1)
+        totals = sum((_least(each, keys, sets) for each in costs), np.zeros(len(sets)))
         best = int(np.argmin(totals))
         if totals[best] <= limit_usd * (1.0 + ROUNDING) and totals[best] < inf:
-            kept = {keys[each] for each in sets[best]}
-            return {name: [way for way in own if key(way) in kept] for name, own in ways.items()}
+            kept = {each for each, taken in zip(keys, sets[best], strict=True) if taken}
+            return {name: [way for way in own if key(way) <= kept] for name, own in ways.items()}
     return ways
+
+
+def _least(costs: Mapping[frozenset[str], float], keys: Sequence[str], sets: NDArray[np.bool_]) -> Floats:
+    """What the cheapest way costs that needs nothing outside of a set, by set; infinite where none does."""
+    least = np.full(len(sets), inf)
+    for needs, usd in costs.items():
+        columns = [keys.index(each) for each in needs]
+        least = np.minimum(least, np.where(sets[:, columns].all(axis=1), usd, inf))
+    return least

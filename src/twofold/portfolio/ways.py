@@ -6,10 +6,12 @@ asks for; what is by the hour goes back when it is idle, what is reserved is hel
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
 from twofold.answer.context import Context
+from twofold.answer.measured_training import run_total
 from twofold.answer.offers import Offer
 from twofold.answer.serving_choice import Held, ServingChoice
 from twofold.answer.training_choice import TrainingChoice, Trial
@@ -45,7 +47,7 @@ QUIET = np.zeros((WEEK_COUNT, DAY_H))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
-    """One lease that does a run or a service."""
+    """One lease that does a run or a service, or two: some units all year, and the others by the hour."""
 
     name: str  # of the run or service
     offer: CapacityOffer
@@ -53,22 +55,30 @@ class Way:
     work: Fleet | Trial
     usd: float  # of the first year: rent after discount with support, and egress
     held: Held | None = None  # of a service: how much of its fleet, and when
+    base: CapacityOffer | None = None  # of what is held all year under the rest
 
     @property
-    def units(self) -> int:
-        """Of the offer, at most at once."""
-        if self.held:
-            return self.held.unit_count
-        return self.work.node_count if isinstance(self.work, Trial) else 0
+    def leases(self) -> tuple[tuple[CapacityOffer, int], ...]:
+        """Each offer with its units, at most at once."""
+        if self.held is None:
+            return ((self.offer, self.work.node_count if isinstance(self.work, Trial) else 0),)
+        count = self.held.base_count
+        rest = (self.offer, self.held.unit_count - count)
+        return ((self.base, count), rest) if self.base else (rest,)
 
 
 def service_ways(choice: ServingChoice, offers: Sequence[NodeOffer], context: Context) -> Iterator[Way]:
-    """Every offer on which a service's fleet may stand all year, within what it promises its users."""
+    """Every offer on which a service's fleet may stand all year, within what it promises its users.
+
+    And every two of one kind of machine, one of them held all year, where they cost less than either alone.
+    """
     wanted, fleet = class_demands(choice), choice.fleet
     machine = choice.offers[fleet.pools[0].offer]
     if machine.price is None:  # your own, or nobody sells it
         return
     hours = [_accelerators(pool, choice, wanted, context) for pool in fleet.pools]
+    sent_tb = _sent_tb(wanted, context)
+    fleets: dict[int, list[NodeOffer]] = {}  # by the accelerators of a unit
     for each in offers:
         offer = each.offer
         whole_year = offer.first_week == 0 and end_of(offer, WEEK_COUNT) == WEEK_COUNT
@@ -79,9 +89,25 @@ def service_ways(choice: ServingChoice, offers: Sequence[NodeOffer], context: Co
             and all(_has_room(each, machine, pool) for pool in fleet.pools)
             and not _is_late(fleet, wanted, offer, context)
         ):
-            way = _held(each, machine, hours, choice, wanted, context)
-            if offer.unit_limit is None or (way.held and way.held.unit_count <= offer.unit_limit):
-                yield way
+            fleets.setdefault(offer.accelerator_count, []).append(each)
+    for size, group in fleets.items():
+        used = _Used(choice, machine, hours, np.ceil(sum(hours, QUIET) / size - 1e-9), sent_tb)
+        alone = [
+            _held(each, used) for each in group if int(used.units.max()) <= (each.offer.unit_limit or inf)
+        ]
+        yield from alone
+        yield from _mixed(group, used, alone)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Used:
+    """A service's fleet on units of one size."""
+
+    choice: ServingChoice
+    machine: Offer
+    hours: Sequence[Floats]  # accelerators of each pool
+    units: Floats  # (weeks, hours): whole ones, all pools together
+    sent_tb: float  # in a year
 
 
 def _is_such(each: NodeOffer, machine: Offer) -> bool:
@@ -111,35 +137,67 @@ def _is_late(fleet: Fleet, wanted: Sequence[ClassDemand], offer: CapacityOffer, 
     return False
 
 
-def _held(
-    each: NodeOffer,
-    machine: Offer,
-    hours: Sequence[Floats],
-    choice: ServingChoice,
-    wanted: Sequence[ClassDemand],
-    context: Context,
-) -> Way:
-    """The fleet of a service on units of an offer."""
-    offer, fleet = each.offer, choice.fleet
-    units = np.ceil(sum(hours, QUIET) / offer.accelerator_count - 1e-9)
+def _held(each: NodeOffer, used: _Used, base: NodeOffer | None = None, base_count: int = 0) -> Way:
+    """The fleet of a service on units of an offer; so many of `base` are held all year under them."""
+    offer, fleet, units = each.offer, used.choice.fleet, np.maximum(used.units, base_count)
     if not is_hourly(offer):  # held by the week, or all year
         most = units.max(axis=1, keepdims=True) if offer.minimum_weeks <= 1 else units.max()
         units = np.broadcast_to(most, units.shape)
     mean, count = float(units.mean()), int(units.max())
-    paid = mean * offer.accelerator_count / float(sum(hours, QUIET).mean())
+    paid = mean * offer.accelerator_count / float(sum(used.hours, QUIET).mean())
     fractions = {
         pool.classes[0]: float(own.mean()) * paid / pool.accelerators
-        for pool, own in zip(fleet.pools, hours, strict=True)
+        for pool, own in zip(fleet.pools, used.hours, strict=True)
     }
+    usd = unit_usd_per_h(offer) * (mean - base_count) * YEAR_H
+    egress_usd, share = used.sent_tb * offer.egress_usd_per_tb, 0.0
+    if base:
+        share = float(np.minimum(used.units, base_count).sum() / used.units.sum())
+        usd += unit_usd_per_h(base.offer) * base_count * YEAR_H
+        egress_usd += share * used.sent_tb * (base.offer.egress_usd_per_tb - offer.egress_usd_per_tb)
+    usd += egress_usd
+    under = leased_machine(used.machine, base) if base else None
+    held = Held(count, mean / count, fractions, usd, under, base_count, share)
+    machine = leased_machine(used.machine, each)
+    return Way(used.choice.entry.name, offer, machine, fleet, usd, held, base.offer if base else None)
+
+
+def _mixed(group: Sequence[NodeOffer], used: _Used, alone: Sequence[Way]) -> Iterator[Way]:
+    """Two offers of one kind of machine, where they cost less than either of their providers alone.
+
+    Formula  base = argmin over b of b · held + mean over hours of max(0, units − b) · hourly
+    Why      What is used in more of the hours than the held price is of the hourly one is cheaper held.
+    Limits   of each provider the cheapest of either kind; the base is the same all year.
+    """
+    least: dict[str, float] = {}
+    for way in alone:
+        least[way.offer.provider] = min(way.usd, least.get(way.offer.provider, inf))
+    cheapest: dict[tuple[bool, str], NodeOffer] = {}
+    for each in sorted(group, key=lambda each: (unit_usd_per_h(each.offer), each.offer.name)):
+        cheapest.setdefault((is_hourly(each.offer), each.offer.provider), each)
+    most, counts = int(used.units.max()), np.unique(used.units)
+    for (is_rest, provider), rest in cheapest.items() if most > 1 else ():
+        for (is_base_hourly, other), base in cheapest.items():
+            if not is_rest or is_base_hourly:
+                continue
+            low = max(1, most - (rest.offer.unit_limit or most))
+            high = min(most - 1, base.offer.unit_limit or most)
+            tried = np.unique([low, high, *counts[(counts > low) & (counts < high)]])
+            over = np.maximum(0.0, used.units.ravel()[:, None] - tried).mean(axis=0)
+            costs = tried * unit_usd_per_h(base.offer) + over * unit_usd_per_h(rest.offer)
+            mix = _held(rest, used, base, int(tried[costs.argmin()]))
+            if low <= high and mix.usd < min(least.get(provider, inf), least.get(other, inf)):
+                yield mix
+
+
+def _sent_tb(wanted: Sequence[ClassDemand], context: Context) -> float:
+    """What a year's answers are on the wire."""
     tokens = sum(
         one(demand.load.traffic.lengths.output_tokens) * demand.load.mean_rate_per_s * demand.share_fraction
         for demand in wanted
     )
     sent_bytes = context.catalog.economic("bytes of a streamed token").value
-    egress_usd = tokens * sent_bytes * YEAR_S / BYTES_PER_TB * offer.egress_usd_per_tb
-    usd = unit_usd_per_h(offer) * mean * YEAR_H + egress_usd
-    held = Held(count, mean / count, fractions, usd)
-    return Way(choice.entry.name, offer, leased_machine(machine, each), fleet, usd, held)
+    return tokens * sent_bytes * YEAR_S / BYTES_PER_TB
 
 
 def _accelerators(
@@ -184,7 +242,7 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
     """Every offer by the hour on which the best size of a machine may be rented for as long as it takes."""
     moved_tb = moved_weights_tb(float(choice.job.model.parameters), choice.job.kind)
     times = repeats_of(choice.entry, first_day(context.spec))
-    for trial in _best_sizes(choice):
+    for trial in _best_sizes(choice, context):
         machine = trial.offer
         assert trial.run
         for each in offers:
@@ -212,8 +270,8 @@ def _is_had(offer: CapacityOffer, first_week: int, trial: Trial) -> bool:
     return offer.first_week <= first_week and last <= end_of(offer, WEEK_COUNT)
 
 
-def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
-    """The chosen trial, and of every other machine for rent the cheapest that ends in time.
+def _best_sizes(choice: TrainingChoice, context: Context) -> Iterable[Trial]:
+    """The chosen trial, and of every other machine the cheapest that ends in time as surely as asked.
 
     Where a day has a value the choice was made with it, which leases do not know: it stays.
     """
@@ -223,10 +281,21 @@ def _best_sizes(choice: TrainingChoice) -> Iterable[Trial]:
         return found.values() if chosen.offer.price else ()
     if choice.entry.time_value_usd_per_d:
         return found.values()
+    surely = min(_in_time(choice, chosen, context), context.spec.margin_fraction or 0.0)
     priced = [each for each in choice.others if each.run and not each.misses and each.cost_usd is not None]
     for trial in sorted(priced, key=lambda each: each.cost_usd or 0.0):
-        found.setdefault((trial.offer.accelerator.name, trial.offer.node.fabric), trial)
+        kind = trial.offer.accelerator.name, trial.offer.node.fabric
+        if kind not in found and _in_time(choice, trial, context) >= surely:
+            found[kind] = trial
     return found.values()
+
+
+def _in_time(choice: TrainingChoice, trial: Trial, context: Context) -> float:
+    """With which probability a run ends in time on other machines than the chosen."""
+    limit_s = choice.entry.time_limit_s
+    if limit_s is None or context.spec.margin_fraction is None:
+        return 1.0
+    return run_total(replace(choice, chosen=trial), context).probability_within(limit_s)
 
 
 def leased_machine(machine: Offer, each: NodeOffer) -> Offer:

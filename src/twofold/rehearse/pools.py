@@ -120,12 +120,12 @@ def metered(
     model: fleet_types.ReplicaModel, device: Device, service: ServicePlan, constants: Constants
 ) -> fleet_types.ReplicaModel:
     """With what its accelerators draw at the meter, and cost."""
-    whole, price = power_factor(constants) * model.accelerator_count, service.machine.price
+    whole = power_factor(constants) * model.accelerator_count
     return replace(
         model,
         idle_w=one(device.power_w(0.0)) * whole,
         busy_w=one(device.power_w(device.serving_power_fraction)) * whole,
-        price_usd_per_h=price.usd_per_accelerator_h.value * model.accelerator_count if price else 0.0,
+        price_usd_per_h=service.machine.usd_per_accelerator_h * model.accelerator_count,
     )
 
 

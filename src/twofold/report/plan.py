@@ -57,7 +57,7 @@ def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
         *(training_lines(run, asked) for run in plan.training),
         *(serving_lines(service, plan.rehearsed, asked) for service in plan.serving),
         two_halves_lines(plan),
-        portfolio_lines(plan.portfolio, plan.leasing) if plan.portfolio else [],
+        portfolio_lines(plan.portfolio) if plan.portfolio else [],
         money_lines(plan.money) if plan.money else [],
         building_block(plan.building) if plan.building and has_own(plan) else [],
         compliance_lines(plan.compliance) if plan.compliance else [],
@@ -131,7 +131,8 @@ def plan_notes(plan: Plan) -> list[str]:
     notes = dict.fromkeys(plan.warnings)
     for half in plan.halves:
         notes |= dict.fromkeys(f"{half.name}: {warning}" for warning in half.warnings)
-        if half.flip_fraction > FLIP_LIMIT_FRACTION and not any("draws" in text for text in half.warnings):
+        close = FLIP_LIMIT_FRACTION < half.flip_fraction <= 0.5
+        if close and not any("draws" in text for text in half.warnings):
             share = percent(half.flip_fraction)
             notes[f"{half.name}: the choice is close: a runner-up wins in {share} of the draws"] = None
     return note_lines(tuple(notes))

@@ -3,31 +3,28 @@
 import re
 
 from twofold.contracts.results import holdings
-from twofold.contracts.results.holdings import Lease, Leasing, Portfolio
+from twofold.contracts.results.holdings import Lease, Portfolio
 from twofold.core.display import format_seconds, format_usd
 from twofold.report.figures import percent
 from twofold.report.lines import DOT, both_ends, field, listed, table
 
 SHOWN_LEASES, SHOWN_RANKS, SHOWN_WINDOWS, SHOWN_STARTS = 4, 3, 2, 6
-LEAST_CHANGE = 0.005  # of what is recommended
 # In the tables alone.
 USUAL_NOTES = ("amounts are before tax", "other years are priced", "the search was cut")
 NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
-def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> list[str]:
+def portfolio_lines(portfolio: Portfolio) -> list[str]:
     """The block INSTEAD: the cheapest mix of leases, its difference, what goes back, what would be short.
 
     `portfolio_tables` has the rest. Amounts are rent and support before tax.
     """
     offers = f"{portfolio.offers_count} offers"
-    saved = leasing.mixing_fraction if leasing else 0.0
-    less = f"at most {percent(saved)} less than recommended"
     lines = both_ends(
         f"INSTEAD      a mix of leases{DOT}{portfolio.weeks} weeks"
         f"{f' from {portfolio.start}' if portfolio.start else ''}{DOT}{offers}",
-        less if saved >= LEAST_CHANGE else "nothing saved",
+        f"{format_usd(portfolio.usd)} in fractions of units",
     )
     if portfolio.conflict:
         lines += field("conflict", f"cannot all be met: {', '.join(portfolio.conflict)}")
@@ -37,7 +34,6 @@ def portfolio_lines(portfolio: Portfolio, leasing: Leasing | None = None) -> lis
     if rest:
         noun = "lease" if len(rest) == 1 else "leases"
         lines += field("and", f"{len(rest)} smaller {noun}, {format_usd(sum(usd for _, usd in rest))}")
-    lines += field("sum", _summed(portfolio, leasing, saved))
     lines += field("beside", *_instead(portfolio.options))
     lines += field("released", *_released(portfolio))
     if any(month.shortage_count for month in portfolio.calendar):
@@ -81,17 +77,6 @@ def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
     materials = [f"{row.half}: {row.units} × {row.instance} ({row.fabric})" for row in portfolio.materials]
     lines += field("to buy", *materials)
     return [[*lines, *field("note", *portfolio.notes)]]
-
-
-def _summed(portfolio: Portfolio, leasing: Leasing | None, saved: float) -> str:
-    """What the leases come to, and why that is less than the head says where it is."""
-    if leasing is None or not leasing.usd or portfolio.conflict:
-        return ""
-    less = 1.0 - portfolio.usd / leasing.usd
-    if less <= max(saved, 0.0) + LEAST_CHANGE:
-        return ""
-    why = "sized by capacity alone, not by whole replicas and spares of each kind"
-    return f"{format_usd(portfolio.usd)}, {percent(less)} less than recommended: {why}"
 
 
 def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:

@@ -136,18 +136,9 @@ class Leasing:
     """What leases cost together; not of measured rows, nor of runs on reserved or spot machines alone."""
 
     usd: float  # of the first year: rent after discount with support, and egress
-    cheapest_usd: float  # the same, where every run and service takes its cheapest lease
-    kinds_count: int  # of accelerators
-    providers_count: int  # that they are rented from
-    leases_count: int  # different offers
-    mixing_fraction: float  # of them, that any mix of leases might save
-
-    @property
-    def text(self) -> str:
-        """`1 kind of machine, 2 providers`."""
-        kinds = "1 kind of machine" if self.kinds_count == 1 else f"{self.kinds_count} kinds of machines"
-        several = "1 provider" if self.providers_count == 1 else f"{self.providers_count} providers"
-        return f"{kinds}, {several}"
+    cheapest_usd: float  # the same, where nothing is paid for being simple
+    text: str  # what there is to manage, as `1 kind of machine, 2 providers, 3 leases`
+    cheapest_text: str  # the same of the cheapest, and which leases these are where they are others
 
 
 @dataclass(frozen=True, slots=True)

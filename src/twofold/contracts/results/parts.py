@@ -38,6 +38,28 @@ class Machine:
     price: PriceUsed | None  # what one accelerator-hour costs; null: no price is known
     held_fraction: float = 1.0  # of these nodes, what is leased on average while it is needed
     fabric_bytes_per_s: float | None = None  # between nodes, of one accelerator, as planned with
+    base_price: PriceUsed | None = None  # of the nodes that are held all year; null: all are at `price`
+    base_node_count: int = 0  # of these nodes, those; the others come and go by the hour
+    base_answered_fraction: float = 0.0  # of what the service answers, on them
+
+    @property
+    def hourly_count(self) -> int:
+        """Accelerators at `price`, at most at once: without those that are held all year at their own."""
+        return self.accelerator_count - self.base_node_count * self.accelerators_per_node
+
+    @property
+    def prices(self) -> tuple[PriceUsed, ...]:
+        """Of all its leases; none where none is known."""
+        return tuple(price for price in (self.base_price, self.price) if price)
+
+    @property
+    def usd_per_accelerator_h(self) -> float:
+        """List price of an hour that is paid for, the mean of all leases; 0 where none is known."""
+        usd = self.price.usd_per_accelerator_h.value if self.price else 0.0
+        if self.base_price is None:
+            return usd
+        share = self.base_node_count / (self.node_count * self.held_fraction)
+        return share * self.base_price.usd_per_accelerator_h.value + (1.0 - share) * usd
 
 
 @dataclass(frozen=True, slots=True)
