@@ -3,7 +3,8 @@
 Memory is counted here by hand from the published architecture, apart from the product's own models: of a
 run the weights, gradients and optimiser states by how they are sharded, and what a layer keeps (Korthikanti
 et al., 2022); of a replica its weights, and by Little's law the cache of the requests that are in it. Buffers
-are left out, so that what does not fit by this count is out of memory for certain.
+are left out, so that what does not fit by this count is out of memory for certain. What a plan rents of one
+account by the hour is added up over all runs and services and held against `capacity.csv` as it stands.
 
 python -m bench models
 """
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 import twofold
 from twofold.contracts.results.ledger import total_usd
+from twofold.contracts.results.parts import PriceUsed
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import Pool, ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -43,6 +45,7 @@ SEQUENCE = 4096
 ADAM_BYTES = 12.0  # master weights and two moments, 32 bits each
 KEPT_BYTES = {"none": 34.0}  # of a token and a hidden unit in a layer, without scores of attention
 RECOMPUTED_BYTES = 2.0  # the same where a layer is recomputed: its input
+LEASED = ("rent", "support", "egress")
 LARGE = 2e10  # parameters from which a model is adapted and not trained whole
 
 Row = dict[str, str]
@@ -53,6 +56,26 @@ def rows() -> dict[str, Row]:
     """The catalogue's models by name, as its table has them."""
     table = files("twofold.catalog.data").joinpath("models.csv").read_text("utf-8")
     return {row["name"]: row for row in DictReader(table.splitlines())}
+
+
+@cache
+def capacity() -> list[Row]:
+    """What providers say of how many can be had, as the table has it."""
+    table = files("twofold.catalog.data").joinpath("capacity.csv").read_text("utf-8")
+    return list(DictReader(table.splitlines()))
+
+
+def account_limit(provider: str, accelerator: str) -> float:
+    """Accelerators that an account may get by the hour: what its provider states, else what is usual."""
+    own = [
+        number(row, "accelerators_max")
+        for row in capacity()
+        if (row["provider"], row["kind"]) in ((provider, "on_demand"), (provider, "marketplace"))
+        and {accelerator, "all", "various"} & set(row["accelerators"].split("; "))
+    ]
+    usual = [max(number(row, "accelerators_max"), 8 * number(row, "nodes_max")) for row in capacity()]
+    any_of = [most for row, most in zip(capacity(), usual, strict=True) if row["provider"] == "any"]
+    return max(own, default=0.0) or max(any_of)
 
 
 def number(row: Row, key: str) -> float:
@@ -141,6 +164,30 @@ def filled(plan: Plan, row: Row) -> Iterator[tuple[str, float]]:
             yield service.name, replica_bytes(service, pool, row) / room
 
 
+def leases(half: TrainingPlan | ServicePlan) -> Iterator[tuple[PriceUsed, int]]:
+    """Each price of a run or service with its accelerators, whole nodes of what is held all year."""
+    machine = half.machine
+    held = machine.base_node_count * machine.accelerators_per_node
+    if machine.base_price:
+        yield machine.base_price, held
+    if machine.price:
+        yield machine.price, machine.accelerator_count - held
+
+
+def offer_faults(plan: Plan) -> Iterator[str]:
+    """Where all together rent more by the hour than an account gets, and nobody is asked."""
+    taken: dict[tuple[str, str, str], list[tuple[PriceUsed, int]]] = {}
+    for half in plan.halves:
+        for price, count in leases(half):
+            if price.term == "on_demand":
+                account = price.provider, half.machine.accelerator, price.region
+                taken.setdefault(account, []).append((price, count))
+    for (provider, accelerator, _), of_one in taken.items():
+        count, limit = sum(count for _, count in of_one), account_limit(provider, accelerator)
+        if count > limit and not all("for a quote" in price.gate for price, _ in of_one):
+            yield f"offer: {count} × {accelerator} of {provider}, which gives {limit:.0f}"
+
+
 def answer_faults(plan: Plan) -> Iterator[str]:
     """Where DO THIS, what is described and the bill speak of different machines."""
     told = [each for each in plan.actions if each.kind in ("rent", "use")]
@@ -158,6 +205,19 @@ def answer_faults(plan: Plan) -> Iterator[str]:
             yield f"answer: DO THIS pays {mine[0].usd} $ for {half.name}, the bill {usd} $"
     if plan.money and abs(total_usd(lines) - plan.money.total_usd) > 0.005:
         yield "answer: the bill is not the sum of its lines"
+    housed = {group.name: group.node_count for group in plan.building.racks} if plan.building else {}
+    for half in plan.halves:
+        if housed.get(half.name, half.machine.node_count) != half.machine.node_count:
+            yield f"answer: BUILDING houses {housed[half.name]} nodes of {half.name}"
+    if plan.leasing and plan.money:  # before tax, without what the rules and checkpoints take
+        leased = {each.name for each in plan.halves if each.machine.price}
+        paid = total_usd(
+            line
+            for line in lines
+            if line.category in LEASED and owner_of(line) in leased and "weights" not in line.what
+        )
+        if abs(plan.leasing.usd - paid) > 0.01 * len(lines) + 1e-4 * paid:
+            yield f"answer: the leases cost {plan.leasing.usd:,.2f} $, the bill {paid:,.2f} $"
 
 
 class Judged(NamedTuple):
@@ -180,7 +240,9 @@ def judged(name: str, supply: str) -> Judged:
     above = [
         f"memory: {name} needs {100 * share:.0f} % of it" for name, share in shares.items() if share > 1.0
     ]
-    return Judged("planned", took_s, max(shares.values()), [*above, *answer_faults(plan)])
+    return Judged(
+        "planned", took_s, max(shares.values()), [*above, *offer_faults(plan), *answer_faults(plan)]
+    )
 
 
 def main() -> None:
@@ -198,4 +260,5 @@ def main() -> None:
     print(f"{len(cases)} plans of {len(names)} models: {fates}")
     fullest = max(answer.fullest for answer in answers)
     print(f"out of memory {counts['memory']} (fullest {100 * fullest:.0f} %), two answers {counts['answer']}")
+    print(f"rented beyond what an account gets {counts['offer']}")
     print(f"slowest {max(answer.took_s for answer in answers):.1f} s of processor time")
