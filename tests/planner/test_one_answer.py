@@ -95,7 +95,8 @@ def need_offers_that_exist(plan: Plan) -> None:
             if price.quantity is None:
                 assert price.term in (CONTRACT, "reserved_1y", "reserved_3y") or price.kind == "your quote"
             else:
-                assert price.term == "on_demand" and count <= price.quantity
+                assert price.kind == "your quote" or price.term == "on_demand"
+                assert count <= price.quantity
                 account = price.provider, machine.accelerator, price.region
                 shared.setdefault(account, []).append((price, count))
             assert price.term != CONTRACT or f"{count:,} GPUs" in price.gate

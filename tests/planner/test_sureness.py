@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import exp, log
+from pathlib import Path
 from statistics import NormalDist
 
 import pytest
@@ -81,6 +82,44 @@ def test_a_date_is_sooner_sure_with_more_machines(planned: Planned) -> None:
     fixed = rungs(TRAIN.replace("deadline: 21.5 h", "deadline: 21.5 h, on: 4x8xH100-SXM"))
     assert [bool(rung.binds) for rung in fixed] == [False, True, True]
     assert len({rung.accelerator_count for rung in fixed}) == 1
+
+
+BUSY = """
+name: s
+model: llama-3.1-8b
+serving:
+  quantisation: [fp8, bf16]
+  classes:
+    chat:
+      traffic: {rate: 40 /s, peak: 3x, input: {mean: 900 tok, p95: 2500 tok}, output: {mean: 150 tok}}
+      slo: {ttft_p95: 800 ms, tpot_p95: 42 ms}
+"""
+QUOTE = "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,units_max,quoted\n"
+
+
+@pytest.mark.parametrize(
+    ("supply", "gate"),
+    [
+        ("quotes: FILE", "beyond the COUNT that few sells so: ask for a quote"),
+        ("own: [{node: g6e.xlarge, count: COUNT}]", "beyond your own COUNT: own more, or rent"),
+    ],
+)
+def test_a_rung_beyond_what_there_is_says_whom_to_ask(
+    planned: Planned, tmp_path: Path, supply: str, gate: str
+) -> None:
+    """A quote and your own machines end somewhere: rungs above were priced as if there were more."""
+
+    def ladder(count: int) -> list[Rung]:
+        file = tmp_path / f"{count}.csv"
+        file.write_text(f"{QUOTE}few,l40s-1,L40S,1,all,on_demand,0.10,{count},2026-11-10\n")
+        given = supply.replace("FILE", str(file)).replace("COUNT", f"{count}")
+        return list(planned(f"{BUSY}supply: {{{given}, shop: {{accelerators: [L40S]}}}}\n").ladder)
+
+    _, own, top = ladder(1000)
+    assert top.accelerator_count > own.accelerator_count and not top.gate
+    _, again, beyond = ladder(own.accelerator_count)
+    assert (again.accelerator_count, again.gate) == (own.accelerator_count, "")
+    assert beyond.gate == gate.replace("COUNT", f"{own.accelerator_count}")
 
 
 @given(

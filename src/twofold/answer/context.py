@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import date
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -132,7 +132,7 @@ def price_used(
     source = Source.ASSUMED if price.term == CONTRACT else Source.VENDOR
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", source)
     can = supplied(price, context.catalog)
-    most = can.gang_count if is_job else can.most_count
+    most = min(can.gang_count if is_job else can.most_count, offer.quoted_count or inf)
     at, listed = f"machine.{part}price.usd_per_accelerator_h", f"{part}listed"
     record.note(at, spread, "list price", listed, "doubt")
     return PriceUsed(

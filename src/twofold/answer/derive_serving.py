@@ -121,6 +121,8 @@ def _count(plan: ServicePlan) -> tuple[Input, ...]:
     if machine.held_fraction == 1.0:
         return (own,)
     held = f"{100 * machine.held_fraction:.3g} % of them on average"
+    if machine.base_price:
+        held += f", {machine.accelerator_count - machine.hourly_count} all year"
     return own, assumed_leaf("leased", held, "whole replicas for each hour's traffic, over a year")
 
 

@@ -48,6 +48,7 @@ class Offer:
     discount_fraction: float | None = None
     support_fraction: float | None = None  # of what is left
     egress_usd_per_tb: float | None = None
+    quoted_count: int | None = None  # accelerators that a quote has at this price; None: it does not say
 
     @property
     def usd_per_accelerator_h(self) -> float | None:

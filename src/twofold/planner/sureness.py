@@ -191,19 +191,20 @@ def _service_rungs(
             usd_per_year=None if usd is None else usd * paid,
             probability=min(each.holds_fraction for each in sized),
             binds="" if reached else Confidence.NOT_BY_REPLICAS,
-            gate=_beyond(service, round(leased * used)),
+            gate=_beyond(service, round(leased * used), choice.offer.held),
         )
 
 
-def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int) -> str:
+def _beyond(half: TrainingPlan | ServicePlan, accelerator_count: int, own_count: int = 0) -> str:
     """Whom to ask for more than the plan's offer has without a contract; "" where it has as many."""
     machine, price = half.machine, half.machine.price
-    if price is None or price.quantity is None:
-        return ""
     held = machine.accelerator_count - machine.hourly_count  # all year, at another price
-    if accelerator_count <= max(price.quantity + held, machine.accelerator_count):
+    most = own_count if price is None else price.quantity
+    if not most or accelerator_count <= max(most + held, machine.accelerator_count):
         return ""
-    return f"beyond the {price.quantity:,} that {price.provider} sells so: ask for a quote"
+    if price is None:
+        return f"beyond your own {most:,}: own more, or rent"
+    return f"beyond the {most:,} that {price.provider} sells so: ask for a quote"
 
 
 def _parts(choice: ServingChoice, held: Mapping[str, float]) -> list[float]:

@@ -309,4 +309,5 @@ def leased_machine(machine: Offer, each: NodeOffer) -> Offer:
         discount_fraction=offer.discount_fraction,
         support_fraction=offer.support_fraction,
         egress_usd_per_tb=offer.egress_usd_per_tb,
+        quoted_count=offer.unit_limit and offer.unit_limit * offer.accelerator_count,
     )

@@ -41,7 +41,7 @@ def serving_lines(service: ServicePlan, rehearsed: bool, asked: float | None = N
             f"regions {', '.join(service.regions)}" if service.regions else "",
         ),
         *field("cost", *_cost_pieces(service)),
-        *field("price", *price_pieces(service.machine.price)),
+        *_price_lines(service),
         *field("bound by", *bound_pieces(service.bounds), limit),
         *_choice_lines(service),
         *_rehearsed_lines(service, rehearsed),
@@ -176,6 +176,17 @@ def _fleet(service: ServicePlan) -> str:
     spare = f", {service.spare_count} spare" if service.spare_count else ""
     zones = f", {service.zones} zones" if service.zones > 1 else ""
     return f"{size} ({replica.weights_format or 'measured'}){spare}{zones}"
+
+
+def _price_lines(service: ServicePlan) -> list[str]:
+    """Which row of prices it is; with what is held all year its own, and how many of either."""
+    machine = service.machine
+    if machine.base_price is None:
+        return field("price", *price_pieces(machine.price))
+    held = machine.accelerator_count - machine.hourly_count
+    counts = f"{held} held all year", f"up to {machine.hourly_count} more"
+    each = zip(counts, (machine.base_price, machine.price), strict=True)
+    return [line for count, price in each for line in field("price", count, *price_pieces(price))]
 
 
 def _replica_pieces(service: ServicePlan) -> list[str]:
