@@ -139,3 +139,11 @@ def test_three_risks_at_most_are_told_each_with_what_settles_it(plan: Plan) -> N
     assert risks[0].startswith("serve.chat TTFT p95 may be ")
     assert risks[0].endswith(": measure one node for an hour")
     assert risks[1] == "serve: 512 GPUs, self-service stops at 8: ask lambda for a quote"
+
+
+def test_zones_of_a_marketplace_are_assumed_and_said(planned: Planned) -> None:
+    header, told = SERVE.replace("quantisation:", "zones: 2\n  quantisation:"), "2 zones are assumed of "
+    for provider, is_market in (("primeintellect", True), ("nebius", False)):
+        shop = f"supply: {{shop: {{providers: [{provider}]}}}}"
+        assert (told + provider in texts(planned(header + shop), "risk")) == is_market
+        assert told not in texts(planned(SERVE + shop), "risk")

@@ -249,3 +249,22 @@ def test_what_an_account_does_not_give_to_all_is_asked_for_once(planned: Planned
     }
     risks = [each.text for each in plan.actions if each.kind == "risk"]
     assert [text for text in risks if "GPUs" in text] == [f"{asked}: ask nebius for a quota"]
+
+
+@pytest.mark.parametrize("provider", ["cudo", "hyperstack", "verda", "primeintellect", "lambda"])
+def test_named_machines_that_a_provider_does_not_join_are_a_contract_or_said(
+    planned: Planned, provider: str
+) -> None:
+    """They kept the named node's fabric at the price of single hosts, some without a word."""
+    header = "name: named\nmodel: llama-3.1-8b\ntraining: {tokens: 2 Gtok, on: 4x8xH100-SXM}\n"
+    shop = f"providers: [{provider}]"
+    plan = planned(f"{header}supply: {{shop: {{{shop}}}}}\n")
+    (price,) = [half.machine.price for half in plan.halves]
+    assert price and price.term == CONTRACT and "32 GPUs" in price.gate
+    assert any(
+        "32 GPUs" in each.text and provider in each.text for each in plan.actions if each.kind == "risk"
+    )
+    need_one_answer(plan)
+    plan = planned(f"{header}supply: {{shop: {{{shop}, exclude: [contract]}}}}\n")
+    (price,) = [half.machine.price for half in plan.halves]
+    assert price and price.term == "on_demand" and f"ask {provider} for one fabric" in price.gate

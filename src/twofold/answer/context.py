@@ -133,6 +133,8 @@ def price_used(
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", source)
     can = supplied(price, context.catalog)
     most = min(can.gang_count if is_job else can.most_count, offer.quoted_count or inf)
+    if price.term == CONTRACT:  # as many as are agreed on
+        most = inf
     at, listed = f"machine.{part}price.usd_per_accelerator_h", f"{part}listed"
     record.note(at, spread, "list price", listed, "doubt")
     return PriceUsed(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from twofold.answer.stacks import cluster_on
-from twofold.catalog.capacity import CONTRACT, NO_FABRIC, supplied, with_contracts
+from twofold.catalog.capacity import CONTRACT, NO_FABRIC, contract_at, contract_band, supplied, with_contracts
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.places import Fit, fit_of
 from twofold.catalog.types import Accelerator, Node, Price
@@ -143,7 +143,8 @@ def rented_offer(
     """The machines that a spec names, at the cheapest price known for them in the regions asked.
 
     A node by name has its own price; of an accelerator by name any price will do, yours beside the spec too.
-    Only prices count at which there are as many, of a job on one fabric; by contract there always are.
+    Only prices count at which there are as many, of a job on one fabric; by contract there always are. Where
+    no provider that is asked is known to sell so, its contract is assumed: somebody has to be asked.
     """
     if on.node:
         node = bought = catalog.node(on.node)
@@ -156,6 +157,8 @@ def rented_offer(
     wanted, is_job = on.count * node.accelerator_count, is_job and on.count > 1
     enough = [price for price in prices if wanted <= _most(price, catalog, is_job)]
     price = cheapest(enough or prices, bought)
+    if price and not enough and CONTRACT not in supply.shop.exclude:
+        price = contract_at(price, contract_band(accelerator.name, catalog))
     can = supplied(price, catalog) if price else None
     same = price and price.accelerator_count == node.accelerator_count and not on.node
     if can and same and is_job and enough and not can.is_own:

@@ -138,16 +138,18 @@ def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog
     `whose` names all that they are for, where several share what an account gets.
     """
     can, count = supplied(price, catalog), f"{accelerator_count:,} GPUs{whose}"
-    if can.is_own or accelerator_count <= can.free_count:
+    apart = is_job and accelerator_count > can.gang_count  # on nodes that nobody says are joined
+    if can.is_own or (accelerator_count <= can.free_count and not apart):
         return ""
     if price.term == CONTRACT:
+        count += " on one fabric" if apart else ""
         listed = supplied(replace(price, term="on_demand"), catalog)
         named = f" as {can.product}" if accelerator_count <= can.product_count else ""
         most = listed.gang_count if is_job else listed.most_count
         if not is_job and 0 < accelerator_count <= most:  # held for long, and not for their number
             return f"ask {price.provider} for a quote: {count} for a year"
         return f"ask {price.provider} for a quote: {count}{named}, {_stops(most)}"
-    if is_job and accelerator_count > can.gang_count:
+    if apart:
         return f"ask {price.provider} for one fabric: none is stated between its nodes"
     if price.term.startswith("reserved"):
         return f"ask {price.provider} for a quote: {count} reserved; a list price is no stock"
@@ -177,7 +179,6 @@ def with_contracts(prices: Sequence[Price], catalog: Catalog) -> tuple[Price, ..
 
 
 def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
-    middles: dict[str, float] = {}
     whole: dict[tuple[str, ...], Price] = {}  # what is agreed on is whole nodes
     for price in prices:
         if price.term == "on_demand" and ":" not in price.accelerator:
@@ -186,20 +187,22 @@ def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
             best = whole.setdefault(place, price)
             if (-size, usd) < (-best.accelerator_count, best.usd_per_accelerator_h):
                 whole[place] = price
-    for price in whole.values():
-        if not sells_contracts(price, catalog):
-            continue
-        if price.accelerator not in middles:
-            middles[price.accelerator] = contract_band(price.accelerator, catalog)
-        usd = max(price.usd_per_accelerator_h, middles[price.accelerator])
-        yield replace(
-            price,
-            term=CONTRACT,
-            usd_per_accelerator_h=usd,
-            usd_per_h=usd * price.accelerator_count,
-            source=f"assumed: {_list_name(price)}, or the middle of specialised clouds where that is more",
-            confidence="assumed",
-        )
+    sold = [price for price in whole.values() if sells_contracts(price, catalog)]
+    least = {name: contract_band(name, catalog) for name in {price.accelerator for price in sold}}
+    yield from (contract_at(price, least[price.accelerator]) for price in sold)
+
+
+def contract_at(price: Price, least_usd_per_h: float) -> Price:
+    """What a provider is taken to ask by contract: no less of an accelerator's hour than others do."""
+    usd = max(price.usd_per_accelerator_h, least_usd_per_h)
+    return replace(
+        price,
+        term=CONTRACT,
+        usd_per_accelerator_h=usd,
+        usd_per_h=usd * price.accelerator_count,
+        source=f"assumed: {_list_name(price)}, or the middle of specialised clouds where that is more",
+        confidence="assumed",
+    )
 
 
 def _list_name(price: Price) -> str:

@@ -25,6 +25,7 @@ OWN_FEWER = "so all of them are rented"  # than `on:` names, see `answer/context
 TOGETHER = " together"  # several that share what an account gets, see `portfolio/shared.py`
 LESS_SURE = "less sure than asked"  # what costs less, see `portfolio.decide`
 ON_DEMAND = "on-demand cloud"  # a kind of offer, see `catalog/capacity.py`
+MARKET = "marketplace host"  # another kind: nobody says in which halls such hosts stand
 MEASURE = "measure one node for an hour"
 
 
@@ -224,6 +225,9 @@ def _offered(half: TrainingPlan | ServicePlan) -> Iterator[str]:
             asks, _, what = price.gate.partition(": ")
             whose = "" if TOGETHER in what else f"{half.name}: "
             yield f"{whose}{what}: {asks}"
+        if price.kind == MARKET and isinstance(half, ServicePlan) and half.zones > 1:
+            zones = f"{half.zones} zones are assumed of {price.provider}, a marketplace"
+            yield f"{half.name}: {zones}: ask where its hosts stand"
 
 
 def _goals(half: TrainingPlan | ServicePlan) -> Iterator[tuple[str, float]]:
