@@ -167,3 +167,14 @@ def test_no_combination_of_leases_within_the_limit_has_fewer_kinds_providers_or_
     assert size(found)[0] == min(size(taken)[0] for taken in every)
     assert size(found)[1] == min(size(taken)[1] for taken in same)
     assert size(found)[2] == min(size(taken)[2] for taken in there)
+
+
+def test_it_is_left_by_the_one_that_goes_elsewhere_for_least() -> None:
+    """The first in the spec had to go, whatever that cost."""
+    few = make_offer("few", 1.0, unit_limit=3)
+    machine: Any = None
+    own = {
+        name: [Way(name, few, machine, machine, 10.0, Held(2, 1.0, {}, 10.0)), way(name, "A", "x", usd)]
+        for name, usd in (("dear", 99.0), ("cheap", 11.0))
+    }
+    assert names(simplest(own, 0.0)) == ["few", "x A on_demand"]

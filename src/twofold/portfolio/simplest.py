@@ -22,8 +22,8 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
     Formula  of all sets of kinds the smallest whose cheapest ways cost no more than
              (1 + `within_fraction`) × the cheapest of all; within it providers, then leases, the same way
     Limits   each run is on one offer, and each service on one or two. `kinds_limit` holds whatever it costs,
-             where it can. What all together want more units of than there are is left by the first that may
-             go elsewhere.
+             where it can. What all together want more units of than there are is left by the one that goes
+             elsewhere for least.
     """
     if not ways:
         return {}
@@ -35,12 +35,22 @@ def simplest(ways: Ways, within_fraction: float, kinds_limit: int | None = None)
     for key in (_kinds, _providers, _leases):
         ways = _fewest(ways, key, limit_usd)
     found = {name: min(own, key=_dearness) for name, own in ways.items()}
-    for name, own in every.items():
-        full = {account_of(offer) for offer, _ in found[name].leases if is_too_much(found.values(), offer)}
-        left = [way for way in own if full and not full & {account_of(offer) for offer, _ in way.leases}]
-        if left:
-            return simplest({**every, name: left}, within_fraction, kinds_limit)
+    left = _elsewhere(found, every)
+    if left:
+        name = min(left, key=lambda each: min(way.usd for way in left[each]) - found[each].usd)
+        return simplest({**every, name: left[name]}, within_fraction, kinds_limit)
     return found
+
+
+def _elsewhere(found: Mapping[str, Way], every: Ways) -> dict[str, list[Way]]:
+    """Of each that takes an account which all together want too much of, its ways without that account."""
+    left: dict[str, list[Way]] = {}
+    for name, taken in found.items():
+        full = {account_of(offer) for offer, _ in taken.leases if is_too_much(found.values(), offer)}
+        ways = [way for way in every[name] if not full & {account_of(offer) for offer, _ in way.leases}]
+        if full and ways:
+            left[name] = ways
+    return left
 
 
 def account_of(offer: CapacityOffer) -> tuple[str, ...]:
