@@ -45,7 +45,7 @@ SEQUENCE = 4096
 ADAM_BYTES = 12.0  # master weights and two moments, 32 bits each
 KEPT_BYTES = {"none": 34.0}  # of a token and a hidden unit in a layer, without scores of attention
 RECOMPUTED_BYTES = 2.0  # the same where a layer is recomputed: its input
-LEASED = ("rent", "support", "egress")
+LEASED = ("rent", "support", "egress", "storage")
 LARGE = 2e10  # parameters from which a model is adapted and not trained whole
 
 Row = dict[str, str]
@@ -214,7 +214,7 @@ def answer_faults(plan: Plan) -> Iterator[str]:
         paid = total_usd(
             line
             for line in lines
-            if line.category in LEASED and owner_of(line) in leased and "weights" not in line.what
+            if line.category in LEASED and owner_of(line) in leased and not line.what.endswith("months")
         )
         if abs(plan.leasing.usd - paid) > 0.01 * len(lines) + 1e-4 * paid:
             yield f"answer: the leases cost {plan.leasing.usd:,.2f} $, the bill {paid:,.2f} $"

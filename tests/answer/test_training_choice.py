@@ -16,9 +16,16 @@ Planned = Callable[[str], Plan]
 
 
 def test_the_cheapest_machine_on_time_is_chosen(planned: Planned) -> None:
-    run = planned(TRAIN).training[0]
-    costs = [point.cost_usd for point in run.front if point.feasible and point.cost_usd]
-    assert run.cost_usd and run.cost_usd.value <= min(costs) * 1.0001
+    """With the file system that it rents as long as it lasts: the cheapest nodes alone may be too slow."""
+    plan = planned(TRAIN)
+    (run,) = plan.training
+    assert plan.money and run.cost_usd
+    (store,) = [line.total_usd for line in plan.money.lines if "file system" in line.what]
+    beside = store / run.run.total_s.value
+    costs = [
+        point.cost_usd + beside * point.wall_s for point in run.front if point.feasible and point.cost_usd
+    ]
+    assert run.cost_usd.value + store <= min(costs) * 1.001
     assert run.deadline_s and run.run.total_s.value <= run.deadline_s
     assert run.losers and all(loser.why for loser in run.losers)
 
@@ -32,7 +39,8 @@ def test_a_tighter_deadline_takes_more_machines(planned: Planned) -> None:
 
 def test_efficiency_is_known_up_to_the_chosen_size(planned: Planned) -> None:  # R-119
     run = planned(TRAIN).training[0]
-    assert [point.accelerator_count for point in run.scaling] == [8, 16] == [8, run.machine.accelerator_count]
+    assert [point.accelerator_count for point in run.scaling] == [8, 32]
+    assert run.machine.accelerator_count == 32
     assert run.scaling[0].efficiency_fraction.value == 1
     assert all(point.efficiency_fraction.value > 0 for point in run.scaling)
 

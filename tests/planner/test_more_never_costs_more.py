@@ -101,3 +101,33 @@ def test_what_is_compared_is_feasible(planned: Planned) -> None:
     for shop in SUPPLIES:
         assert usd(planned, service("llama-3.1-8b", 5.0, 1, shop, "0 %")) < inf, shop
         assert usd(planned, run(300.0, 30.0, shop, "0 %")) < inf, shop
+
+
+OCI = "providers: [oci], accelerators: [MI300X, L40S, H100-SXM5-80GB]"
+
+
+def test_a_machine_for_little_to_do_is_found_among_many(planned: Planned) -> None:
+    """Only machines of the cheapest bandwidth were searched: large ones, where few come in small."""
+    few = usd(planned, service("gpt-oss-20b", 1.9, 1, OCI, "0 %"))
+    assert usd(planned, service("gpt-oss-20b", 1.9, 1, "providers: [oci]", "0 %")) <= few < inf
+
+
+def test_a_run_pays_for_its_file_system_as_long_as_it_lasts(planned: Planned) -> None:
+    """Fewer nodes were cheaper to rent, and dearer with what they write to for twice as long."""
+    sooner, later = (
+        usd(
+            planned,
+            f"confidence: 90 %\n{run(1e4, days, '', '0 %').replace('{tokens', '{kind: pretrain, tokens')}",
+        )
+        for days in (1.0, 1.1)
+    )
+    assert later <= sooner < inf
+
+
+def test_a_budget_does_not_move_a_run_to_another_row_of_its_machine(planned: Planned) -> None:
+    text = run(100.0, 20.0, "terms: [on_demand]", "0 %").replace("{tokens", "{kind: lora, tokens")
+    text = text.replace("llama-3.1-8b", "llama-3.1-70b")
+    usual = usd(planned, text)
+    assert (
+        usd(planned, text.replace("simplicity:", f"budget: {1.02 * usual + 1:.0f} $, simplicity:")) == usual
+    )

@@ -220,13 +220,13 @@ def _trial(
     count = cluster.accelerator_count
     step, memory = step_at(rows.steps, count), rows.memory_at(count)
     assert step
-    run, cost_usd, misses = training_trials.run_on(
+    run, cost_usd, misses, beside_usd = training_trials.run_on(
         entry, work, step.value, offer, cluster, context.catalog, supply.budget_usd
     )
     if memory and memory.high > cluster.device.memory_bytes:
         have = format_memory(cluster.device.memory_bytes)
         misses = f"up to {format_memory(memory.high)} of memory by the rows exceed {have}"
-    return MeasuredTrial(offer, node_count, cluster, run, cost_usd, misses, rows, step, memory)
+    return MeasuredTrial(offer, node_count, cluster, run, cost_usd, misses, beside_usd, rows, step, memory)
 
 
 def _refusal(entry: TrainingRun, trials: Sequence[MeasuredTrial]) -> InfeasibleError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from twofold.answer.stacks import cluster_on
-from twofold.catalog.capacity import CONTRACT, NO_FABRIC, contract_at, contract_band, supplied, with_contracts
+from twofold.catalog.capacity import CONTRACT, NO_FABRIC, supplied, with_contracts
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.places import Fit, fit_of
 from twofold.catalog.types import Accelerator, Node, Price
@@ -156,9 +156,8 @@ def rented_offer(
     prices = priced(catalog, accelerator, supply.shop, terms, regions or supply.shop.regions)
     wanted, is_job = on.count * node.accelerator_count, is_job and on.count > 1
     enough = [price for price in prices if wanted <= _most(price, catalog, is_job)]
-    price = cheapest(enough or prices, bought)
-    if price and not enough and CONTRACT not in supply.shop.exclude:
-        price = contract_at(price, contract_band(accelerator.name, catalog))
+    asked = () if CONTRACT in supply.shop.exclude else with_contracts(prices, catalog, of_all=True)
+    price = cheapest(enough or asked[len(prices) :] or prices, bought)
     can = supplied(price, catalog) if price else None
     same = price and price.accelerator_count == node.accelerator_count and not on.node
     if can and same and is_job and enough and not can.is_own:

@@ -39,6 +39,7 @@ from twofold.twin.serving.profiles import quietest_hours, working_day
 
 MOST_ACCELERATORS = 1_000_000  # of one service: a few times the largest sites announced
 KEPT_FOR_SERVING = 10  # cheapest per byte/s of memory first
+KEPT_SMALL = 3  # of those that are cheaper than any of these
 NO_MARGINS: Mapping[tuple[str, str], float] = MappingProxyType({})
 UPPER, FAR_RATIO = ("p95", "p99"), 20.0  # quantiles of first tokens lie closer to each other than that
 SERVER_COUNTS = (2, 4, 8, 18, 32)  # of one replica; and as many as are named or owned
@@ -437,8 +438,17 @@ def _offers(
             why = f"{format_bytes(least)} of weights exceed its memory"
             left_out.append(Loser(f"{size} × {part.name}", why))
     fitting.sort(key=lambda each: (each.usd_per(each.accelerator.memory_bytes_per_s), each.accelerator.name))
-    own_first = (*own_offers(catalog, supply, entry.regions), *fitting[:KEPT_FOR_SERVING])
-    return own_first, tuple(left_out)
+    kept, others = fitting[:KEPT_FOR_SERVING], fitting[KEPT_FOR_SERVING:]
+    # Little to do wants a small machine, not much bandwidth for its money: what is cheaper than all of these.
+    least_usd = min(map(_node_usd, kept), default=inf)
+    smaller = sorted((each for each in others if _node_usd(each) < least_usd), key=_node_usd)
+    kept += smaller[:KEPT_SMALL]
+    return (*own_offers(catalog, supply, entry.regions), *kept), tuple(left_out)
+
+
+def _node_usd(offer: Offer) -> float:
+    """What an hour of one whole node costs; infinite without a price."""
+    return offer.usd_per(1.0) * offer.node.accelerator_count
 
 
 def _affordable(

@@ -162,7 +162,7 @@ def trial_of_size(
     if found.best is None:
         miss = found.nearest_miss
         why = f"misses memory by {format_bytes(miss.missing_bytes)}" if miss else "no layout divides the job"
-        return Trial(offer, node_count, cluster, None, None, why, stack, found)
+        return Trial(offer, node_count, cluster, None, None, why, 0.0, stack, found)
     saving = entry.checkpoint.write_within_s, entry.checkpoint.stall_s
     work = run_work(job, entry.token_count, *saving)
     told = training_trials.run_on(entry, work, found.best.step_s, offer, cluster, context.catalog, budget_usd)

@@ -181,7 +181,7 @@ def _tenancy(choice: TrainingChoice, step: Drawn, context: Context) -> tuple[tra
         timed = step_time(job.workload, job.precision, best.layouts, cluster, chosen.stack)
         step_s = float(np.max(timed.total_s))
         ratio = step_s / step.middle
-        _, cost_usd, _ = training_trials.run_on(
+        _, cost_usd, *_ = training_trials.run_on(
             choice.entry, work, step_s, chosen.offer, cluster, context.catalog
         )
         cost = None if cost_usd is None else step.times(cost_usd / step.middle).estimate("USD")

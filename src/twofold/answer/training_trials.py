@@ -14,6 +14,7 @@ from twofold.answer.question import Given
 from twofold.answer.uncertainty import flip_fraction
 from twofold.catalog.capacity import supplied
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.file_system import file_system
 from twofold.contracts.results.parts import FrontPoint, Loser
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_seconds, format_usd
@@ -35,6 +36,7 @@ class MachineTrial:
     run: RunPlan | None
     cost_usd: float | None
     misses: str  # "" when it meets memory, deadline and budget
+    beside_usd: float  # of the file system that is rented with them
 
     @property
     def text(self) -> str:
@@ -109,7 +111,7 @@ def preferred(trials: Sequence[Tried], time_usd_per_d: float = 0.0) -> tuple[Tri
         asked = trial.offer.fixed_count is None or trial.offer.fixed_count == trial.node_count
         priced = trial.cost_usd is not None or trial.offer.owned
         hours = trial.run.total_accelerator_h
-        usd = (trial.cost_usd or 0.0) + time_usd_per_d * trial.total_s / DAY_S
+        usd = (trial.cost_usd or 0.0) + trial.beside_usd + time_usd_per_d * trial.total_s / DAY_S
         return (not asked, not trial.offer.owned and not time_usd_per_d, not priced, usd, hours)
 
     chosen = min((trial for trial in trials if not trial.misses), key=preference, default=None)
@@ -126,14 +128,19 @@ def run_on(
     cluster: Cluster,
     catalog: Catalog,
     budget_usd: float | None = None,
-) -> tuple[RunPlan, float | None, str]:
+) -> tuple[RunPlan, float | None, str, float]:
     """The run around a step, its cost, and what it misses, deadline or budget; "" when it meets both.
+
+    And what its file system costs beside that.
 
     A contract is paid for its least term, however soon the run is over.
     """
     run = run_plan(work, step_s, cluster, entry.headroom.shares)
-    limit_s, cost_usd = entry.time_limit_s, None
+    limit_s, cost_usd, beside_usd = entry.time_limit_s, None, 0.0
     if offer.price is not None:
+        saved = run.checkpoint_bytes, run.storage.needed_bytes_per_s
+        store = file_system(*saved, entry.kind, offer.price.provider, catalog)
+        beside_usd = store.usd(run.total_s) if store else 0.0
         can = supplied(offer.price, catalog)
         paid_h = can.paid_h(cluster.accelerator_count, run.total_accelerator_h)
         cost_usd = paid_h * offer.price.usd_per_accelerator_h
@@ -142,7 +149,7 @@ def run_on(
         misses = f"{format_seconds(run.total_s)} misses {format_seconds(limit_s)}"
     elif cost_usd is not None and budget_usd is not None and cost_usd > budget_usd:
         misses = f"{format_usd(cost_usd)} exceeds {format_usd(budget_usd)}"
-    return run, cost_usd, misses
+    return run, cost_usd, misses, beside_usd
 
 
 def closest_misses(trials: Sequence[MachineTrial]) -> tuple[tuple[str, str], ...]:

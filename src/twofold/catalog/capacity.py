@@ -168,17 +168,20 @@ def row_of(provider: str, instance: str, region: str, term: str) -> str:
     return f"prices.csv {provider} {instance} {region} {listed}"
 
 
-def with_contracts(prices: Sequence[Price], catalog: Catalog) -> tuple[Price, ...]:
+def with_contracts(prices: Sequence[Price], catalog: Catalog, *, of_all: bool = False) -> tuple[Price, ...]:
     """The prices, and for each that is asked by the hour what its provider's contract is taken to cost.
+
+    Of those that are known to sell so, or `of_all`.
 
     Formula  the larger of the provider's own list price and the middle of what specialised clouds ask
     Why      No list has contracts. Large ones cost less than lists and small ones as much; a provider that
              lists single machines below the others sells clusters at what the others ask.
     """
-    return (*prices, *_contracts(prices, catalog))
+    return (*prices, *_contracts(prices, catalog, of_all))
 
 
-def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
+def _contracts(prices: Iterable[Price], catalog: Catalog, of_all: bool) -> Iterator[Price]:
+    middles: dict[str, float] = {}
     whole: dict[tuple[str, ...], Price] = {}  # what is agreed on is whole nodes
     for price in prices:
         if price.term == "on_demand" and ":" not in price.accelerator:
@@ -187,22 +190,20 @@ def _contracts(prices: Iterable[Price], catalog: Catalog) -> Iterator[Price]:
             best = whole.setdefault(place, price)
             if (-size, usd) < (-best.accelerator_count, best.usd_per_accelerator_h):
                 whole[place] = price
-    sold = [price for price in whole.values() if sells_contracts(price, catalog)]
-    least = {name: contract_band(name, catalog) for name in {price.accelerator for price in sold}}
-    yield from (contract_at(price, least[price.accelerator]) for price in sold)
-
-
-def contract_at(price: Price, least_usd_per_h: float) -> Price:
-    """What a provider is taken to ask by contract: no less of an accelerator's hour than others do."""
-    usd = max(price.usd_per_accelerator_h, least_usd_per_h)
-    return replace(
-        price,
-        term=CONTRACT,
-        usd_per_accelerator_h=usd,
-        usd_per_h=usd * price.accelerator_count,
-        source=f"assumed: {_list_name(price)}, or the middle of specialised clouds where that is more",
-        confidence="assumed",
-    )
+    for price in whole.values():
+        if not (of_all or sells_contracts(price, catalog)):
+            continue
+        if price.accelerator not in middles:
+            middles[price.accelerator] = contract_band(price.accelerator, catalog)
+        usd = max(price.usd_per_accelerator_h, middles[price.accelerator])
+        yield replace(
+            price,
+            term=CONTRACT,
+            usd_per_accelerator_h=usd,
+            usd_per_h=usd * price.accelerator_count,
+            source=f"assumed: {_list_name(price)}, or the middle of specialised clouds where that is more",
+            confidence="assumed",
+        )
 
 
 def _list_name(price: Price) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from twofold.answer.context import Context
@@ -10,7 +9,7 @@ from twofold.building.compliance_costs import OF_RENT
 from twofold.building.entries import COLLECTED, electricity, is_owned, own_place
 from twofold.building.own import OwnYear, billed, own_year_lines, own_years
 from twofold.catalog.figures import economic_by_provider
-from twofold.catalog.types import Storage
+from twofold.catalog.file_system import file_system
 from twofold.contracts.results.ledger import LineItem, UnitCost, line_item, total_usd
 from twofold.contracts.results.parts import PriceUsed
 from twofold.contracts.results.plan import Plan
@@ -179,15 +178,14 @@ def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Co
     keys, catalog = context.spec.supply.economics, context.catalog
     kept, held = (catalog.economic(each).value for each in ("checkpoints kept", "months of object storage"))
     size_tb, needed = checkpoint.size_bytes * kept / TB, checkpoint.storage_bytes_per_s or 0.0
-    # Where adapters alone are saved no file system is rented.
-    store = cheapest_file_system(size_tb, needed, provider, context) if entry.kind != "lora" else None
+    store = file_system(checkpoint.size_bytes, needed, entry.kind, provider, catalog)
     if store:
-        row, terabytes = store
-        others = "" if _is_of(row, provider) else f"; {provider} has none here: {row.name}"
+        row = store.row
+        others = "" if store.is_of_provider else f"; {provider} has none here: {row.name}"
         yield line_item(
-            f"{run.name}: file system of {terabytes:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
+            f"{run.name}: file system of {store.size_tb:.0f} TB for {needed / 1e9:.1f} GB/s{others}",
             "storage",
-            terabytes * run.run.total_s.value / MONTH_S * entry.runs_per_year,
+            store.tb_months(run.run.total_s.value) * entry.runs_per_year,
             "TB-month",
             UnitCost(row.usd_per_tb_month or 0.0, f"storage.csv {row.name}", COLLECTED),
             tax_fraction=keys.tax_fraction,
@@ -200,35 +198,6 @@ def kept_lines(run: TrainingPlan, entry: TrainingRun, provider: str, context: Co
         cost_of(catalog.economic("object storage")),
         tax_fraction=keys.tax_fraction,
     )
-
-
-def cheapest_file_system(
-    held_tb: float, bytes_per_s: float, provider: str, context: Context
-) -> tuple[Storage, float] | None:
-    """The file system that costs least for a size and a write rate, with the TB to rent.
-
-    Of the provider that the machines are rented from; of any where the table has none of that one's.
-
-    Formula  TB = max(held, rate / rate per TiB), times its price; the least product
-    Why      File systems are sold by the TiB, and each TiB brings its rate: fast ones are smaller and dearer.
-             Machines write at that rate only to what stands in the same halls.
-    """
-    found = []
-    for row in context.catalog.rows(Storage):
-        rate, price = row.write_bytes_per_s_per_unit, row.usd_per_tb_month
-        if row.kind == "parallel_fs" and row.unit == "TiB" and rate and price:
-            units = ceil(max(held_tb * TB / TIB, bytes_per_s / rate, 1.0))
-            usd = units * TIB / TB * price
-            found.append((not _is_of(row, provider), usd, row.name, row, units * TIB / TB))
-    if not found:
-        return None
-    *_, row, terabytes = min(found, key=lambda each: each[:3])
-    return row, terabytes
-
-
-def _is_of(row: Storage, provider: str) -> bool:
-    """Whether a row of the table of storage is the provider's: its name begins with it."""
-    return row.name.lower().startswith(f"{provider.lower()} ")
 
 
 def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) -> Iterator[LineItem]:

@@ -41,7 +41,6 @@ from twofold.planner.sureness import with_ladder
 from twofold.portfolio.decide import Decision, decided, leased_again, leasing_of, service_on
 from twofold.portfolio.join import portfolio
 from twofold.portfolio.shared import sharing
-from twofold.portfolio.ways import Way
 
 SCHEMA = "twofold/plan/1"
 C = TypeVar("C")
@@ -103,9 +102,8 @@ def build_plan(
     by_rows = {entry.name: entry for entry in spec.services if entry.model.measured}
     measured = _noted("serving", measured_plan, by_rows, books, context)
     need_kept((*planned.values(), *measured.values()))
-    ways, cheapest = (dict[str, Way | None](each) for each in (decision.ways, decision.cheapest))
     for name in services if options.rehearse else ():
-        ways[name], cheapest[name] = _rehearse(name, services, planned, decision, books, context, options)
+        decision = _rehearse(name, services, planned, decision, books, context, options)
     training, serving = sharing(training, [(planned | measured)[one.name] for one in spec.services], allowed)
     planned_runs = list(zip(chosen.values(), training, strict=True))
     planned_services = [(services[plan.name], plan) for plan in serving if plan.name in services]
@@ -138,7 +136,7 @@ def build_plan(
             *_oddities(models, context),
         ),
         models=models,
-        leasing=leasing_of(ways, cheapest),
+        leasing=leasing_of(decision),
     )
     plan = with_ladder(plan, chosen, services, context)
     whole = with_supply_side(plan, context, runs, services)
@@ -154,21 +152,21 @@ def _rehearse(
     books: dict[str, record.Book],
     context: Context,
     options: PlanOptions,
-) -> tuple[Way | None, Way | None]:
-    """Put the best that the twin says holds in place of a fleet that misses; its lease, and its cheapest."""
+) -> Decision:
+    """Put the best that the twin says holds in place of a fleet that misses; the decision with its lease."""
     from twofold.rehearse.fleets import rehearsed_service  # brings the twin
 
     choice, first = services[name], planned[name]
 
     def again(own: ServingChoice) -> ServingChoice:
-        return service_on(own, leased_again(own, decision, context)[0], (), context)
+        return service_on(own, leased_again(own, decision, context).ways.get(name), (), context)
 
     def plan_of(own: ServingChoice) -> ServicePlan:
         return first if own is choice else service_plan(again(own), context)
 
     best, planned[name] = rehearsed_service(choice, plan_of, context, options.tell)
     if best is choice:
-        return decision.ways.get(name), decision.cheapest.get(name)
+        return decision
     services[name] = again(best)
     _noted("serving", service_plan, {name: services[name]}, books, context)
     return leased_again(best, decision, context)

@@ -94,9 +94,9 @@ def _choices(
     return sure or list(found.values())
 
 
-def leasing_of(taken: Mapping[str, Way | None], cheapest: Mapping[str, Way | None]) -> Leasing | None:
+def leasing_of(decision: Decision) -> Leasing | None:
     """What the leases that were weighed come to, beside the cheapest; None where none were."""
-    ways, least = ([way for way in each.values() if way] for each in (taken, cheapest))
+    taken, ways, least = decision.ways, [*decision.ways.values()], [*decision.cheapest.values()]
     if not ways:
         return None
     others = [
@@ -131,10 +131,8 @@ def _text(way: Way) -> str:
     return f"{counts} × {way.offer.accelerator_count} {way.offer.accelerator}, {terms}"
 
 
-def leased_again(
-    choice: ServingChoice, decision: Decision, context: Context
-) -> tuple[Way | None, Way | None]:
-    """What a service with another fleet leases, where it did before if it can; and its cheapest."""
+def leased_again(choice: ServingChoice, decision: Decision, context: Context) -> Decision:
+    """The decision with a service on another fleet, leased where it was before if it can."""
     ways = list(service_ways(choice, decision.offers, context))
     before = decision.ways.get(choice.entry.name)
     beside = [way for name, way in decision.ways.items() if name != choice.entry.name]
@@ -146,7 +144,18 @@ def leased_again(
         elsewhere = {offer.provider for offer in offers} - {offer.provider for offer in here}
         return more, offers != here, bool(elsewhere), way.usd
 
-    return min(ways, key=preference, default=None), min(ways, key=lambda way: way.usd, default=None)
+    if not ways:
+        ways_left, cheapest = (
+            {name: way for name, way in each.items() if name != choice.entry.name}
+            for each in (decision.ways, decision.cheapest)
+        )
+        return replace(decision, ways=ways_left, cheapest=cheapest)
+    taken, least = min(ways, key=preference), min(ways, key=lambda way: way.usd)
+    return replace(
+        decision,
+        ways={**decision.ways, choice.entry.name: taken},
+        cheapest={**decision.cheapest, choice.entry.name: least},
+    )
 
 
 def _offers(

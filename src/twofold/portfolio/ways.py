@@ -15,6 +15,7 @@ from twofold.answer.measured_training import run_total
 from twofold.answer.offers import Offer
 from twofold.answer.serving_choice import Held, ServingChoice
 from twofold.answer.training_choice import TrainingChoice, Trial
+from twofold.catalog.file_system import file_system
 from twofold.core.quantity import YEAR_H, YEAR_S
 from twofold.inference.fleet import ReplicaCount
 from twofold.inference.search import Fleet, PoolChoice, servers_of
@@ -53,7 +54,7 @@ class Way:
     offer: CapacityOffer
     machine: Offer  # as the models see it, at the price of the lease
     work: Fleet | Trial
-    usd: float  # of the first year: rent after discount with support, and egress
+    usd: float  # of the first year: rent after discount with support, egress, and the file system of a run
     held: Held | None = None  # of a service: how much of its fleet, and when
     base: CapacityOffer | None = None  # of what is held all year under the rest
 
@@ -258,6 +259,9 @@ def run_ways(choice: TrainingChoice, offers: Sequence[NodeOffer], context: Conte
             ):
                 paid_h = paid_unit_h(each, trial.node_count, trial.run.total_s / HOUR_S, context.catalog)
                 usd = unit_usd_per_h(offer) * paid_h + moved_tb * offer.egress_usd_per_tb
+                saved = trial.run.checkpoint_bytes, trial.run.storage.needed_bytes_per_s
+                store = file_system(*saved, choice.entry.kind, offer.provider, context.catalog)
+                usd += store.usd(trial.run.total_s) if store else 0.0
                 leased = leased_machine(machine, each)
                 work = replace(trial, offer=leased, cost_usd=paid_h * offer.usd_per_unit_h)
                 yield Way(choice.entry.name, offer, leased, work, usd * choice.entry.runs_per_year)
@@ -276,18 +280,23 @@ def _best_sizes(choice: TrainingChoice, context: Context) -> Iterable[Trial]:
     Where a day has a value the choice was made with it, which leases do not know: it stays.
     """
     chosen = choice.chosen
-    found = {(chosen.offer.accelerator.name, chosen.offer.node.fabric): chosen}
+    found = {_machine_of(chosen): chosen}
     if chosen.offer.price is None or chosen.offer.fixed_count is not None:
         return found.values() if chosen.offer.price else ()
     if choice.entry.time_value_usd_per_d:
         return found.values()
     surely = min(_in_time(choice, chosen, context), context.spec.margin_fraction or 0.0)
     priced = [each for each in choice.others if each.run and not each.misses and each.cost_usd is not None]
-    for trial in sorted(priced, key=lambda each: each.cost_usd or 0.0):
-        kind = trial.offer.accelerator.name, trial.offer.node.fabric
+    for trial in sorted(priced, key=lambda each: (each.cost_usd or 0.0) + each.beside_usd):
+        kind = _machine_of(trial)
         if kind not in found and _in_time(choice, trial, context) >= surely:
             found[kind] = trial
     return found.values()
+
+
+def _machine_of(trial: Trial) -> tuple[str, str]:
+    """The accelerator and, where several nodes are joined, by what."""
+    return trial.offer.accelerator.name, trial.offer.node.fabric if trial.node_count > 1 else ""
 
 
 def _in_time(choice: TrainingChoice, trial: Trial, context: Context) -> float:

@@ -135,7 +135,7 @@ class YearScenario:
 class Leasing:
     """What leases cost together; not of measured rows, nor of runs on reserved or spot machines alone."""
 
-    usd: float  # of the first year: rent after discount with support, and egress
+    usd: float  # of the first year: rent after discount with support, egress, file systems of runs
     cheapest_usd: float  # the same, where nothing is paid for being simple
     text: str  # what there is to manage, as `1 kind of machine, 2 providers, 3 leases`
     cheapest_text: str  # the same of the cheapest, and which leases these are where they are others
