@@ -13,17 +13,21 @@ from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
 from twofold.app.sources import SpecSource, whole_file
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
+from twofold.catalog.types import Accelerator
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, FileError
 from twofold.render.compose import compose_files
 from twofold.render.files import RenderedFile, Weights
 from twofold.render.given import Given
+from twofold.render.kubernetes import kubernetes
+from twofold.render.ray import ray
 from twofold.render.records import apart, models_of, readable, served_pools, trained_runs
 from twofold.render.shell import shell_files
+from twofold.render.skypilot import skypilot
 from twofold.render.slurm import slurm_files
 from twofold.report.answers import Shown
 
-Target = Literal["shell", "compose", "slurm"]
+Target = Literal["shell", "compose", "slurm", "kubernetes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,9 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
     runs = trained_runs(plan)
     apart([*(pool.name for pool in pools), *(run.name for run in runs)])
     apart([weights.variable(name) for name in models])
-    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models)
+    known, names = catalog.named(Accelerator), {each.machine.accelerator for each in plan.halves}
+    devices = {name: known[head] for name in names if (head := name.partition(":")[0]) in known}
+    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices)
 
 
 def _repository(model: str, catalog: Catalog) -> str:
@@ -107,5 +113,10 @@ def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
 
 
 TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType(
-    {"shell": shell_files, "compose": compose_files, "slurm": slurm_files}
+    {
+        "shell": shell_files,
+        "compose": compose_files,
+        "slurm": slurm_files,
+        "kubernetes": kubernetes,
+    }
 )

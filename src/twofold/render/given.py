@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twofold.catalog.types import Model
+from twofold.catalog.types import Accelerator, Model
 from twofold.contracts.results.plan import Plan
 from twofold.render.commands import Command
 from twofold.render.engines import engine_command
@@ -23,6 +23,7 @@ class Given:
     weights: Weights
     native_formats: Mapping[str, str]  # of the weights, by model
     models: Mapping[str, Model]  # by name
+    devices: Mapping[str, Accelerator]  # of the plan's machines, as far as a catalogue has them
 
     def engine_command(self, pool: ServedPool) -> Command:
         """How a replica starts; its weights are the shell's variable of the model."""
