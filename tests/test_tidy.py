@@ -50,7 +50,7 @@ def test_no_file_is_named_after_nothing() -> None:
     assert not [p for p in MODULES if p.stem in {"utils", "util", "helpers", "common", "misc"}]
 
 
-# Programs of others, which rendered lines start or sources of a formula are in.
+# Programs that rendered lines start, or that sources of a formula are in.
 PROGRAMS = {
     "pretrain_gpt.py",
     "run_recipe.py",

@@ -27,7 +27,7 @@ from twofold.render.skypilot import skypilot
 from twofold.render.slurm import slurm_files
 from twofold.report.answers import Shown
 
-Target = Literal["shell", "compose", "slurm", "kubernetes"]
+Target = Literal["shell", "compose", "slurm", "kubernetes", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +118,6 @@ TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProx
         "compose": compose_files,
         "slurm": slurm_files,
         "kubernetes": kubernetes,
+        "ray": ray,
     }
 )
