@@ -27,7 +27,7 @@ from twofold.render.skypilot import skypilot
 from twofold.render.slurm import slurm_files
 from twofold.report.answers import Shown
 
-Target = Literal["shell", "compose", "slurm", "kubernetes", "ray"]
+Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +119,6 @@ TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProx
         "slurm": slurm_files,
         "kubernetes": kubernetes,
         "ray": ray,
+        "skypilot": skypilot,
     }
 )

@@ -14,7 +14,7 @@ from twofold.cli.estimate import QUESTIONS
 from twofold.cli.progress import patient_bar, stage_bar, stage_lines, watched_bar
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
-TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray"]
+TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
 HALVES = ["training", "inference"]
 VERDICTS = ["holds", "conditional", "contradicted", "unverifiable"]
 EXIT_CODES = "0 ok · 1 our bug · 2 bad input · 3 infeasible · 4 a difference found (diff)"

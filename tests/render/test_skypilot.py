@@ -1,0 +1,80 @@
+"""SkyPilot's tasks and services hold the plan's counts, offers and scaling."""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.object_fields import documents
+from tests.random_plans import plans
+from twofold.app.rendering import render
+from twofold.contracts.results.plan import Plan
+
+# Fields of SkyPilot 0.14.1, sky/utils/schemas.py: get_task_schema, get_service_schema, get_resources_schema.
+TASK = {"name", "service", "resources", "num_nodes", "workdir", "envs", "secrets", "setup", "run"}
+RESOURCES = {"infra", "use_spot", "accelerators", "ports"}
+SERVICE = {"readiness_probe", "replica_policy", "replicas"}
+POLICY = {"min_replicas", "max_replicas", "num_overprovision", "target_qps_per_replica"}
+
+
+def tasks(plan: Plan) -> Iterator[dict[str, Any]]:
+    for each in render(plan, "skypilot").files:
+        if each.path.endswith(".sky.yaml"):
+            yield documents(each.text)[0]
+
+
+@settings(max_examples=6)
+@given(data=st.data())
+def test_tasks_have_the_fields_and_counts_of_the_plan(examples: dict[str, Plan], data: st.DataObject) -> None:
+    plan = data.draw(plans(examples["assistant"]))
+    found = list(tasks(plan))
+    pools = [(service, pool) for service in plan.serving for pool in service.pools]
+    for task, (service, pool) in zip(found, pools, strict=False):
+        assert task.keys() <= TASK and task["resources"].keys() <= RESOURCES
+        assert task["service"].keys() <= SERVICE
+        policy = task["service"].get("replica_policy", {})
+        assert policy.keys() <= POLICY
+        if policy:
+            assert policy["max_replicas"] + policy["num_overprovision"] == pool.replica_count
+            assert 1 <= policy["min_replicas"] <= policy["max_replicas"]
+            peak = sum(each.peak_per_s for each in service.classes if each.name in pool.classes)
+            needed = pool.replica_count - pool.spare_count
+            if peak / needed <= pool.rate_per_replica_per_s:
+                assert ceil(peak / policy["target_qps_per_replica"] - 1e-9) == needed
+        else:
+            assert task["service"]["replicas"] == pool.replica_count
+        (count,) = task["resources"]["accelerators"].values()
+        assert count * task["num_nodes"] == pool.replica.accelerator_count
+    for task, run in zip(found[len(pools) :], plan.training, strict=True):
+        assert task.keys() <= TASK and task["num_nodes"] == run.machine.node_count
+        assert list(task["resources"]["accelerators"].values()) == [run.machine.accelerators_per_node]
+
+
+def test_the_leased_offer_is_asked_for(examples: dict[str, Plan]) -> None:
+    for name in ("assistant", "finetune", "moe", "portfolio"):
+        halves = examples[name].halves
+        prices = {half.machine.price.provider for half in halves if half.machine.price is not None}
+        resources = [task["resources"] for task in tasks(examples[name])]
+        asked = {each["infra"].partition("/")[0] for each in resources if "infra" in each}
+        assert asked and asked <= prices
+
+
+def test_what_the_cloud_cannot_be_told_is_lost_aloud(examples: dict[str, Plan]) -> None:
+    made = {each.path: each.text for each in render(examples["moe"], "skypilot").files}
+    assert "# lost: the term `contract`" in made["moe-serve.sky.yaml"]
+    assert "# lost: 2 zones" in made["moe-serve.sky.yaml"]
+
+
+def test_skypilot_reads_its_tasks(examples: dict[str, Plan]) -> None:
+    sky = pytest.importorskip("sky", reason="pip install skypilot==0.14.1")
+    for name in ("assistant", "finetune", "moe", "portfolio", "laptop"):
+        for config in tasks(examples[name]):
+            config.pop("workdir")  # none of its own here
+            given_values = [(key, "x") for key in config.get("envs", {})]
+            task = sky.Task.from_yaml_config(
+                config, env_overrides=given_values, secrets_overrides=[("HF_TOKEN", "x")]
+            )
+            assert task.num_nodes == config["num_nodes"]
