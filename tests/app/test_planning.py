@@ -97,6 +97,12 @@ def test_who_asks_for_both_halves_is_told_that_one_can_be_planned() -> None:
     assert not caught.value.hint
 
 
+def test_nobody_is_told_to_leave_out_a_part_where_the_rest_fits_no_more(tmp_path: Path) -> None:
+    late = "training: {tokens: 1 Ttok, on: 1x8xH100-SXM, deadline: 1 d}\n"
+    error = screen(f"{late}serving:\n  on: 1xH100-SXM\n{CHAT % ('tpot_p95', '1 us')}", tmp_path / "spec.yaml")
+    assert len(error.others) == 1 and not error.hint
+
+
 CHAT = "  classes: {chat: {traffic: {rate: 1 /s}, slo: {%s: %s}}}"
 LATE = "training: {tokens: 1 Ttok, on: 1x8xH100-SXM, deadline: 1 d}\n"
 

@@ -30,6 +30,7 @@ from twofold.report.differences import Difference
 from twofold.report.plan import ShownPlan
 
 SCHEMA = "twofold/plan/1"
+LEFT_OUT = "leave out `{}`, and the rest is planned"
 PlanSource = Plan | Path | str | Mapping[str, Any]
 
 
@@ -60,7 +61,7 @@ class Ready:
             return build_plan(*given, spec_digest=self.digest, options=self.options)
         except InfeasibleError as error:
             left = self.without(error.whose)
-            error.hint = error.hint or (left and f"leave out `{error.whose}`, and the rest is planned") or ""
+            error.hint = error.hint or (left and LEFT_OUT.format(error.whose)) or ""
             raise
         except InputError as error:
             error.place = error.place or (named_in(self.file, error.message) if self.file else None)
@@ -178,6 +179,8 @@ def _feasible(own: Ready) -> tuple[Planned, list[InfeasibleError]]:
             left = own.without(error.whose)
             if left is None:
                 refused[0].others = tuple(refused[1:])
+                if refused[1:]:  # without it nothing is planned either
+                    refused[0].hint = refused[0].hint.removesuffix(LEFT_OUT.format(refused[0].whose))
                 raise refused[0] from None
             own = left
 
