@@ -271,3 +271,12 @@ def test_any_other_figure_is_computed_by_its_expression(identity: str, world: Wo
 def test_a_shell_reads_a_quoted_expression_back() -> None:
     for text in ("catalog('L4').tdp_w", 'a "b" c', "it's $5 `x`"):
         assert shlex.split(quoted(text)) == [text]
+
+
+def test_a_promise_of_none_seconds_is_none() -> None:
+    """A limit on the first token alone is never bound by the time per token, and is no lower for it."""
+    both = "limit('llama-3.1-70b', '4xH100-SXM', input=2000)"
+    first = "limit('llama-3.1-70b', '4xH100-SXM', input=2000, tpot_s=0)"
+    assert compute(f"{first}.binding", WORLD) != "tpot_s_p95" == compute(f"{both}.binding", WORLD)
+    assert value(f"{first}.requests_per_s") > value(f"{both}.requests_per_s")
+    assert value(f"{first}.saturation_per_s") == value(f"{both}.saturation_per_s")

@@ -13,11 +13,11 @@ from twofold.verdicts.quantities import QUANTITIES
 from twofold.verdicts.table import Claim, Says, cases_of, load_claims, read_cases, read_claim
 from twofold.verdicts.units import NAMED, thresholds
 
-ONE_IS_ENOUGH = re.compile(r"\b(can|may|might|risk)\b")
+ONE_IS_ENOUGH = re.compile(r"\b(can|could|may|might|risk)\b")
 MOST_ARE_MEANT = re.compile(
-    r"\b(typical|typically|often|usually|mostly|is a frequent|(most|many) (deployments|ai firms))\b"
+    r"\b(typical|typically|often|usually|mostly|generally|is a frequent|(most|many) (deployments|ai firms))\b"
 )
-BY_SENSE = {"S0-50": Says.ALL, "S3-13": Says.SOME}  # "may take 1 to 30 seconds" bounds; "pays when"
+BY_SENSE = {"S3-13": Says.SOME}  # "pays when"
 FOLDER = Path(__file__).parents[2] / "src" / "twofold" / "verdicts"
 
 SOURCE = Path(__file__).parents[3] / "shared" / "design" / "claims.csv"
@@ -186,7 +186,7 @@ def test_no_predicate_reads_back_what_its_case_writes() -> None:
 def test_aims_and_rumours_have_no_predicate() -> None:
     """Whose figures are of one rumour, and what somebody aims at, cannot be computed from each other."""
     for claim in load_claims():
-        if re.search(r"\b(aims?|should meet|exemplifies|key)\b", claim.text):
+        if re.search(r"\b(aims?|should meet|exemplifies|key|favour|overlooked)\b", claim.text):
             assert not claim.predicates, f"{claim.id}: {claim.text}"
     rumoured = [name for name, condition in conditions().items() if "rumoured" in condition]
     assert rumoured
@@ -208,3 +208,28 @@ def test_a_claim_about_decoding_is_judged_without_prompts() -> None:
         for each in claim.predicates:
             asked = {node.func.id for node in calls_in(each.tree) if isinstance(node.func, ast.Name)}
             assert not asked & {"serve", "prefill_s", "rehearsed"}, f"{claim.id}: {each.text}"
+
+
+def test_a_run_that_is_sharded_by_data_is_split_by_nothing_else() -> None:
+    stated = conditions()
+    about = [claim for claim in load_claims() if "sharded data parallel" in stated[claim.id]]
+    assert about
+    for claim in about:
+        for each in claim.predicates:
+            asked = re.findall(r"train\([^()]*\)", each.text)
+            assert asked and all("zero=3, layout='tp=1,pp=1,cp=1'" in one for one in asked), claim.id
+
+
+def test_a_generated_answer_has_more_than_one_token() -> None:
+    """An answer of one is a single pass by what it is: such a case decides nothing."""
+    for claim in load_claims():
+        for case in claim.cases:
+            if "passes(" in "".join(each.text for each in claim.predicates):
+                assert float(case["tokens"]) > 1, claim.id
+
+
+def test_what_one_rumour_says_of_a_run_is_no_case_of_another_claim() -> None:
+    for claim in load_claims():
+        if claim.id != "S2-07":  # whose "it" is that run
+            texts = f"{claim.case_text} {' '.join(each.text for each in claim.predicates)}"
+            assert not re.search(r"2\.1e25|\b25000\b", texts), claim.id

@@ -141,10 +141,43 @@ def test_a_share_of_latency_grows_with_nodes_however_small_it_is() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("identity", ["S1-06", "S1-07", "S1-08", "S2-08", "S2-25", "S2-35", "S3-04", "S4-16"])
-def test_what_a_network_is_worth_is_asked_of_an_moe_too(identity: str) -> None:
+OF_AN_MOE_TOO = [
+    "S0-07", "S0-12", "S1-02", "S1-03", "S1-06", "S1-07", "S1-08",
+    "S2-08", "S2-25", "S2-35", "S3-04", "S3-17", "S3-28", "S4-16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("identity", OF_AN_MOE_TOO)
+def test_what_training_waits_for_is_asked_of_an_moe_too(identity: str) -> None:
     models = {case.when.split(",")[0] for case in verdict(identity).cases if case.when}
     assert "deepseek-v3" in models
+
+
+def test_training_speed_is_asked_of_each_form_and_model_alike() -> None:
+    forms = {tuple(case.when.split(", ")[::3]) for case in verdict("S1-03").cases}
+    assert forms == {(model, form) for model, _ in forms for form in ("bf16", "fp8")}
+    assert len(forms) == len(verdict("S1-03").cases) == 8
+
+
+def test_an_oversubscription_that_nobody_bounds_costs_more_the_larger_it_is() -> None:
+    """No case is a ratio that some model bears: the claim is that one has to be controlled."""
+    found = {case.when: float(str(case.value)) for case in verdict("S3-17").cases}
+    larger = {when: value for when, value in found.items() if when.endswith(", 16")}
+    assert len(larger) * 2 == len(found)
+    assert all(value > found[when.removesuffix("16") + "8"] for when, value in larger.items())
+
+
+def test_the_first_token_takes_more_throughput_the_longer_prompts_are() -> None:
+    given_up: dict[str, list[float]] = {}
+    for case in verdict("S1-16").cases:
+        given_up.setdefault(case.when.split(",")[0], []).append(float(str(case.value)))
+    assert all(each == sorted(each) and 0 < each[0] < each[-1] < 100 for each in given_up.values())
+
+
+def test_work_that_failures_lose_depends_on_the_run() -> None:
+    """By the root of a write's time alone every model and cluster would come to the same."""
+    shares = [float(str(case.value)) for case in verdict("S3-24").cases]
+    assert max(shares) > 2 * min(shares)
 
 
 def test_an_order_that_was_never_revoked_would_bind(tmp_path: Path) -> None:

@@ -236,7 +236,9 @@ def limit(
     weights: str = "bf16",
     prefix: float = 0.0,
 ) -> Limit:
-    """Requests/s of one replica within promises on a quantile of first token, token and whole answer."""
+    """Requests/s of one replica within promises on a quantile of first token, token and whole answer.
+    A promise of 0 s is none.
+    """
     made = replica(world, model, on, weights, prefix=prefix)
     one_of(quantile, QUANTILES, "quantile")
     promised = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
