@@ -541,7 +541,10 @@ def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
     late = [loser for loser in losers if loser.reason == "slo"]
     if late:
         closest = min(late, key=lambda loser: loser.miss_ratio)
-        fixes = ("a faster accelerator", "a smaller or quantised model", "a looser objective")
+        # What a lone request gets there is known: a goal above it is one that more machines can keep.
+        reached, misses, _ = closest.detail.partition(" misses ")
+        looser = f", above {reached}" if misses else ""
+        fixes = ("a faster accelerator", "a smaller or quantised model", f"a looser objective{looser}")
         return f"{closest.offer}: {closest.detail}", fixes
     closest = losers[0]
     fixes = ("more accelerators per replica", "a narrower weight format", "parts with more memory")

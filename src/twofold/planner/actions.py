@@ -148,7 +148,8 @@ def _hosted(plan: Plan) -> Iterator[Action]:
     for service in plan.money.services if plan.money else ():
         api, own = service.api, served[service.name]
         if api and own.model not in made and 0.0 < api.api_usd_per_year < api.own_usd_per_year:
-            times = f"{api.own_usd_per_year / api.api_usd_per_year:.2g} × cheaper"
+            ratio = api.own_usd_per_year / api.api_usd_per_year
+            times = f"{ratio:,.0f} × cheaper" if ratio >= 9.95 else f"{ratio:.1f} × cheaper"
             by_config = f" ({api.model}, by its config.json)" if api.model != own.model else ""
             which = by_config if api.same_model else f" ({api.model}, as large, other weights)"
             usd = f"{format_usd(api.api_usd_per_year)}/y, {times}"
