@@ -1,7 +1,7 @@
-"""Objects of Kubernetes held against `tests/render/fields.csv`: the fields that each kind has.
+"""Objects of Kubernetes held against `tests/rendering/fields.csv`: the fields that each kind has.
 
 A path reads like `.spec.rules[].host`, `*` is a key of anyone's choice. The definitions, with project, commit
-and SHA-256 of the file, stand in `tests/render/field_sources.csv`; only names and types were taken of them.
+and SHA-256 of the file, stand in `field_sources.csv` beside it; only names and types were taken.
 """
 
 import csv
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-HERE = Path(__file__).parent / "render"
+HERE = Path(__file__).parent / "rendering"
 TEMPLATE = "PodTemplate"
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),

@@ -38,7 +38,7 @@ FLOORS = {
     "planner": 12,
     "live": 12,
     "report": 13,
-    "render": 13,
+    "rendering": 13,
     "app": 14,
     "cli": 15,
 }

@@ -52,6 +52,7 @@ def test_no_file_is_named_after_nothing() -> None:
 
 # Programs that rendered lines start, or that sources of a formula are in.
 PROGRAMS = {
+    "on_nodes.py",
     "pretrain_gpt.py",
     "run_recipe.py",
     "run_clm.py",

@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
+from tests.object_fields import documents
 from tests.rendered import texts
 from twofold.app.planning import explain
 from twofold.app.rendering import Target, render
@@ -25,7 +26,7 @@ from twofold.core.data import to_data
 from twofold.core.errors import FileError, TwofoldError, ValueRefusedError
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
-GOLDEN = Path(__file__).parents[1] / "render" / "golden"
+GOLDEN = Path(__file__).parents[1] / "rendering" / "golden"
 PATH = re.compile(r"\b(?:training|serving)\.[\w-]+(?:\.[\w-]+)*")
 COMMENT = re.compile(r"(?:^|\s)# (.*)$", re.M)
 each_target = pytest.mark.parametrize("target", get_args(Target))
@@ -87,7 +88,9 @@ def parsed(path: str, text: str) -> Any:
         case "sh" | "sbatch":
             return subprocess.run(["bash", "-n"], input=text.encode(), check=True, capture_output=True)
         case "yaml":
-            return YAML(typ="safe").load(text)
+            return documents(text)
+        case "py":
+            return compile(text, path, "exec")
         case "toml":
             return tomllib.loads(text)
         case "json":
@@ -163,7 +166,7 @@ def test_no_name_escapes(
         assert error.exit_code == 2
         return
     for path, text in files.items():
-        assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*", path)
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", path)
         parsed(path, text)
     said = [words for text in files.values() for words in served_names(text)]
     assert said
@@ -171,7 +174,7 @@ def test_no_name_escapes(
 
 
 def served_names(text: str) -> Iterator[str]:
-    """What the engine is told that the model is called, as a shell or Compose reads it."""
+    """What the engine is told that the model is called, as who starts it reads it."""
     if text.startswith("#!"):
         for line in text.splitlines():
             if line.strip().startswith("--served-model-name"):
@@ -180,6 +183,13 @@ def served_names(text: str) -> Iterator[str]:
         for each in YAML(typ="safe").load(text)["services"].values():
             words = each["command"]
             yield words[words.index("--served-model-name") + 1].replace("$$", "$")
+    elif "kind: Deployment" in text:
+        words = documents(text)[0]["spec"]["template"]["spec"]["containers"][0]["args"]
+        yield words[words.index("--served-model-name") + 1].replace("$$(", "$(")
+    elif "applications:" in text:
+        config = documents(text)[0]
+        config = documents(config["spec"]["serveConfigV2"])[0] if "spec" in config else config
+        yield config["applications"][0]["args"]["llm_configs"][0]["model_loading_config"]["model_id"]
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,15 @@ from twofold.catalog.names import VARIANTS, canonical
 from twofold.catalog.types import Accelerator
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, FileError
-from twofold.render.compose import compose_files
-from twofold.render.files import RenderedFile, Weights
-from twofold.render.given import Given
-from twofold.render.kubernetes import kubernetes
-from twofold.render.ray import ray
-from twofold.render.records import apart, models_of, readable, served_pools, trained_runs
-from twofold.render.shell import shell_files
-from twofold.render.skypilot import skypilot
-from twofold.render.slurm import slurm_files
+from twofold.rendering.compose import compose_files
+from twofold.rendering.files import RenderedFile, Weights
+from twofold.rendering.given import Given
+from twofold.rendering.kubernetes import kubernetes
+from twofold.rendering.ray import ray
+from twofold.rendering.records import apart, models_of, readable, served_pools, trained_runs
+from twofold.rendering.shell import shell_files
+from twofold.rendering.skypilot import skypilot
+from twofold.rendering.slurm import slurm_files
 from twofold.report.answers import Shown
 
 Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
@@ -34,7 +34,7 @@ Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
 class Rendered(Shown):
     """Files of a plan for one target; `folder` None: they were not written."""
 
-    schema = "twofold/render/1"
+    schema = "twofold/rendering/1"
     target: str
     folder: str | None
     files: tuple[RenderedFile, ...]

@@ -1,0 +1,156 @@
+"""The target `compose`: for each service the replicas that one machine has room for, by Docker Compose.
+
+Source  the Compose specification: `deploy.resources.reservations.devices`, `healthcheck`, `$$` for a dollar.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any
+
+from twofold.rendering.commands import Command
+from twofold.rendering.files import RenderedFile, head, plain
+from twofold.rendering.given import Given
+from twofold.rendering.records import FIRST_PORT, ServedPool, label
+from twofold.rendering.yaml_files import Valued, yaml_text
+
+# What the engines' makers publish. Another one, or a digest, is set by the variable IMAGE.
+IMAGES = {
+    "vllm": "vllm/vllm-openai:latest",
+    "sglang": "lmsysorg/sglang:latest",
+    "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
+    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
+    "llama.cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda",
+    "transformers": "huggingface/transformers-pytorch-gpu:latest",
+}
+AMD, AMD_IMAGES = "MI", {"vllm": "rocm/vllm:latest"}
+CACHE = "/cache"
+HUB = {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": CACHE}  # a secret comes from who starts the file
+START_S = 600.0  # where the plan has no cold start
+
+
+def compose_files(given: Given) -> tuple[RenderedFile, ...]:
+    """A file for each service. What trains is left to other targets."""
+    files = []
+    for name in dict.fromkeys(pool.service.name for pool in given.pools):
+        pools = [pool for pool in given.pools if pool.service.name == name]
+        files.append(_service_file(pools, given))
+    return tuple(files)
+
+
+def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
+    """Devices are numbered through, so that replicas stand beside each other."""
+    first, counts = pools[0].service, replicas_on_one(pools)
+    services: dict[str, Any] = {}
+    lost = [f"the run {run.run.name}: a machine by hand is `--target shell`" for run in given.runs]
+    device = 0
+    for pool, count in zip(pools, counts, strict=True):
+        command, size = given.engine_command(pool), pool.pool.replica.accelerator_count
+        if count < pool.pool.replica_count:
+            missing, wanted = pool.pool.replica_count - count, pool.pool.replica_count
+            lost.append(f"{missing} of {wanted} replicas of {pool.name}: they need more machines")
+        lost += [f"{pool.name}: {each}" for each in command.lost]
+        for number in range(count):
+            port, devices = FIRST_PORT + len(services), range(device, device + size)
+            services[f"{pool.name}-{number + 1}"] = _replica(pool, command, given, port, devices)
+            device += size
+    name = label(given.plan.name, first.name)
+    machine = f"{first.machine.accelerators_per_node} × {first.machine.accelerator}"
+    said = f"{first.name}: what one machine of {machine} holds"
+    lines = [*head(said, given.digest, lost), yaml_text({"name": name, "services": services})]
+    return RenderedFile(f"{name}.compose.yaml", "\n".join(lines))
+
+
+def replicas_on_one(pools: Sequence[ServedPool]) -> list[int]:
+    """Replicas of each pool on one machine of their service: one of each first, then what else finds room.
+
+    A pool whose replica needs more than one machine has none.
+    """
+    room = pools[0].service.machine.accelerators_per_node
+    counts = [0 for _ in pools]
+    for wanted in (1, max(pool.pool.replica_count for pool in pools)):
+        for at, pool in enumerate(pools):
+            size, most = pool.pool.replica.accelerator_count, min(wanted, pool.pool.replica_count)
+            more = max(0, min(most - counts[at], room // size))
+            counts[at] += more
+            room -= more * size
+    return counts
+
+
+def _replica(pool: ServedPool, command: Command, given: Given, port: int, devices: range) -> dict[str, Any]:
+    """One service of the file."""
+    words = [*_words(command.program, pool, given)]
+    accelerator = pool.service.machine.accelerator
+    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else START_S
+    engine = (pool.pool.replica.engine or "").split()[0]
+    service: dict[str, Any] = {
+        "image": _image(engine, accelerator),
+        "entrypoint": words,
+        "command": list(_arguments(command, pool, given)),
+        "environment": HUB,
+        "ports": [{"target": pool.port, "published": str(port)}],
+        "volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"],
+        "ipc": "host",
+        "healthcheck": {
+            "test": _asked(pool, engine),
+            "interval": "30s",
+            "timeout": "30s",
+            "start_period": Valued(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
+        },
+        "restart": "unless-stopped",
+    }
+    return service | _devices(
+        accelerator, [str(each) for each in devices], f"{pool.at}.replica.accelerator_count"
+    )
+
+
+def _devices(accelerator: str, ids: list[str], because: str) -> dict[str, Any]:
+    """What a container sees of the machine's devices. Processors need nothing."""
+    if accelerator.startswith("CPU"):
+        return {}
+    if accelerator.startswith(AMD):
+        seen = {"HIP_VISIBLE_DEVICES": Valued(",".join(ids), because)}
+        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": HUB | seen}
+    reserved = {"driver": "nvidia", "device_ids": Valued(ids, because), "capabilities": ["gpu"]}
+    return {"deploy": {"resources": {"reservations": {"devices": [reserved]}}}}
+
+
+def _image(engine: str, accelerator: str) -> str:
+    known = (AMD_IMAGES if accelerator.startswith(AMD) else IMAGES).get(engine)
+    unset = f"?set it to an image of {plain(engine)} for {plain(accelerator)}"
+    return f"${{IMAGE:{f'-{known}' if known else unset}}}"
+
+
+def _arguments(command: Command, pool: ServedPool, given: Given) -> Iterator[Any]:
+    """The words of the options; what set one stands behind its last word."""
+    for option in command.options:
+        *first, last = _words(option.words, pool, given)
+        yield from first
+        yield Valued(last, option.because)
+
+
+def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[str]:
+    """Words as Compose reads them: the variable of the weights with its repository, dollars twice."""
+    model = pool.pool.model
+    name = given.weights.variable(model)
+    for word in words:
+        yield given.weights.expansion(model) if word == f'"${name}"' else _literal(word)
+
+
+def _literal(word: str) -> str:
+    return word.replace("$", "$$")
+
+
+def _asked(pool: ServedPool, engine: str) -> list[str]:
+    """A real completion of one token: an open port, or `/health`, says less."""
+    asked = json.dumps({"model": pool.pool.model, "prompt": "a", "max_tokens": 1})
+    where = f"http://127.0.0.1:{pool.port}/v1/completions"
+    if engine == "llama.cpp":  # its image has no Python
+        header = ["--header", "content-type: application/json"]
+        return ["CMD", "curl", "--fail", "--silent", *header, "--data", _literal(asked), where]
+    program = (
+        "import sys, json, urllib.request as u; "
+        "r = u.Request(sys.argv[1], sys.argv[2].encode(), {'content-type': 'application/json'}); "
+        "sys.exit(not json.load(u.urlopen(r, timeout=25))['choices'])"
+    )
+    return ["CMD", "python3", "-c", program, where, _literal(asked)]

@@ -1,0 +1,40 @@
+"""What every target is made from: the plan, its pools and runs, and where their weights are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twofold.catalog.types import Accelerator, Model
+from twofold.contracts.results.plan import Plan
+from twofold.rendering.commands import Command
+from twofold.rendering.engines import engine_command
+from twofold.rendering.files import RenderedFile, Weights
+from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.trainers import trainer_files
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A plan that is rendered."""
+
+    plan: Plan
+    digest: str
+    pools: tuple[ServedPool, ...]
+    runs: tuple[TrainedRun, ...]
+    weights: Weights
+    native_formats: Mapping[str, str]  # of the weights, by model
+    models: Mapping[str, Model]  # by name
+    devices: Mapping[str, Accelerator]  # of the plan's machines, as far as a catalogue has them
+
+    def engine_command(self, pool: ServedPool) -> Command:
+        """How a replica starts; its weights are the shell's variable of the model."""
+        model = pool.pool.model
+        return engine_command(pool, f'"${self.weights.variable(model)}"', self.native_formats[model])
+
+    def run_assignments(self, run: TrainedRun) -> list[str]:
+        """Lines of a script that a run is started after: where the weights are that it begins with."""
+        return [self.weights.assignment(run.run.model)] if run.run.kind != "pretrain" else []
+
+    def trainer_files(self, run: TrainedRun) -> tuple[Command, tuple[RenderedFile, ...]]:
+        """How a node of a run starts, and the files that it reads."""
+        name = run.run.model
+        return trainer_files(run, f'"${self.weights.variable(name)}"', self.models[name], self.digest)

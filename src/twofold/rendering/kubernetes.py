@@ -1,0 +1,132 @@
+"""The target `kubernetes`: a folder for `kubectl apply -k`, a file for each pool and run, and the shared."""
+
+from collections import Counter
+
+from twofold.core.errors import ValueRefusedError
+from twofold.rendering.devices import plugin_name
+from twofold.rendering.files import RenderedFile, head
+from twofold.rendering.given import Given
+from twofold.rendering.kubernetes_alarms import alarms
+from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named
+from twofold.rendering.kubernetes_serving import replicas
+from twofold.rendering.kubernetes_traffic import around, monitor
+from twofold.rendering.kubernetes_training import job_set, queues, reached, training_image
+from twofold.rendering.kustomize import kustomization
+from twofold.rendering.records import ServedPool, TrainedRun, apart, label
+from twofold.rendering.runtimes import engine_name, runtime_of
+from twofold.rendering.scaling import scale_of
+from twofold.rendering.scripts import run_files
+from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
+
+LONGEST = 45  # characters of what numbers the pods of a group: they and a random end fit a label of DNS
+NEEDS = (
+    "needs in the namespace: claims `weights`, `data`, `checkpoints`; secret `hub-token` with a key `token`;",
+    "  a Gateway `inference-gateway`, an endpoint picker POOL-picker for each pool; the label",
+    "  `calls-inference: true` on the namespaces of the gateway and of Prometheus.",
+    "needs in the cluster: JobSet, Kueue, LeaderWorkerSet, Gateway API and its inference extension, KEDA and",
+    "  the Prometheus operator, as far as objects of theirs are below.",
+)
+
+
+def kubernetes(given: Given) -> tuple[RenderedFile, ...]:
+    """Every file, `kustomization.yaml` last. Raises ValueRefusedError for what no cluster runs."""
+    names = [pool.name for pool in given.pools]
+    apart([*names, *(f"{name}-canary" for name in names), "kustomization"])
+    groups = [pool.name for pool in given.pools if pool.nodes_per_replica > 1]
+    _short([*(run.name for run in given.runs), *groups])
+    beside = {run.name: run_files(run, given) for run in given.runs}
+    manifests = [
+        *(_served(pool, given) for pool in given.pools),
+        *(_trained(run, given) for run in given.runs),
+        *(_file(name, what, objects, given) for name, what, objects in _shared(given) if objects),
+    ]
+    images = [*(training_image(run, given) for run in given.runs)]
+    images += [engine_image(pool, given) for pool in given.pools]
+    paths = {name: [each.path for each in files] for name, files in beside.items()}
+    last = kustomization(given, [each.path for each in manifests], paths, images, NEEDS)
+    return *manifests, *(each for files in beside.values() for each in files), last
+
+
+def _short(names: list[str]) -> None:
+    """Raises ValueRefusedError for a name that pods of a group have no room behind."""
+    for name in names:
+        if len(name) > LONGEST:
+            what = f"`{name}` is too long for a group of pods, {len(name)} characters of {LONGEST}"
+            raise ValueRefusedError(what, hint="shorten the `name` of the spec, the run or the service")
+
+
+def _served(pool: ServedPool, given: Given) -> RenderedFile:
+    what = f"{pool.service.name}, {', '.join(pool.pool.classes)}: {pool.pool.replica_count} replicas"
+    watched = (monitor(pool, given),) if runtime_of(pool).histograms else ()
+    found = replicas(pool, given), *around(pool, given), *watched, *alarms(pool, given)
+    return _file(pool.name, what, found, given, _lost(pool, given))
+
+
+def _lost(pool: ServedPool, given: Given) -> list[str]:
+    """What the plan has of a pool and these objects have not."""
+    lost = [*given.engine_command(pool).lost]
+    if not runtime_of(pool).histograms:
+        lost.append(f"alarms and scaling: {engine_name(pool)} counts no latencies")
+    if engine_name(pool) in ("trtllm", "tensorrt-llm"):
+        lost.append("what it counts: `return_perf_metrics: true` of a file for --extra_llm_api_options")
+    for each in pool.classes:
+        unseen = [
+            slo.metric for slo in each.slos if slo.metric.partition("_")[0] not in runtime_of(pool).histograms
+        ]
+        if unseen:
+            lost.append(f"alarms of {', '.join(unseen)} of {each.name}: no series of the engine tells it")
+    lost.append("the share of whole answers: its alarm belongs to the gateway, which sees what is refused")
+    if len(pool.service.regions) > 1:
+        lost.append(f"regions: a cluster of its own in each of {', '.join(pool.service.regions)}")
+    if scale_of(pool) is None:
+        lost.append("scaling: the plan pays for every replica all the time")
+    return lost
+
+
+def _trained(run: TrainedRun, given: Given) -> RenderedFile:
+    machine = run.run.machine
+    size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
+    lost = [f"an image with {run.run.framework}: its tag below `images` in kustomization.yaml"]
+    if machine.fabric not in ("none", "ethernet"):
+        lost.append(f"{machine.fabric}: add the resource by which your cluster gives pods its network cards")
+    objects = job_set(run, given), reached(run, given)
+    return _file(run.name, f"{run.run.name}: {size}, {run.layout.text}", objects, given, lost)
+
+
+def _shared(given: Given) -> list[tuple[str, str, tuple[Object, ...]]]:
+    """Queues, quota and priority, each with the name of its file; empty where there is nothing."""
+    below: Object = {
+        **named("PriorityClass", "scheduling.k8s.io/v1", VALLEYS, given),
+        "value": -10,
+        "preemptionPolicy": "Never",
+        "description": "Work of a day, on machines that others ask least of",
+    }
+    valleys = any(in_valleys(pool) for pool in given.pools)
+    return [
+        ("cluster_queues", "queues of the runs", queues(given) if given.runs else ()),
+        ("cluster_quota", "what the plan takes in all", _quota(given)),
+        ("cluster_priority", "what gives way", (below,) if valleys else ()),
+    ]
+
+
+def _quota(given: Given) -> tuple[Object, ...]:
+    """As many accelerators as all replicas and nodes ask for, by the name of their plugin."""
+    counts: Counter[str] = Counter()
+    for pool in given.pools:
+        plugin = plugin_name(pool.service.machine.accelerator, given.devices)
+        counts[plugin] += pool.pool.replica_count * pool.pool.replica.accelerator_count
+    for run in given.runs:
+        counts[plugin_name(run.run.machine.accelerator, given.devices)] += run.run.machine.accelerator_count
+    hard: dict[str, Node] = {
+        f"requests.{plugin}": Said(count, "accelerators of all replicas and nodes of the plan")
+        for plugin, count in sorted(counts.items())
+        if plugin
+    }
+    name = label(given.plan.name)
+    return ({**named("ResourceQuota", "v1", name, given), "spec": {"hard": hard}},) if hard else ()
+
+
+def _file(
+    name: str, what: str, objects: tuple[Object, ...], given: Given, lost: list[str] | None = None
+) -> RenderedFile:
+    return RenderedFile(f"{name}.yaml", yaml_text(objects, head(what, given.digest, lost or ())))

@@ -1,0 +1,167 @@
+"""What pods of both halves have in common: containers, devices, volumes and secrets by reference."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from twofold.contracts.results.parts import Machine
+from twofold.rendering.commands import Command, Option
+from twofold.rendering.devices import plugin_name
+from twofold.rendering.given import Given
+from twofold.rendering.records import ServedPool, label
+from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, runtime_of
+from twofold.rendering.yaml_text import Node, Object, Said
+
+NAME = "app.kubernetes.io/name"
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+INSTANCE = "node.kubernetes.io/instance-type"
+GROUP = "leaderworkerset.sigs.k8s.io/group-key"
+PERIOD_S = 10  # between two probes
+PRESTOP_S = 15  # until no gateway sends to a pod that ends
+UNKNOWN_ANSWER_S = 120.0
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+VALLEYS = "in-valleys"  # the priority of what works when others ask least
+
+
+def labels(name: str, given: Given) -> dict[str, Node]:
+    """What objects of one pool or run are found by."""
+    return {NAME: name, "app.kubernetes.io/part-of": label(given.plan.name)}
+
+
+def named(kind: str, version: str, name: str, given: Given, **more: Node) -> dict[str, Node]:
+    """The head of an object."""
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels(name, given), **more},
+    }
+
+
+def devices(machine: Machine, count: int, at: str, given: Given) -> dict[str, Node]:
+    """What a pod asks of its node; nothing for processors, of which it has the node alone."""
+    plugin = plugin_name(machine.accelerator, given.devices)
+    return {"resources": {"limits": {plugin: Said(count, at)}}} if plugin else {}
+
+
+def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
+    """Which nodes a pod may stand on."""
+    plugin = plugin_name(machine.accelerator, given.devices)
+    found: dict[str, Node] = {}
+    if machine.price is not None:
+        found["nodeSelector"] = {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    if plugin:
+        whole = plugin if "/mig-" not in plugin else "nvidia.com/gpu"
+        found["tolerations"] = [{"key": whole, "operator": "Exists", "effect": "NoSchedule"}]
+    return found
+
+
+def alone(machine: Machine, name: str, given: Given) -> dict[str, Node]:
+    """Pods on processors have their node to themselves, as far as it is ours."""
+    if plugin_name(machine.accelerator, given.devices):
+        return {}
+    chosen: Object = {"labelSelector": {"matchLabels": {NAME: name}}, "topologyKey": HOST}
+    return {"podAntiAffinity": {REQUIRED: [chosen]}}
+
+
+def volumes(*claims: str) -> list[Node]:
+    """Claims that are there already, and the shared memory that processes of a pod talk through."""
+    kept: list[Node] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+    return [*kept, {"name": "shm", "emptyDir": {"medium": "Memory"}}]
+
+
+def mounts(*claims: str) -> list[Node]:
+    """Where a container finds them."""
+    kept: list[Node] = [{"name": each, "mountPath": f"/{each}"} for each in claims]
+    return [*kept, {"name": "shm", "mountPath": "/dev/shm"}]
+
+
+def hub_variables() -> list[Node]:
+    """Where what comes from the hub is kept, and its token by reference."""
+    secret: dict[str, Node] = {"name": "hub-token", "key": "token", "optional": True}
+    token: Node = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": secret}}
+    return [{"name": "HF_HOME", "value": "/weights"}, token]
+
+
+def weights_of(model: str, given: Given) -> list[Node]:
+    """Where a model's weights are: a hub's repository kept on the volume, or a folder of it."""
+    return [{"name": given.weights.variable(model), "value": source_of(model, given)}, *hub_variables()]
+
+
+def source_of(model: str, given: Given) -> Said:
+    """The repository, or a folder on the volume."""
+    known = given.weights.repositories.get(model, "")
+    return Said(known or f"/weights/{label(model)}", "" if known else "a folder that you fill")
+
+
+def container_words(options: Sequence[Option]) -> list[Node]:
+    """Options as a container's arguments; a shell's variable becomes one that Kubernetes fills in."""
+    found: list[Node] = []
+    for option in options:
+        *first, last = [container_word(word) for word in option.words]
+        found += [*first, Said(last, option.because)]
+    return found
+
+
+def container_word(word: str) -> str:
+    """One word; what Kubernetes would fill in and nobody meant is escaped."""
+    if word.startswith('"$') and word.endswith('"'):
+        return f"$({word[2:-1]})"
+    return word.replace("$(", "$$(") if not word.startswith("$(LWS_") else word
+
+
+def serving_pod(
+    pool: ServedPool, given: Given, command: Command, beside: Sequence[Option], more: Object
+) -> dict[str, Node]:
+    """A server of a replica; `more` is what its container has beside."""
+    machine, at = pool.service.machine, f"serving.{pool.service.name}"
+    count = ceil(pool.pool.replica.accelerator_count / pool.nodes_per_replica)
+    known = [each.percentiles["e2e_p99"].high for each in pool.classes if "e2e_p99" in each.percentiles]
+    answer_s = max(known, default=UNKNOWN_ANSWER_S)
+    container: dict[str, Node] = {
+        "name": "engine",
+        "image": engine_image(pool, given),
+        "command": [container_word(word) for word in command.program],
+        "args": container_words([*command.options, *beside]),
+        "env": weights_of(pool.pool.model, given),
+        **devices(machine, count, f"{pool.at}.replica.accelerator_count", given),
+        "volumeMounts": mounts("weights"),
+        "securityContext": {"allowPrivilegeEscalation": False},
+        **more,
+    }
+    ends = Said(PRESTOP_S + ceil(answer_s), f"{at}.classes: the longest e2e_p99, and the gateway's delay")
+    return {
+        "automountServiceAccountToken": False,
+        **({"priorityClassName": VALLEYS} if in_valleys(pool) else {}),
+        "terminationGracePeriodSeconds": ends,
+        **placement(machine, f"{at}.machine", given),
+        "containers": [container],
+        "volumes": volumes("weights"),
+    }
+
+
+def in_valleys(pool: ServedPool) -> bool:
+    """Whether it works only when others ask least, on their machines."""
+    return set(pool.pool.classes) <= set(pool.service.in_valleys)
+
+
+def engine_image(pool: ServedPool, given: Given) -> str:
+    """With the version that the plan has; where it has none, kustomize adds the tag."""
+    found = given.devices.get(pool.service.machine.accelerator)
+    image, version = runtime_of(pool).image(found.vendor if found else ""), engine_version(pool)
+    return f"{image}:v{version}" if version else image
+
+
+def answering(pool: ServedPool) -> Object:
+    """What the container that answers has: a port, probes, time for the gateway to turn away."""
+    start, at = pool.service.cold_start_s, f"serving.{pool.service.name}.cold_start_s"
+    most_s = start.high if start else UNKNOWN_START_S
+    said = f"{at}: the upper end, {most_s:.0f} s" if start else "how long a start takes is not in the plan"
+    path = runtime_of(pool).health_path
+    asked: Object = {"httpGet": {"path": path, "port": "http"}, "periodSeconds": PERIOD_S}
+    return {
+        "ports": [{"name": "http", "containerPort": Said(pool.port, "one for each pool")}],
+        "startupProbe": {**asked, "failureThreshold": Said(ceil(most_s / PERIOD_S) + 1, said)},
+        "readinessProbe": {**asked, "failureThreshold": 2},
+        "livenessProbe": {**asked, "timeoutSeconds": 5, "failureThreshold": 6},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRESTOP_S}}},
+    }

@@ -1,0 +1,160 @@
+"""A run on Kubernetes: a JobSet that a queue admits whole, and the queues with the quota of the plan."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from math import ceil
+
+from twofold.rendering.devices import plugin_name
+from twofold.rendering.given import Given
+from twofold.rendering.kubernetes_pods import (
+    INSTANCE,
+    NAME,
+    alone,
+    devices,
+    labels,
+    mounts,
+    named,
+    placement,
+    volumes,
+    weights_of,
+)
+from twofold.rendering.kubernetes_traffic import DNS, HTTPS
+from twofold.rendering.records import TrainedRun, label
+from twofold.rendering.yaml_text import Node, Object, Said
+
+FILES = "/run/plan"  # in pods, what lies beside the manifests
+MOST = 63  # characters of a name
+ROOM_S = 30.0  # to end in after a checkpoint
+QUEUE = "kueue.x-k8s.io/queue-name"
+IMAGES = {"AMD": "rocm/pytorch", "NVIDIA": "nvcr.io/nvidia/pytorch"}
+OTHER_IMAGE = "pytorch/pytorch"
+CLAIMS = ("checkpoints", "data", "weights")
+PODS = "pods"  # what a queue counts where no plugin counts devices
+
+
+def job_set(run: TrainedRun, given: Given) -> Object:
+    """All nodes of a run: started together, restarted together, told to save before they end."""
+    machine, totals = run.run.machine, run.run.run
+    restarts = Said(ceil(totals.interruptions.high), f"{run.at}.run.interruptions: the upper end")
+    nodes = Said(machine.node_count, f"{run.at}.machine.node_count")
+    job: dict[str, Node] = {
+        "parallelism": nodes,
+        "completions": nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": {"metadata": {"labels": labels(run.name, given)}, "spec": _pod(run, given)},
+    }
+    head = named("JobSet", "jobset.x-k8s.io/v1alpha2", run.name, given)
+    queue: Node = {**labels(run.name, given), QUEUE: label(given.plan.name)}
+    return {
+        **head,
+        "metadata": {"name": run.name, "labels": queue},
+        "spec": {
+            "network": {"enableDNSHostnames": True},
+            "failurePolicy": {"maxRestarts": restarts},
+            "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}],
+        },
+    }
+
+
+def _pod(run: TrainedRun, given: Given) -> Object:
+    machine = run.run.machine
+    save_s = run.run.run.checkpoints.write_s
+    container: dict[str, Node] = {
+        "name": "trainer",
+        "image": training_image(run, given),
+        "command": ["bash", f"{FILES}/{run.name}.sh"],
+        "env": [*run_variables(run, given), *_ranks(run)],
+        "envFrom": [{"configMapRef": {"name": f"{run.name}-settings", "optional": True}}],
+        **devices(machine, machine.accelerators_per_node, f"{run.at}.machine.accelerators_per_node", given),
+        "volumeMounts": [{"name": "plan", "mountPath": FILES}, *mounts(*CLAIMS)],
+        "securityContext": {"allowPrivilegeEscalation": False},
+    }
+    apart = alone(machine, run.name, given)
+    kept: Node = {"name": "plan", "configMap": {"name": f"{run.name}-files"}}
+    return {
+        "automountServiceAccountToken": False,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": Said(
+            ceil(save_s + ROOM_S), f"{run.at}.run.checkpoints.write_s and {ROOM_S:.0f} s to end in"
+        ),
+        **placement(machine, f"{run.at}.machine", given),
+        **({"affinity": apart} if apart else {}),
+        "containers": [container],
+        "volumes": [kept, *volumes(*CLAIMS)],
+    }
+
+
+def run_variables(run: TrainedRun, given: Given) -> list[Node]:
+    """What the script of a run asks for: where its files, data, checkpoints and weights are."""
+    return [
+        {"name": "FILES", "value": FILES},
+        {"name": "DATA", "value": "/data"},
+        {"name": "CHECKPOINTS", "value": f"/checkpoints/{run.name}"},
+        *weights_of(run.run.model, given),
+    ]
+
+
+def _ranks(run: TrainedRun) -> list[Node]:
+    """Which node this is, and which is the first."""
+    path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    return [
+        {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": path}}},
+        {"name": "MASTER_ADDR", "value": f"{run.name}-node-0-0.{run.name}"},
+    ]
+
+
+def training_image(run: TrainedRun, given: Given) -> str:
+    """One with PyTorch for the devices; the training software is yours to add."""
+    found = given.devices.get(run.run.machine.accelerator)
+    return IMAGES.get(found.vendor, OTHER_IMAGE) if found else OTHER_IMAGE
+
+
+def reached(run: TrainedRun, given: Given) -> Object:
+    """Nodes of a run reach each other, names and the hub."""
+    own: Object = {"podSelector": {"matchLabels": {NAME: run.name}}}
+    out: list[Node] = [{"to": [own]}, DNS, HTTPS]
+    return {
+        **named("NetworkPolicy", "networking.k8s.io/v1", run.name, given),
+        "spec": {**own, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": [own]}], "egress": out},
+    }
+
+
+def queues(given: Given) -> tuple[Object, ...]:
+    """A queue of the namespace, and one of the cluster that holds what the runs of the plan take."""
+    name = label(given.plan.name)
+    by_kind = {kind: list(runs) for kind, runs in groupby(sorted(given.runs, key=_flavor), key=_flavor)}
+    flavors = [_flavor_object(kind, runs[0], given) for kind, runs in by_kind.items()]
+    groups: dict[str, list[Node]] = {}
+    for kind, runs in by_kind.items():
+        resource = plugin_name(runs[0].run.machine.accelerator, given.devices) or PODS
+        quota: Node = {"name": resource, "nominalQuota": _quota(runs, resource)}
+        groups.setdefault(resource, []).append({"name": kind, "resources": [quota]})
+    held: Node = [{"coveredResources": [resource], "flavors": found} for resource, found in groups.items()]
+    return (
+        *flavors,
+        {
+            **named("ClusterQueue", "kueue.x-k8s.io/v1beta2", name, given),
+            "spec": {"namespaceSelector": {}, "resourceGroups": held},
+        },
+        {**named("LocalQueue", "kueue.x-k8s.io/v1beta2", name, given), "spec": {"clusterQueue": name}},
+    )
+
+
+def _quota(runs: Sequence[TrainedRun], resource: str) -> Said:
+    field = "node_count" if resource == PODS else "accelerator_count"
+    whole = sum(getattr(run.run.machine, field) for run in runs)
+    return Said(whole, " + ".join(f"{run.at}.machine.{field}" for run in runs))
+
+
+def _flavor(run: TrainedRun) -> str:
+    price = run.run.machine.price
+    names = [label(run.run.machine.accelerator), *([label(price.instance)] if price else [])]
+    return "-".join(names)[:MOST].rstrip("-")
+
+
+def _flavor_object(kind: str, run: TrainedRun, given: Given) -> Object:
+    price = run.run.machine.price
+    nodes: Node = {INSTANCE: Said(price.instance, f"{run.at}.machine.price.instance")} if price else {}
+    spec: dict[str, Node] = {"nodeLabels": nodes} if price else {}
+    return {**named("ResourceFlavor", "kueue.x-k8s.io/v1beta2", kind, given), "spec": spec}

@@ -1,0 +1,51 @@
+"""The target `shell`: one script for each pool of replicas and each run, to start on a machine by hand."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.rendering.commands import Command, option_lines, variable_lines
+from twofold.rendering.files import RenderedFile, head
+from twofold.rendering.given import Given
+from twofold.rendering.records import ServedPool, TrainedRun
+
+HERE = 'export FILES="${FILES:-$(dirname "$0")}"'
+
+
+def shell_files(given: Given) -> tuple[RenderedFile, ...]:
+    """A script for each pool and each run, with the files that they read."""
+    pools = [_serving_script(pool, given) for pool in given.pools]
+    return (*pools, *(file for run in given.runs for file in _training_files(run, given)))
+
+
+def _serving_script(pool: ServedPool, given: Given) -> RenderedFile:
+    """One replica of a pool. How many, and on what, stands in the head."""
+    command = given.engine_command(pool)
+    lines = [
+        "#!/usr/bin/env bash",
+        *head(pool.title, given.digest, command.lost),
+        f"# {pool.pool.replica_count} = {pool.at}.replica_count, {pool.pool.spare_count} of them spare",
+        *_body(command, [given.weights.assignment(pool.pool.model)]),
+    ]
+    return RenderedFile(f"{pool.name}.sh", "\n".join(lines) + "\n", executable=True)
+
+
+def _training_files(run: TrainedRun, given: Given) -> tuple[RenderedFile, ...]:
+    """A run, started on each of its nodes with the number of the node, and the files that it reads."""
+    command, beside = given.trainer_files(run)
+    lines = [
+        "#!/usr/bin/env bash",
+        *head(run.title, given.digest, command.lost),
+        *(f"# {note}" for note in command.notes),
+        *_body(command, [*given.run_assignments(run), *([HERE] if beside else [])]),
+    ]
+    return RenderedFile(f"{run.name}.sh", "\n".join(lines) + "\n", executable=True), *beside
+
+
+def _body(command: Command, assignments: Sequence[str]) -> Iterator[str]:
+    """From here on every step that fails ends the script; the program takes the script's place."""
+    yield "set -euo pipefail"
+    yield from assignments
+    yield from variable_lines(command.variables)
+    yield "options=("
+    yield from option_lines(command.options)
+    yield ")"
+    yield f'exec {" ".join(command.program)} "${{options[@]}}" "$@"'

@@ -1,0 +1,139 @@
+"""The target `skypilot`: a task for each run and a service for each pool, on the offers that the plan leases.
+
+Sources  SkyPilot's schemas of tasks and services; its clouds by the names of `infra`.
+"""
+
+import shlex
+from collections.abc import Sequence
+from math import ceil
+
+from twofold.contracts.results.parts import Machine
+from twofold.rendering.devices import sky_name
+from twofold.rendering.files import RenderedFile, head
+from twofold.rendering.given import Given
+from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, over_servers, runtime_of
+from twofold.rendering.scaling import scale_of
+from twofold.rendering.scripts import pool_script, run_files
+from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
+
+CLOUDS = (
+    *("aws", "azure", "gcp", "ibm", "lambda", "oci", "runpod", "vast", "cudo", "fluidstack", "paperspace"),
+    *("primeintellect", "do", "nebius", "hyperbolic", "seeweb", "shadeform", "yotta", "mithril", "verda"),
+)
+EVERYWHERE = ("", "all")  # regions of a price that holds in all of them
+FIRST_NODE = '"$(head -n1 <<< "$SKYPILOT_NODE_IPS")"'
+
+
+def skypilot(given: Given) -> tuple[RenderedFile, ...]:
+    """Tasks and services, and the scripts that they start."""
+    files: list[RenderedFile] = []
+    for pool in given.pools:
+        files += [_service(pool, given), pool_script(pool, given)]
+    for run in given.runs:
+        files += [_task(run, given), *run_files(run, given)]
+    return tuple(files)
+
+
+def _service(pool: ServedPool, given: Given) -> RenderedFile:
+    """Replicas of one pool behind a load balancer of their own."""
+    at, servers, machine = f"serving.{pool.service.name}", pool.nodes_per_replica, pool.service.machine
+    count = Said(ceil(pool.pool.replica.accelerator_count / servers), f"{pool.at}.replica.accelerator_count")
+    joined = over_servers(pool, '"$SKYPILOT_NODE_RANK"', FIRST_NODE) if servers > 1 else ()
+    more = "".join(f" {option.flag} {option.value}" for option in joined or ())
+    resources = _resources(machine, count, f"{at}.machine")
+    task: dict[str, Node] = {
+        "name": pool.name,
+        "service": {"readiness_probe": _probe(pool), **_policy(pool)},
+        "resources": {**resources, "ports": Said(pool.port, "one for each pool")},
+        "num_nodes": Said(servers, f"{pool.at}.replica.accelerator_count over servers"),
+        "workdir": ".",
+        "secrets": {"HF_TOKEN": Said(None, "sky serve up --secret HF_TOKEN")},
+        **_installed(pool),
+        "run": f"exec bash {pool.name}.sh{more}",
+    }
+    lost = [*given.engine_command(pool).lost, *_lost(machine)]
+    if joined is None:
+        lost.append(f"a replica over {servers} servers: its engine needs a launcher there")
+    if pool.service.zones > 1:
+        lost.append(f"{pool.service.zones} zones: SkyPilot chooses them")
+    what = f"{pool.service.name}, {', '.join(pool.pool.classes)}: sky serve up {pool.name}.sky.yaml"
+    return RenderedFile(f"{pool.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
+
+
+def _probe(pool: ServedPool) -> Object:
+    start = pool.service.cold_start_s
+    wait_s = start.high if start else UNKNOWN_START_S
+    said = "how long a start takes is not in the plan"
+    if start:
+        said = f"serving.{pool.service.name}.cold_start_s: the upper end"
+    return {"path": runtime_of(pool).health_path, "initial_delay_seconds": Said(ceil(wait_s), said)}
+
+
+def _policy(pool: ServedPool) -> Object:
+    """By requests a second where the lease follows the load; spares come on top of what it counts."""
+    scale, count = scale_of(pool), pool.pool.replica_count
+    if scale is None:
+        return {"replicas": Said(count, f"{pool.at}.replica_count")}
+    spare = scale.spare_count
+    scaled: Node = {
+        "min_replicas": Said(scale.least_count - spare, scale.because_least),
+        "max_replicas": Said(scale.most_count - spare, f"{pool.at}.replica_count less spare_count"),
+        "num_overprovision": Said(spare, f"{pool.at}.spare_count"),
+        "target_qps_per_replica": Said(scale.per_replica_per_s, scale.because_rate),
+    }
+    return {"replica_policy": scaled}
+
+
+def _task(run: TrainedRun, given: Given) -> RenderedFile:
+    """A run on all of its nodes."""
+    machine, at = run.run.machine, f"{run.at}.machine"
+    count = Said(machine.accelerators_per_node, f"{at}.accelerators_per_node")
+    lines = (
+        "export FILES=.",
+        'export NODE_RANK="$SKYPILOT_NODE_RANK"',
+        f"export MASTER_ADDR={FIRST_NODE}",
+        f"exec bash {run.name}.sh",
+    )
+    task: dict[str, Node] = {
+        "name": run.name,
+        "resources": _resources(machine, count, at),
+        "num_nodes": Said(machine.node_count, f"{at}.node_count"),
+        "workdir": ".",
+        "envs": {
+            "DATA": Said(None, "--env DATA=…: the data, as the training software reads it"),
+            "CHECKPOINTS": Said(None, "--env CHECKPOINTS=…: a folder that all nodes mount"),
+        },
+        "secrets": {"HF_TOKEN": Said(None, "--secret HF_TOKEN")},
+        "run": "".join(f"{line}\n" for line in lines),
+    }
+    lost = [f"an image or a `setup` with {run.run.framework}", *_lost(machine)]
+    what = f"{run.run.name}: sky jobs launch {run.name}.sky.yaml"
+    return RenderedFile(f"{run.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
+
+
+def _resources(machine: Machine, count: Said, at: str) -> dict[str, Node]:
+    """Where, and on what."""
+    found: dict[str, Node] = {}
+    price = machine.price
+    if price is not None and price.provider in CLOUDS:
+        region = "" if price.region in EVERYWHERE else f"/{price.region}"
+        found["infra"] = Said(f"{price.provider}{region}", f"{at}.price.provider")
+        found["use_spot"] = Said(price.term == "spot", f"{at}.price.term")
+    return {**found, "accelerators": {sky_name(machine.accelerator): count}}
+
+
+def _installed(pool: ServedPool) -> dict[str, Node]:
+    install, version = runtime_of(pool).install, engine_version(pool)
+    wanted = shlex.quote(f"{install}=={version}" if version else install)
+    return {"setup": f"pip install {wanted}"} if install else {}
+
+
+def _lost(machine: Machine) -> Sequence[str]:
+    price = machine.price
+    if price is None:
+        return ["no price is known: SkyPilot looks for the cheapest"]
+    lost = [] if price.provider in CLOUDS else [f"{price.provider}: no cloud of SkyPilot's"]
+    if price.term not in ("on_demand", "spot"):
+        lost.append(f"the term `{price.term}`: SkyPilot rents on demand or spot")
+    return lost

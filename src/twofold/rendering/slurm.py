@@ -1,0 +1,131 @@
+"""The target `slurm`: a batch script for each run, and one whose array tasks are the replicas of a pool.
+
+Slurm gives all nodes of a job at once or none. Before the time limit it tells the script, which tells the
+trainer to save, and queues the job again. What one cluster has of its own stands on `sbatch`'s line:
+`--partition`, `--account`. Source: the manual of sbatch, 24.05; what follows `#` on its lines is a comment.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+
+from twofold.core.quantity import DAY_S
+from twofold.rendering.commands import Option, commented
+from twofold.rendering.files import RenderedFile, head
+from twofold.rendering.given import Given
+from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.shell import shell_files
+
+SAVE_RATIO = 2.0  # of a checkpoint's write time, that a run is told before it is ended
+LEAST_NOTICE_S = 60.0
+SWITCH_WAIT = "12:00:00"  # that a job waits for nodes of one leaf switch
+LEAF_NODES = 16  # a job of no more nodes finds room below one
+TORCHRUN_WAITS_S = 30.0  # for its ranks, between telling them and ending them
+FOLDER = 'export FILES="${FILES:-${SLURM_SUBMIT_DIR:-.}}"'
+# The first node's name is an address for all others; a task knows its node by SLURM_NODEID.
+FIRST_NODE = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"; export MASTER_ADDR'
+SAVED_AND_QUEUED = (
+    "step=$!",
+    """save() { kill -TERM "$step"; wait "$step" || true; scontrol requeue "$SLURM_JOB_ID"; }""",
+    "trap save USR1",
+    'wait "$step"',
+)
+
+
+def slurm_files(given: Given) -> tuple[RenderedFile, ...]:
+    """The scripts of the target `shell`, and for each pool and each run the batch script that starts it."""
+    pools = [_serving_job(pool, given) for pool in given.pools]
+    return (*shell_files(given), *pools, *(_training_job(run, given) for run in given.runs))
+
+
+def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
+    write_s = run.run.run.checkpoints.write_s
+    late = f"a checkpoint of {write_s:.0f} s at the time limit: torchrun gives {TORCHRUN_WAITS_S:.0f} s"
+    lines = [
+        "#!/usr/bin/env bash",
+        *_directives(_run_options(run)),
+        *head(run.title, given.digest, [late] if write_s > TORCHRUN_WAITS_S else []),
+        "set -euo pipefail",
+        FOLDER,
+        FIRST_NODE,
+        f"""srun --kill-on-bad-exit=1 bash -c 'NODE_RANK="$SLURM_NODEID" exec "$FILES/{run.name}.sh"' &""",
+        *SAVED_AND_QUEUED,
+    ]
+    return RenderedFile(f"{run.name}.sbatch", "\n".join(lines) + "\n", executable=True)
+
+
+def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
+    """Each replica is a task of an array."""
+    lost = ["one address for all replicas: put a gateway before the nodes that they are on"]
+    if pool.nodes_per_replica > 1:
+        lost.append(f"the {pool.nodes_per_replica} nodes of a replica: join them as its engine says")
+    lines = [
+        "#!/usr/bin/env bash",
+        *_directives(_pool_options(pool)),
+        *head(pool.title, given.digest, lost),
+        "set -euo pipefail",
+        FOLDER,
+        f'exec srun --ntasks=1 "$FILES/{pool.name}.sh"',
+    ]
+    return RenderedFile(f"{pool.name}.sbatch", "\n".join(lines) + "\n", executable=True)
+
+
+def _run_options(run: TrainedRun) -> list[Option]:
+    machine, at = run.run.machine, f"{run.at}.machine"
+    per_node, nodes = machine.accelerators_per_node, machine.node_count
+    checkpoints = run.run.run.checkpoints
+    notice_s = ceil(max(LEAST_NOTICE_S, SAVE_RATIO * checkpoints.write_s))
+    options = [
+        Option("--job-name", run.name, ""),
+        Option("--nodes", str(nodes), f"{at}.node_count"),
+        Option("--ntasks-per-node", "1", "torchrun starts the ranks of its node"),
+        *_devices(machine.accelerator, per_node, f"{at}.accelerators_per_node"),
+        Option("--exclusive", "", ""),
+        Option("--time", _limit(run.run.run.total_s.high), f"the upper end of {run.at}.run.total_s"),
+        Option("--requeue", "", "goes on from its newest checkpoint"),
+        Option("--signal", f"B:USR1@{notice_s}", f"twice {run.at}.run.checkpoints.write_s"),
+        Option("--open-mode", "append", ""),
+    ]
+    if nodes > 1:
+        switches = f"1@{SWITCH_WAIT}" if nodes <= LEAF_NODES else f"{ceil(nodes / LEAF_NODES)}@{SWITCH_WAIT}"
+        options.append(
+            Option("--switches", switches, f"leaf switches of {LEAF_NODES} nodes, if they are free")
+        )
+    return options
+
+
+def _pool_options(pool: ServedPool) -> list[Option]:
+    size, machine = pool.pool.replica.accelerator_count, pool.service.machine
+    per_node = min(size, machine.accelerators_per_node)
+    last = pool.pool.replica_count - 1
+    return [
+        Option("--job-name", pool.name, ""),
+        Option("--array", f"0-{last}", f"{pool.at}.replica_count"),
+        Option("--nodes", str(pool.nodes_per_replica), ""),
+        *_devices(machine.accelerator, per_node, f"{pool.at}.replica.accelerator_count"),
+        Option("--time", "UNLIMITED", "a service has no end"),
+        Option("--requeue", "", ""),
+    ]
+
+
+def _devices(accelerator: str, count: int, because: str) -> list[Option]:
+    """Processors are no devices of Slurm's."""
+    if accelerator.startswith("CPU"):
+        return []
+    return [Option("--gpus-per-node", str(count), because)]
+
+
+def _limit(seconds: float) -> str:
+    """As Slurm reads a time, whole minutes.
+
+    >>> _limit(90061.0)
+    '1-01:02:00'
+    """
+    minutes = ceil(seconds / 60)
+    days, rest = divmod(minutes, round(DAY_S / 60))
+    return f"{days}-{rest // 60:02d}:{rest % 60:02d}:00"
+
+
+def _directives(options: Sequence[Option]) -> list[str]:
+    """Lines that `sbatch` reads."""
+    said = [(f"#SBATCH {'='.join(option.words)}", option.because) for option in options]
+    return list(commented(said))

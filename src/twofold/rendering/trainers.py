@@ -1,0 +1,47 @@
+"""How a run is started on each of its nodes: which training software takes which line, and what all share.
+
+What starts the line sets NODE_RANK and MASTER_ADDR where there are several nodes, and FILES, the folder that
+the files of the run lie in. DATA and what else is not in the plan is asked for by the line itself.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from twofold.catalog.types import Model
+from twofold.core.errors import ValueRefusedError
+from twofold.rendering import megatron, sharded, titan
+from twofold.rendering.commands import Command
+from twofold.rendering.files import RenderedFile
+from twofold.rendering.records import TrainedRun
+
+Trainer = Callable[[TrainedRun, str, Model, str], tuple[Command, tuple[RenderedFile, ...]]]
+# Families of software whose runs are started alike, by the names that plans have for them.
+TRAINERS: Mapping[str, Trainer] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("megatron-core", "megatron-core-ep-overlap", "megatron-lm-2023", "dualpipe"),
+            megatron.megatron_lm,
+        ),
+        **dict.fromkeys(("megatron-bridge", "nemo"), megatron.megatron_bridge),
+        "torchtitan": titan.torchtitan,
+        **dict.fromkeys(("pytorch-fsdp", "llm-foundry", "fms-fsdp", "transformers"), sharded.accelerate),
+        **dict.fromkeys(("deepspeed", "megatron-deepspeed"), sharded.deepspeed),
+    }
+)
+OWN = "pytorch-fsdp"  # what `up` trains with, on processors
+
+
+def trainer_files(
+    run: TrainedRun, weights: str, model: Model, plan_digest: str
+) -> tuple[Command, tuple[RenderedFile, ...]]:
+    """How a run is started on each of its nodes, and the files that it reads beside its data.
+
+    Raises ValueRefusedError for training software that no line is known of.
+    """
+    name = run.run.framework or ""
+    if name == OWN and sharded.is_own(run):
+        return sharded.own_trainer(run, weights, model, plan_digest)
+    if name not in TRAINERS:
+        what = f"no command line is known of the training software `{name}`"
+        raise ValueRefusedError(what, hint=f"write `framework:` with one of {', '.join(TRAINERS)}")
+    return TRAINERS[name](run, weights, model, plan_digest)

@@ -1,0 +1,182 @@
+"""Which training software takes which line, and what a layout is in its words."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.rendered import after, texts, with_run, words_of
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live.train_job import TrainJob, main
+from twofold.rendering.trainers import TRAINERS
+
+
+def script(plan: Plan) -> str:
+    return next(
+        text for path, text in texts(plan, "shell").items() if path.endswith(".sh") and "serve" not in path
+    )
+
+
+def beside(plan: Plan, ending: str) -> str:
+    return next(text for path, text in texts(plan, "shell").items() if path.endswith(ending))
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_every_software_is_started_on_the_planned_machines_for_the_planned_steps(
+    framework: str, examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    plan = with_run(examples["assistant"], framework=framework)
+    files = texts(plan, "shell")
+    words = words_of(script(plan), tmp_path)
+    said = " ".join(words) + "".join(files.values())
+    assert words[0] in ("torchrun", "accelerate")
+    assert "3" in words  # NODE_RANK, which who starts it sets
+    assert "node-0" in words
+    assert "166894" in said
+    assert any(each in said for each in ("--nnodes 64", "num_machines: 64"))
+    assert "8192" in said  # tokens of a sequence
+
+
+def test_software_that_nobody_knows_is_refused_with_those_that_are(examples: dict[str, Plan]) -> None:
+    with pytest.raises(ValueRefusedError) as caught:
+        texts(with_run(examples["assistant"], framework="paxml"), "shell")
+    assert "`paxml`" in caught.value.message
+    assert "torchtitan" in caught.value.hint
+
+
+def test_megatron_gets_every_size_that_is_more_than_one(examples: dict[str, Plan], tmp_path: Path) -> None:
+    layout = {"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "dp": 16, "zero_stage": 1, "recompute": "selective"}
+    words = words_of(script(with_run(examples["assistant"], layout=layout)), tmp_path)
+    said = {
+        "--tensor-model-parallel-size": "4",
+        "--pipeline-model-parallel-size": "4",
+        "--num-virtual-stages-per-pipeline-rank": "5",
+        "--context-parallel-size": "2",
+        "--recompute-granularity": "selective",
+        "--recompute-modules": "core_attn",
+        "--global-batch-size": "512",
+        "--num-layers": "80",
+    }
+    assert {flag: after(words, flag) for flag in said} == said
+    assert {"--use-distributed-optimizer", "--sequence-parallel", "--bf16"} <= set(words)
+    assert "--use-megatron-fsdp" not in words
+    assert "--expert-model-parallel-size" not in words
+
+
+def test_megatron_gets_the_experts_latent_attention_and_8_bits_of_a_mixture(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    words = words_of(script(examples["moe"]), tmp_path)
+    assert after(words, "--num-experts") == "256"
+    assert after(words, "--moe-layer-freq") == "([0]*3+[1]*58)"
+    assert after(words, "--kv-lora-rank") == "512"
+    assert after(words, "--fp8-format") == "hybrid"
+    assert words[words.index("--recompute-modules") + 1 :][:3] == ["layernorm", "moe_act", "mla_up_proj"]
+    assert "lost: DualPipe" in script(examples["moe"])
+
+
+@pytest.mark.parametrize(("stage", "reshard", "shard"), [(3, "always", 8), (2, "never", 8), (0, "never", 1)])
+def test_torchtitan_shards_as_planned(
+    stage: int, reshard: str, shard: int, examples: dict[str, Plan]
+) -> None:
+    said = tomllib.loads(beside(with_run(examples["finetune"], layout={"zero_stage": stage}), ".toml"))
+    sizes = said["parallelism"]
+    assert (sizes["fsdp_reshard_after_forward"], sizes["data_parallel_shard_degree"]) == (reshard, shard)
+    assert sizes["data_parallel_replicate_degree"] * shard == 8
+    assert (said["model"]["name"], said["model"]["flavor"]) == ("llama3", "8B")
+    assert said["training"]["global_batch_size"] == 64
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("pretrain", "pretrain"), ("finetune", "sft"), ("lora", "lora")])
+def test_megatron_bridge_overrides_a_recipe(
+    kind: str, mode: str, examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    layout = {"pp": 4, "vpp": 2, "dp": 32, "zero_stage": 1, "recompute": "full"}
+    plan = with_run(examples["assistant"], framework="megatron-bridge", kind=kind, layout=layout)
+    words = words_of(script(plan), tmp_path)
+    assert after(words, "--mode") == mode
+    assert after(words, "--recipe") == "given"
+    assert ("--pretrained_checkpoint" in words) == (kind != "pretrain")
+    said = {"model.pipeline_model_parallel_size=4", "model.virtual_pipeline_model_parallel_size=2"}
+    said |= {"ddp.use_distributed_optimizer=true", "model.recompute_granularity=full"}
+    assert said <= set(words)
+
+
+def test_torchtitan_runs_a_pipeline_of_whole_micro_batches(examples: dict[str, Plan]) -> None:
+    layout = {"pp": 4, "vpp": 2, "dp": 2, "micro_batch": 2}
+    said = tomllib.loads(beside(with_run(examples["finetune"], layout=layout), ".toml"))
+    sizes = said["parallelism"]
+    assert sizes["pipeline_parallel_schedule"] == "Interleaved1F1B"
+    assert sizes["pipeline_parallel_layers_per_stage"] * 4 * 2 == 32
+    assert said["training"]["local_batch_size"] * 2 == 64  # over two data parallel ranks
+
+
+def test_deepspeed_multiplies_to_the_batch(examples: dict[str, Plan], tmp_path: Path) -> None:
+    plan = with_run(examples["finetune"], framework="deepspeed", layout={"zero_stage": 3, "micro_batch": 2})
+    said = json.loads(beside(plan, ".deepspeed.json"))
+    micro, added = said["train_micro_batch_size_per_gpu"], said["gradient_accumulation_steps"]
+    assert micro * added * 8 == said["train_batch_size"] == 64
+    assert said["zero_optimization"]["stage"] == 3
+    words = words_of(script(plan), tmp_path)
+    assert after(words, "--gradient_accumulation_steps") == str(added)
+    assert after(words, "--deepspeed").endswith(".deepspeed.json")
+    assert "zero_optimization is training.finetune.layout.zero_stage" in script(plan)
+
+
+def test_accelerate_shards_and_says_what_it_cannot(examples: dict[str, Plan]) -> None:
+    layout = {"tp": 2, "pp": 2, "dp": 2, "zero_stage": 1, "recompute": "mlp"}
+    text = beside(with_run(examples["finetune"], framework="pytorch-fsdp", layout=layout), ".accelerate.yaml")
+    said: Any = YAML(typ="safe").load(text)
+    assert said["num_processes"] == 8
+    assert said["fsdp_config"]["fsdp_version"] == 2
+    assert said["parallelism_config"]["parallelism_config_tp_size"] == 2
+    lost = [line for line in text.splitlines() if line.startswith("# lost:")]
+    assert [
+        word for word in ("pipeline", "mlp recompute", "ZeRO-1") if any(word in line for line in lost)
+    ] == [
+        "pipeline",
+        "mlp recompute",
+        "ZeRO-1",
+    ]
+
+
+def test_our_trainer_reads_the_order_that_is_rendered(examples: dict[str, Plan], tmp_path: Path) -> None:
+    plan = examples["laptop"]
+    order = json.loads(beside(plan, ".job.json"))
+    job = TrainJob(**order, folder=tmp_path, model_config=tmp_path)
+    assert (job.rank_count, job.steps, job.sequence_tokens, job.global_batch_sequences) == (2, 110, 128, 8)
+    assert job.zero_stage == 3
+    assert 1 <= job.checkpoint_every_steps <= job.steps
+    assert words_of(script(plan), tmp_path)[:3] == ["python", "-m", "twofold.live.train_job"]
+
+
+def test_an_order_that_cannot_be_run_is_refused_by_name(examples: dict[str, Plan], tmp_path: Path) -> None:
+    order, config = tmp_path / "tiny.job.json", tmp_path / "config.json"
+    config.write_text('{"model_type": "llama", "max_position_embeddings": 64}', "utf-8")
+    told = [str(order), "--folder", str(tmp_path / "run"), "--model-config", str(config)]
+    order.write_text(beside(examples["laptop"], ".job.json"), "utf-8")
+    with pytest.raises(ValueRefusedError, match="sequences of 128 tokens exceed the model's longest"):
+        main(told)
+    order.write_text('{"rank": 2}', "utf-8")
+    with pytest.raises(FileError, match="is no order"):
+        main(told)
+
+
+def test_a_run_that_starts_from_weights_is_told_where_they_are(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    for framework, flag in (
+        ("torchtitan", "--checkpoint.initial_load_path"),
+        ("megatron-core", "--pretrained-checkpoint"),
+        ("deepspeed", "--model_name_or_path"),
+    ):
+        assert (
+            after(words_of(script(with_run(examples["finetune"], framework=framework)), tmp_path), flag)
+            == "weights"
+        )
+        from_nothing = with_run(examples["finetune"], framework=framework, kind="pretrain")
+        assert flag not in words_of(script(from_nothing), tmp_path)
