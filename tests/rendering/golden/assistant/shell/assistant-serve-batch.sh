@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# serve, batch: one of 13 replicas, on 1 × MI355X
+# serve, batch: one of 13 replicas, on 1 × B200-SXM-180GB
 # By the plan of sha256 …; behind each value stands the number that set it.
 # 13 = serving.serve.pools.batch.replica_count, 2 of them spare
 set -euo pipefail
@@ -9,7 +9,7 @@ options=(
   --host 0.0.0.0                     # all of the machine
   --port 8002                        # one for each pool
   --quantization fp8                 # serving.serve.pools.batch.replica.weights_format
-  --max-num-seqs 475                 # serving.serve.pools.batch.replica.max_batch
+  --max-num-seqs 228                 # serving.serve.pools.batch.replica.max_batch
   --max-num-batched-tokens 2048      # serving.serve.pools.batch.replica.chunk_tokens
   --max-model-len 41728              # longest request of batch, + 5 %
   --no-enable-prefix-caching         # no class shares a prefix

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# serve, chat: one of 17 replicas, on 2 × MI355X
+# serve, chat: one of 15 replicas, on 2 × B200-SXM-180GB
 # By the plan of sha256 …; behind each value stands the number that set it.
-# 17 = serving.serve.pools.chat.replica_count, 6 of them spare
+# 15 = serving.serve.pools.chat.replica_count, 5 of them spare
 set -euo pipefail
 WEIGHTS_LLAMA_3_1_70B="${WEIGHTS_LLAMA_3_1_70B:-meta-llama/Llama-3.1-70B-Instruct}"
 options=(
@@ -10,7 +10,7 @@ options=(
   --port 8000                        # one for each pool
   --tensor-parallel-size 2           # serving.serve.pools.chat.replica.tp
   --quantization fp8                 # serving.serve.pools.chat.replica.weights_format
-  --max-num-seqs 1024                # serving.serve.pools.chat.replica.max_batch
+  --max-num-seqs 625                 # serving.serve.pools.chat.replica.max_batch
   --max-num-batched-tokens 2048      # serving.serve.pools.chat.replica.chunk_tokens
   --max-model-len 41728              # longest request of chat, + 5 %
   --enable-prefix-caching            # serving.serve.classes.chat.shared_prefix_fraction

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# base: 8 × 8 H100-SXM5-80GB, TP 2 · CP 2 · DP 16 · micro-batch 1 · no recompute · ZeRO-3
+# base: 8 × 8 H200-SXM5-141GB, CP 2 · DP 32 · micro-batch 1 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
 set -euo pipefail
 options=(
@@ -9,9 +9,7 @@ options=(
   --master-addr "${MASTER_ADDR:-localhost}"
   --master-port 29500
   "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
-  --tensor-model-parallel-size 2                        # training.base.layout.tp
   --context-parallel-size 2                             # training.base.layout.cp
-  --sequence-parallel                                   # training.base.layout.sequence_parallel
   --use-distributed-optimizer                           # training.base.layout.zero_stage
   --use-megatron-fsdp                                   # training.base.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.base.layout.zero_stage
@@ -21,7 +19,7 @@ options=(
   --seq-length 8192                                     # training.base.batch_tokens
   --max-position-embeddings 8192                        # training.base.batch_tokens
   --train-iters 71526                                   # training.base.run.steps
-  --save-interval 133                                   # training.base.run.checkpoints.interval_s
+  --save-interval 134                                   # training.base.run.checkpoints.interval_s
   --bf16                                                # training.base.precision
   --num-layers 64                                       # of qwen3-32b
   --hidden-size 5120                                    # of qwen3-32b

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# monthly: 1 × 8 H100-SXM5-80GB, DP 8 · micro-batch 4 · no recompute · ZeRO-3
+# monthly: 1 × 8 H200-SXM5-141GB, DP 8 · micro-batch 8 · no recompute · ZeRO-3
 # By the plan of sha256 …; behind each value stands the number that set it.
 # lost: adapters: pretrain_gpt.py trains all weights; write `framework: megatron-bridge`
 set -euo pipefail
@@ -15,7 +15,7 @@ options=(
   --use-megatron-fsdp                                   # training.monthly.layout.zero_stage
   --data-parallel-sharding-strategy optim_grads_params  # training.monthly.layout.zero_stage
   --ckpt-format fsdp_dtensor                            # the one that sharded weights have
-  --micro-batch-size 4                                  # training.monthly.layout.micro_batch
+  --micro-batch-size 8                                  # training.monthly.layout.micro_batch
   --global-batch-size 128                               # training.monthly.batch_samples
   --seq-length 2048                                     # training.monthly.batch_tokens
   --max-position-embeddings 2048                        # training.monthly.batch_tokens

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# search, answers: one of 44 replicas, on 1 × H100-SXM5-80GB
+# search, answers: one of 36 replicas, on 1 × H200-SXM5-141GB
 # By the plan of sha256 …; behind each value stands the number that set it.
-# 44 = serving.search.pools.answers.replica_count, 22 of them spare
+# 36 = serving.search.pools.answers.replica_count, 18 of them spare
 set -euo pipefail
 WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
 options=(
@@ -9,7 +9,7 @@ options=(
   --host 0.0.0.0                    # all of the machine
   --port 8001                       # one for each pool
   --quantization fp8                # serving.search.pools.answers.replica.weights_format
-  --max-num-seqs 271                # serving.search.pools.answers.replica.max_batch
+  --max-num-seqs 512                # serving.search.pools.answers.replica.max_batch
   --max-num-batched-tokens 2048     # serving.search.pools.answers.replica.chunk_tokens
   --max-model-len 10496             # longest request of answers, + 5 %
   --no-enable-prefix-caching        # no class shares a prefix

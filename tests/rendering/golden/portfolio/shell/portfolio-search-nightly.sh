@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# search, nightly: one of 8 replicas, on 1 × H100-SXM5-80GB
+# search, nightly: one of 7 replicas, on 1 × H200-SXM5-141GB
 # By the plan of sha256 …; behind each value stands the number that set it.
-# 8 = serving.search.pools.nightly.replica_count, 1 of them spare
+# 7 = serving.search.pools.nightly.replica_count, 1 of them spare
 set -euo pipefail
 WEIGHTS_LLAMA_3_1_8B="${WEIGHTS_LLAMA_3_1_8B:-meta-llama/Llama-3.1-8B}"
 options=(
@@ -9,7 +9,7 @@ options=(
   --host 0.0.0.0                    # all of the machine
   --port 8002                       # one for each pool
   --quantization fp8                # serving.search.pools.nightly.replica.weights_format
-  --max-num-seqs 384                # serving.search.pools.nightly.replica.max_batch
+  --max-num-seqs 725                # serving.search.pools.nightly.replica.max_batch
   --max-num-batched-tokens 2048     # serving.search.pools.nightly.replica.chunk_tokens
   --max-model-len 41728             # longest request of nightly, + 5 %
   --no-enable-prefix-caching        # no class shares a prefix
