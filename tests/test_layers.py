@@ -37,10 +37,12 @@ FLOORS = {
     "money": 11,
     "planner": 12,
     "live": 12,
+    "charts": 3,
     "report": 13,
     "rendering": 13,
-    "app": 14,
-    "cli": 15,
+    "pages": 14,
+    "app": 15,
+    "cli": 16,
 }
 PURE_ROOMS = ("perf", "policy", "training", "inference", "twin", "building")
 BANNED_IN_PURE = {
@@ -85,7 +87,7 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
-NAMES_MOST, NAMES_OF_A_ROOM_MOST = 630, 80
+NAMES_MOST, NAMES_OF_A_ROOM_MOST = 660, 80
 # A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {

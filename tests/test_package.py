@@ -14,6 +14,7 @@ FUNCTIONS = {
     "init": ("starter", "infer"),
     "catalog": ("catalog_rows", "partitions", "kernels"),
     "measure": ("measure_device",),
+    "report": ("write_page",),
 }
 
 
@@ -28,7 +29,9 @@ def test_help_lists_every_function_with_one_line_and_verbs_as_the_command_does()
     listed = dict(re.findall(r"^    (\w+) {2,}(\S.*)$", twofold.__doc__ or "", re.MULTILINE))
     assert sorted(listed) == sorted(twofold.__all__)
     for verb, said in VERBS.items():
-        name = {"catalog": "catalog_rows", "measure": "measure_device"}.get(verb, verb)
+        name = {"catalog": "catalog_rows", "measure": "measure_device", "report": "write_page"}.get(
+            verb, verb
+        )
         assert verb == "init" or listed[name] == said.summary
 
 

@@ -34,6 +34,7 @@ LINES = [
     "diff OUT/plan.json OUT/plan.json",
     "catalog models",
     "claims --only S0-22",
+    "report OUT/plan.json -o OUT/report.html",
     "simulate tests/requirements/specs/chat.yaml",
     "render OUT/plan.json --out OUT/files",
     "up examples/laptop",

@@ -22,4 +22,5 @@ from .app.planning import plan as plan
 from .app.planning import rehearsed_plan as rehearsed_plan
 from .app.planning import search_fleets as search_fleets
 from .app.rendering import render as render
+from .app.reporting import write_page as write_page
 from .app.simulating import simulate as simulate

@@ -175,6 +175,25 @@ VERBS = {
             options.JSON,
         ),
     ),
+    "report": options.Verb(
+        group="decide",
+        summary="Write a plan as one page to mail, with pictures",
+        help="""Write SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, as one page.
+
+        The page is a single HTML file without script: decision, pictures, bill, and where each number
+        comes from. With --md it is Markdown for a pull request.
+        """,
+        answer="reporting.write_page",
+        progress=watched_bar,
+        writes=("out",),
+        parameters=(
+            click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
+            options.usual("-o", Path("report.html"), "The file to write.", "--out", "out", type=options.FILE),
+            options.flag("--md", "Markdown instead of HTML.", "as_markdown"),
+            options.FORCE,
+            options.JSON,
+        ),
+    ),
     "simulate": options.Verb(
         group="rehearse",
         summary="Rehearse a plan in the digital twin, under traffic and faults",

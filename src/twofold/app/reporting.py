@@ -1,0 +1,46 @@
+"""`report`: a plan as one page to mail, or as Markdown for a pull request."""
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from twofold.app.simulate_inputs import opened, rehearsable
+from twofold.app.sources import SpecSource, whole_file
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import FileError
+from twofold.pages.markdown import plan_markdown
+from twofold.pages.plan_page import plan_page
+from twofold.report.answers import Shown
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(Shown):
+    """Which files were written, and how large they are."""
+
+    schema = "twofold/report/1"
+    files: tuple[tuple[str, int], ...]  # name and bytes
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each file."""
+        return [f"wrote {name}, {size / 1000:,.0f} kB" for name, size in self.files]
+
+
+def write_page(
+    source: SpecSource | Plan,
+    out: Path = Path("report.html"),
+    as_markdown: bool = False,
+    today: date | None = None,
+) -> Reported:
+    """Write the page of a plan: HTML that opens offline and prints, or Markdown.
+
+    A spec is planned first. Raises what `plan` raises, and FileError where the file cannot be written.
+    """
+    ready = rehearsable(opened(source, today))
+    made = plan_markdown(ready.plan, ready.digest) if as_markdown else plan_page(ready.plan, ready.digest)
+    try:
+        with whole_file(out) as handle:
+            handle.write(made)
+    except OSError as error:
+        raise FileError(f"cannot write `{out}`: {error.strerror}") from error
+    return Reported(((str(out), len(made.encode())),))

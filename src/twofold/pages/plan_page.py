@@ -1,0 +1,202 @@
+"""A plan as a page: the decision first, then pictures, the bill, and where every number comes from."""
+
+from collections.abc import Iterator
+
+from twofold.charts.of_plan import charts_of_plan
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results.ledger import LineItem
+from twofold.contracts.results.plan import Derivation, Plan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
+from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_memory, format_seconds, format_usd
+from twofold.core.estimate import Estimate
+from twofold.pages.html import element, page, pictures, table, text
+from twofold.report.figures import chance, percent, ranged
+
+LETTERS = "80 % ranges · m measured here, f fitted on published measurements, v a vendor's figure, a assumed"
+
+
+def plan_page(plan: Plan, digest: str) -> str:
+    """The page of a plan, one file without script: numbers lead to how they were derived."""
+    known = {each.path for each in plan.derivations}
+    return page(
+        f"{plan.name}: plan",
+        _head(plan, digest),
+        *_decision(plan, known),
+        *_listed("What could break it", _texts(plan, "risk")),
+        *_listed("What else there is", _texts(plan, "or")),
+        element("h2", "Pictures"),
+        pictures(charts_of_plan(plan)),
+        *_bill(plan),
+        *_assumed(plan),
+        *_evidence(plan),
+    )
+
+
+def _head(plan: Plan, digest: str) -> str:
+    pieces = []
+    if plan.first_year_usd:
+        budget = f" of a budget of {format_usd(plan.budget_usd)}" if plan.budget_usd is not None else ""
+        pieces.append(f"first year {ranged(plan.first_year_usd)}{budget}")
+    if plan.confidence:
+        sure = plan.confidence
+        asked, joint = percent(sure.asked_fraction), percent(sure.joint_probability)
+        pieces.append(f"each goal is to hold with {asked}; all together with {joint}")
+    pieces.append("rehearsed in the digital twin" if plan.rehearsed else "not rehearsed: closed form only")
+    made = f"twofold {plan.twofold} · sha256 {digest[:16]} · {LETTERS}"
+    return (
+        element("h1", text(plan.name))
+        + element("p", text(" · ".join(pieces)))
+        + element("p", text(made), cls="soft")
+    )
+
+
+def _decision(plan: Plan, known: set[str]) -> Iterator[str]:
+    yield element("h2", "Do this")
+    for half in plan.halves:
+        fleet = next(
+            (each for each in plan.actions if each.kind in ("rent", "use") and each.name == half.name), None
+        )
+        title = f"{half.name}: {fleet.text if fleet else half.machine.accelerator}"
+        body = _run(half, plan, known) if isinstance(half, TrainingPlan) else _service(half, plan, known)
+        yield element("div", element("h3", text(title)), *body, cls="card")
+    for each in _texts(plan, "release"):
+        yield element("p", text(f"Release {each}"))
+
+
+def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
+    at = f"training.{run.name}"
+    rows = [
+        ("done after", _linked(run.run.total_s, f"{at}.run.total_s", known) + _deadline(run, plan)),
+        ("cost", _linked(run.cost_usd, f"{at}.cost_usd", known)),
+        ("layout", text(run.layout.text if run.layout else "as measured")),
+        ("a step", _linked(run.step_s, f"{at}.step_s", known)),
+        ("MFU", _linked(run.mfu_fraction, f"{at}.mfu_fraction", known)),
+        (
+            "memory",
+            _linked(run.memory_bytes, f"{at}.memory_bytes", known, "memory B")
+            + _of(run.memory_capacity_bytes),
+        ),
+        ("interruptions", _linked(run.run.interruptions, f"{at}.run.interruptions", known)),
+    ]
+    yield table(("", ""), rows)
+
+
+def _deadline(run: TrainingPlan, plan: Plan) -> str:
+    if run.deadline_s is None:
+        return ""
+    met = run.run.total_s.value <= run.deadline_s
+    said = chance(met, run.run.deadline_holds_probability, _asked(plan))
+    return text(f" of {format_seconds(run.deadline_s)} ") + _marked(said)
+
+
+def _service(service: ServicePlan, plan: Plan, known: set[str]) -> Iterator[str]:
+    at = f"serving.{service.name}"
+    rows = [
+        ("a year", _linked(service.cost_usd_per_year, f"{at}.cost_usd_per_year", known)),
+        (
+            "replicas",
+            text(f"{service.replica_count}, {service.spare_count} of them spare: {service.spare_reason}"),
+        ),
+        ("one replica", text(service.replica.text)),
+        (
+            "memory",
+            _linked(service.memory_bytes, f"{at}.memory_bytes", known, "memory B")
+            + _of(service.memory_capacity_bytes),
+        ),
+    ]
+    yield table(("", ""), rows)
+    goals = [_goal_row(one, slo, at, plan, known) for one in service.classes for slo in one.slos]
+    yield table(("class", "replicas", "goal", "at the peak", "holds", "to a rate of"), goals, (1,))
+
+
+def _goal_row(one: ClassPlan, slo: SloOutcome, at: str, plan: Plan, known: set[str]) -> tuple[str, ...]:
+    path = f"{at}.classes.{one.name}"
+    seen = slo.rehearsed
+    twin = f" · twin {format_seconds(seen.value_s)}" if seen and seen.value_s is not None else ""
+    holds = "–" if slo.met is None else _marked(chance(slo.met, slo.holds_probability, _asked(plan)))
+    return (
+        text(one.name),
+        text(str(one.replica_count)),
+        text(f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"),
+        _linked(slo.predicted, f"{path}.slos.{slo.metric}.predicted", known) + text(twin),
+        holds,
+        _linked(one.holds_until_per_s, f"{path}.holds_until_per_s", known),
+    )
+
+
+def _bill(plan: Plan) -> Iterator[str]:
+    if plan.money is None:
+        return
+    yield element("h2", "The bill of the first year")
+    rows = [_bill_row(line) for line in plan.money.lines]
+    rows.append((element("b", "total"), "", "", "", "", element("b", f"{plan.money.total_usd:,.2f}"), ""))
+    yield table(("what", "for", "quantity", "unit", "$ each", "$", "price from"), rows, (2, 4, 5))
+
+
+def _bill_row(line: LineItem) -> tuple[str, ...]:
+    told = text(line.what), text(line.category), f"{line.quantity:,.2f}", text(line.unit)
+    return *told, f"{line.unit_usd:,.4g}", f"{line.total_usd:,.2f}", text(line.source)
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    if plan.defaults:
+        yield element("h2", "What nobody wrote")
+        yield table(
+            ("key of the spec", "taken as"), [(text(path), text(value)) for path, value in plan.defaults]
+        )
+    yield from _listed(
+        "Worth knowing", [*plan.warnings, *(each for half in plan.halves for each in half.warnings)]
+    )
+
+
+def _evidence(plan: Plan) -> Iterator[str]:
+    if plan.derivations:
+        yield element("h2", "Where the numbers come from")
+        yield element("dl", *map(_derived, plan.derivations))
+
+
+def _derived(each: Derivation) -> str:
+    """One number: its formula, and what it is made of, each part a link or its source."""
+    parts = []
+    for one in each.inputs:
+        told = text(f"{one.label} {one.text}")
+        if one.path:
+            told = element("a", told, href=f"#{one.path}")
+        parts.append(told + (text(f" {one.source} · {one.reference}") if one.reference else ""))
+    inputs = element("ul", *(element("li", part) for part in parts)) if parts else ""
+    return element("dt", text(f"{each.path} = {each.formula}"), id=each.path) + element("dd", inputs)
+
+
+def _listed(title: str, texts: list[str]) -> Iterator[str]:
+    if texts:
+        yield element("h2", text(title))
+        yield element("ul", *(element("li", text(each)) for each in texts))
+
+
+def _texts(plan: Plan, kind: str) -> list[str]:
+    return [each.text for each in plan.actions if each.kind == kind]
+
+
+def _linked(figure: Estimate | None, path: str, known: set[str], unit: str = "") -> str:
+    """A figure as screens write it, in `unit` where they have another; a link to its derivation here."""
+    counted = (
+        Estimate(figure.value, figure.low, figure.high, "", figure.source)
+        if figure and figure.unit == "1"
+        else figure
+    )
+    shown = text(ranged(counted, unit))
+    return element("a", shown, href=f"#{path}") if figure and path in known else shown
+
+
+def _marked(said: str) -> str:
+    """A mark and its probability; what is missed stands out."""
+    return element("span", text(said), cls="bad" if said.startswith("✗") else "")
+
+
+def _of(capacity_bytes: float) -> str:
+    return text(f" of {format_memory(capacity_bytes)}")
+
+
+def _asked(plan: Plan) -> float | None:
+    return plan.confidence.asked_fraction if plan.confidence else None

@@ -1,0 +1,95 @@
+"""The page to mail: one file, no script, links that lead somewhere, and the numbers that the screen has."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from twofold.app.reporting import write_page
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import FileError
+from twofold.pages.markdown import plan_markdown
+from twofold.pages.plan_page import plan_page
+from twofold.report.decision import decision_lines
+from twofold.report.figures import ranged
+
+LARGEST_BYTES = 1_000_000
+VOID = {"meta", "br", "hr", "img", "path", "circle", "line", "rect"}
+
+
+class Tags(HTMLParser):
+    """Which elements are open, what may be reached, and what is linked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        said = dict(attrs)
+        self.tags.add(tag)
+        self.ids += [said["id"]] if said.get("id") else []
+        self.links += [each for each in (said.get("href"), said.get("src")) if each]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags |= {tag, *(name for name, _ in attrs if name.startswith("on"))}
+
+
+def test_a_page_is_one_small_file_whose_links_lead_into_it(examples: dict[str, Plan]) -> None:
+    for name, plan in examples.items():
+        made = plan_page(plan, "0" * 64)
+        assert len(made.encode()) <= LARGEST_BYTES
+        seen = Tags()
+        seen.feed(made)
+        assert not seen.open and "script" not in seen.tags and "link" not in seen.tags
+        ids = [each for each in seen.ids if not re.fullmatch(r"h\d", each)]
+        assert len(ids) == len(set(ids)), name
+        assert all(link.startswith("#") and link[1:] in seen.ids for link in seen.links)
+        assert len(seen.links) > 20
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", re.sub(r">[^<]*<", "><", made))
+
+
+def test_the_page_has_the_numbers_that_the_json_has(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        made = plan_page(plan, "0" * 64)
+        for run in plan.training:
+            assert ranged(run.step_s) in made and ranged(run.run.total_s) in made
+        for service in plan.serving:
+            for one in service.classes:
+                for slo in one.slos:
+                    assert slo.predicted is None or ranged(slo.predicted) in made
+        if plan.money:
+            assert f"{plan.money.total_usd:,.2f}" in made
+
+
+def test_markdown_has_the_decision_and_a_table_that_holds(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        lines = plan_markdown(plan, "0" * 64).splitlines()
+        assert all(line in lines for line in decision_lines(plan))
+        tables = [line for line in lines if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in tables}) <= 2
+
+
+def test_names_cannot_break_out_of_the_page(examples: dict[str, Plan]) -> None:
+    evil = "</title><script>alert(1)</script>"
+    plan = replace(examples["assistant"], name=evil, warnings=(evil,))
+    made = plan_page(plan, "0" * 64)
+    assert "<script" not in made
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    with pytest.raises(FileError):
+        write_page(examples["laptop"], tmp_path / "none" / "page.html")
+    answer = write_page(examples["laptop"], tmp_path / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert answer.files[0][1] == (tmp_path / "page.html").stat().st_size
