@@ -163,3 +163,15 @@ serving:
     (less_sure,) = (each.text for each in free.actions if LESS_SURE in each.text)
     assert less_sure.startswith("serve on A30: ")
     assert free.serving[0].cost_usd_per_year.value > alone.cost_usd_per_year.value
+
+
+def test_a_first_token_that_a_full_queue_makes_late_is_bought_by_replicas(planned: Planned) -> None:
+    """Its quantile was 14 s for 1 s, so that it was given up; two replicas more keep it."""
+    plan = planned(
+        "model: qwen2.5-7b\n"
+        "serving: {classes: {c: {traffic: {rate: 300 /s}, slo: {ttft_p95: 1 s}}}}\n"
+        "supply: {own: [{node: DGX-H100, count: 4}]}\n"
+    )
+    (slo,) = plan.serving[0].classes[0].slos
+    assert plan.confidence and not plan.confidence.not_reached
+    assert slo.holds_probability and slo.holds_probability >= 0.8

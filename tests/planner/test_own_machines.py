@@ -1,6 +1,7 @@
 """Machines of one's own: what `on:` names binds on every screen, and they are there from the first week."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -219,3 +220,69 @@ def test_sizes_of_ones_own_end_when_the_hours_that_others_leave_say(planned: Pla
     own = {point.accelerator_count: point for point in run.front if point.cost_usd is None}
     assert run.run.done_s and own[8].wall_s == run.run.done_s.value
     assert all(each.wall_s >= 3599 * each.accelerator_h / count for count, each in own.items())
+
+
+def test_machines_that_two_want_by_day_are_said_to_be_free_by_night(planned: Planned) -> None:
+    """26 of 32 for a service at its peak and 8 for a run stood beside each other without a word."""
+    plan = planned(
+        "model: qwen2.5-7b\n"
+        "training: {kind: finetune, samples: 200 kseq, repeats: 2 weeks, sequence: 4096 tok,\n"
+        "  global_batch: 128 seq, deadline: 12 h}\n"
+        "serving: {classes: {c: {traffic: {rate: 300 /s}, slo: {ttft_p95: 1 s}}}}\n"
+        "supply: {own: [{node: DGX-H100, count: 4}]}\n"
+    )
+    (run,), (service,) = plan.training, plan.serving
+    assert run.machine.accelerator_count + service.machine.accelerator_count > 32
+    assert run.calendar == "in hours that serve leaves free"
+    assert run.calendar in "\n".join(decision_lines(plan))
+
+
+def test_another_size_of_ones_own_costs_what_its_site_keeps_ready_too(planned: Planned) -> None:
+    plan = planned(OWN)
+    lines = [each for each in plan.money.lines if each.category == "energy"] if plan.money else []
+    ready = sum(each.total_usd for each in lines if each.unit != "kWh")
+    assert ready > 1.0
+    (text,) = (each.text for each in plan.actions if each.kind == "or" and "of them in" in each.text)
+    assert " $ less" in text or " $ more" in text or " k$ " in text
+
+
+def test_a_run_without_a_date_takes_what_a_service_leaves(planned: Planned) -> None:
+    """It was tried on all sixteen nodes alone, found none of them free all day, and rented for 309 k$."""
+    plan = planned(
+        "model: llama-3.1-8b\n"
+        "training: {tokens: 3000 Gtok, sequence: 8192 tok, global_batch: 512 seq}\n"
+        "serving: {classes: {chat: {traffic: {rate: 10 /s}, slo: {ttft_p95: 500 ms, tpot_p95: 40 ms}}}}\n"
+        "supply: {own: [{node: DGX-H100, count: 16}]}\n"
+    )
+    (run,) = plan.training
+    assert run.machine.price is None and run.machine.node_count == 8
+
+
+def test_a_run_that_repeats_before_it_is_over_does_not_hold_one_node_twice(planned: Planned) -> None:
+    """52 times 9.9 days stood on one node in a year."""
+    (run,) = planned(
+        "model: llama-3.1-8b\n"
+        "training: {kind: finetune, tokens: 60 Gtok, sequence: 4096 tok, global_batch: 64 seq,\n"
+        "  deadline: 21 d, repeats: every 1 weeks}\n"
+        "supply: {own: [{node: DGX-H100, count: 1}]}\n"
+    ).training
+    assert run.machine.price is not None
+
+
+def test_another_size_is_dated_by_machines_of_its_own_kind(planned: Planned) -> None:
+    """Thirty-two A100 took the date of thirty-two H100 in the way beside, twice as late as half of them."""
+    tune = "kind: finetune, sequence: 4096 tok, global_batch: 64 seq, deadline: 20 d, on: 4x8xH100-SXM"
+    plan = planned(
+        "model: llama-3.1-8b\n"
+        "training:\n"
+        "  - {name: pre, tokens: 100 Gtok, sequence: 8192 tok, global_batch: 512 seq, deadline: 90 d}\n"
+        f"  - {{name: tune, tokens: 8 Gtok, priority: 3, {tune}}}\n"
+        f"  - {{name: tunb, tokens: 60 Gtok, priority: 2, {tune}}}\n"
+        "supply: {own: [{node: DGX-H100, count: 4}, {node: DGX-A100-80, count: 4}]}\n"
+    )
+    pre = next(run for run in plan.training if run.name == "pre")
+    named = f" {pre.machine.accelerator}"
+    own = [each for each in pre.front if named in each.what and each.feasible and each.cost_usd is None]
+    by_size = sorted(own, key=lambda each: each.accelerator_count)
+    assert len(by_size) >= 2
+    assert all(more.wall_s <= few.wall_s * 1.001 for few, more in pairwise(by_size))

@@ -1,5 +1,6 @@
 """The simplest of ways that are nearly the cheapest, against all combinations."""
 
+import tracemalloc
 from itertools import product
 from typing import Any
 
@@ -178,3 +179,20 @@ def test_it_is_left_by_the_one_that_goes_elsewhere_for_least() -> None:
         for name, usd in (("dear", 99.0), ("cheap", 11.0))
     }
     assert names(simplest(own, 0.0)) == ["few", "x A on_demand"]
+
+
+def test_hundreds_of_leases_for_many_parts_take_no_memory() -> None:
+    """Eight parts on leases of their own were tried four leases at a time: a hundred million sets."""
+    ways = {
+        f"part {part}": [
+            way(f"part {part}", f"{part} kind {lease % 9}", f"{part} seller {lease}", 100.0 + lease)
+            for lease in range(40)
+        ]
+        for part in range(8)
+    }
+    tracemalloc.start()
+    found = simplest(ways, 0.0)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(each.usd for each in found.values()) == cheapest_usd(ways)
+    assert most_bytes < 500e6

@@ -19,6 +19,7 @@ from twofold.core import record
 from twofold.core.display import format_seconds, format_usd
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.core.quantity import YEAR_H
+from twofold.inference.search import Fleet
 
 PLANNED, ELSEWHERE = "as planned", "the same model, on that fleet's machines"
 
@@ -116,28 +117,37 @@ def _service_elsewhere(
     near = bought_near(offer, context.catalog, supply, regions, supply.shop.terms, many)
     if near is None:
         return _misfit("serving", service.name, _not_sold(offer, asked_regions(choice.entry, supply)))
-    unlimited = replace(near, node_count_max=None, fixed_count=None)
-    variants = (choice.variant,)
-    result = search_fleet(choice.entry, variants, choice.loads, {name: unlimited}, context)
-    if result.best is None:
-        why = result.losers[0].detail if result.losers else result.binding
-        return _misfit("serving", service.name, why)
-    pool = next(pool for pool in result.best.pools if _tightest_class(choice) in pool.classes)
+    weighed = {rival.fleet.pools[0].offer: rival for rival in choice.rivals}
+    rival, fleet = weighed.get(name), None
+    if rival:
+        fleet = rival.fleet
+    else:
+        unlimited = replace(near, node_count_max=None, fixed_count=None)
+        result = search_fleet(choice.entry, (choice.variant,), choice.loads, {name: unlimited}, context)
+        fleet = result.best
+        if fleet is None:
+            why = result.losers[0].detail if result.losers else result.binding
+            return _misfit("serving", service.name, why)
+    pool = next(pool for pool in fleet.pools if _tightest_class(choice) in pool.classes)
     latency = _moved(_tightest(service, choice), float(np.max(pool.served.tpot.p95_s)))
-    own, other = choice.fleet.usd_per_h, result.best.usd_per_h
-    cost = None
-    money = ", no price"
-    if other is not None:
-        # Pools that rest at night rest there too: the year costs as much less than 8760 h as it does at home.
-        year = service.cost_usd_per_year
-        hours = year.value / own if year and own else YEAR_H
-        if near.price and near.price.term == CONTRACT:  # nobody takes it back at night
-            hours = YEAR_H
-        cost = _cost_like(year, other * hours)
+    year, cost, money = service.cost_usd_per_year, None, ", no price"
+    usd = rival.usd_per_year if rival else _year_usd(fleet, near, choice, year)
+    if usd is not None:
+        cost = _cost_like(year, usd)
         more = f" ({100 * (cost.value / year.value - 1):+,.0f} %)" if year else ""
         money = f", {format_usd(cost.value)}/y{more}"
     text = f"TPOT {format_seconds(latency.value)}{money}"
     return CrossCell("serving", service.name, "training", text, True, None, cost, latency)
+
+
+def _year_usd(fleet: Fleet, near: Offer, choice: ServingChoice, year: Estimate | None) -> float | None:
+    """A year of a fleet that no lease was weighed for. Pools that rest at night rest there too: it costs as
+    much less than 8760 h as at home, but for a contract, which nobody takes back at night."""
+    if fleet.usd_per_h is None:
+        return None
+    own = choice.fleet.usd_per_h
+    by_hour = year is not None and own and not (near.price and near.price.term == CONTRACT)
+    return fleet.usd_per_h * (year.value / own if year and own and by_hour else YEAR_H)
 
 
 def _tightest(service: ServicePlan, choice: ServingChoice) -> Estimate:

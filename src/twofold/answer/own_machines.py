@@ -6,7 +6,7 @@ by side where they fit, in the hours that others leave, or one after the other. 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from twofold.answer.offers import Offer, own_offers
 from twofold.answer.ranges import Drawn
 from twofold.answer.serving_choice import ServingChoice, busy_hours
 from twofold.answer.serving_pools import sure_serving, with_outages_priced
-from twofold.answer.training_choice import TrainingChoice
+from twofold.answer.training_choice import TrainingChoice, trial_of_size
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.display import format_seconds
 from twofold.core.errors import InfeasibleError
@@ -87,7 +87,10 @@ def shared(context: Context) -> Shared:
 def _beside(runs: dict[str, Run], services: dict[str, ServingChoice], context: Context) -> Shared:
     """All of them where those that are alone on your own machines would hold more of these than there are."""
     held = _held(context)
-    wanted = [(run.chosen.offer, run.chosen.cluster.accelerator_count) for run in runs.values()]
+    wanted = [
+        (run.chosen.offer, run.chosen.cluster.accelerator_count * _at_once(run, context))
+        for run in runs.values()
+    ]
     wanted += [(each.offer, int(_busy(each).max())) for each in services.values()]
     total = dict.fromkeys(held, 0)
     for offer, count in wanted:
@@ -107,17 +110,36 @@ def _beside(runs: dict[str, Run], services: dict[str, ServingChoice], context: C
         if not runs[name].chosen.offer.owned:
             continue
         sizes = list(_sizes(runs[name], free, holders, context))
+        if not sizes and runs[name].entry.time_limit_s is None:  # as if alone it was tried on many at once
+            sizes = list(_sizes(_on_fewer(runs[name], context), free, holders, context))
+            sizes = sorted(sizes, key=lambda each: each.ends.middle)[:1]
         placed = _best(runs[name].entry, sizes, context)
         if placed is None:
             found[name], note = _elsewhere(runs[name], free, sizes, holders, context)
             notes.append(note)
             continue
-        dates = {each.choice.chosen.cluster.accelerator_count: each.ends.middle for each in sizes}
+        dates = {each.choice.chosen.size: each.ends.middle for each in sizes}
         found[name], free = replace(placed.choice, shared_s=dates), placed.left
         chosen = placed.choice.chosen
         takes = _takes(chosen.offer, chosen.cluster.accelerator_count, held)
         holders.append(Holder(name, tuple(takes), False))
     return Shared(found, services, tuple(notes))
+
+
+def _at_once(run: Run, context: Context) -> int:
+    """How often a run that repeats sooner than it may be over is under way at once."""
+    every_s = run.entry.repeats_every_s
+    return 1 if not every_s else max(1, ceil(float(run_total(run, context).samples.max()) / every_s))
+
+
+def _on_fewer(run: Run, context: Context) -> Run:
+    """A run with fewer of the same machines tried too, where its model is known."""
+    if not isinstance(run, TrainingChoice):
+        return run
+    most = run.chosen.node_count
+    counts = [2**power for power in range(most.bit_length()) if 2**power < most]
+    fewer = [trial_of_size(run.entry, run.job, run.chosen.offer, count, context) for count in counts]
+    return replace(run, others=(*run.others, *fewer))
 
 
 def _held(context: Context) -> dict[Kind, int]:
@@ -163,7 +185,8 @@ def _services_beside(
             before = [each for each, other in found.items() if other.offer.owned]
             least = {kind: int(hours.min()) for kind, hours in day.items()}
             with InfeasibleError.of(name):
-                choice = sure_serving(choice.entry, _with_own(least, context))
+                left_over = _with_own(least, context)
+                choice = with_outages_priced(sure_serving(choice.entry, left_over), left_over)
             if not choice.offer.owned:
                 notes.append(
                     f"{name}: {_and(before)} holds your own machines, so it rents: own more, or ask less"
@@ -252,6 +275,15 @@ def _sizes(choice: Run, free: Stocks, holders: Sequence[Holder], context: Contex
         ends = calendar.dated(total)
         if np.any(ends.samples > total.samples * (1.0 + 1e-9)):
             own = replace(own, calendar=calendar)
+        elif any(np.min(free[kind]) < count for kind, count in takes.items()):
+            # Nothing delays it, and yet not all that is planned fits there at the busiest hour.
+            others = _and(each.name for each in beside)
+            own = replace(
+                own,
+                calendar=replace(
+                    calendar, text=f"in hours that {others} leave{'' if len(beside) > 1 else 's'} free"
+                ),
+            )
         yield Placed(own, left, ends, ends.probability_within(limit_s))
 
 
@@ -298,7 +330,8 @@ def _elsewhere(
             raise InfeasibleError(message, lines=lines) from error
     late = "ends too late" if sizes else "finds no hours"
     would = " or ".join(fits) or "more"
-    return rented, f"{name} {late} on your own machines beside {beside}, so it rents: {would} would fit"
+    among = f" beside {beside}" if beside else ""
+    return rented, f"{name} {late} on your own machines{among}, so it rents: {would} would fit"
 
 
 def _would_fit(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from twofold.perf.types import one
 # the replica rather than buy ten times as many: costs are not multiplied beyond that, and a plan says so.
 LEAST_CARRIED_FRACTION = 0.1
 HOUR_S = 3600.0
+NEARER_MOST = 3  # times that a margin which no fleet has is halved
 UNMOVED_ROUND = 0.25  # of a round of `SURE_ROUNDS`, one that left the fleet as it was
 
 
@@ -154,6 +156,8 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
     choice = usual
     margins: dict[tuple[str, str], float] = {}
     given_up: list[tuple[str, str]] = []
+    kept: dict[tuple[str, str], float] = {}  # the margins of the last fleet that was found
+    nearer: dict[tuple[str, str], int] = {}  # how often a margin beyond all fleets was brought nearer
     tried: dict[tuple[str, str], tuple[float, float]] = {}  # the middle there, the power of what it lacks
     pools: list[DrawnPool] = []
     while True:
@@ -177,10 +181,17 @@ def sure_serving(asked_for: Service | ServingChoice, context: Context, only: str
         moved = found is None or [pool.count for pool in found.fleet.pools] != before
         rounds += 1.0 if moved else UNMOVED_ROUND
         while found is None:
-            given_up.append(max(margins, key=lambda goal: margins[goal]))
-            del margins[given_up[-1]]
+            goal = max(margins, key=lambda goal: margins[goal])
+            nearer[goal] = nearer.get(goal, 0) + 1
+            if rounds <= SURE_ROUNDS and nearer[goal] <= NEARER_MOST:
+                # A quantile that lies far out where a queue has no end asks for more than any fleet gives.
+                margins[goal] = sqrt(margins[goal] * kept.get(goal, 1.0))
+                found = _within_reason(usual, context, margins)
+                continue
+            given_up.append(goal)
+            del margins[goal]
             found, rounds = _within_reason(usual, context, margins) if margins else usual, 1.0
-        choice = found
+        choice, kept = found, dict(margins)
 
 
 def with_outages_priced(choice: ServingChoice, context: Context) -> ServingChoice:

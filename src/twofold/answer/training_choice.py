@@ -68,13 +68,13 @@ def choose_training(entry: TrainingRun, context: Context) -> TrainingChoice:
     job = training_job(entry, model_of(entry.model, context.catalog))
     offers, left_out = _offers(entry, job.precision, context)
     trials = [
-        trial_of_size(entry, job, offer, count, context, context.spec.supply.budget_usd)
+        trial_of_size(entry, job, offer, count, context, _limit_usd(entry, context))
         for offer in offers
         for count in _node_counts(entry, job, offer, context)
     ]
     if not trials:  # what is for rent is too small a piece of a fabric: tried as it is, to say by how much
         trials = [
-            trial_of_size(entry, job, offer, most, context, context.spec.supply.budget_usd)
+            trial_of_size(entry, job, offer, most, context, _limit_usd(entry, context))
             for offer in offers
             if offer.is_had(most := int(min(NODES_MAX, offer.job_count_max // offer.node.accelerator_count)))
         ]
@@ -145,6 +145,14 @@ def _node_counts(entry: TrainingRun, job: TrainingJob, offer: Offer, context: Co
     counts = {min(start * factor, limit) for factor in SIZES}
     counts |= {offer.node_count_max} if offer.node_count_max else set()
     return sorted(count for count in counts if offer.is_had(count))
+
+
+def _limit_usd(entry: TrainingRun, context: Context) -> float | None:
+    """What a trial may cost: the budget where a day has a value, since days are bought beyond it then.
+
+    Elsewhere leases may cost less than a trial is priced with, and the whole plan is held to the budget.
+    """
+    return context.spec.supply.budget_usd if entry.time_value_usd_per_d else None
 
 
 def trial_of_size(

@@ -49,6 +49,12 @@ class MachineTrial:
         return self.text
 
     @property
+    def size(self) -> tuple[str, str, str, int]:
+        """Machines of which kind, and how many: of a mixed pool and of its parts apart."""
+        offer = self.offer
+        return offer.accelerator.name, offer.node.name, offer.note, self.cluster.accelerator_count
+
+    @property
     def total_s(self) -> float:
         """Seconds of the whole run with headroom; infinite where nothing fits."""
         return self.run.total_s if self.run else np.inf
@@ -81,14 +87,14 @@ class MachineChoice(Generic[Tried]):
         default=1.0, kw_only=True
     )  # of the deadline over when it is to end, see `sure_run`
     calendar: Calendar | None = field(default=None, kw_only=True)  # None: its machines are its own meanwhile
-    # When each size of your own machines would end it beside others, by accelerators; None: as if alone.
-    shared_s: Mapping[int, float] | None = field(default=None, kw_only=True)
+    # When each size of your own machines would end it beside others; None: as if alone.
+    shared_s: Mapping[tuple[str, str, str, int], float] | None = field(default=None, kw_only=True)
 
     def ends_s(self, trial: MachineTrial) -> float:
         """When a trial of it is over; infinite where others leave it no hours."""
         if self.shared_s is None or not trial.offer.owned:
             return trial.total_s
-        return self.shared_s.get(trial.cluster.accelerator_count, np.inf)
+        return self.shared_s.get(trial.size, np.inf)
 
     def own_sizes(self) -> Iterator[Self]:
         """The same run on every size of your own machines that was tried; on the one that is named alone."""

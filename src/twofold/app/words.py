@@ -7,6 +7,7 @@ from twofold.answer.context import token_model
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.model_config import read_model_config
 from twofold.catalog.types import Model
+from twofold.contracts.spec.training_run import near_batch
 from twofold.core import errors
 from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.core.quantity import Dimension, parse_quantity
@@ -39,7 +40,7 @@ def sequences_in(text: str, sequence_tokens: int) -> int:
             raise error from None
     not_more_than(LARGEST / sequence_tokens, sequences, text)
     if sequences < 1 or sequences != int(sequences):
-        near = max(1, round(sequences))
+        near = near_batch(sequences)
         what = f"a batch of `{text}` is no whole number of sequences of {sequence_tokens:,} tokens"
         raise errors.BatchError(what, hint=f"write `{near} seq`, which is {near * sequence_tokens:,} tokens")
     return int(sequences)

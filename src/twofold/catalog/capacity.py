@@ -147,7 +147,7 @@ def gate_of(price: Price, accelerator_count: int, is_job: bool, catalog: Catalog
         named = f" as {can.product}" if accelerator_count <= can.product_count else ""
         most = listed.gang_count if is_job else listed.most_count
         if not is_job and 0 < accelerator_count <= most:  # held for long, and not for their number
-            return f"ask {price.provider} for a quote: {count} for a year"
+            return f"ask {price.provider} for a quote: {count} by contract"
         return f"ask {price.provider} for a quote: {count}{named}, {_stops(most)}"
     if apart:
         return f"ask {price.provider} for one fabric: none is stated between its nodes"

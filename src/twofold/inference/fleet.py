@@ -68,19 +68,18 @@ class ReplicaCount:
     ) -> float:
         """The share of the hours with enough replicas at which spares and outages together cost least.
 
-        Formula  P(Binomial(needed + k, a) ≥ needed) of the first k whose next spare saves less than it costs:
-                 (P(k + 1) − P(k)) · cost of an hour down ≤ price of a replica
-        Why      Each further spare costs the same and saves less than the one before.
+        Formula  P(Binomial(needed + k, a) ≥ needed) of the k with the least
+                 k · price of a replica + (1 − P) · cost of an hour down
+        Why      A spare saves the more the nearer it brings the fleet to enough: of many replicas some are
+                 always down, so that the first spares save less than those after them.
         Limits   single failures: what a zone's loss takes is the goal's to ask for.
         """
         up = REPLICA_AVAILABILITY**servers
-        spare, now = 0, _enough_fraction(needed, needed, up)
-        while spare < MOST_SPARES:
-            more = _enough_fraction(needed, needed + spare + 1, up)
-            if (more - now) * outage_usd_per_h <= replica_usd_per_h:
-                break
-            spare, now = spare + 1, more
-        return now
+        enough = [_enough_fraction(needed, needed + spare, up) for spare in range(MOST_SPARES + 1)]
+        costs = [
+            spare * replica_usd_per_h + (1.0 - share) * outage_usd_per_h for spare, share in enumerate(enough)
+        ]
+        return enough[costs.index(min(costs))]
 
     @property
     def total(self) -> int:

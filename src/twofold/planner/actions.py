@@ -164,18 +164,19 @@ def _own_sizes(run: TrainingPlan, plan: Plan) -> Iterator[str]:
     """The other sizes on the same machines of one's own: when, what energy, and what the days are worth."""
     planned, ends_s = run.machine.accelerator_count, run.run.ends_s.value
     lines = plan.money.lines if plan.money else ()
-    drawn = total_usd(
-        each
-        for each in lines
-        if each.category == "energy" and each.unit == "kWh" and owner_of(each) == run.name
+    paid = [each for each in lines if each.category == "energy" and owner_of(each) == run.name]
+    # Energy by the accelerator-hour; what the site is to have ready for it by the accelerator.
+    drawn, ready = (
+        total_usd(each for each in paid if (each.unit == "kWh") is by_hour) for by_hour in (True, False)
     )
     for point in reversed(run.front):
         named = f" {run.machine.accelerator}" in point.what and point.cost_usd is None
         if named and point.feasible and point.accelerator_count != planned:
             more = point.accelerator_h / run.run.accelerator_h.value - 1.0
             told = [f"{100 * more:+.0f} % energy" if abs(more) >= 0.005 else "the same energy"]
-            if abs(drawn * more) >= LEAST_USD:
-                told.append(f"{format_usd(abs(drawn * more))} {'more' if more > 0.0 else 'less'}")
+            usd = drawn * more + ready * (point.accelerator_count / planned - 1.0)
+            if abs(usd) >= LEAST_USD:
+                told.append(f"{format_usd(abs(usd))} {'more' if usd > 0.0 else 'less'}")
             if run.time_value_usd_per_d:
                 sooner_s = ends_s - point.wall_s
                 worth = format_usd(abs(sooner_s) / DAY_S * run.time_value_usd_per_d)

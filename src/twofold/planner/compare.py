@@ -1,10 +1,10 @@
 """The 2×2 of a plan: each half on its own fleet and on the other's, and what the wrong fleet costs."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 from twofold.contracts.results.plan import CrossCell, Plan
 from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.training import TrainingPlan
 
 SCHEMA = "twofold/compare/1"
 
@@ -45,24 +45,17 @@ def compare_halves(plan: Plan) -> Comparison:
     return Comparison(
         schema=SCHEMA,
         name=plan.name,
-        training_fleets=tuple(
-            f"{run.machine.node_count} × {run.machine.accelerators_per_node} {run.machine.accelerator}"
-            for run in plan.training
-        ),
+        training_fleets=tuple(map(_fleet_text, plan.training)),
         serving_fleets=tuple(map(_fleet_text, plan.serving)),
         rows=rows,
         warnings=() if rows else (missing,),
     )
 
 
-def _fleet_text(service: ServicePlan) -> str:
-    """`24 × 4 + 20 × 2 H100`: replicas of each size, spares with them."""
-    sizes = Counter[int]()
-    for pool in service.pools:
-        sizes[pool.replica.accelerator_count] += pool.replica_count
-    sizes = sizes or Counter({service.replica.accelerator_count: service.replica_count})
-    counts = " + ".join(f"{count} × {size}" for size, count in sizes.items())
-    return f"{counts} {service.machine.accelerator}"
+def _fleet_text(half: TrainingPlan | ServicePlan) -> str:
+    """`6 × 8 B200-SXM-180GB`: the nodes of a run or a service, as the decision has them."""
+    machine = half.machine
+    return f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
 
 
 def _crossed(half: str, name: str, cells: dict[tuple[str, str, str], CrossCell]) -> Crossed:

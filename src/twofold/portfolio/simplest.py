@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from math import inf
+from math import comb, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from twofold.catalog.capacity import CONTRACT
 from twofold.portfolio.problem import CapacityOffer, Floats
 from twofold.portfolio.ways import Way
 
+SETS_MOST = 200_000  # of keys that are tried: of hundreds of leases four at a time are a hundred million
 MOST_TOGETHER = 4  # kinds or providers of which every set is tried; a spec that needs more takes the cheapest
 ROUNDING = 1e-9  # of sums in another order
 Ways = Mapping[str, Sequence[Way]]  # by run and service; none is empty
@@ -95,7 +96,8 @@ def _leases(way: Way) -> set[str]:
 
 
 def _fewest(ways: Ways, key: Callable[[Way], set[str]], limit_usd: float, most: int | None = None) -> Ways:
-    """The ways of the smallest set of keys within a limit, of equal sets the cheapest; all where none is."""
+    """The ways of the smallest set of keys within a limit, of equal sets the cheapest; all where none is, or
+    where too many sets would have to be tried."""
     keys = sorted({each for own in ways.values() for way in own for each in key(way)})
     # The cheapest way of each that needs just these keys.
     costs: list[dict[frozenset[str], float]] = []
@@ -107,6 +109,8 @@ def _fewest(ways: Ways, key: Callable[[Way], set[str]], limit_usd: float, most: 
     needed = [max(map(len, each)) for each in costs]
     together = min(most or sum(needed), sum(needed), len(keys), MOST_TOGETHER)
     for count in range(together if limit_usd == inf else 1, together + 1):
+        if comb(len(keys), count) > SETS_MOST:
+            break
         places = np.array(list(combinations(range(len(keys)), count)))
         sets = np.zeros((len(places), len(keys)), bool)
         np.put_along_axis(sets, places, True, axis=1)

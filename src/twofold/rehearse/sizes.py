@@ -9,7 +9,7 @@ from twofold.contracts.goals import METRICS, QUANTILES
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.inference.fleet import TARGET_UTILISATION, ReplicaCount
-from twofold.inference.search import Fleet, PoolChoice
+from twofold.inference.search import Fleet, PoolChoice, servers_of
 from twofold.rehearse.peak import Goals, missed_goals, on_twin, told_by
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.workers import Workers
@@ -106,10 +106,11 @@ def resized(choice: ServingChoice, counts: Mapping[str, int], context: Context) 
         if pool.classes[0] not in counts:
             grown.append(pool)
             continue
-        needed = counts[pool.classes[0]]
+        needed, node = counts[pool.classes[0]], choice.offers[pool.offer].node
         count = ReplicaCount.of(
             pool.peak_per_s,
             pool.peak_per_s / TARGET_UTILISATION / needed,
+            int(servers_of(pool.replica, node.accelerator_count)[0]),
             zones=pool.count.zones,
             availability_fraction=choice.entry.availability_fraction,
         )

@@ -28,7 +28,7 @@ SIZES = re.compile(r"(?:(?:TP|CP|PP|EP|DP) \d+(?: ×\d+)?|one accelerator)$")
 LENGTHS = ("input", "output")
 LEFT_OUT = "micro-batch"  # of a layout's pieces
 # Leaves of the spec that decide, in the order in which they are told; the rest is in `--show-defaults`.
-DECIDING = ("slo", *LENGTHS, "peak", "profile", "headroom", "availability", "success")
+DECIDING = ("slo", "quantisation", *LENGTHS, "peak", "profile", "headroom", "availability", "success")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,10 @@ def test_a_batch_in_tokens_is_the_same_batch_in_sequences(sequences: int, sequen
     assert run.global_batch_sequences == sequences
 
 
-def test_a_batch_that_does_not_divide_names_the_nearest_that_does() -> None:
+def test_a_batch_that_does_not_divide_names_one_near_that_splits_well() -> None:
     text = refusal_of(HEAD + "training: {tokens: 1 Gtok, sequence: 4096 tok, global_batch: 1 Mtok}")
     assert "E-batch" in text
-    assert "write `244 seq`, which is 999,424 tokens" in text
+    assert "write `240 seq`, which is 983,040 tokens" in text
 
 
 def test_tokens_samples_and_steps_say_the_same() -> None:

@@ -199,6 +199,16 @@ class TrainingRun(Part):
         return self.window.start if self.window else self.start
 
 
+def near_batch(sequences: float) -> int:
+    """A batch near to so many sequences that splits well over machines: a multiple of a large power of two.
+
+    >>> near_batch(976.6), near_batch(100.2), near_batch(3.4)
+    (960, 104, 3)
+    """
+    step = 1 << max(0, int(sequences).bit_length() - 4)
+    return max(1, round(sequences / step) * step)
+
+
 def batch_sequences(text: str, sequence_tokens: float) -> int:
     """Sequences per step from `512 seq`, or from tokens that divide by the sequence."""
     try:
@@ -210,7 +220,7 @@ def batch_sequences(text: str, sequence_tokens: float) -> int:
             raise refusal(error.message, error.hint, kind=type(error)) from error
         sequences = tokens / sequence_tokens
         if sequences != int(sequences):
-            near = max(1, round(sequences))
+            near = near_batch(sequences)
             what = f"a batch of `{text}` does not divide by the sequence of {sequence_tokens:,.0f} tokens"
             hint = f"write `{near} seq`, which is {near * sequence_tokens:,.0f} tokens"
             raise refusal(what, hint, kind=errors.BatchError) from error
