@@ -12,6 +12,7 @@ import pytest
 from twofold.app.planning import plan, plan_to_json, plan_value, rehearsed_plan
 from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simulate, simulate_sweep
+from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.scenario import Scenario, parse_scenario, scenario_names
 from twofold.core.errors import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
 from twofold.rehearse.figure_table import flat_figures
@@ -415,3 +416,13 @@ def test_a_rehearsed_plan_says_what_the_twin_says() -> None:
         assert slo.rehearsed.low_s <= slo.rehearsed.value_s <= (slo.rehearsed.high_s or 0)
     assert "rehearsed" in str(made)
     assert all(len(line) <= 100 for line in str(made).split("\n"))
+
+
+def test_a_rehearsal_says_that_work_of_quiet_hours_runs_beside_the_rest(examples: dict[str, Plan]) -> None:
+    notes = {name: " ".join(rehearsable(opened(plan, None)).notes) for name, plan in examples.items()}
+    (service,) = examples["assistant"].serving
+    assert service.in_valleys == ("batch",)
+    said = (
+        f"batch of serve runs in the others' valleys, on the {service.machine.accelerator_count} accelerators"
+    )
+    assert said in notes["assistant"] and "valleys" not in notes["finetune"]

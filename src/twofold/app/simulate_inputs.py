@@ -77,7 +77,7 @@ def rehearsable(own: Ready | Rehearsable) -> Rehearsable:
         models = [model_of(reference, own.catalog) for reference in references if not reference.measured]
         found |= {model.name: model for model in models}
     made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows)
-    return Rehearsable(plan, plan_digest(plan), made_of, notes)
+    return Rehearsable(plan, plan_digest(plan), made_of, (*notes, *_of_valleys(plan)))
 
 
 def _is_plan(source: object) -> bool:
@@ -103,8 +103,17 @@ def _of_plan(source: Any) -> Rehearsable:
     catalog = load_catalog()
     is_ours = plan.digests.constants == tables.constants.digest
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))
-    return Rehearsable(
-        plan, plan_digest(plan), made_of, () if is_ours else (OTHER_CONSTANTS,), not isinstance(source, Plan)
+    notes = (*(() if is_ours else (OTHER_CONSTANTS,)), *_of_valleys(plan))
+    return Rehearsable(plan, plan_digest(plan), made_of, notes, not isinstance(source, Plan))
+
+
+def _of_valleys(plan: Plan) -> tuple[str, ...]:
+    """Work of quiet hours is rehearsed at once with the rest: on more replicas than stand there together."""
+    return tuple(
+        f"{' and '.join(each.in_valleys)} of {each.name} runs in the others' valleys, on the "
+        f"{each.machine.accelerator_count:,} accelerators of all: here beside them, on replicas of its own"
+        for each in plan.serving
+        if each.in_valleys
     )
 
 
