@@ -65,9 +65,12 @@ def test_health_is_a_completion_by_the_model(examples: dict[str, Plan]) -> None:
         assert asked["model"] == each["command"][each["command"].index("--served-model-name") + 1]
 
 
-def test_devices_of_amd_are_named_their_way(examples: dict[str, Plan]) -> None:
-    assert examples["assistant"].serving[0].machine.accelerator.startswith("MI")
-    for each in services(examples["assistant"]).values():
+def test_devices_of_amd_are_named_their_way(planned: Callable[[str], Plan]) -> None:
+    made = planned(
+        "model: llama-3.1-8b\n"
+        "serving: {on: 1xMI300X, classes: {chat: {traffic: {rate: 1 /s}, slo: {ttft_p95: 1 s}}}}\n"
+    )
+    for each in services(made).values():
         assert "/dev/kfd" in each["devices"]
         assert "deploy" not in each
         assert each["environment"]["HIP_VISIBLE_DEVICES"]

@@ -136,4 +136,7 @@ def _lost(machine: Machine) -> Sequence[str]:
     lost = [] if price.provider in CLOUDS else [f"{price.provider}: no cloud of SkyPilot's"]
     if price.term not in ("on_demand", "spot"):
         lost.append(f"the term `{price.term}`: SkyPilot rents on demand or spot")
+    if base := machine.base_price:
+        held = f"{machine.base_node_count} of {machine.node_count} nodes"
+        lost.append(f"{held} by `{base.term}` of {base.provider}: rent these apart, all year")
     return lost
