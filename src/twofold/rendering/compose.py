@@ -6,24 +6,15 @@ Source  the Compose specification: `deploy.resources.reservations.devices`, `hea
 import json
 from collections.abc import Iterator, Sequence
 from math import ceil
-from typing import Any
 
 from twofold.rendering.commands import Command
-from twofold.rendering.files import RenderedFile, head, plain
+from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
-from twofold.rendering.yaml_files import Valued, yaml_text
+from twofold.rendering.runtimes import engine_name, runtime_of
+from twofold.rendering.yaml_text import Node, Said, yaml_text
 
-# What the engines' makers publish. Another one, or a digest, is set by the variable IMAGE.
-IMAGES = {
-    "vllm": "vllm/vllm-openai:latest",
-    "sglang": "lmsysorg/sglang:latest",
-    "tensorrt-llm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
-    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:latest",
-    "llama.cpp": "ghcr.io/ggml-org/llama.cpp:server-cuda",
-    "transformers": "huggingface/transformers-pytorch-gpu:latest",
-}
-AMD, AMD_IMAGES = "MI", {"vllm": "rocm/vllm:latest"}
+AMD, AMD_VENDOR = "MI", "AMD"  # how its devices begin, and whose they are
 CACHE = "/cache"
 HUB = {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": CACHE}  # a secret comes from who starts the file
 START_S = 600.0  # where the plan has no cold start
@@ -41,7 +32,7 @@ def compose_files(given: Given) -> tuple[RenderedFile, ...]:
 def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
     """Devices are numbered through, so that replicas stand beside each other."""
     first, counts = pools[0].service, replicas_on_one(pools)
-    services: dict[str, Any] = {}
+    services: dict[str, Node] = {}
     lost = [f"the run {run.run.name}: a machine by hand is `--target shell`" for run in given.runs]
     device = 0
     for pool, count in zip(pools, counts, strict=True):
@@ -57,8 +48,8 @@ def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
     name = label(given.plan.name, first.name)
     machine = f"{first.machine.accelerators_per_node} × {first.machine.accelerator}"
     said = f"{first.name}: what one machine of {machine} holds"
-    lines = [*head(said, given.digest, lost), yaml_text({"name": name, "services": services})]
-    return RenderedFile(f"{name}.compose.yaml", "\n".join(lines))
+    text = yaml_text([{"name": name, "services": services}], head(said, given.digest, lost))
+    return RenderedFile(f"{name}.compose.yaml", text)
 
 
 def replicas_on_one(pools: Sequence[ServedPool]) -> list[int]:
@@ -77,14 +68,13 @@ def replicas_on_one(pools: Sequence[ServedPool]) -> list[int]:
     return counts
 
 
-def _replica(pool: ServedPool, command: Command, given: Given, port: int, devices: range) -> dict[str, Any]:
+def _replica(pool: ServedPool, command: Command, given: Given, port: int, devices: range) -> dict[str, Node]:
     """One service of the file."""
     words = [*_words(command.program, pool, given)]
     accelerator = pool.service.machine.accelerator
     start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else START_S
-    engine = (pool.pool.replica.engine or "").split()[0]
-    service: dict[str, Any] = {
-        "image": _image(engine, accelerator),
+    service: dict[str, Node] = {
+        "image": _image(pool),
         "entrypoint": words,
         "command": list(_arguments(command, pool, given)),
         "environment": HUB,
@@ -92,10 +82,10 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
         "volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"],
         "ipc": "host",
         "healthcheck": {
-            "test": _asked(pool, engine),
+            "test": _asked(pool, engine_name(pool)),
             "interval": "30s",
             "timeout": "30s",
-            "start_period": Valued(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
+            "start_period": Said(f"{ceil(start_s)}s", f"serving.{pool.service.name}.cold_start_s"),
         },
         "restart": "unless-stopped",
     }
@@ -104,29 +94,30 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
     )
 
 
-def _devices(accelerator: str, ids: list[str], because: str) -> dict[str, Any]:
+def _devices(accelerator: str, ids: list[str], because: str) -> dict[str, Node]:
     """What a container sees of the machine's devices. Processors need nothing."""
     if accelerator.startswith("CPU"):
         return {}
     if accelerator.startswith(AMD):
-        seen = {"HIP_VISIBLE_DEVICES": Valued(",".join(ids), because)}
-        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": HUB | seen}
-    reserved = {"driver": "nvidia", "device_ids": Valued(ids, because), "capabilities": ["gpu"]}
+        seen = {"HIP_VISIBLE_DEVICES": Said(",".join(ids), because)}
+        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": {**HUB, **seen}}
+    numbers: list[Node] = [Said(each, because) for each in ids]
+    reserved: dict[str, Node] = {"driver": "nvidia", "device_ids": numbers, "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [reserved]}}}}
 
 
-def _image(engine: str, accelerator: str) -> str:
-    known = (AMD_IMAGES if accelerator.startswith(AMD) else IMAGES).get(engine)
-    unset = f"?set it to an image of {plain(engine)} for {plain(accelerator)}"
-    return f"${{IMAGE:{f'-{known}' if known else unset}}}"
+def _image(pool: ServedPool) -> str:
+    """What the engine's makers publish; another one, or a digest, is set by the variable IMAGE."""
+    vendor = AMD_VENDOR if pool.service.machine.accelerator.startswith(AMD) else ""
+    return f"${{IMAGE:-{runtime_of(pool).image(vendor)}}}"
 
 
-def _arguments(command: Command, pool: ServedPool, given: Given) -> Iterator[Any]:
+def _arguments(command: Command, pool: ServedPool, given: Given) -> Iterator[Node]:
     """The words of the options; what set one stands behind its last word."""
     for option in command.options:
         *first, last = _words(option.words, pool, given)
         yield from first
-        yield Valued(last, option.because)
+        yield Said(last, option.because)
 
 
 def _words(words: Sequence[str], pool: ServedPool, given: Given) -> Iterator[str]:

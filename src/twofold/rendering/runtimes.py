@@ -90,7 +90,7 @@ TENSORRT_LLM = Runtime(
         "e2e": Histogram("trtllm_e2e_request_latency_seconds", E2E_S),
     },
 )
-LLAMA_CPP = Runtime({"": "ghcr.io/ggml-org/llama.cpp"}, "", "/metrics", {})
+LLAMA_CPP = Runtime({"": "ghcr.io/ggml-org/llama.cpp:server-cuda"}, "", "/metrics", {})
 TRANSFORMERS = Runtime({"": "huggingface/transformers-pytorch-gpu"}, "transformers[serving]", "/metrics", {})
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {

@@ -20,7 +20,7 @@ from twofold.rendering.torchrun import (
     lost_sizes,
     micro_batch_count,
 )
-from twofold.rendering.yaml_files import Valued, yaml_text
+from twofold.rendering.yaml_text import Node, Said, yaml_text
 
 SCRIPT = '"${TRAIN_SCRIPT:?set it to a script that has the arguments of Hugging Face Trainer}"'
 
@@ -70,7 +70,7 @@ def accelerate(
     if run.layout.zero_stage < 2:
         lost.append(f"ZeRO-{run.layout.zero_stage}: FSDP shards gradients and optimiser always")
     said = f"Accelerate: {run.run.name}, {run.layout.text}"
-    text = "\n".join([*head(said, plan_digest, lost), yaml_text(_fsdp_values(run))])
+    text = yaml_text([_fsdp_values(run)], head(said, plan_digest, lost))
     file = RenderedFile(f"{run.name}.accelerate.yaml", text)
     options = [
         Option("--config_file", file_word(file), f"by {run.at}"),
@@ -152,22 +152,22 @@ def _trainer_arguments(run: TrainedRun, weights: str) -> list[Option]:
     ]
 
 
-def _fsdp_values(run: TrainedRun) -> dict[str, Any]:
+def _fsdp_values(run: TrainedRun) -> dict[str, Node]:
     """Accelerate's configuration."""
     layout, at, machine = run.layout, f"{run.at}.layout", f"{run.at}.machine"
     precision = {"fp32": "no"}.get(run.run.precision or "", run.run.precision or "no")
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",
-        "mixed_precision": Valued(precision, f"{run.at}.precision"),
-        "num_machines": Valued(run.run.machine.node_count, f"{machine}.node_count"),
-        "num_processes": Valued(run.run.machine.accelerator_count, f"{machine}.accelerator_count"),
+        "mixed_precision": Said(precision, f"{run.at}.precision"),
+        "num_machines": Said(run.run.machine.node_count, f"{machine}.node_count"),
+        "num_processes": Said(run.run.machine.accelerator_count, f"{machine}.accelerator_count"),
         "rdzv_backend": "static",
         "fsdp_config": {
             "fsdp_version": 2,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_reshard_after_forward": Valued(layout.zero_stage == 3, f"{at}.zero_stage"),
-            "fsdp_activation_checkpointing": Valued(layout.recompute != "none", f"{at}.recompute"),
+            "fsdp_reshard_after_forward": Said(layout.zero_stage == 3, f"{at}.zero_stage"),
+            "fsdp_activation_checkpointing": Said(layout.recompute != "none", f"{at}.recompute"),
             "fsdp_state_dict_type": "SHARDED_STATE_DICT",
             "fsdp_cpu_ram_efficient_loading": run.run.kind != "pretrain",
             "fsdp_offload_params": False,
@@ -175,8 +175,8 @@ def _fsdp_values(run: TrainedRun) -> dict[str, Any]:
     }
     if layout.tp > 1 or layout.cp > 1:
         values["parallelism_config"] = {
-            "parallelism_config_dp_shard_size": Valued(layout.dp, f"{at}.dp"),
-            "parallelism_config_tp_size": Valued(layout.tp, f"{at}.tp"),
-            "parallelism_config_cp_size": Valued(layout.cp, f"{at}.cp"),
+            "parallelism_config_dp_shard_size": Said(layout.dp, f"{at}.dp"),
+            "parallelism_config_tp_size": Said(layout.tp, f"{at}.tp"),
+            "parallelism_config_cp_size": Said(layout.cp, f"{at}.cp"),
         }
     return values
