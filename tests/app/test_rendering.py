@@ -210,3 +210,37 @@ def plan_of(examples: dict[str, Plan]) -> Callable[..., Plan]:
         return replace(load_catalog().model("llama-3.1-8b"), name=model)
 
     return made
+
+
+def test_a_file_that_is_no_text_is_replaced_and_a_script_made_to_run(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    plan: Any = examples["laptop"]
+    made = render(plan, "shell", tmp_path)
+    script = tmp_path / next(each.path for each in made.files if each.executable)
+    script.write_bytes(b"\xff")
+    script.chmod(0o644)
+    render(plan, "shell", tmp_path)
+    assert script.read_text().startswith("#!") and os.access(script, os.X_OK)
+    script.chmod(0o644)
+    render(plan, "shell", tmp_path)
+    assert os.access(script, os.X_OK)
+
+
+def test_a_line_end_in_a_saved_plan_becomes_no_line_of_a_file(examples: dict[str, Plan]) -> None:
+    """A provider `X\\nEVIL: 1` was a key of SkyPilot's task."""
+
+    def bent(half: Any) -> Any:
+        price = half.machine.price
+        if price:
+            price = replace(price, provider="X\nEVIL: 1", term="t\nEVIL: 1")
+        return replace(
+            half, machine=replace(half.machine, price=price, base_price=price, fabric="f\nEVIL: 1")
+        )
+
+    for name in ("assistant", "portfolio"):
+        plan = examples[name]
+        evil: Any = replace(plan, training=(*map(bent, plan.training),), serving=(*map(bent, plan.serving),))
+        for target in get_args(Target):
+            for file in render(evil, target).files:
+                assert not re.search(r"^EVIL", file.text, re.M), (target, file.path)

@@ -50,15 +50,28 @@ def test_any_chart_is_a_well_formed_picture_inside_its_frame(chart: Chart) -> No
         for name in ("x", "x1", "x2", "cx"):
             if name in each.attrib:
                 assert 0.0 <= float(each.attrib[name]) <= WIDTH
+        if each.tag == f"{SVG}rect" and "x" in each.attrib:
+            assert float(each.attrib["x"]) + float(each.attrib["width"]) <= WIDTH
         for name in ("y", "y1", "y2", "cy"):
             if name in each.attrib:
                 assert 0.0 <= float(each.attrib[name]) <= height
 
 
+def _words(chart: Chart) -> list[str]:
+    """Names that a legend, an axis or a span writes out: theirs is the width."""
+    if isinstance(chart, Curves):
+        return [chart.x.label, *(each.name for each in chart.marks)]
+    if isinstance(chart, Bars):
+        return [piece.name for bar in chart.bars for piece in bar.pieces]
+    return [each.name for each in chart.spans]
+
+
 @given(CHARTS)
 def test_a_terminal_shows_any_chart_on_a_hundred_columns_but_for_its_own_words(chart: Chart) -> None:
-    words = 200  # of names, titles and notes, which are not ours to cut
-    assert all(len(line) <= 100 + words for line in text_of(chart))
+    said = [chart.title, chart.note, *(rule.name for rule in getattr(chart, "rules", ()))]
+    longest = max(map(len, said)) + sum(len(each) + 4 for each in _words(chart))
+    # Numbers that no result has, such as 10¹⁵ %, are written out.
+    assert all(len(line) <= max(140, 60 + longest) for line in text_of(chart))
 
 
 @given(st.lists(st.floats(1e-6, 1e12), min_size=2, max_size=8, unique=True), st.booleans(), UNITS)
@@ -67,7 +80,9 @@ def test_places_keep_the_order_of_numbers_and_ticks_lie_inside(
 ) -> None:
     scale = scale_to(Axis("", unit, log), values, 0.0, 500.0)
     places = [scale.place(each) for each in sorted(values)]
-    assert places == sorted(places) and places[0] >= 0.0 and places[-1] <= 500.0
+    assert places == sorted(places)
+    assert len(set(values)) == len(values) and places[-1] - places[0] > 0.0  # clamped nowhere, so apart
+    assert places[-1] < 500.0 and (places[0] > 0.0 or min(values) < 0.1 * max(values))
     ticks = scale.ticks(6)
     assert 1 <= len(ticks) <= 6 and ticks == sorted(ticks)
     assert all(scale.low * (1 - 1e-9) <= each <= scale.high * (1 + 1e-9) for each in ticks)
@@ -116,3 +131,22 @@ def test_no_two_labels_of_an_example_cross(examples: dict[str, Plan]) -> None:
                     assert apart, (plan.name, chart.key, one[4], other[4])
             drawn += 1
     assert drawn > 40
+
+
+def test_the_way_that_was_taken_is_marked_once(examples: dict[str, Plan]) -> None:
+    fronts = [
+        chart
+        for plan in examples.values()
+        for chart in charts_of_plan(plan)
+        if chart.key.startswith("front.")
+    ]
+    assert fronts
+    for chart in fronts:
+        assert isinstance(chart, Curves)
+        assert len(chart.points[0].chosen) == 1, chart.title
+
+
+def test_pictures_of_examples_fit_a_terminal(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        for chart in charts_of_plan(plan):
+            assert all(len(line) <= 100 for line in text_of(chart)), (plan.name, chart.key)

@@ -213,3 +213,12 @@ def test_what_needs_no_arrays_does_not_load_them(line: str, tmp_path: Path) -> N
         f"import sys; from twofold.cli import main; main({line.split()!r}); sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_a_plan_shows_pictures_of_text_where_they_are_asked_for(run) -> None:
+    spec = Path(__file__).parents[1] / "requirements" / "specs" / "chat.yaml"
+    Path("spec.yaml").write_text(spec.read_text("utf-8"), "utf-8")
+    plain, drawn = (run(f"twofold plan spec.yaml{flag}") for flag in ("", " --chart"))
+    assert (plain.code, drawn.code) == (0, 0), plain.err
+    assert "█" in drawn.out and "█" not in plain.out
+    assert all(len(line) <= 100 for line in drawn.out.splitlines())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.reporting import write_page
-from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.plan import Plan, Refusal
 from twofold.core.errors import FileError
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
@@ -76,8 +76,8 @@ def test_markdown_has_the_decision_and_a_table_that_holds(examples: dict[str, Pl
     for plan in examples.values():
         lines = plan_markdown(plan, "0" * 64).splitlines()
         assert all(line in lines for line in decision_lines(plan))
-        tables = [line for line in lines if line.startswith("|")]
-        assert len({line.replace("\\|", "").count("|") for line in tables}) <= 2
+        if plan.money:
+            assert f"| total |  |  | {plan.money.total_usd:,.2f} |" in lines
 
 
 def test_names_cannot_break_out_of_the_page(examples: dict[str, Plan]) -> None:
@@ -85,6 +85,28 @@ def test_names_cannot_break_out_of_the_page(examples: dict[str, Plan]) -> None:
     plan = replace(examples["assistant"], name=evil, warnings=(evil,))
     made = plan_page(plan, "0" * 64)
     assert "<script" not in made
+
+
+def test_what_nothing_meets_stands_on_the_page_and_in_markdown(examples: dict[str, Plan]) -> None:
+    said = Refusal(
+        "pretrain", "no machine trains `pretrain` within 1 h", (("would fit", "a deadline of 9 d"),)
+    )
+    plan = replace(examples["assistant"], infeasible=(said,))
+    for made in (plan_page(plan, "0" * 64), plan_markdown(plan, "0" * 64).replace("\\", "")):
+        assert "Nothing meets" in made and said.message in made
+    assert "a deadline of 9 d" in plan_page(plan, "0" * 64)
+    assert "Nothing meets" not in plan_page(examples["assistant"], "0" * 64)
+
+
+def test_names_cannot_break_out_of_markdown(examples: dict[str, Plan]) -> None:
+    evil = "a\\|b <img src=x> `c`\n```\n# d"
+    plan = replace(examples["assistant"], name=evil, defaults=((evil, evil),), twofold=evil)
+    lines = plan_markdown(plan, "0" * 64).splitlines()
+    assert sum(line.startswith("```") for line in lines) == 2
+    (row,) = [line for line in lines if line.startswith("| a")]
+    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) == 3  # the marks of two cells, and no more
+    told = [lines[0], row, lines[-1]]
+    assert not any(re.search(r"(?<!\\)[<`]", line) for line in told)
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing(tmp_path: Path, examples: dict[str, Plan]) -> None:

@@ -143,19 +143,25 @@ def plan_screen(
     today: date,
     tell: Callable[[str], None],
     as_data: bool,
+    chart: bool = False,
 ) -> ShownData[Plan]:
-    """A plan with the screens that were asked for, one below the other.
+    """A plan with the screens that were asked for, one below the other; with `chart` pictures of text last.
 
     What the decision does not show is computed where a longer screen or data is asked for (`as_data`).
     Raises InfeasibleError for what nothing meets, with the answer of what is planned without it.
     """
     own = ready(spec, today)
-    in_full = full or details or money or as_data
+    in_full = full or details or money or as_data or chart
     own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell, in_full=in_full))
     made, refused = _feasible(own)
     answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
     named = shlex.quote(str(spec))  # as commands that come next name it
     lines = screen_lines(answer, named, full=full, details=details, money=money, defaults=show_defaults)
+    if chart:
+        from twofold.charts.of_plan import charts_of_plan  # rarely asked for
+        from twofold.charts.text import text_of
+
+        lines += [line for each in charts_of_plan(answer) for line in ("", *text_of(each))]
     if not refused:
         return ShownData(answer, tuple(lines))
     without = f"WITHOUT {', '.join(f'`{each.whose}`' for each in refused)}"

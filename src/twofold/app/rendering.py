@@ -1,5 +1,6 @@
 """`render`: a plan as files that run, on the screen or in a folder."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,12 +102,11 @@ def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
     for each in files:
         path = folder / each.path
         try:
-            if path.is_file() and path.read_text("utf-8") == each.text:
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as handle:
-                handle.write(each.text)
-            if each.executable:
+            if not path.is_file() or path.read_bytes() != each.text.encode():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(path) as handle:
+                    handle.write(each.text)
+            if each.executable and not os.access(path, os.X_OK):
                 path.chmod(0o755)
         except OSError as error:
             raise FileError(f"cannot write `{path}`: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """The charts of a plan, each from the numbers of its JSON alone; what a plan has not is left out."""
 
 from collections.abc import Iterator
+from math import isclose
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule, Span, Spans
 from twofold.contracts.results.plan import Plan
@@ -11,7 +12,6 @@ from twofold.core.quantity import DAY_S
 
 YEAR_D = 365.0
 UNKNOWNS_MOST = 8  # bars of the tornado
-CONFIDENCES = "sizes at each confidence"
 
 
 def charts_of_plan(plan: Plan) -> tuple[Chart, ...]:
@@ -25,7 +25,7 @@ def charts_of_plan(plan: Plan) -> tuple[Chart, ...]:
 
 
 def _calendar(plan: Plan) -> Iterator[Chart]:
-    """What is held from when to when in the first year, from the day on which all begins."""
+    """What is held from when to when in the first year: each run the first time, of a service all nodes."""
     spans = []
     for run in plan.training:
         days = (run.release_after_s or run.run.total_s.value) / DAY_S
@@ -38,9 +38,9 @@ def _calendar(plan: Plan) -> Iterator[Chart]:
         kind = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
         spans.append(Span(service.name, kind, 0.0, YEAR_D * DAY_S, format_usd(cost.value) if cost else ""))
     if spans:
-        yield Spans(
-            "calendar", "what is held in the first year", Axis("after the first day", "s"), tuple(spans)
-        )
+        note = "a run that repeats: its first time; a service: the most nodes that it holds"
+        axis = Axis("after the first day", "s")
+        yield Spans("calendar", "what is held when", axis, tuple(spans), note)
 
 
 def _sizes(plan: Plan) -> Iterator[Chart]:
@@ -64,7 +64,7 @@ def _front(run: TrainingPlan) -> Iterator[Chart]:
     if len(priced) < 2:
         return
     own = run.cost_usd.value if run.cost_usd else None
-    taken = [index for index, point in enumerate(priced) if point.cost_usd == own]
+    taken = [index for index, point in enumerate(priced) if own and isclose(point.cost_usd or 0.0, own)]
     points = Points(
         "ways to train",
         tuple(point.wall_s for point in priced),

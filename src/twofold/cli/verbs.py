@@ -74,6 +74,7 @@ VERBS = {
             options.flag("--money", "Add to --full every line of the bill, owning, levers, sensitivity."),
             options.flag("--rehearse", "Confirm the two best fleets of each service on the twin."),
             options.flag("--show-defaults", "List every value that the spec left open."),
+            options.flag("--chart", "Add small pictures of text: sizes, steps, memory, goals, money."),
             options.OUT,
             options.FORCE,
         ),

@@ -1,24 +1,31 @@
 """A plan as Markdown for a pull request: the decision as a terminal has it, the bill, and what it assumes."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from twofold.contracts.results.plan import Plan
 from twofold.report.decision import decision_lines
+
+FENCE = "```"
+MARKS = re.compile(r"[\\`*_\[\]<>|#&]")  # what Markdown reads as more than itself
 
 
 def plan_markdown(plan: Plan, digest: str) -> str:
     """The decision, the bill as a table, what nobody wrote and what to know, in sections."""
     parts = [
         f"# {_plain(plan.name)}",
+        *_section(
+            "Nothing meets", [f"- {_plain(f'{each.name}: {each.message}')}" for each in plan.infeasible]
+        ),
         "",
-        "```text",
-        *decision_lines(plan),
-        "```",
+        f"{FENCE}text",
+        *(line.replace(FENCE, "\u02bc" * len(FENCE)) for line in decision_lines(plan)),
+        FENCE,
         *_bill(plan),
         *_section("What nobody wrote", _table(("key", "taken as"), plan.defaults)),
         *_section("Worth knowing", [f"- {_plain(each)}" for each in plan.warnings]),
         "",
-        f"twofold {plan.twofold}, plan of sha256 {digest[:16]}",
+        f"twofold {_plain(plan.twofold)}, plan of sha256 {digest[:16]}",
     ]
     return "\n".join(parts) + "\n"
 
@@ -30,7 +37,7 @@ def _bill(plan: Plan) -> Iterator[str]:
         (line.what, f"{line.quantity:,.2f} {line.unit}", f"{line.unit_usd:,.4g}", f"{line.total_usd:,.2f}")
         for line in plan.money.lines
     ]
-    rows.append(("**total**", "", "", f"**{plan.money.total_usd:,.2f}**"))
+    rows.append(("total", "", "", f"{plan.money.total_usd:,.2f}"))
     yield from _section("The bill of the first year", _table(("what", "quantity", "$ each", "$"), rows))
 
 
@@ -44,5 +51,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that stays in its cell."""
-    return text.replace("\n", " ").replace("|", "\\|")
+    """A text that is itself where it stands: no mark-up, no element, no end of its line or cell."""
+    return MARKS.sub(r"\\\g<0>", " ".join(text.split()))

@@ -22,6 +22,7 @@ def plan_page(plan: Plan, digest: str) -> str:
     return page(
         f"{plan.name}: plan",
         _head(plan, digest),
+        *_refused(plan),
         *_decision(plan, known),
         *_listed("What could break it", _texts(plan, "risk")),
         *_listed("What else there is", _texts(plan, "or")),
@@ -49,6 +50,14 @@ def _head(plan: Plan, digest: str) -> str:
         + element("p", text(" · ".join(pieces)))
         + element("p", text(made), cls="soft")
     )
+
+
+def _refused(plan: Plan) -> Iterator[str]:
+    """What nothing meets: the page is of the rest."""
+    for each in plan.infeasible:
+        yield element("h2", text(f"Nothing meets {each.name}"), cls="bad")
+        yield element("p", text(each.message))
+        yield table(("", ""), [(text(label), text(said)) for label, said in each.lines])
 
 
 def _decision(plan: Plan, known: set[str]) -> Iterator[str]:

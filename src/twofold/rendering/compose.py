@@ -7,17 +7,17 @@ import json
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from twofold.core.errors import ValueRefusedError
 from twofold.rendering.commands import Command
+from twofold.rendering.devices import image_vendor, is_processor
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
-from twofold.rendering.runtimes import engine_name, runtime_of
+from twofold.rendering.runtimes import UNKNOWN_START_S, engine_name, runtime_of
 from twofold.rendering.yaml_text import Node, Said, yaml_text
 
-AMD, AMD_VENDOR = "MI", "AMD"  # how its devices begin, and whose they are
 CACHE = "/cache"
 HUB = {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": CACHE}  # a secret comes from who starts the file
-START_S = 600.0  # where the plan has no cold start
 
 
 def compose_files(given: Given) -> tuple[RenderedFile, ...]:
@@ -72,9 +72,9 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
     """One service of the file."""
     words = [*_words(command.program, pool, given)]
     accelerator = pool.service.machine.accelerator
-    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else START_S
+    start_s = pool.service.cold_start_s.high if pool.service.cold_start_s else UNKNOWN_START_S
     service: dict[str, Node] = {
-        "image": _image(pool),
+        "image": _image(pool, given),
         "entrypoint": words,
         "command": list(_arguments(command, pool, given)),
         "environment": HUB,
@@ -89,26 +89,32 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
         },
         "restart": "unless-stopped",
     }
-    return service | _devices(
-        accelerator, [str(each) for each in devices], f"{pool.at}.replica.accelerator_count"
-    )
+    numbers = [Said(str(each), f"{pool.at}.replica.accelerator_count") for each in devices]
+    return service | _devices(accelerator, given, numbers)
 
 
-def _devices(accelerator: str, ids: list[str], because: str) -> dict[str, Node]:
-    """What a container sees of the machine's devices. Processors need nothing."""
-    if accelerator.startswith("CPU"):
+def _devices(accelerator: str, given: Given, numbers: Sequence[Said]) -> dict[str, Node]:
+    """What a container sees of the machine's devices. Processors need nothing.
+
+    Raises ValueRefusedError for devices that Compose gives to no container.
+    """
+    if is_processor(accelerator, given.devices):
         return {}
-    if accelerator.startswith(AMD):
-        seen = {"HIP_VISIBLE_DEVICES": Said(",".join(ids), because)}
-        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": {**HUB, **seen}}
-    numbers: list[Node] = [Said(each, because) for each in ids]
+    vendor = image_vendor(accelerator, given.devices)
+    if vendor == "AMD":
+        seen = Said(",".join(str(each.value) for each in numbers), numbers[0].because)
+        environment: dict[str, Node] = {**HUB, "HIP_VISIBLE_DEVICES": seen}
+        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": environment}
+    if vendor != "NVIDIA":
+        hint = "render for the target `shell`"
+        raise ValueRefusedError(f"Compose gives no `{accelerator[:64]}` to a container", hint=hint)
     reserved: dict[str, Node] = {"driver": "nvidia", "device_ids": numbers, "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [reserved]}}}}
 
 
-def _image(pool: ServedPool) -> str:
+def _image(pool: ServedPool, given: Given) -> str:
     """What the engine's makers publish; another one, or a digest, is set by the variable IMAGE."""
-    vendor = AMD_VENDOR if pool.service.machine.accelerator.startswith(AMD) else ""
+    vendor = image_vendor(pool.service.machine.accelerator, given.devices)
     return f"${{IMAGE:-{runtime_of(pool).image(vendor)}}}"
 
 

@@ -50,6 +50,18 @@ SKY_HEADS = (
 )
 
 
+def is_processor(name: str, devices: Mapping[str, Accelerator]) -> bool:
+    """Whether a machine's device is its processors, which no scheduler counts."""
+    found = devices.get(name)
+    return found is not None and found.family == "cpu"
+
+
+def image_vendor(name: str, devices: Mapping[str, Accelerator]) -> str:
+    """Whose devices an image is to drive; "" for processors, whoever makes them, and for unknown ones."""
+    found = devices.get(name)
+    return found.vendor if found and not is_processor(name, devices) else ""
+
+
 def plugin_name(name: str, devices: Mapping[str, Accelerator]) -> str:
     """The resource of Kubernetes that pods ask accelerators by; "" for processors, which nothing counts.
 
@@ -58,7 +70,7 @@ def plugin_name(name: str, devices: Mapping[str, Accelerator]) -> str:
     device, _, profile = name.partition(":")
     found = devices.get(name)
     vendor, family = (found.vendor, found.family) if found else ("", "")
-    if family == "cpu":
+    if is_processor(name, devices):
         return ""
     plugin = BY_FAMILY.get(family) or PLUGINS.get(vendor, "")
     if not plugin:

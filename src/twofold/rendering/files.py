@@ -42,8 +42,14 @@ def plain(text: str) -> str:
 
 def head(what: str, plan_digest: str, lost: Iterable[str] = (), mark: str = "#") -> list[str]:
     """The first lines of a file: what it is, which plan set its values, and what it leaves out."""
-    return [
-        f"{mark} {what}",
-        f"{mark} By the plan of sha256 {plan_digest[:16]}; behind each value stands the number that set it.",
-        *(f"{mark} lost: {each}" for each in lost),
+    lines = [
+        what,
+        f"By the plan of sha256 {plan_digest[:16]}; behind each value stands the number that set it.",
+        *(f"lost: {each}" for each in lost),
     ]
+    return [f"{mark} {one_line(each)}" for each in lines]
+
+
+def one_line(text: str) -> str:
+    """A text that stays in its comment: what a saved plan says may hold line ends."""
+    return "".join(each if each.isprintable() else " " for each in text)

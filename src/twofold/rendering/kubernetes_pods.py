@@ -5,7 +5,7 @@ from math import ceil
 
 from twofold.contracts.results.parts import Machine
 from twofold.rendering.commands import Command, Option
-from twofold.rendering.devices import plugin_name
+from twofold.rendering.devices import image_vendor, plugin_name
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, runtime_of
@@ -146,8 +146,8 @@ def in_valleys(pool: ServedPool) -> bool:
 
 def engine_image(pool: ServedPool, given: Given) -> str:
     """With the version that the plan has; where it has none, kustomize adds the tag."""
-    found = given.devices.get(pool.service.machine.accelerator)
-    image, version = runtime_of(pool).image(found.vendor if found else ""), engine_version(pool)
+    vendor = image_vendor(pool.service.machine.accelerator, given.devices)
+    image, version = runtime_of(pool).image(vendor), engine_version(pool)
     return f"{image}:v{version}" if version else image
 
 

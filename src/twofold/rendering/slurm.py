@@ -10,6 +10,7 @@ from math import ceil
 
 from twofold.core.quantity import DAY_S
 from twofold.rendering.commands import Option, commented
+from twofold.rendering.devices import is_processor
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, TrainedRun
@@ -42,7 +43,7 @@ def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
     late = f"a checkpoint of {write_s:.0f} s at the time limit: torchrun gives {TORCHRUN_WAITS_S:.0f} s"
     lines = [
         "#!/usr/bin/env bash",
-        *_directives(_run_options(run)),
+        *_directives(_run_options(run, given)),
         *head(run.title, given.digest, [late] if write_s > TORCHRUN_WAITS_S else []),
         "set -euo pipefail",
         FOLDER,
@@ -60,7 +61,7 @@ def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
         lost.append(f"the {pool.nodes_per_replica} nodes of a replica: join them as its engine says")
     lines = [
         "#!/usr/bin/env bash",
-        *_directives(_pool_options(pool)),
+        *_directives(_pool_options(pool, given)),
         *head(pool.title, given.digest, lost),
         "set -euo pipefail",
         FOLDER,
@@ -69,7 +70,7 @@ def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
     return RenderedFile(f"{pool.name}.sbatch", "\n".join(lines) + "\n", executable=True)
 
 
-def _run_options(run: TrainedRun) -> list[Option]:
+def _run_options(run: TrainedRun, given: Given) -> list[Option]:
     machine, at = run.run.machine, f"{run.at}.machine"
     per_node, nodes = machine.accelerators_per_node, machine.node_count
     checkpoints = run.run.run.checkpoints
@@ -78,7 +79,7 @@ def _run_options(run: TrainedRun) -> list[Option]:
         Option("--job-name", run.name, ""),
         Option("--nodes", str(nodes), f"{at}.node_count"),
         Option("--ntasks-per-node", "1", "torchrun starts the ranks of its node"),
-        *_devices(machine.accelerator, per_node, f"{at}.accelerators_per_node"),
+        *_devices(machine.accelerator, given, per_node, f"{at}.accelerators_per_node"),
         Option("--exclusive", "", ""),
         Option("--time", _limit(run.run.run.total_s.high), f"the upper end of {run.at}.run.total_s"),
         Option("--requeue", "", "goes on from its newest checkpoint"),
@@ -93,7 +94,7 @@ def _run_options(run: TrainedRun) -> list[Option]:
     return options
 
 
-def _pool_options(pool: ServedPool) -> list[Option]:
+def _pool_options(pool: ServedPool, given: Given) -> list[Option]:
     size, machine = pool.pool.replica.accelerator_count, pool.service.machine
     per_node = min(size, machine.accelerators_per_node)
     last = pool.pool.replica_count - 1
@@ -101,15 +102,15 @@ def _pool_options(pool: ServedPool) -> list[Option]:
         Option("--job-name", pool.name, ""),
         Option("--array", f"0-{last}", f"{pool.at}.replica_count"),
         Option("--nodes", str(pool.nodes_per_replica), ""),
-        *_devices(machine.accelerator, per_node, f"{pool.at}.replica.accelerator_count"),
+        *_devices(machine.accelerator, given, per_node, f"{pool.at}.replica.accelerator_count"),
         Option("--time", "UNLIMITED", "a service has no end"),
         Option("--requeue", "", ""),
     ]
 
 
-def _devices(accelerator: str, count: int, because: str) -> list[Option]:
+def _devices(accelerator: str, given: Given, count: int, because: str) -> list[Option]:
     """Processors are no devices of Slurm's."""
-    if accelerator.startswith("CPU"):
+    if is_processor(accelerator, given.devices):
         return []
     return [Option("--gpus-per-node", str(count), because)]
 

@@ -13,6 +13,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 
+from twofold.rendering.files import one_line
+
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")  # no reader takes these for a number, a date or a mark
 OTHER_MEANING = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}  # to some reader
 
@@ -64,8 +66,7 @@ def _commented(node: Node) -> Any:
 
 def _comment(parent: CommentedMap | CommentedSeq, key: str | int, node: Node) -> None:
     if isinstance(node, Said) and node.because:
-        line = "".join(each if each.isprintable() else " " for each in node.because)
-        parent.yaml_add_eol_comment(f"# {line}", key, column=0)
+        parent.yaml_add_eol_comment(f"# {one_line(node.because)}", key, column=0)
 
 
 def _scalar(value: str | int | float | bool | None) -> Any:
