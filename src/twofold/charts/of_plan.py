@@ -53,7 +53,11 @@ def _sizes(plan: Plan) -> Iterator[Chart]:
             )
             for rung in rungs
         )
-        short = [f"{100 * rung.confidence:.3g} %: {rung.binds}" for rung in rungs if rung.binds]
+        bound: dict[str, list[str]] = {}
+        for rung in rungs:
+            if rung.binds:
+                bound.setdefault(rung.binds, []).append(f"{100 * rung.confidence:.3g}")
+        short = [f"{' and '.join(sure)} %: {why}" for why, sure in bound.items()]
         title = f"{name}: accelerators by how sure each goal is to be"
         yield Bars(f"sizes.{name}", title, Axis("accelerators", ""), bars, note="; ".join(short))
 

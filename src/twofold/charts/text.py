@@ -1,10 +1,12 @@
 """Charts as lines of text for a terminal: bars of blocks, curves of dots, spans of bars."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from twofold.charts.chart import Bars, Chart, Curves, Spans, drawable, extents, is_empty, numbers_of
 from twofold.charts.scales import Scale, scale_to
 
+WIDE = 100  # columns of a terminal
 WIDTH = 60  # characters of the picture itself
 HEIGHT = 12  # rows of a curve
 NAMES = 24  # characters of a row's name
@@ -18,7 +20,7 @@ def text_of(chart: Chart) -> list[str]:
     if is_empty(chart):
         return [chart.title, "  no data: nothing of this was computed"]
     lines = {Curves: _curves, Bars: _bars, Spans: _spans}[type(chart)](chart)  # type: ignore[operator]
-    return [chart.title, *lines, *([f"  {chart.note}"] if chart.note else [])]
+    return [chart.title, *lines, *wrap(chart.note, WIDE, initial_indent="  ", subsequent_indent="  ")]
 
 
 def _bars(chart: Bars) -> Iterator[str]:
