@@ -7,26 +7,42 @@ from twofold.charts.chart import Chart
 from twofold.charts.svg import svg_of
 
 STYLE = """
-:root{--ink:#1b1b1b;--soft:#5f6368;--line:#d9dce0;--paper:#fff;--box:#f6f7f9;--link:#0a58ca;--bad:#b3261e}
-@media (prefers-color-scheme:dark){
-:root{--ink:#e8e8e8;--soft:#a5a9ae;--line:#3c4043;--paper:#16181b;--box:#1f2226;--link:#8ab4f8;--bad:#f2a19b}}
+:root{--ink:#1b1b1b;--soft:#5f6368;--line:#d9dce0;--paper:#fff;--under:var(--paper);--box:#f6f7f9;--link:#0a58ca;--bad:#b3261e}
+@media (prefers-color-scheme:dark){:root{color-scheme:dark;
+--ink:#e8e8e8;--soft:#a5a9ae;--line:#3c4043;--paper:#16181b;--box:#1f2226;--link:#8ab4f8;--bad:#f2a19b}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:62rem;padding:1.2rem;font:15px/1.5 system-ui,sans-serif}
-body{color:var(--ink);background:var(--paper)}
+body{margin:0 auto;max-width:84rem;padding:1.2rem;font:15px/1.5 system-ui,sans-serif}
+body{color:var(--ink);background:var(--paper);overflow-wrap:anywhere}
 h1{font-size:1.5rem;margin:.2rem 0}
 h2{font-size:1.15rem;margin:2rem 0 .6rem;border-bottom:1px solid var(--line)}
-h3{font-size:1rem;margin:1rem 0 .3rem}
+h3{font-size:1rem;margin:.4rem 0}
+p,ul{max-width:62rem}
 a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
 .soft{color:var(--soft)}.bad{color:var(--bad);font-weight:600}
-.card{background:var(--box);border-radius:6px;padding:.6rem .9rem;margin:.7rem 0}
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92em}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,33rem),1fr));gap:.7rem}
+.card{--under:var(--box);background:var(--box);border-radius:6px;padding:.6rem .9rem;min-width:0}
+.wide,figure{overflow-x:auto;background:
+linear-gradient(90deg,var(--under) 50%,transparent) 0 0/2rem 100% local,
+linear-gradient(270deg,var(--under) 50%,transparent) 100% 0/2rem 100% local,
+linear-gradient(90deg,var(--line),transparent) 0 0/1rem 100%,
+linear-gradient(270deg,var(--line),transparent) 100% 0/1rem 100%;background-repeat:no-repeat}
+.wide{margin-bottom:.6rem}table{border-collapse:collapse;font-size:.92em}
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}tbody th{font-weight:400}
+.card :is(td,th){padding-right:.6rem}.card thead+tbody td{white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr));gap:1rem}
-figure{margin:0}svg{width:100%;height:auto}
-dt{margin-top:.5rem;overflow-wrap:anywhere}dd{margin-left:1.2rem;overflow-wrap:anywhere}
-dt:target{background:var(--box)}
-@media print{body{max-width:none;font-size:11px}a{color:inherit}.card,figure,tr{break-inside:avoid}}
+.charts{columns:33rem;column-gap:1rem}
+figure{margin:0 0 1rem;break-inside:avoid}
+figure svg{display:block;width:100%;min-width:33rem;max-width:48rem;height:auto}
+dl{columns:40rem;column-gap:2rem;font-size:.88em}
+dt{margin-top:.5rem;break-after:avoid}dd{margin-left:1.2rem;break-inside:avoid}dt,dd{overflow-wrap:anywhere}
+dd ul{margin:.1rem 0;padding-left:1.2rem}
+dt:target{background:var(--box);outline:2px solid var(--link)}
+@media print{:root{--ink:#000;--soft:#444;--line:#bbb;--paper:#fff;--box:#fff;--link:#000;--bad:#8c1d18}
+body{max-width:none;padding:0;font-size:11px}
+.cards{display:block}.card{border:1px solid var(--line);margin:.5rem 0}
+.wide,figure{overflow:visible;background:none}figure svg{min-width:0;max-width:40rem}
+h2,h3{break-after:avoid}.card,figure,tr{break-inside:avoid}}
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, nothing runs
 
@@ -47,18 +63,21 @@ def text(value: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """Rows of cells that are HTML already; columns in `numbers` are set right. A wide one scrolls."""
-    right = set(numbers)
+    """Rows of cells that are HTML already; columns in `numbers` are set right. A wide one scrolls.
 
-    def row(cells: Sequence[str], tag: str) -> str:
-        return element(
-            "tr", *(element(tag, cell, cls="n" if at in right else "") for at, cell in enumerate(cells))
-        )
+    Where no column has a head, the first cell of each row is one: it says what the row tells.
+    """
+    right, headed = set(numbers), any(heads)
 
-    body = "".join(row(cells, "td") for cells in rows)
-    return element(
-        "div", element("table", element("thead", row(heads, "th")), element("tbody", body)), cls="wide"
-    )
+    def cell(at: int, held: str) -> str:
+        if at == 0 and not headed:
+            return element("th", held, scope="row")
+        return element("td", held, cls="n" if at in right else "")
+
+    top = (element("th", head, scope="col", cls="n" if at in right else "") for at, head in enumerate(heads))
+    head = element("thead", element("tr", *top)) if headed else ""
+    body = (element("tr", *(cell(at, held) for at, held in enumerate(cells))) for cells in rows)
+    return element("div", element("table", head, element("tbody", *body)), cls="wide")
 
 
 def pictures(charts: Iterable[Chart]) -> str:
@@ -74,6 +93,6 @@ def page(title: str, *parts: str) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{text(title)}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY, quote=True)}">'
-        f"<style>{STYLE}</style></head><body>\n"
+        f"<style>{STYLE}</style></head><body><main>\n"
     )
-    return head + "\n".join(parts) + "\n</body></html>\n"
+    return head + "\n".join(parts) + "\n</main></body></html>\n"

@@ -62,13 +62,15 @@ def _refused(plan: Plan) -> Iterator[str]:
 
 def _decision(plan: Plan, known: set[str]) -> Iterator[str]:
     yield element("h2", "Do this")
+    cards = []
     for half in plan.halves:
         fleet = next(
             (each for each in plan.actions if each.kind in ("rent", "use") and each.name == half.name), None
         )
         title = f"{half.name}: {fleet.text if fleet else half.machine.accelerator}"
         body = _run(half, plan, known) if isinstance(half, TrainingPlan) else _service(half, plan, known)
-        yield element("div", element("h3", text(title)), *body, cls="card")
+        cards.append(element("section", element("h3", text(title)), *body, cls="card"))
+    yield element("div", *cards, cls="cards")
     for each in _texts(plan, "release"):
         yield element("p", text(f"Release {each}"))
 
