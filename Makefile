@@ -16,7 +16,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast test test-skipped soak quick core check verbs structure bench golden fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast system docs test test-skipped soak quick core check verbs structure bench golden fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -59,6 +59,10 @@ $(CORE): $(STAMP) requirements.lock $(shell find src -name '*.py' -o -name '*.py
 	.core/bin/pip install --quiet --disable-pip-version-check -r requirements.lock
 	.core/bin/pip install --quiet --disable-pip-version-check --no-deps .core/wheel/*.whl
 	touch $(CORE)
+
+# What some tests ask of Debian: a browser, promtool, skopeo, Slurm. As root or by sudo; what it cannot install it names.
+system:
+	.ci/system
 
 # All tests, of what is installed: what wants the extras is skipped, and says so, until `make extras`.
 # Two at a time; what starts processes and listens to clocks of its own runs after that, alone.
