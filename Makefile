@@ -95,6 +95,10 @@ check: $(STAMP)
 verbs: $(STAMP)
 	$(BIN)/python -m bench.verb_lists
 
+# The pictures of README.md and docs/, from the examples' plans.
+docs: $(STAMP)
+	$(BIN)/python -m bench.pictures docs/pictures
+
 # The measures of the house, which docs/architecture.md keeps.
 structure: $(STAMP)
 	$(BIN)/python -m bench.structure --start
@@ -103,7 +107,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench
 
 golden: $(STAMP)
-	$(BIN)/python -m pytest tests/cli tests/test_docs.py tests/app/test_rendering.py --golden
+	$(BIN)/python -m pytest tests/cli tests/test_docs.py tests/app/test_rendering.py tests/bench/test_pictures.py --golden
 
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth

@@ -112,6 +112,20 @@ def test_marks_stand_where_the_plan_s_numbers_are(examples: dict[str, Plan]) -> 
                 assert width == pytest.approx(max(value * scale, 1.0), abs=0.11)
 
 
+def test_a_bar_says_the_number_that_the_terminal_says(examples: dict[str, Plan]) -> None:
+    compared = 0
+    for plan in examples.values():
+        for chart in charts_of_plan(plan):
+            if isinstance(chart, Bars):
+                root = ElementTree.fromstring(svg_of(chart))
+                drawn = [each.text for each in root.iter(f"{SVG}text") if each.attrib.get("class") == "v"]
+                lines = text_of(chart)[1 : 1 + len(chart.bars)]
+                assert len(drawn) == len(lines)
+                assert all(line.endswith(f" {text}") for line, text in zip(lines, drawn, strict=True))
+                compared += len(drawn)
+    assert compared > 50
+
+
 def test_no_two_labels_of_an_example_cross(examples: dict[str, Plan]) -> None:
     drawn = 0
     for plan in examples.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import isclose
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule, Span, Spans
+from twofold.contracts.goals import metric_text
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -131,7 +132,7 @@ def _goals(service: ServicePlan) -> Iterator[Chart]:
         for slo in each.slos:
             if slo.predicted is None or not slo.limit_s:
                 continue
-            name = f"{each.name} {slo.metric.replace('_', ' ')} ≤ {format_seconds(slo.limit_s)}"
+            name = f"{each.name} {metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"
             low, value, high = (getattr(slo.predicted, end) / slo.limit_s for end in ("low", "value", "high"))
             bars.append(Bar(name, (Piece("predicted of its limit", value),), low, high))
     if bars:

@@ -8,7 +8,18 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape as escaped
 
-from twofold.charts.chart import Bars, Chart, Curves, Rule, Spans, drawable, extents, is_empty, numbers_of
+from twofold.charts.chart import (
+    Bar,
+    Bars,
+    Chart,
+    Curves,
+    Rule,
+    Spans,
+    drawable,
+    extents,
+    is_empty,
+    numbers_of,
+)
 from twofold.charts.scales import Scale, scale_to
 
 WIDTH, HEIGHT = 640.0, 320.0
@@ -16,13 +27,17 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, 16.0, 46.0, 40.0
 LABELS = 12.0  # above the picture: what y counts, and the names of upright rules
 ROW = 22.0  # height of a bar's or a span's row
 NAME_MOST = 34  # characters of a row's name
+CHOSEN_MOST = 40  # of the answer that was taken
 CHARACTER = 6.2  # width of one, at the size that labels have
+WORD_CHARACTER = 6.9  # of one in words, which have few narrow ones: as DejaVu Sans has them, the widest
+VALUE = 56.0  # right of bars: room for the number that each stands for
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "10 4", "4 4")
 TICKS_X, TICKS_Y = 6, 6
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--ink,#222)}"
     ".t{font-weight:600;font-size:13px}.s{fill:var(--soft,#666)}"
+    ".v{paint-order:stroke;stroke:var(--paper,#fff);stroke-width:3px}"  # a halo, where a rule runs behind it
     ".g{stroke:var(--line,#ddd);stroke-width:1}.r{stroke:var(--ink,#222);stroke-dasharray:5 4}"
 )
 
@@ -84,14 +99,17 @@ def _points(chart: Curves, x: Scale, y: Scale) -> Iterator[str]:
             )
             if taken:
                 below = y.place(at_y) + 16 < y.start - 4
-                yield _kept_text(x.place(at_x) + 10, y.place(at_y) + (16 if below else -10), _short(label))
+                yield _kept_text(
+                    x.place(at_x) + 10, y.place(at_y) + (16 if below else -10), _short(label, CHOSEN_MOST)
+                )
 
 
 def _bars(chart: Bars) -> Iterator[str]:
     xs, _ = numbers_of(chart)
     left = _left_of([bar.name for bar in chart.bars])
-    x, bottom = scale_to(chart.axis, xs, left, WIDTH - RIGHT), TOP + len(chart.bars) * ROW
+    x, bottom = scale_to(chart.axis, xs, left, WIDTH - RIGHT - VALUE), TOP + len(chart.bars) * ROW
     yield from _upright_grid(x, bottom)
+    yield from _rules(chart.rules, x, None, bottom)
     names = _names(chart)
     for row, bar in enumerate(chart.bars):
         top = TOP + row * ROW
@@ -108,8 +126,19 @@ def _bars(chart: Bars) -> Iterator[str]:
             yield _block(x.place(start), x.place(end), top + 3, index, said)
         if bar.low is not None and bar.high is not None:
             yield from _whisker(x, bar.low, bar.high, top + ROW / 2, bar.name)
-    yield from _rules(chart.rules, x, None, bottom)
+        yield from _value(bar, x, top + 15)
     yield from _legend(names, bottom + BOTTOM)
+
+
+def _value(bar: Bar, x: Scale, y: float) -> Iterator[str]:
+    """The number that a bar stands for, behind its end and its range."""
+    ends = [each for each in extents(bar) if drawable(*each[1:])]
+    if ends:
+        reach = [end for _, _, end in ends] + [
+            end for end in (bar.high,) if end is not None and drawable(end)
+        ]
+        said = x.text(sum(end - start for _, start, end in ends))
+        yield _kept_text(x.place(max(reach)) + 5, y, said, "v")
 
 
 def _spans(chart: Spans) -> Iterator[str]:
@@ -275,17 +304,17 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "", whole
     return f'<text x="{x:.1f}" y="{y:.1f}"{style}{held}>{escape(text)}{more}</text>'
 
 
-def _kept_text(x: float, y: float, text: str) -> str:
+def _kept_text(x: float, y: float, text: str, kind: str = "") -> str:
     """A label inside the picture: it begins further left where it would run out of it."""
-    return _text(max(4.0, min(x, WIDTH - 4.0 - len(text) * CHARACTER)), y, text)
+    return _text(max(4.0, min(x, WIDTH - 4.0 - len(text) * CHARACTER)), y, text, kind)
 
 
 def _left_of(names: Sequence[str]) -> float:
-    return 14.0 + max((len(_short(name)) for name in names), default=0) * CHARACTER
+    return 14.0 + max((len(_short(name)) for name in names), default=0) * WORD_CHARACTER
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
+def _short(name: str, most: int = NAME_MOST) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _colour(index: int) -> str:
