@@ -89,6 +89,30 @@ def test_places_keep_the_order_of_numbers_and_ticks_lie_inside(
 
 
 @pytest.mark.parametrize(
+    ("values", "unit", "labels"),
+    [
+        ([10_400.0, 12_700.0], "USD", ["11 k$", "12 k$"]),  # and not 10.5, 11 and 11.5 as 10, 11 and 12
+        ([0.0, 2.0], "", ["0", "1", "2"]),  # machines
+        ([0.0, 1.5], "", ["0", "0.5", "1", "1.5"]),
+        ([0.0, 86_400.0 * 365], "s", ["0 s", "100 d", "200 d", "300 d"]),
+    ],
+)
+def test_a_tick_is_labelled_with_what_it_is(values: list[float], unit: str, labels: list[str]) -> None:
+    scale = scale_to(Axis("", unit), values, 0.0, 500.0)
+    assert [scale.text(each) for each in scale.ticks(6)] == labels
+
+
+def test_no_two_ticks_of_an_example_are_written_alike(examples: dict[str, Plan]) -> None:
+    for plan in examples.values():
+        for chart in charts_of_plan(plan):
+            root = ElementTree.fromstring(svg_of(chart))
+            soft = [each for each in root.iter(f"{SVG}text") if each.attrib.get("class") == "s"]
+            for anchor in ("middle", "end"):
+                said = [each.text for each in soft if each.attrib.get("text-anchor") == anchor]
+                assert len(said) == len(set(said)), (plan.name, chart.key, said)
+
+
+@pytest.mark.parametrize(
     "chart", [Curves("k", "t", Axis("", ""), Axis("", "")), Bars("k", "t", Axis("", ""), ())]
 )
 def test_what_has_no_data_says_so(chart: Chart) -> None:

@@ -80,6 +80,15 @@ def test_markdown_has_the_decision_and_a_table_that_holds(examples: dict[str, Pl
             assert f"| total |  |  | {plan.money.total_usd:,.2f} |" in lines
 
 
+def test_no_price_of_a_bill_is_written_with_an_exponent(examples: dict[str, Plan]) -> None:
+    money = examples["assistant"].money
+    assert money is not None
+    dear = replace(money, lines=(replace(money.lines[0], unit_usd=44_906.85), *money.lines[1:]))
+    plan = replace(examples["assistant"], money=dear)
+    for made in (plan_page(plan, "0" * 64), plan_markdown(plan, "0" * 64)):
+        assert "44,907" in made and "e+04" not in made
+
+
 def test_names_cannot_break_out_of_the_page(examples: dict[str, Plan]) -> None:
     evil = "</title><script>alert(1)</script>"
     plan = replace(examples["assistant"], name=evil, warnings=(evil,))

@@ -1,7 +1,8 @@
 """From numbers to places: linear and logarithmic scales with ticks that people read."""
 
+import re
 from dataclasses import dataclass
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, isclose, isfinite, log10
 
 from twofold.charts.chart import Axis
 from twofold.core.display import format_si, scale_of
@@ -9,6 +10,7 @@ from twofold.core.display import format_si, scale_of
 LEAST = 1e-30  # that a logarithmic axis goes down to
 MARGIN = 0.04  # of the span, kept free at each end
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
+NUMBER = re.compile(r"-?[\d,.]+(?:e[-+]?\d+)?")  # with which a label begins
 SHORT = 8.0  # a logarithmic axis below this ratio has the ticks of a plain one
 TIMES = (1.0, 2.0, 5.0)  # of a power of ten, on a logarithmic axis
 
@@ -22,6 +24,7 @@ class Scale:
     high: float
     start: float
     end: float
+    whole: bool = False  # it counts things: no tick is half a machine
 
     def place(self, value: float) -> float:
         """Where a number stands; beyond the axis it stays at its end."""
@@ -46,20 +49,36 @@ class Scale:
 
 def scale_to(axis: Axis, values: list[float], start: float, end: float) -> Scale:
     """A scale that holds all values; a single one stands in its middle. An axis in logarithms has no 0."""
+    whole = axis.unit == "" and all(each.is_integer() for each in values)
     if axis.log:
         values = [each for each in values if each > LEAST] or [1.0]
         low, high = min(values), max(values)
         room = (high / low) ** MARGIN if high > low else 2.0
-        return Scale(axis, low / room, high * room, start, end)
+        return Scale(axis, low / room, high * room, start, end, whole)
     low, high = min(values, default=0.0), max(values, default=1.0)
     if low == high:
         low, high = (min(0.0, 2.0 * low), max(0.0, 2.0 * high)) if low else (0.0, 1.0)
     room = MARGIN * (high - low)
     # Nothing below 0 where no number is.
-    return Scale(axis, low - room if low < 0.0 else max(0.0, low - room), high + room, start, end)
+    return Scale(axis, low - room if low < 0.0 else max(0.0, low - room), high + room, start, end, whole)
 
 
 def _ticks(scale: Scale, most: int) -> list[float]:
+    """As many as have labels that say them: 10.5 k$ is written 10 k$, which two ticks would then be."""
+    found = [_round_ticks(scale, count) for count in range(most, 1, -1)]
+    return next((ticks for ticks in found if all(_is_said(each, scale) for each in ticks)), found[0])
+
+
+def _is_said(value: float, scale: Scale) -> bool:
+    """Whether the label of a tick is the tick itself."""
+    if scale.whole and not isclose(value, round(value), abs_tol=1e-9):
+        return False
+    said = NUMBER.match(scale.text(value))
+    divisor = scale_of(value, scale.axis.unit).divisor
+    return said is not None and isclose(float(said[0].replace(",", "")) * divisor, value, rel_tol=1e-6)
+
+
+def _round_ticks(scale: Scale, most: int) -> list[float]:
     """Round in the unit that the largest number is written in, so that labels are short."""
     unit = scale_of(max(abs(scale.low), abs(scale.high)), scale.axis.unit).divisor
     low, high = scale.low / unit, scale.high / unit

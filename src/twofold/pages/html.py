@@ -34,7 +34,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 .charts{columns:33rem;column-gap:1rem}
 figure{margin:0 0 1rem;break-inside:avoid}
 figure svg{display:block;width:100%;min-width:33rem;max-width:48rem;height:auto}
-dl{columns:40rem;column-gap:2rem;font-size:.88em}
+dl{columns:34rem;column-gap:2rem;font-size:.88em}
 dt{margin-top:.5rem;break-after:avoid}dd{margin-left:1.2rem;break-inside:avoid}dt,dd{overflow-wrap:anywhere}
 dd ul{margin:.1rem 0;padding-left:1.2rem}
 dt:target{background:var(--box);outline:2px solid var(--link)}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from twofold.contracts.results.plan import Plan
 from twofold.report.decision import decision_lines
+from twofold.report.money import number_text
 
 FENCE = "```"
 MARKS = re.compile(r"[\\`*_\[\]<>|#&]")  # what Markdown reads as more than itself
@@ -34,7 +35,7 @@ def _bill(plan: Plan) -> Iterator[str]:
     if plan.money is None:
         return
     rows = [
-        (line.what, f"{line.quantity:,.2f} {line.unit}", f"{line.unit_usd:,.4g}", f"{line.total_usd:,.2f}")
+        (line.what, f"{line.quantity:,.2f} {line.unit}", number_text(line.unit_usd), f"{line.total_usd:,.2f}")
         for line in plan.money.lines
     ]
     rows.append(("total", "", "", f"{plan.money.total_usd:,.2f}"))

@@ -12,6 +12,7 @@ from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
 from twofold.pages.html import element, page, pictures, table, text
 from twofold.report.figures import chance, percent, ranged
+from twofold.report.money import number_text
 
 LETTERS = "80 % ranges · m measured here, f fitted on published measurements, v a vendor's figure, a assumed"
 
@@ -147,7 +148,7 @@ def _bill(plan: Plan) -> Iterator[str]:
 
 def _bill_row(line: LineItem) -> tuple[str, ...]:
     told = text(line.what), text(line.category), f"{line.quantity:,.2f}", text(line.unit)
-    return *told, f"{line.unit_usd:,.4g}", f"{line.total_usd:,.2f}", text(line.source)
+    return *told, number_text(line.unit_usd), f"{line.total_usd:,.2f}", text(line.source)
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
