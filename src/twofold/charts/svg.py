@@ -27,7 +27,6 @@ LEFT, RIGHT, TOP, BOTTOM = 64.0, 16.0, 46.0, 40.0
 LABELS = 12.0  # above the picture: what y counts, and the names of upright rules
 ROW = 22.0  # height of a bar's or a span's row
 NAME_MOST = 34  # characters of a row's name
-CHOSEN_MOST = 40  # of the answer that was taken
 CHARACTER = 6.2  # width of one, at the size that labels have
 WORD_CHARACTER = 6.9  # of one in words, which have few narrow ones: as DejaVu Sans has them, the widest
 VALUE = 56.0  # right of bars: room for the number that each stands for
@@ -99,9 +98,7 @@ def _points(chart: Curves, x: Scale, y: Scale) -> Iterator[str]:
             )
             if taken:
                 below = y.place(at_y) + 16 < y.start - 4
-                yield _kept_text(
-                    x.place(at_x) + 10, y.place(at_y) + (16 if below else -10), _short(label, CHOSEN_MOST)
-                )
+                yield _kept_text(x.place(at_x) + 10, y.place(at_y) + (16 if below else -10), _short(label))
 
 
 def _bars(chart: Bars) -> Iterator[str]:
@@ -134,11 +131,9 @@ def _value(bar: Bar, x: Scale, y: float) -> Iterator[str]:
     """The number that a bar stands for, behind its end and its range."""
     ends = [each for each in extents(bar) if drawable(*each[1:])]
     if ends:
-        reach = [end for _, _, end in ends] + [
-            end for end in (bar.high,) if end is not None and drawable(end)
-        ]
         said = x.text(sum(end - start for _, start, end in ends))
-        yield _kept_text(x.place(max(reach)) + 5, y, said, "v")
+        right = max(x.place(end) for end in (*(end for *_, end in ends), bar.high or 0.0) if drawable(end))
+        yield _text(max(4.0, min(right + 5.0, WIDTH - 4.0 - len(said) * CHARACTER)), y, said, "v")
 
 
 def _spans(chart: Spans) -> Iterator[str]:
@@ -304,17 +299,17 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "", whole
     return f'<text x="{x:.1f}" y="{y:.1f}"{style}{held}>{escape(text)}{more}</text>'
 
 
-def _kept_text(x: float, y: float, text: str, kind: str = "") -> str:
+def _kept_text(x: float, y: float, text: str) -> str:
     """A label inside the picture: it begins further left where it would run out of it."""
-    return _text(max(4.0, min(x, WIDTH - 4.0 - len(text) * CHARACTER)), y, text, kind)
+    return _text(max(4.0, min(x, WIDTH - 4.0 - len(text) * CHARACTER)), y, text)
 
 
 def _left_of(names: Sequence[str]) -> float:
     return 14.0 + max((len(_short(name)) for name in names), default=0) * WORD_CHARACTER
 
 
-def _short(name: str, most: int = NAME_MOST) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def _short(name: str) -> str:
+    return name if len(name) <= NAME_MOST else f"{name[: NAME_MOST - 1]}…"
 
 
 def _colour(index: int) -> str:
