@@ -33,6 +33,8 @@ const size = (e) => parseFloat(getComputedStyle(e).fontSize) * scale(e)
 const small = (least) => texts().filter((e) => size(e) < least).map(said)
 const box = (e) => { const b = e.getBoundingClientRect(); return [b.left, b.right, b.top, b.bottom] }
 const outside = () => texts().filter((e) => box(e)[0] < -0.5 || box(e)[1] > innerWidth + 0.5)
+const frames = () => [...document.querySelectorAll('.wide, figure')]
+const cut = () => frames().filter((e) => e.scrollWidth > e.clientWidth + 1)
 const reached = (e) => e.closest('.wide, figure')
 const light = (c) => { const [r, g, b] = c.match(/[0-9.]+/g).map((v) => v / 255)
   .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -109,6 +111,13 @@ def test_a_phone_shows_the_page_without_sideways_scrolling_or_tiny_text(
         # What is wider scrolls within its own frame; nothing else is.
         wide = _asked(tab, "outside().filter((e) => !reached(e)).map(said)")
         assert wide == [], name
+
+
+def test_a_desk_shows_every_table_and_picture_whole(tab: Tab, pages: dict[str, Path]) -> None:
+    for name, path in pages.items():
+        tab.show(path, DESK)
+        assert _asked(tab, "cut().map(said)") == [], name
+        assert _asked(tab, f"small({LEAST_PX})") == [], name
 
 
 def test_text_stands_out_by_day_and_by_night(tab: Tab, pages: dict[str, Path]) -> None:

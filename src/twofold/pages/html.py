@@ -29,7 +29,8 @@ linear-gradient(270deg,var(--line),transparent) 100% 0/1rem 100%;background-repe
 .wide{margin-bottom:.6rem}table{border-collapse:collapse;font-size:.92em}
 th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td,th,dt{overflow-wrap:break-word}td{min-width:3.4rem}td a,th{white-space:nowrap}tbody th{font-weight:400}
-.card :is(td,th){padding-right:.6rem}.card thead+tbody td{white-space:nowrap}
+.card :is(td,th){padding-right:.6rem}td>span{white-space:nowrap}
+@media (max-width:40rem){.card thead+tbody td{white-space:nowrap}}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 .charts{columns:33rem;column-gap:1rem}
 figure{margin:0 0 1rem;break-inside:avoid}

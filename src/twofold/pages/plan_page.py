@@ -130,7 +130,7 @@ def _goal_row(one: ClassPlan, slo: SloOutcome, at: str, plan: Plan, known: set[s
     return (
         text(one.name),
         text(str(one.replica_count)),
-        text(f"{metric_text(slo.metric)} ≤ {format_seconds(slo.limit_s)}"),
+        text(f"{metric_text(slo.metric)} ") + element("span", text(f"≤ {format_seconds(slo.limit_s)}")),
         _linked(slo.predicted, f"{path}.slos.{slo.metric}.predicted", known) + text(twin),
         holds,
         _linked(one.holds_until_per_s, f"{path}.holds_until_per_s", known),
