@@ -1,6 +1,5 @@
 """From numbers to places: linear and logarithmic scales with ticks that people read."""
 
-import re
 from dataclasses import dataclass
 from math import ceil, floor, isclose, isfinite, log10
 
@@ -9,8 +8,7 @@ from twofold.core.display import format_si, scale_of
 
 LEAST = 1e-30  # that a logarithmic axis goes down to
 MARGIN = 0.04  # of the span, kept free at each end
-NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
-NUMBER = re.compile(r"-?[\d,.]+(?:e[-+]?\d+)?")  # with which a label begins
+NICE = (1.0, 2.0, 2.5, 5.0)
 SHORT = 8.0  # a logarithmic axis below this ratio has the ticks of a plain one
 TIMES = (1.0, 2.0, 5.0)  # of a power of ten, on a logarithmic axis
 
@@ -39,8 +37,20 @@ class Scale:
     def ticks(self, most: int) -> list[float]:
         """At most `most` round numbers inside the axis."""
         if self.axis.log and self.high > SHORT * self.low:
-            return _log_ticks(self.low, self.high, most)
+            found = _log_ticks(self.low, self.high, most)
+            return [each for each in found if self.is_told(each)] or found
         return _ticks(self, most)
+
+    def is_told(self, value: float) -> bool:
+        """Whether a number's text is the number itself, not one that it was rounded to."""
+        if self.whole and not isclose(value, round(value), abs_tol=1e-9):
+            return False
+        digits = self.text(value).partition(" ")[0].replace(",", "")
+        try:
+            told = float(digits) * scale_of(value, self.axis.unit).divisor
+        except ValueError:
+            return False
+        return isclose(told, value, rel_tol=1e-9, abs_tol=1e-9 * max(abs(self.low), abs(self.high)))
 
     def text(self, value: float) -> str:
         """A number as every screen writes it."""
@@ -64,21 +74,6 @@ def scale_to(axis: Axis, values: list[float], start: float, end: float) -> Scale
 
 
 def _ticks(scale: Scale, most: int) -> list[float]:
-    """As many as have labels that say them: 10.5 k$ is written 10 k$, which two ticks would then be."""
-    found = [_round_ticks(scale, count) for count in range(most, 1, -1)]
-    return next((ticks for ticks in found if all(_is_said(each, scale) for each in ticks)), found[0])
-
-
-def _is_said(value: float, scale: Scale) -> bool:
-    """Whether the label of a tick is the tick itself."""
-    if scale.whole and not isclose(value, round(value), abs_tol=1e-9):
-        return False
-    said = NUMBER.match(scale.text(value))
-    divisor = scale_of(value, scale.axis.unit).divisor
-    return said is not None and isclose(float(said[0].replace(",", "")) * divisor, value, rel_tol=1e-6)
-
-
-def _round_ticks(scale: Scale, most: int) -> list[float]:
     """Round in the unit that the largest number is written in, so that labels are short."""
     unit = scale_of(max(abs(scale.low), abs(scale.high)), scale.axis.unit).divisor
     low, high = scale.low / unit, scale.high / unit
@@ -86,8 +81,14 @@ def _round_ticks(scale: Scale, most: int) -> list[float]:
     if not isfinite(raw) or raw <= 0.0:
         return [scale.low]
     power = 10.0 ** floor(log10(raw))
-    step = next(nice * power for nice in NICE if nice * power >= raw * (1 - 1e-9))
-    first = ceil(low / step - 1e-9)
+    steps = (nice * power * more for more in (1.0, 10.0) for nice in NICE)
+    tried = [_multiples(scale, step, unit, most) for step in steps if step >= raw * (1 - 1e-9)]
+    # Where labels round, as 12.5 to 12, the next longer step.
+    return next((each for each in tried if each and all(map(scale.is_told, each))), tried[0])
+
+
+def _multiples(scale: Scale, step: float, unit: float, most: int) -> list[float]:
+    first = ceil(scale.low / unit / step - 1e-9)
     found = [(first + index) * step * unit for index in range(most + 1)]
     return [value for value in found if value <= scale.high * (1 + 1e-9)][:most]
 
