@@ -17,6 +17,7 @@ from twofold.live.processes import (
     last_lines,
     log_path,
     need_free_port,
+    python_module,
     running,
     start,
     stop_all,
@@ -81,6 +82,28 @@ def test_a_process_that_ignores_being_asked_is_ended(tmp_path: Path) -> None:
     finally:
         stop_all(tmp_path, grace_s=0.2)
     assert running(tmp_path) == []
+
+
+def test_a_stray_module_in_the_working_folder_is_not_run_and_what_is_written_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dis` is imported by nearly everything; a child and a child's child must take Python's own."""
+    (tmp_path / "dis.py").write_text("print('stray')\n")
+    asks = "import dis, pathlib; print(dis.__file__); pathlib.Path('written').touch()"
+    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {asks!r}], check=True)"
+    (tmp_path / "asks.py").write_text(nested)
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "state"
+    assert "-P" in python_module("dis")
+    start([sys.executable, "-P", str(tmp_path / "asks.py")], "asks", state)
+    log = log_path(state, "asks")
+    for _ in range(2000):
+        if not running(state):
+            break
+    assert "stray" not in log.read_text() and "dis.py" in log.read_text()
+    assert str(tmp_path) not in log.read_text()
+    modes = [path.stat().st_mode & 0o077 for path in (state, log.parent, log, tmp_path / "written")]
+    assert modes == [0, 0, 0, 0]
 
 
 def test_what_a_process_was_told_is_known_by_digest(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "
 GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
+PRIVATE_UMASK = 0o077  # what we and our children write is for our own user
+SAFE_PATH = "PYTHONSAFEPATH"  # no module of the working folder is taken for one of ours, by grandchildren either
 STARTING_LOOKS, STARTING_LOOK_S = 4, 0.005  # at a process without an environment; kernel threads have none
 
 
@@ -63,23 +65,37 @@ def start(
     digest = digest or digest_of(command)
     marks = {STATE: str(state.resolve()), ROLE: role, DIGEST: digest, PORT: str(port or "")}
     log = log_path(state, role)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    make_private(state)
+    make_private(log.parent)
+    with open(log, "ab", opener=private_opener) as output:
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {}), **marks},
+            env={**os.environ, SAFE_PATH: "1", **(environment or {}), **marks},
             start_new_session=True,
+            umask=PRIVATE_UMASK,
         )
     process.returncode = 0  # it may outlive us: nobody waits for it, and Python need not warn of that
     return Child(process.pid, role, digest, port)
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module under this very interpreter."""
-    return [sys.executable, "-m", module, *arguments]
+    """The command that runs a module under this very interpreter, whatever lies in the working folder."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def make_private(folder: Path) -> None:
+    """A folder that only its owner may enter; one that is there already becomes one."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(OSError):  # another user's, or read-only: whoever writes there will hear of it
+        folder.chmod(0o700)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open`: a file that is made now is for its owner alone."""
+    return os.open(path, flags, 0o600)
 
 
 def log_path(state: Path, role: str) -> Path:
