@@ -4,10 +4,11 @@ SIGTERM: no new connections, what is in flight may finish within the grace, then
 a missing extra or a broken configuration is one error on stderr and exit 2.
 """
 
+import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,53 @@ def run_gateway(config: GatewayConfig) -> None:
             f"the gateway needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
         ) from error
     need_free_port(config.port, config.host)
+    if config.admin is not None:
+        need_free_port(config.admin.port)
     uvloop.run(serve(config))
 
 
 async def serve(config: GatewayConfig) -> None:
     """Serve until a signal ends the server."""
-    async with gateway_server(config) as (server, _):
-        await server.serve()
+    async with gateway_server(config) as (server, driver):
+        async with admin_server(config, driver):
+            await server.serve()
+
+
+@asynccontextmanager
+async def admin_server(config: GatewayConfig, driver: GateDriver) -> AsyncIterator[None]:
+    """The controller's server beside it, where the configuration names one; closed at the end."""
+    if config.admin is None:
+        yield
+        return
+    import uvicorn
+
+    from twofold.live.admin_app import AdminApp
+
+    class Beside(uvicorn.Server):
+        """Signals are the first server's."""
+
+        capture_signals = staticmethod(nullcontext)  # type: ignore[assignment]
+
+    told = uvicorn.Config(
+        AdminApp(driver, config.admin.key),
+        host="127.0.0.1",
+        port=config.admin.port,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = Beside(told)
+    serving = asyncio.create_task(server.serve())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
 
 
 @asynccontextmanager

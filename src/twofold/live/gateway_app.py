@@ -193,7 +193,7 @@ class GatewayApp:
 
     def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
-        self.replicas = {replica.replica_id: replica for replica in config.replicas}
+        self.replicas = decider.replicas  # which come and go
         self.model_name, self._tenants = config.model_name, {key.sha256: key.tenant for key in config.keys}
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
@@ -297,7 +297,7 @@ class GatewayApp:
                 if response.status >= 500:
                     raise UpstreamFailed(events.Cause.ERROR)
                 if response.content_type == "text/event-stream":
-                    return await self._stream(response, sent.request_id, client, clock)
+                    return await self._stream(response, sent, client, clock)
                 return await self._whole(response, client)
         except TimeoutError as error:
             if client.writing:
@@ -309,7 +309,7 @@ class GatewayApp:
                 response.close()  # nothing if it was read to its end: the connection is back in the pool
 
     async def _stream(
-        self, response: aiohttp.ClientResponse, request_id: int, client: Client, clock: asyncio.Timeout
+        self, response: aiohttp.ClientResponse, sent: events.Send, client: Client, clock: asyncio.Timeout
     ) -> tuple[int, bytes]:
         loop, between_s = asyncio.get_running_loop(), self.limits.between_bytes_timeout_s
         tally = SseTally()
@@ -319,8 +319,9 @@ class GatewayApp:
             except ValueError as error:
                 raise UpstreamFailed(events.Cause.ERROR) from error
             if data:
+                self.decider.heard(sent.replica_id)
                 if not client.begun:
-                    self.decider.started(request_id)
+                    self.decider.started(sent.request_id)
                     await client.begin(response.status, STREAM_HEADERS)
                 await client.write(data)
                 clock.reschedule(loop.time() + between_s)

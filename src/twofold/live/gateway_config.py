@@ -36,6 +36,14 @@ class GatewayKey:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayAdmin:
+    """Where the controller talks to the gateway: a port of its own on loopback, and the key that it shows."""
+
+    port: int
+    key: str  # the file that holds it is its owner's alone
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayLimits:
     """What bounds every request, every connection and the log."""
 
@@ -69,6 +77,7 @@ class GatewayConfig:
     gate: gates.GateSettings = field(default_factory=gates.GateSettings)
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
+    admin: GatewayAdmin | None = None  # None: the replicas are those of this file for good
 
 
 def write_gateway_config(config: GatewayConfig) -> str:

@@ -8,16 +8,27 @@ import asyncio
 import errno
 import socket
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
+from twofold.live.recent import Recent
 from twofold.policy.gate import events
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.gate import Gate
 from twofold.policy.machine import Entry, Woke
+
+
+# What somebody else carries out, or is to know: the controller asks for these.
+SLOW_EFFECTS = (
+    *(events.StartReplica, events.StopReplica, events.StageRelease, events.PromoteRelease),
+    *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
+    *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
+)
+SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
 class GateDriver:
@@ -26,7 +37,11 @@ class GateDriver:
     def __init__(
         self, gate: Gate, log: GateLog, replicas: Mapping[str, GatewayReplica], probe_timeout_s: float
     ) -> None:
-        self.gate, self.log, self.replicas = gate, log, replicas
+        self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
+        self.recent = Recent()
+        self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
+        self._slow_count = 0
+        self._slow_waiters: list[asyncio.Future[None]] = []
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
         self._waiting: list[asyncio.Future[None]] = []
@@ -57,6 +72,7 @@ class GateDriver:
         self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
     ) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
+        self.recent.arrived_at_s = time.monotonic()
         arrived = events.RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
         effects = self._handle(arrived)
         # A full queue may refuse another request in the same breath: the new one has the largest id.
@@ -81,10 +97,68 @@ class GateDriver:
         await self._end_of_turn()
         return decision
 
+    def told(self, happened: Iterable[tuple[events.Event, GatewayReplica | None]]) -> None:
+        """What happened to the fleet, each with the address of a replica that was added."""
+        for event, address in happened:
+            if isinstance(event, events.ReplicaAdded) and address is not None:
+                self.replicas[event.replica_id] = address
+                self.recent.heard(event.replica_id)
+            self._handle(event)
+
+    async def effects_after(self, number: int, wait_s: float) -> list[tuple[int, events.Effect]]:
+        """The numbered slow effects beyond `number`; waits for one where there is none."""
+        if self._slow_count <= number and wait_s > 0:
+            waiter = self._loop.create_future()
+            self._slow_waiters.append(waiter)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await waiter
+            except TimeoutError:
+                pass
+            finally:
+                if waiter in self._slow_waiters:
+                    self._slow_waiters.remove(waiter)
+        return [each for each in self.slow_effects if each[0] > number]
+
+    def admin_state(self) -> dict[str, Any]:
+        """The same for the controller: what was heard of each replica and when, and figures of late."""
+        now_s, data, view = time.monotonic(), self.state(), self.gate.view
+        kept_tokens = dict.fromkeys(view.replicas, 0)
+        for request in view.requests.values():
+            name = request.attempt.replica.replica_id
+            kept_tokens[name] = kept_tokens.get(name, 0) + request.input_tokens + request.output_limit_tokens
+        for name in [name for name in self.replicas if name not in view.replicas]:
+            del self.replicas[name]  # drained: nothing is sent there any more
+            self.recent.heard_s.pop(name, None)
+        for name, replica in view.replicas.items():
+            address, heard_s = self.replicas[name], self.recent.heard_s.get(name)
+            data["replicas"][name] |= {
+                "host": address.host,
+                "port": address.port,
+                "heard_ago_s": None if heard_s is None else now_s - heard_s,
+                "kept_tokens": kept_tokens[name],
+                "version": replica.added.version,
+                "zone": replica.added.zone,
+            }
+        slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
+        return {**data, "recent": self.recent.figures(now_s), "ttft_slo_s": slo_s}
+
+    def heard(self, replica_id: str) -> None:
+        """A replica wrote something: whoever does is alive."""
+        self.recent.heard(replica_id)
+
     def started(self, request_id: int) -> None:
+        request = self.gate.view.requests.get(request_id)
+        if request is not None:
+            now_s = time.monotonic()
+            self.recent.first_token(now_s, now_s - request.arrived_s)
         self._handle(events.ResponseStarted(request_id))
 
     def ended(self, request_id: int, output_tokens: int) -> None:
+        request = self.gate.view.requests.get(request_id)
+        if request is not None:
+            self.recent.heard(request.attempt.replica.replica_id)
+            self.recent.ended(time.monotonic(), finished=True)
         self._handle(events.ResponseEnded(request_id, output_tokens))
 
     def left(self, request_id: int) -> None:
@@ -117,13 +191,27 @@ class GateDriver:
         now_s = time.monotonic()
         effects = self.gate.handle(event, now_s)
         self.log.append(events.to_line(Entry(now_s, event, tuple(effects))))
-        self._to_probe += [effect for effect in effects if isinstance(effect, events.Probe)]
+        for effect in effects:
+            if isinstance(effect, events.Probe):
+                self._to_probe.append(effect)
+            elif isinstance(effect, SLOW_EFFECTS):
+                self._told_slowly(effect)
+            elif isinstance(effect, events.Refuse | events.GiveUp):
+                self.recent.ended(now_s, finished=False)
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
+
+    def _told_slowly(self, effect: events.Effect) -> None:
+        self._slow_count += 1
+        self.slow_effects.append((self._slow_count, effect))
+        for waiter in self._slow_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._slow_waiters.clear()
 
     def _end_of_turn(self) -> asyncio.Future[None]:
         # One future each: a client that leaves cancels the future that it waits for.
@@ -166,7 +254,9 @@ class GateDriver:
 
     async def _probe(self, probe: events.Probe) -> None:
         name, number = probe.replica_id, probe.number
-        replica = self.replicas[name]
+        replica = self.replicas.get(name)
+        if replica is None:
+            return
         cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
         self._handle(events.ProbeFailed(name, number, cause) if cause else events.ProbeAnswered(name, number))
 
