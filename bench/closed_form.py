@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bench import fleet_sizes
 from twofold.catalog.catalog import load_catalog
+from twofold.gating.beliefs import half_full, replica_beliefs
 from twofold.inference import regimes
 from twofold.inference.replica import Replica, engine
 from twofold.inference.steady import Lengths
@@ -30,7 +31,6 @@ from twofold.policy.gate.fleet_view import FleetView, Request
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Beliefs, GateSettings, Routing, RoutingSettings
 from twofold.rehearse.engine import engine_settings
-from twofold.rehearse.pools import true_beliefs
 from twofold.twin.serving.engine import Engine
 from twofold.twin.serving.engine_types import EngineWork, FirstToken
 from twofold.twin.serving.step_table import StepTable
@@ -123,7 +123,8 @@ def drawn(mean: float, spread: float, count: int, random: np.random.Generator) -
 def beliefs_of(case: Case) -> Beliefs:
     """What its gate believes of it: the truth."""
     replica = replica_of(case)
-    return true_beliefs(replica, ServiceTable.of(replica))
+    table = ServiceTable.of(replica)
+    return replica_beliefs(replica, table, half_full(table))
 
 
 def seen(

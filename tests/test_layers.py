@@ -25,6 +25,7 @@ FLOORS = {
     "training": 5,
     "inference": 5,
     "twin": 5,
+    "gating": 6,
     "twin.serving": 6,
     "twin.cluster": 7,
     "answer": 8,

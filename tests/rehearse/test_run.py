@@ -19,7 +19,7 @@ CHAT = ClassPlan("chat", 20.0, 40.0, 500.0, 100.0, {}, (), 1, ONE, ONE, None, No
 def task(*times: Estimate) -> PoolTask:
     """A pool with a class for each time that its answers take."""
     classes = tuple(replace(CHAT, latency_budget=(Part("decode", each, 1.0),)) for each in times)
-    return PoolTask(None, classes, None, None, None, {})  # type: ignore[arg-type]
+    return PoolTask(None, classes, None, None, None, None, {})  # type: ignore[arg-type]
 
 
 def scenario(**beliefs: str) -> Scenario:

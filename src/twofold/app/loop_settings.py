@@ -20,11 +20,9 @@ CHECKPOINTS_PER_RUN = 8
 KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that some steps are repeated
 KILLED_RANK = 1
 SEED = 20
-REPLICA_COUNT = 2
 ENGINE = "transformers"
 KV_BLOCK_COUNT = 256
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
-IN_FLIGHT_LIMIT = 16  # of one replica
 CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -36,7 +34,7 @@ class ServeSettings:
 
     name: str
     class_name: str
-    replica_count: int
+    replica_count: int  # as many as the machine has shares for; once planned, no more than that
     planned_format: str  # as plans name it: fp32
     weights_format: str  # as the engine does: float32
     thread_count: int
@@ -82,9 +80,10 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
 
 
 def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
-    """The one service of a loop: its first class sets lengths and rate."""
-    service = _only(spec.services, "serving")
-    _serves_what_is_trained(service, _only(spec.training, "training"))
+    """The one service of a loop: its first class sets lengths and rate. A replica has a rank's share."""
+    service, run = _only(spec.services, "serving"), _only(spec.training, "training")
+    _serves_what_is_trained(service, run)
+    slot_count = _count_here(run, f"training `{run.name}`")
     class_name, latency_class = next(iter(service.classes.items()))
     traffic = latency_class.traffic
     if traffic.rate_per_s is None:
@@ -102,10 +101,10 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
     return ServeSettings(
         name=service.name,
         class_name=class_name,
-        replica_count=REPLICA_COUNT,
+        replica_count=slot_count,
         planned_format=weights,
         weights_format=DTYPES[weights],
-        thread_count=max(1, (os.cpu_count() or 1) // REPLICA_COUNT),
+        thread_count=max(1, (os.cpu_count() or 1) // slot_count),
         input_tokens=int(traffic.input.mean_tokens),
         output_tokens=int(traffic.output.mean_tokens),
         rate_per_s=traffic.rate_per_s * traffic.peak_ratio,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from twofold.answer.serve_answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
+from twofold.app.gates import ServedGate, served_gate
 from twofold.app.loop_page import LoopShown, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
-    IN_FLIGHT_LIMIT,
     KV_BLOCK_COUNT,
     MACHINE,
     SEED,
@@ -21,7 +21,6 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
-from twofold.contracts.spec.scenario_policies import Policies
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.artefact import write_whole
@@ -30,7 +29,6 @@ from twofold.live.loader import closed_loop, open_loop, prompts_of
 from twofold.live.supervisor import Service, ServiceSettings, bring_up
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
-from twofold.rehearse.gate import live_gate_settings
 from twofold.report.plan import ShownPlan
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
@@ -76,6 +74,13 @@ def plan_for_it(request: LoopRequest) -> ShownPlan:
     return planned
 
 
+def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
+    """The gate that a rehearsal of the spec has, and the request with as many replicas as are planned."""
+    gate = served_gate(request.spec, request.serving.replica_count, date.today())
+    serving = replace(request.serving, replica_count=gate.replica_count)
+    return replace(request, serving=serving), gate
+
+
 def train(request: LoopRequest, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
     layout = planned.training[0].layout  # how it shards; the trainer knows no other way to split a model
@@ -96,24 +101,25 @@ def other_layout(planned: ShownPlan) -> str:
     return f"planned as {layout.text}; the trainer splits the batch over its ranks and nothing else"
 
 
-def serve(request: LoopRequest, planned: ShownPlan, artefact: Path) -> Service:
-    """Bring up replicas and gateway. The gate's beliefs are the plan's own times for one request."""
+def serve(request: LoopRequest, gate: ServedGate, artefact: Path) -> Service:
+    """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
     request.progress(f"start {request.serving.replica_count} replicas and the gateway")
-    return bring_up(service_settings(request, planned, artefact), request.state)
+    return bring_up(service_settings(request, gate, artefact), request.state)
 
 
-def service_settings(request: LoopRequest, planned: ShownPlan, artefact: Path) -> ServiceSettings:
-    """What the supervisor is told; of the gate's policies what a scenario that names none would have."""
-    classes = planned.serving[0].classes
-    percentiles = classes[0].percentiles
+def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> ServiceSettings:
+    """What the supervisor is told."""
+    beliefs = gate.built.beliefs
     return ServiceSettings(
         engine=engine_settings(request.serving, artefact),
         replica_count=request.serving.replica_count,
-        in_flight_limit=IN_FLIGHT_LIMIT,
+        in_flight_limit=gate.in_flight_limit,
         port=request.port,
-        input_token_s=percentiles["ttft_p50"].value / request.serving.input_tokens,
-        output_token_s=percentiles["tpot_p50"].value,
-        gate=live_gate_settings(Policies(), classes),
+        input_token_s=beliefs.input_token_s,
+        output_token_s=beliefs.output_token_s,
+        first_token_s=beliefs.first_token_s,
+        gate=gate.built.settings,
+        gate_digest=gate.built.digest,
     )
 
 
@@ -159,6 +165,7 @@ def page_of(
     device: DeviceRecord,
     run: loop.TrainingMeasured,
     served: loop.ServingMeasured,
+    gate: ServedGate,
 ) -> loop.LoopPage:
     """Everything on one page, kept beside the plan."""
     estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
@@ -171,6 +178,7 @@ def page_of(
     notes += tuple(filter(None, [other_layout(planned)]))
     notes += notes_on_loads(served, device.rank_count)
     page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
+    page = replace(page, gate_digest=gate.built.digest, differs=gate.differs)
     write_whole(request.state / "page.json", LoopShown(page).json)
     return page
 

@@ -96,10 +96,11 @@ def up(
                 need_memory(max(training.rank_count, serving.replica_count), free_bytes)
             device = loop_stages.measure_machine(request)
             plan = loop_stages.plan_for_it(request)
+            request, gate = loop_stages.gate_for_it(request)
             run, artefact = loop_stages.train(request, plan)
-            service = loop_stages.serve(request, plan, artefact)
+            service = loop_stages.serve(request, gate, artefact)
             measured = loop_stages.put_under_load(request, service, artefact)
-            return loop_stages.page_of(request, plan, device, run, measured)
+            return loop_stages.page_of(request, plan, device, run, measured, gate)
 
 
 def up_page(spec: Path, port: int, load_for: str, tell: loop_stages.OnProgress) -> LoopShown:

@@ -12,7 +12,7 @@ from twofold.policy.gate import settings as gates
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 SHA256 = re.compile("[0-9a-f]{64}")
 # Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
-NOT_LIVE = ("hedge", "scaling", "warm", "canary", "rollout", "zones")
+NOT_LIVE = ("hedge", "scaling", "warm")
 NOT_LIVE_ROUTINGS = (gates.Routing.PREFIX, gates.Routing.SESSION)
 
 
@@ -78,6 +78,7 @@ class GatewayConfig:
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
     admin: GatewayAdmin | None = None  # None: the replicas are those of this file for good
+    gate_digest: str = ""  # of the gate as it was built, for the twin and for this; "": written by hand
 
 
 def write_gateway_config(config: GatewayConfig) -> str:

@@ -38,6 +38,8 @@ class ServiceSettings:
     input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
     output_token_s: float  # … and per token of an answer
     gate: gates.GateSettings = field(default_factory=gates.GateSettings)
+    first_token_s: float = 0.0  # … and of an answer's first token, beyond the reading of its prompt
+    gate_digest: str = ""  # of what the gate was built as, for the twin and for this
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,10 @@ def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path)
             GatewayReplica(each.replica_id, "127.0.0.1", each.port, model, settings.in_flight_limit)
             for each in replicas
         ),
-        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s),
+        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
         log=str(log),
         model_name=settings.engine.artefact.name,
         gate=settings.gate,
+        gate_digest=settings.gate_digest,
         limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
     )

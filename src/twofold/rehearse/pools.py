@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, inf
-from operator import mul
 
 from twofold.answer.offers import Offer, node_of_size
 from twofold.answer.quick_serve import read_rate_bytes_per_s
@@ -23,6 +22,7 @@ from twofold.contracts.spec.scenario_fleet import EngineChange
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import InputError, ValueRefusedError
+from twofold.gating.beliefs import in_flight_limit, measured_beliefs, planned_load, replica_beliefs
 from twofold.inference.fleet import cold_start_s
 from twofold.inference.measured import MeasuredService
 from twofold.inference.replica import Replica, capacity, replica_of
@@ -38,17 +38,11 @@ from twofold.twin.serving import fleet_types
 from twofold.twin.serving.measured import BatchServer
 from twofold.twin.serving.step_table import StepTable
 
-# Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
-# no more, since further ones would slow all that it has.
 UNSTATED_CONTEXT = 131_072  # tokens, where a config says nothing of it
-IN_FLIGHT_RATIO = 1.5
-OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
-CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
 AS_PLANNED = EngineChange()
 RAMP_LIMIT = "utility ramp limit (of the site's load per minute)"  # a row of the table `facility`
 CONTEXT_TOKENS = 1e9  # no row says that a request could be too long
 START_S = 30.0  # no row says how long a replica takes to start
-MOST_FRACTION = 0.95  # of what a replica carries at most, where beliefs are still finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,7 @@ def pool_world(
     return PoolWorld(
         grouped(pool, change),
         metered(model, replica.cluster.device, service, tables.constants),
-        true_beliefs(replica, table),
+        replica_beliefs(replica, table, planned_load(service, pool, table)),
         min(one(replica.shape.max_context_tokens), cache_tokens),
         cache_tokens,
         figure(tables.catalog, "power", RAMP_LIMIT).value,
@@ -139,43 +133,6 @@ def grouped(pool: serving.Pool, change: EngineChange) -> serving.Pool:
     count = max(needed, pool.replica_count // workers)
     rate_per_s = workers * pool.rate_per_replica_per_s
     return replace(pool, replica_count=count, spare_count=count - needed, rate_per_replica_per_s=rate_per_s)
-
-
-def in_flight_limit(service: ServicePlan, pool: serving.Pool, max_batch: float) -> int:
-    """Requests that one replica may have at once, so that what it has keeps its goals.
-
-    Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
-    Limits   classes that only promise a day's end fill two batches: nobody waits for a token. Beside classes
-             that somebody waits for they fill one: the gate, which knows who goes first, holds the rest.
-    """
-    classes = [each for each in service.classes if each.name in pool.classes]
-    times_s = [
-        sum(part.value.value for part in each.latency_budget if part.name not in OUTSIDE) for each in classes
-    ]
-    rates = [each.peak_per_s for each in classes]
-    mean_s = sum(map(mul, times_s, rates)) / max(sum(rates), 1e-9)
-    waited_for = [each.is_waited_for for each in classes]
-    batches = 2.0 if all(waited_for) or not any(waited_for) else 1.0
-    inside = IN_FLIGHT_RATIO * pool.rate_per_replica_per_s * mean_s if any(waited_for) and mean_s else inf
-    return max(1, ceil(min(inside, batches * max_batch)))
-
-
-def true_beliefs(replica: Replica, table: ServiceTable) -> gates.Beliefs:
-    """What a token takes on a replica that is half full: beside its neighbours, not alone.
-
-    Formula  input: (step with a chunk − step without) / chunk; output: the step without; first token: the
-             engine's own delay and steps
-    """
-    batch = max(1.0, table.max_batch / 2)
-    held = min(float(table.context_tokens[-1]), table.kv_tokens / max(1.0, table.max_batch))
-    chunk = max(1.0, min(table.chunk_tokens, CHUNK_TOKENS))
-    plain, carrying = (one(table.step_s(tokens, batch, held)) for tokens in (0.0, chunk))
-    engine = replica.engine
-    return gates.Beliefs(
-        input_token_s=max(0.0, carrying - plain) / chunk,
-        output_token_s=plain,
-        first_token_s=one(engine.first_token_s) + (1.0 + one(engine.first_token_steps)) * plain,
-    )
 
 
 def planned_replica(service: ServicePlan, pool: serving.Pool, tables: RehearsalTables) -> Replica:
@@ -279,23 +236,3 @@ def measured_world(
     model = metered(model, hardware, service, tables.constants)
     beliefs, ramp = measured_beliefs(service, pool, rows), figure(tables.catalog, "power", RAMP_LIMIT).value
     return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
-
-
-def measured_beliefs(service: ServicePlan, pool: serving.Pool, rows: MeasuredService) -> gates.Beliefs:
-    """What a request adds to a busy replica, put on its input, and what it takes at the peak to be answered.
-
-    Formula  input token: service time of the largest batch / its requests / input tokens of a request
-             first token: the mean that the rows give at the peak, spread over those that are needed
-    """
-    served = [each for each in service.classes if each.name in pool.classes]
-    inputs = [each.input_tokens or 1.0 for each in served]
-    request_s = rows.service_s[-1] / rows.batch_sizes[-1]
-    needed = max(1, pool.replica_count - pool.spare_count)
-    rate_per_s = min(sum(each.peak_per_s for each in served) / needed, MOST_FRACTION * rows.saturation_per_s)
-    answered = rows.latency(rate_per_s, "ttft") or rows.latency(rate_per_s)
-    assert answered is not None
-    return gates.Beliefs(
-        input_token_s=request_s / (sum(inputs) / len(inputs)),
-        output_token_s=0.0,
-        first_token_s=one(answered.mean_s),
-    )

@@ -13,9 +13,10 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
+from twofold.gating.build import BuiltGate, GatedPool, GateScope, build_gate, limits_of
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
-from twofold.rehearse.gate import GateScope, gate_settings, limits_of, pool_groups
+from twofold.rehearse.gate import pool_groups
 from twofold.rehearse.pools import PoolWorld, RehearsalTables, measured_pools, measured_world, pool_world
 from twofold.rehearse.tenants import DECIDED, RolloutTally, TenantTally
 from twofold.rehearse.traffic import (
@@ -66,6 +67,7 @@ class PoolTask:
     classes: tuple[ClassPlan, ...]
     pool: PoolWorld
     world: fleet_types.FleetWorld
+    gate: BuiltGate  # with true beliefs, as the world has it
     traffic: TrafficMix
     origins: Mapping[str, str]  # by class: where its requests come from
     notes: tuple[str, ...] = ()  # what to know of their traces
@@ -138,13 +140,15 @@ def _task(
         pools=rules,
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
+    gated = tuple(_gated(pool) for pool in pools)
+    built = build_gate(scenario, GateScope(gated, classes, start_s, routes, first.beliefs))
     waited = any(each.is_waited_for for each in classes)
     timeout_s = SuccessGoal.TIMEOUT_S if waited else SuccessGoal.BULK_TIMEOUT_S
     world = fleet_types.FleetWorld(
         models={(name, ""): each.model for name, each in zip(names, worlds, strict=True)},
         replicas=tuple(group for pool in pools for group in pool.groups),
-        gate=gate_settings(scenario, GateScope(pools, classes, start_s, routes)),
-        beliefs=first.beliefs,
+        gate=built.settings,
+        beliefs=built.beliefs,
         classes=tuple(class_model(each, scenario) for each in classes),
         storage=fleet_types.Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
         faults=faults_of(scenario, pools, horizon_s),
@@ -160,7 +164,12 @@ def _task(
     shown = replace(first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)))
     if fleet.ramp_w_per_min is not None:
         shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
-    return PoolTask(service, classes, shown, world, traffic, origins, notes)
+    return PoolTask(service, classes, shown, world, built, traffic, origins, notes)
+
+
+def _gated(pool: WorldPool) -> GatedPool:
+    zones = tuple(group.order.zone for group in pool.groups)
+    return GatedPool(pool.name, pool.replica_count, zones, pool.in_flight_limit)
 
 
 def _traffic(

@@ -9,9 +9,9 @@ from twofold.contracts.goals import METRICS, SuccessGoal, metric_text
 from twofold.contracts.results import simulated
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.contracts.spec.scenario import Scenario
+from twofold.gating.build import policies_on
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures
-from twofold.rehearse.gate import policies_on
 from twofold.rehearse.run import PoolTask
 from twofold.twin.serving import fleet_types
 
@@ -49,8 +49,13 @@ def simulation_of(
         broke_first=min(broken, key=lambda one: one.at_s).text if broken else None,
         event_count=sum(fleet.event_count for fleet in fleets),
         decision_count=sum(fleet.decision_count for fleet in fleets),
+        gate_digests={_named(task): task.gate.digest for task in tasks},
         notes=(*dict.fromkeys(note for task in tasks for note in task.notes), *_notes(classes)),
     )
+
+
+def _named(task: PoolTask) -> str:
+    return f"{task.service.name}/{task.pool.pool.name}"
 
 
 def _classes(tasks: Sequence[PoolTask], scenario: Scenario, results: Results) -> tuple[ClassFigures, ...]:

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from heapq import merge
 
 from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.gating.beliefs import half_full, replica_beliefs
 from twofold.inference.replica import Replica, capacity
 from twofold.inference.table import ServiceTable
 from twofold.perf.types import one
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.engine import engine_of
-from twofold.rehearse.pools import true_beliefs
 from twofold.twin.serving import fault_types, fleet_types
 from twofold.twin.serving.fleet import simulate_fleet
 from twofold.twin.serving.step_table import StepTable
@@ -93,7 +93,7 @@ class SmallReplica:
             models={(name, ""): model for name in names},
             replicas=tuple(_groups(asked)),
             gate=_gate(asked, limit, max(1, blocks)),
-            beliefs=true_beliefs(replica, self.table),
+            beliefs=replica_beliefs(replica, self.table, half_full(self.table)),
             classes=_classes(asked),
             faults=(fault_types.ZoneLoss(asked.horizon_s / 5.0, "z0"),) if asked.zone_lost else (),
             prefix_block_tokens=BLOCK_TOKENS,

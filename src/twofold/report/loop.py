@@ -43,6 +43,9 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
             f"{service.replica_count} replicas of {service.engine}",
             f"artefact {service.artefact[:19]}…",
         )
+    if page.gate_digest:
+        rehearsed = f"{page.gate_digest[:12]}, as `simulate` shows it"
+        lines += heading("GATE", rehearsed, *(f"other than there: {each}" for each in page.differs))
     for finding in page.findings:
         mark = "ok" if finding.verdict == "ok" else "warn"
         lines += heading("DOCTOR", f"{mark} {finding.rule}: {finding.saw}", finding.advice)

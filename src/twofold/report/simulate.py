@@ -291,4 +291,6 @@ def _closing_lines(simulation: simulated.Simulation) -> list[str]:
     stuck = [f"{fleet.pool}: {fleet.waits_for}" for fleet in simulation.fleets if fleet.waits_for]
     stuck += [training.waits_for] if training and training.waits_for else []
     lines = [*heading("WAITS FOR", *stuck), *heading("POLICIES", *simulation.policies)]
+    gates = [f"{pool} {each[:12]}" for pool, each in simulation.gate_digests.items()]
+    lines += heading("GATE", *gates)
     return [*lines, *(line for note in simulation.notes for line in heading("NOTE", note))]

@@ -144,6 +144,8 @@ class LoopPage:
     serving: tuple[ServingMeasured, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    gate_digest: str = ""  # of the gate that served; equal to the rehearsal's; "": of an older page
+    differs: tuple[str, ...] = ()  # what is other than in a rehearsal, by necessity
 
 
 def read_training_measured(path: Path) -> TrainingMeasured:

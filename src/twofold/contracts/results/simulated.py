@@ -333,3 +333,4 @@ class Simulation:
     notes: tuple[str, ...] = ()  # what to know of the figures
     comparison: Comparison | None = None  # with `--compare`
     tenants: tuple[TenantFigures, ...] = ()  # where the scenario names some
+    gate_digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of what each gate is told, by pool

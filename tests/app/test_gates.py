@@ -1,0 +1,57 @@
+"""`up` serves through the gate that `simulate` rehearses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+
+from twofold.app.gates import DIFFERS, served_gate
+from twofold.app.simulating import SimulateOptions, simulate
+from twofold.contracts.spec.scenario import parse_scenario
+from twofold.core.errors import ValueRefusedError
+from twofold.live.gateway_config import GatewayConfig, read_gateway_config, write_gateway_config
+
+LAPTOP = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
+SHORT = "horizon: 5 min\nwarm_up: 10 s\nbeliefs: {error: 0 %}\n"
+
+
+def test_the_gateways_file_carries_the_digest_that_the_rehearsal_shows(tmp_path: Path) -> None:
+    rehearsed = simulate(LAPTOP, SimulateOptions(scenario=parse_scenario(SHORT, "s.yaml"))).data
+    gate = served_gate(LAPTOP, 2, None)
+    assert rehearsed.gate_digests == {"serve/chat": gate.built.digest}
+    told = gate.built
+    config = GatewayConfig(
+        "127.0.0.1", 8700, (), told.beliefs, "log", gate=told.settings, gate_digest=told.digest
+    )
+    path = tmp_path / "config.json"
+    path.write_text(write_gateway_config(config), "utf-8")
+    read = read_gateway_config(path)
+    assert read.gate_digest == json.loads(path.read_text())["gate_digest"] == gate.built.digest
+    assert (read.gate, read.beliefs) == (told.settings, told.beliefs)
+
+
+def test_as_many_replicas_stand_there_as_are_planned_or_the_machine_holds() -> None:
+    planned = served_gate(LAPTOP, 99, None)
+    assert planned.differs == DIFFERS and planned.replica_count > 1
+    fewer = served_gate(LAPTOP, 1, None)
+    assert (fewer.replica_count, fewer.built) == (1, planned.built)
+    assert (
+        fewer.differs[0] == f"1 replicas, as many as this machine holds, of {planned.replica_count} planned"
+    )
+
+
+def test_what_nobody_carries_out_yet_is_refused() -> None:
+    scaled = parse_scenario("policies: {scaling: on}", "s.yaml")
+    with pytest.raises(ValueRefusedError, match="`scaling` works in simulations only"):
+        served_gate(LAPTOP, 2, None, scaled)
+
+
+def test_the_laptop_is_refused_less_than_one_request_in_a_hundred_at_its_own_load() -> None:
+    """The gate believes what the plan says of two requests at once, not of the 512 that memory would hold."""
+    for load in ("", "traffic: {scale: 3x}\n"):
+        text = f"{SHORT}{load}policies: {{admission: on, degradation: on}}"
+        found = simulate(LAPTOP, SimulateOptions(scenario=parse_scenario(text, "s.yaml"))).data
+        [chat] = found.classes
+        assert chat.arrived_count > 400 and chat.finished_count >= 0.99 * chat.arrived_count
