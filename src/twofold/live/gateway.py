@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.core import errors
 from twofold.core.errors import TwofoldError
 from twofold.live.gate_log import GateLog
-from twofold.live.gateway_config import GatewayConfig, read_gateway_config
+from twofold.live.gateway_config import GatewayConfig, read_gateway_config, served_model
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import need_free_port
 from twofold.policy.gate.gate import Gate
@@ -45,9 +45,8 @@ def run_gateway(config: GatewayConfig) -> None:
 
 async def serve(config: GatewayConfig) -> None:
     """Serve until a signal ends the server."""
-    async with gateway_server(config) as (server, driver):
-        async with admin_server(config, driver):
-            await server.serve()
+    async with gateway_server(config) as (server, driver), admin_server(config, driver):
+        await server.serve()
 
 
 @asynccontextmanager
@@ -97,7 +96,9 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
 
     limits, replicas = config.limits, {replica.replica_id: replica for replica in config.replicas}
     log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
-    driver = GateDriver(Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s)
+    driver = GateDriver(
+        Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s, served_model(config)
+    )
     upstream = Upstream(limits.connect_timeout_s)
     app = GatewayApp(driver, upstream, config)
     driver.start()

@@ -7,13 +7,15 @@ more than all the rest (`python -m bench gateway`).
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
-import aiohttp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits
+from twofold.live.attempts import Attempts, Opened, Race, fed, tokens_of
+from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.openai_requests import (
     PASSED_FIELDS,
@@ -23,11 +25,13 @@ from twofold.live.openai_requests import (
     caller_of,
     read_request,
 )
+from twofold.live.request_facts import RequestFacts
 from twofold.live.sse import SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
 from twofold.policy.gate import events
 
 Message = dict[str, Any]
+Headers = Iterable[tuple[bytes, bytes]]
 Receive = Callable[[], Awaitable[Message]]
 SendMessage = Callable[[Message], Awaitable[None]]
 
@@ -193,7 +197,9 @@ class GatewayApp:
 
     def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
-        self.replicas = decider.replicas  # which come and go
+        self.attempts = Attempts(decider, upstream, config.limits)
+        self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
+        self._hedges = config.gate.hedge is not None
         self.model_name, self._tenants = config.model_name, {key.sha256: key.tenant for key in config.keys}
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
@@ -213,7 +219,7 @@ class GatewayApp:
         elif path in READ_PATHS:
             await self._report(path, client)
         else:
-            await self._generate(path, client, caller)
+            await self._generate(path, client, caller, scope["headers"])
 
     async def _report(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
@@ -226,7 +232,7 @@ class GatewayApp:
             data = {"object": "list", "data": [model]}
         await client.answer(status, json.dumps(data).encode())
 
-    async def _generate(self, path: str, client: Client, caller: Caller) -> None:
+    async def _generate(self, path: str, client: Client, caller: Caller, headers: Headers) -> None:
         body = await client.body(self.limits)
         if body is None:
             return
@@ -234,9 +240,11 @@ class GatewayApp:
         if isinstance(request, Problem):
             await client.refuse(request)
             return
-        decision = await self.decider.arrived(
-            request.input_tokens, request.output_limit_tokens, caller.retry_count, caller.tenant
-        )
+        arrived = self.facts.arrival(request, caller, headers, time.monotonic())
+        if isinstance(arrived, Problem):
+            await client.refuse(arrived)
+            return
+        decision = await self.decider.arrived(arrived)
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -264,13 +272,27 @@ class GatewayApp:
     ) -> None:
         """Attempt after attempt, as the decider wants it, to the answer's last byte."""
         while isinstance(decision, events.Send):
+            opened: Opened | None = None
             try:
-                output_tokens, rest = await self._attempt(request, decision, client)
+                if self._hedges:
+                    first = await self._first_of(request, decision)
+                    if not isinstance(first, Opened):
+                        decision = first
+                        break
+                    opened = first
+                else:
+                    opened = await self.attempts.opened(request, decision)
+                output_tokens, rest = await self._pass_on(opened, client)
             except UpstreamFailed as failure:
-                decision = await self.decider.failed(decision.request_id, failure.cause)
+                attempt = opened.sent.attempt if opened else 0
+                again = await self.decider.failed(decision.request_id, failure.cause, attempt)
+                decision = again or events.GiveUp(decision.request_id, failure.cause)
                 continue
+            finally:
+                if opened is not None:
+                    opened.close()
             client.stop_watching()
-            self.decider.ended(decision.request_id, output_tokens)
+            self.decider.ended(decision.request_id, output_tokens, opened.sent.attempt)
             await client.write(rest, last=True)
             return
         client.stop_watching()
@@ -279,81 +301,67 @@ class GatewayApp:
             return
         await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
 
-    async def _attempt(
-        self, request: GenerationRequest, sent: events.Send, client: Client
-    ) -> tuple[int, bytes]:
-        """Pass one answer through, all but its end. Returns its output tokens, and that end.
+    async def _first_of(self, request: GenerationRequest, sent: events.Send) -> Opened | events.GiveUp:
+        """The first attempt to answer, of those that the decider lets run beside each other."""
+        race = Race(partial(self.attempts.opened, request))
+        self.decider.race(sent.request_id, race.told)
+        try:
+            race.begin(sent)
+            while True:
+                one, outcome = await race.next()
+                if isinstance(outcome, Opened):
+                    return outcome
+                again = await self.decider.failed(one.request_id, outcome.cause, one.attempt)
+                if isinstance(again, events.Send):
+                    race.begin(again)
+                elif again is not None:
+                    return again
+        finally:
+            self.decider.raced(sent.request_id)
+            race.stop()
+
+    async def _pass_on(self, opened: Opened, client: Client) -> tuple[int, bytes]:
+        """Pass an answer that has begun through, all but its end. Returns its output tokens, and that end.
 
         Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
         """
-        replica, limits = self.replicas[sent.replica_id], self.limits
-        first_s = limits.first_byte_timeout_s if request.stream else limits.whole_answer_timeout_s
-        response: aiohttp.ClientResponse | None = None
+        response, tally = opened.response, opened.tally
+        if tally is None:  # when it began nobody knows, so the decider hears of its end alone
+            content_type = response.headers.get("content-type", "application/json").encode("latin-1")
+            length = b"%d" % len(opened.data)
+            await client.begin(
+                response.status, ((b"content-type", content_type), (b"content-length", length))
+            )
+            return tokens_of(opened.data), opened.data
+        if opened.data:
+            self.decider.started(opened.sent.request_id, opened.sent.attempt)
         try:
-            async with asyncio.timeout(first_s) as clock:
-                response = await self.upstream.post(
-                    replica, request.path, request.body(replica.model, sent.output_limit_tokens)
-                )
-                if response.status >= 500:
-                    raise UpstreamFailed(events.Cause.ERROR)
-                if response.content_type == "text/event-stream":
-                    return await self._stream(response, sent, client, clock)
-                return await self._whole(response, client)
+            async with asyncio.timeout(opened.between_s) as clock:
+                await client.begin(response.status, STREAM_HEADERS)
+                return await self._stream(opened, tally, client, clock)
         except TimeoutError as error:
             if client.writing:
                 client.left = True
                 raise asyncio.CancelledError from error
             raise UpstreamFailed(events.Cause.TIMEOUT) from error
-        finally:
-            if response is not None:
-                response.close()  # nothing if it was read to its end: the connection is back in the pool
 
     async def _stream(
-        self, response: aiohttp.ClientResponse, sent: events.Send, client: Client, clock: asyncio.Timeout
+        self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout
     ) -> tuple[int, bytes]:
-        loop, between_s = asyncio.get_running_loop(), self.limits.between_bytes_timeout_s
-        tally = SseTally()
-        while chunk := await read_some(response):
-            try:
-                data = tally.feed(chunk)
-            except ValueError as error:
-                raise UpstreamFailed(events.Cause.ERROR) from error
+        loop, data = asyncio.get_running_loop(), opened.data
+        while True:
             if data:
-                self.decider.heard(sent.replica_id)
-                if not client.begun:
-                    self.decider.started(sent.request_id)
-                    await client.begin(response.status, STREAM_HEADERS)
                 await client.write(data)
-                clock.reschedule(loop.time() + between_s)
+                clock.reschedule(loop.time() + opened.between_s)
             if tally.failed:
                 raise UpstreamFailed(events.Cause.ERROR)
-        if not client.begun:
-            await client.begin(response.status, STREAM_HEADERS)
-        return tally.output_tokens, tally.rest()
-
-    async def _whole(self, response: aiohttp.ClientResponse, client: Client) -> tuple[int, bytes]:
-        """An answer in one piece. When it began nobody knows, so the decider hears of its end alone."""
-        body = bytearray()
-        while chunk := await read_some(response):
-            body += chunk
-            if len(body) > self.limits.answer_limit_bytes:
-                raise UpstreamFailed(events.Cause.ERROR)
-        content_type = response.headers.get("content-type", "application/json").encode("latin-1")
-        length = b"%d" % len(body)
-        await client.begin(response.status, ((b"content-type", content_type), (b"content-length", length)))
-        return _tokens_of(bytes(body)), bytes(body)
+            if not (chunk := await read_some(opened.response)):
+                return tally.output_tokens, tally.rest()
+            if data := fed(tally, chunk):
+                self.decider.heard(opened.sent.replica_id)
 
 
 def _refusal(refuse: events.Refuse) -> Problem:
     again_s = max(1, math.ceil(refuse.retry_after_s))
     said = f"{SPOKEN_REASONS[refuse.reason]}; ask again in {again_s} s"
     return Problem(refuse.status, said, code=refuse.reason.value, retry_after_s=again_s)
-
-
-def _tokens_of(body: bytes) -> int:
-    """The output tokens that an answer reports; 0 when it reports none."""
-    try:
-        tokens = json.loads(body)["usage"]["completion_tokens"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return 0
-    return tokens if type(tokens) is int and tokens >= 0 else 0

@@ -11,9 +11,8 @@ from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 SHA256 = re.compile("[0-9a-f]{64}")
-# Settings whose effects nobody carries out yet, or that need what this gateway tells the gate nothing of.
-NOT_LIVE = ("hedge", "scaling", "warm")
-NOT_LIVE_ROUTINGS = (gates.Routing.PREFIX, gates.Routing.SESSION)
+# Settings whose effects nobody carries out yet: what starts and stops replicas by itself.
+NOT_LIVE = ("scaling", "warm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,10 @@ class GatewayReplica:
     port: int
     model: str
     in_flight_limit: int
+    zone: str = ""
+    pool: str = ""
+    version: str = ""
+    variant: str = ""  # the smaller model that it serves, by the name that classes permit; "": the service's
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class GatewayLimits:
     body_timeout_s: float = 30.0  # from the request's head to its last byte
     answer_limit_bytes: int = 32 << 20  # of an answer that is not streamed
     connect_timeout_s: float = 1.0
+    # At most; a class that promises something is waited for as long as its goals and beliefs say.
     first_byte_timeout_s: float = 60.0  # from asking the replica to the first generated text
     between_bytes_timeout_s: float = 30.0
     whole_answer_timeout_s: float = 300.0  # of an answer that is not streamed: its first byte is its last
@@ -79,6 +83,13 @@ class GatewayConfig:
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
     admin: GatewayAdmin | None = None  # None: the replicas are those of this file for good
     gate_digest: str = ""  # of the gate as it was built, for the twin and for this; "": written by hand
+
+
+def served_model(config: GatewayConfig) -> str:
+    """The name that the gate knows the service's own model by; "": nobody serves another."""
+    has_variants = any(each.variant for each in config.replicas)
+    has_variants |= any(each.smaller_model for each in config.gate.classes)
+    return config.model_name if has_variants else ""
 
 
 def write_gateway_config(config: GatewayConfig) -> str:
@@ -120,13 +131,5 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
 
 
 def not_live(gate: gates.GateSettings) -> tuple[str, ...]:
-    """What of a gate's settings would not do what it says: requests reach this gate without a class, session,
-    prefix, zone or model, and replicas without a zone or pool."""
-    found = [name for name in NOT_LIVE if getattr(gate, name) is not None]
-    if gate.routing in NOT_LIVE_ROUTINGS:
-        found.append(f"routing: {gate.routing.value}")
-    if gate.limits is not None and gate.limits.classes:
-        found.append("limits.classes")
-    if gate.routes.pools is not None:
-        found.append("routes.pools")
-    return tuple(found)
+    """What of a gate's settings would not do what it says, since nobody carries it out."""
+    return tuple(name for name in NOT_LIVE if getattr(gate, name) is not None)

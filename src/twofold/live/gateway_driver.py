@@ -9,7 +9,7 @@ import errno
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,8 +19,8 @@ from twofold.live.recent import Recent
 from twofold.policy.gate import events
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.gate import Gate
+from twofold.policy.gate.patience import NO_PROMISE, Patience, patience_of
 from twofold.policy.machine import Entry, Woke
-
 
 # What somebody else carries out, or is to know: the controller asks for these.
 SLOW_EFFECTS = (
@@ -35,8 +35,14 @@ class GateDriver:
     """A gate between its events and its log. Mutable; lives in one event loop."""
 
     def __init__(
-        self, gate: Gate, log: GateLog, replicas: Mapping[str, GatewayReplica], probe_timeout_s: float
+        self,
+        gate: Gate,
+        log: GateLog,
+        replicas: Mapping[str, GatewayReplica],
+        probe_timeout_s: float,
+        model: str = "",  # the service's own, where others stand beside it
     ) -> None:
+        self._model = model
         self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
         self.recent = Recent()
         self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
@@ -47,6 +53,8 @@ class GateDriver:
         self._waiting: list[asyncio.Future[None]] = []
         self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
         self._decided: list[events.Released] = []  # in this turn, of those that were held
+        self._races: dict[int, Callable[[events.Send | events.Cancel], None]] = {}
+        self._beside: list[events.Send | events.Cancel] = []  # in this turn, of those that race
         self._to_probe: list[events.Probe] = []
         self._probes: set[asyncio.Task[None]] = set()
         self._tick: asyncio.Handle | None = None
@@ -57,7 +65,8 @@ class GateDriver:
         """The gate starts cold: say so, and tell it of its replicas."""
         self.log.start(self.gate.view.settings, self.gate.view.beliefs)
         for replica in self.replicas.values():
-            self._handle(events.ReplicaAdded(replica.replica_id, replica.in_flight_limit))
+            place = replica.zone, replica.pool, replica.variant or self._model, replica.version
+            self._handle(events.ReplicaAdded(replica.replica_id, replica.in_flight_limit, *place))
 
     def stop(self) -> None:
         """No more events: what was logged is written, and the log closed."""
@@ -68,12 +77,9 @@ class GateDriver:
             task.cancel()
         self.log.stop()
 
-    async def arrived(
-        self, input_tokens: int, output_limit_tokens: int, retry_count: int, tenant: str
-    ) -> events.Decision:
+    async def arrived(self, arrived: events.RequestArrived) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
         self.recent.arrived_at_s = time.monotonic()
-        arrived = events.RequestArrived(input_tokens, output_limit_tokens, tenant, retry_count=retry_count)
         effects = self._handle(arrived)
         # A full queue may refuse another request in the same breath: the new one has the largest id.
         decisions = [effect for effect in effects if isinstance(effect, events.Decision)]
@@ -89,11 +95,16 @@ class GateDriver:
         del self._held[request_id]
         return decision
 
-    async def failed(self, request_id: int, cause: events.Cause) -> events.Send | events.GiveUp:
-        """What becomes of a request whose latest attempt failed."""
-        effects = self._handle(events.ResponseFailed(request_id, cause))
+    async def failed(
+        self, request_id: int, cause: events.Cause, attempt: int = 0
+    ) -> events.Send | events.GiveUp | None:
+        """What becomes of a request of which an attempt failed; None: its other attempt goes on."""
+        request = self.gate.view.requests.get(request_id)
+        effects = self._handle(events.ResponseFailed(request_id, cause, attempt))
         failed = (e for e in effects if isinstance(e, events.Send | events.GiveUp))
-        decision = next((e for e in failed if e.request_id == request_id), events.GiveUp(request_id, cause))
+        goes_on = request is not None and request_id in self.gate.view.requests
+        otherwise = None if goes_on else events.GiveUp(request_id, cause)
+        decision = next((e for e in failed if e.request_id == request_id), otherwise)
         await self._end_of_turn()
         return decision
 
@@ -147,19 +158,32 @@ class GateDriver:
         """A replica wrote something: whoever does is alive."""
         self.recent.heard(replica_id)
 
-    def started(self, request_id: int) -> None:
+    def patience(self, request_id: int) -> Patience:
+        """How long the latest attempt of a request may be silent."""
+        request = self.gate.view.requests.get(request_id)
+        return NO_PROMISE if request is None else patience_of(request, self.gate.view.beliefs)
+
+    def race(self, request_id: int, told: Callable[[events.Send | events.Cancel], None]) -> None:
+        """From now on, tell of attempts that begin beside the request's first one, and that are to stop."""
+        self._races[request_id] = told
+
+    def raced(self, request_id: int) -> None:
+        """No attempt of it begins beside another any more."""
+        self._races.pop(request_id, None)
+
+    def started(self, request_id: int, attempt: int = 0) -> None:
         request = self.gate.view.requests.get(request_id)
         if request is not None:
             now_s = time.monotonic()
             self.recent.first_token(now_s, now_s - request.arrived_s)
-        self._handle(events.ResponseStarted(request_id))
+        self._handle(events.ResponseStarted(request_id, attempt))
 
-    def ended(self, request_id: int, output_tokens: int) -> None:
+    def ended(self, request_id: int, output_tokens: int, attempt: int = 0) -> None:
         request = self.gate.view.requests.get(request_id)
         if request is not None:
             self.recent.heard(request.attempt.replica.replica_id)
             self.recent.ended(time.monotonic(), finished=True)
-        self._handle(events.ResponseEnded(request_id, output_tokens))
+        self._handle(events.ResponseEnded(request_id, output_tokens, attempt=attempt))
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)
@@ -201,9 +225,20 @@ class GateDriver:
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
+        if self._races:
+            self._beside += self._beside_others(effects, event)
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
+
+    def _beside_others(
+        self, effects: list[events.Effect], event: events.Event
+    ) -> Iterator[events.Send | events.Cancel]:
+        """Those about a request's attempts beside others: nobody asked for them, as for repeats."""
+        kinds = (events.Send, events.Cancel) if isinstance(event, Woke) else events.Cancel
+        for effect in effects:
+            if isinstance(effect, kinds) and effect.request_id in self._races:
+                yield effect
 
     def _told_slowly(self, effect: events.Effect) -> None:
         self._slow_count += 1
@@ -231,6 +266,10 @@ class GateDriver:
             if held is not None and not held.done():
                 held.set_result(decision)
         self._decided.clear()
+        for effect in self._beside:
+            if told := self._races.get(effect.request_id):
+                told(effect)
+        self._beside.clear()
         for probe in self._to_probe:
             task = self._loop.create_task(self._probe(probe))
             self._probes.add(task)

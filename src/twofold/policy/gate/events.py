@@ -73,6 +73,15 @@ class ReplicaReported:
 
 
 @record
+class BeliefsChanged:
+    """The replicas are found to be faster or slower than was believed; old work is priced anew."""
+
+    input_token_s: float
+    output_token_s: float
+    first_token_s: float = 0.0
+
+
+@record
 class RequestArrived:
     """A client asks; the answer is exactly one Send, Hold or Refuse."""
 
@@ -157,7 +166,7 @@ class ReleaseWithdrawn:
 Answered = ResponseStarted | ResponseEnded | ResponseFailed
 Probed = ProbeAnswered | ProbeFailed
 Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn
-FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported
+FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported | BeliefsChanged
 Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered
 
 # --- effects ---

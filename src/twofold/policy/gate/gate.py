@@ -79,6 +79,9 @@ class Gate(Machine[events.Event, events.Effect]):
                     return view.ignored()
                 replica.report = event
                 return []
+            case events.BeliefsChanged():
+                self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
+                return []
             case events.ReplicaStartFailed() | events.ReleaseOffered() | events.ReleaseWithdrawn():
                 followed = None if steering is None else steering.told(event, now_s)
                 return view.ignored() if followed is None else followed + self._path.drained(now_s)
