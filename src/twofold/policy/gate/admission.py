@@ -11,6 +11,7 @@ from twofold.policy.gate.settings import ClassKind, ClassSettings, DegradationSe
 
 UNAVAILABLE = (RefusalReason.NO_REPLICA, RefusalReason.EXPIRED, RefusalReason.SHED)
 STATUS = {reason: 503 if reason in UNAVAILABLE else 429 for reason in RefusalReason}
+STATUS[RefusalReason.POISON] = 422  # clients ask again after the other two
 
 
 def room_or_refusal(view: FleetView, request: Request, now_s: float) -> Refuse | None:

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from twofold.policy.gate import events
+from twofold.policy.gate import events, poison
 from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.health import Health
 from twofold.policy.gate.request_path import RequestPath
@@ -105,8 +105,12 @@ class Answers:
             if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
                 tpot_s = wrote_s / (tokens - 1)
                 learn(view, request.attempt.replica, tpot_s, slo_s, admission.attained_fraction)
-        unused_tokens = request.charged_tokens - request.input_tokens - tokens
-        if unused_tokens > 0:
+        if path.suspects is not None:
+            path.suspects.answered(request.arrival.prompt_digest)
+        # What was used is what counts, be it more or less than was charged when it came.
+        read_tokens = request.input_tokens if event.input_tokens is None else event.input_tokens
+        unused_tokens = request.charged_tokens - read_tokens - tokens
+        if unused_tokens:
             path.settled(request, unused_tokens)
         self._released(request, now_s)
         return effects + path.drained(now_s, 1) if view.held else effects
@@ -133,19 +137,34 @@ class Answers:
         effects = self._health.failed(request, event.cause, now_s)
         if self._steering is not None:
             effects += self._steering.failed(request, now_s)
+        is_death = self._path.suspects is not None and poison.is_death(event.cause, request.attempt)
+        if is_death:
+            effects += self._suspected(request, now_s)
         if request.rival is not None:  # its other attempt goes on
             self._view.swap(request)
             self._view.drop_rival(request)
             return effects + self._path.drained(now_s, 1)
         self._released(request, now_s)
         if not request.started:
-            again = self._path.repeated(request, now_s)
+            may_repeat = not is_death or self._may_kill_again(request)
+            again = self._path.repeated(request, now_s) if may_repeat else None
             if again is not None:
                 return [*effects, again, *self._path.drained(now_s, 1)]
             self._path.settled(request, request.charged_tokens - request.input_tokens)
         effects += self._health.unheard(request, now_s)
         self._view.counts.gave_up += 1
         return [*effects, events.GiveUp(request.request_id, event.cause), *self._path.drained(now_s, 1)]
+
+    def _suspected(self, request: Request, now_s: float) -> list[events.Effect]:
+        """It was on a replica that died."""
+        suspects, digest = self._path.suspects, request.arrival.prompt_digest
+        if suspects is None or not suspects.died(digest, request.attempt, now_s):
+            return []
+        return [events.BlockPrompt(digest, now_s + suspects.settings.block_s)]
+
+    def _may_kill_again(self, request: Request) -> bool:
+        """Whether what a replica may have died of is tried on another: once, and not on the last."""
+        return request.sent_count == 1 and poison.spares_another(self._view, request.attempt)
 
     def _released(self, request: Request, now_s: float) -> None:
         """No attempt of it runs: its places are free."""

@@ -30,6 +30,7 @@ class RefusalReason(Enum):
     EXPIRED = "expired"  # it was held past its deadline: 503
     SHED = "shed"  # its class is not served under this pressure: 503
     RETRY = "retry"  # its client asked before, and no more repeats are let in: 429
+    POISON = "poison"  # replicas died that had its prompt: 422
 
 
 # --- events ---
@@ -95,6 +96,7 @@ class RequestArrived:
     zone: str = ""
     deadline_s: float | None = None  # on the gate's clock; None: the class's
     retry_count: int = 0  # how often its client asked for the same before, as the client says
+    prompt_digest: str = ""  # equal for equal prompts; "": not told
 
 
 @record
@@ -113,6 +115,7 @@ class ResponseEnded:
     output_tokens: int
     quality_score: float | None = None  # of a judged answer, 0 to 1
     attempt: int = 0
+    input_tokens: int | None = None  # that the replica counted; None: it did not say
 
 
 @record
@@ -301,6 +304,14 @@ class RollBackRelease:
 
 
 @record
+class BlockPrompt:
+    """Requests with this prompt are refused until then: replicas died that had it. To be told, not done."""
+
+    prompt_digest: str
+    until_s: float
+
+
+@record
 class Degrade:
     """Answers get worse (a higher level) or better. To be told, not done; each Send says what it means."""
 
@@ -322,7 +333,9 @@ class RestoreZone:
 
 
 Decision = Send | Hold | Refuse  # the answer to a RequestArrived
-Trusted = OpenCircuit | CloseCircuit | EjectReplica | ReadmitReplica | FailOverZone | RestoreZone
+Trusted = (
+    OpenCircuit | CloseCircuit | EjectReplica | ReadmitReplica | FailOverZone | RestoreZone | BlockPrompt
+)
 Released = Send | Refuse | GiveUp  # what becomes of a request that was held
 ScaledTo = StartReplica | StopReplica
 Staged = StageRelease | PromoteRelease | RollBackRelease

@@ -1,6 +1,7 @@
 """A request's way through the gate: every decision about it, in the one order.
 
-rate limit → repeats → shedding → class queue → route → admission → (breaker: health.py) → retry and hedge
+rate limit → poison → repeats → shedding → class queue → route → admission → (breaker: health.py)
+  → retry and hedge
 
 What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
 """
@@ -15,6 +16,7 @@ from twofold.policy.gate.fair_queue import FairQueue
 from twofold.policy.gate.fleet_view import ANY_CLASS, Attempt, FleetView, Replica, Request
 from twofold.policy.gate.limits import Limiter, Reserve
 from twofold.policy.gate.pace import Pace
+from twofold.policy.gate.poison import Suspects
 from twofold.policy.gate.retry import ClientBudget, Hedger, RetryBudget
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import pools_for
@@ -42,6 +44,7 @@ class RequestPath:
             self._reserves = {name: Reserve(self._kept_fraction, most_count) for name in self._kinds}
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
         self._client_budget = ClientBudget(settings.retry_budget) if settings.retry_budget else None
+        self.suspects = Suspects(settings.poison) if settings.poison else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
         self.pace: Pace | None = None
@@ -73,6 +76,10 @@ class RequestPath:
             if wait_s > 0.0:
                 return [self._refused(request, RefusalReason.RATE, wait_s)]
         request.charged_tokens = tokens
+        if self.suspects is not None and event.prompt_digest:
+            blocked_s = self.suspects.blocked_s(event.prompt_digest, now_s)
+            if blocked_s > 0.0:
+                return [self._refused(request, RefusalReason.POISON, blocked_s)]
         if self._budget is not None and self._client_budget is not None:
             if not event.retry_count:
                 self._budget.arrived()

@@ -112,6 +112,18 @@ class DegradationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PoisonSettings:
+    """When a prompt is taken for one that replicas die of. A repeat never goes to the last healthy one."""
+
+    deaths_count: int = 2  # of replicas that it was on, without an answer of it in between
+    block_s: float = 600.0
+    digest_limit_count: int = 4096  # that are remembered
+
+    def __post_init__(self) -> None:
+        assert self.deaths_count >= 1 and self.block_s > 0 and self.digest_limit_count >= 1, self
+
+
+@dataclass(frozen=True, slots=True)
 class RetryBudgetSettings:
     """What the gate repeats and hedges, and apart from it what clients repeat: shares of what is new."""
 
@@ -387,6 +399,7 @@ class GateSettings:
     admission: AdmissionSettings | None = None
     queue: QueueSettings | None = None
     degradation: DegradationSettings | None = None
+    poison: PoisonSettings | None = None
     retry_budget: RetryBudgetSettings | None = None
     hedge: HedgeSettings | None = None
     outliers: OutlierSettings | None = None
