@@ -12,7 +12,7 @@ pytest.importorskip("httptools", reason="needs the extra [live]: `make extras`")
 import uvicorn
 from uvicorn.server import ServerState
 
-from twofold.live.gateway_app import BoundedHttp
+from twofold.live.http_bounds import PIPELINED_MOST, BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n"
 Scenario = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -24,9 +24,9 @@ async def app(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def with_connection(scenario: Scenario, timeout_s: float) -> None:
+def with_connection(scenario: Scenario, timeout_s: float, served: Any = app) -> None:
     async def main() -> None:
-        config = uvicorn.Config(app, interface="asgi3", lifespan="off", log_level="error")
+        config = uvicorn.Config(served, interface="asgi3", lifespan="off", log_level="error")
         config.load()
         state = ServerState()
 
@@ -81,3 +81,48 @@ def test_one_request_after_the_other_is_answered_whatever_they_sum_to() -> None:
             assert await is_answered(reader)
 
     with_connection(scenario, timeout_s=60.0)
+
+
+def answering_when(asked: asyncio.Event) -> Any:
+    """An application that answers once it is told to."""
+
+    async def waiting(_scope: Any, _receive: Any, send: Any) -> None:
+        await asked.wait()
+        await app(_scope, _receive, send)
+
+    return waiting
+
+
+FLOODS = {
+    "a later head while an answer is under way": HEAD + b"\r\n" + HEAD,
+    "trailers of a body in chunks": b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+}
+
+
+@pytest.mark.parametrize("first", FLOODS.values(), ids=FLOODS)
+@pytest.mark.parametrize(
+    "piece", [b"x: " + b"a" * 90 + b"\r\n", b"a" * 95], ids=["many headers", "one header"]
+)
+def test_no_head_is_kept_beside_a_request_either(first: bytes, piece: bytes) -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(first + (b"" if piece.endswith(b"\n") else b"x: "))
+        for _ in range(200):
+            writer.write(piece)
+            try:
+                await writer.drain()
+            except ConnectionError:
+                break
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            while True:
+                await reader.readexactly(1)
+
+    with_connection(scenario, timeout_s=60.0, served=answering_when(asyncio.Event()))
+
+
+def test_who_asks_on_and_on_without_an_answer_is_closed() -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((HEAD + b"\r\n") * (PIPELINED_MOST + 3))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+
+    with_connection(scenario, timeout_s=60.0, served=answering_when(asyncio.Event()))

@@ -113,7 +113,7 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
     """How uvicorn serves an application of ours."""
     import uvicorn
 
-    from twofold.live.gateway_app import BoundedHttp
+    from twofold.live.http_bounds import BoundedHttp
 
     return uvicorn.Config(
         app,

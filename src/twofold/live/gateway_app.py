@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from twofold.live.attempts import Attempts, Opened, Race, fed, tokens_of
 from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway_driver import GateDriver
@@ -54,57 +52,8 @@ SPOKEN_REASONS = {
     events.RefusalReason.RETRY: "Too many requests are repeated",
 }
 DROPPED_BODIES = 8  # of the size limit
-HEAD_LIMIT_BYTES = 64 << 10
-HEAD_TIMEOUT_S = 30.0  # from the connection, or from the first byte of a later head, to its end
 READ_PATHS = (HEALTH_PATH, "/state", "/v1/models")
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
-
-
-class BoundedHttp(HttpToolsProtocol):  # type: ignore[misc]  # it is not typed
-    """The server's protocol, closed on a client whose head is too long or slow. Mutable: one connection."""
-
-    head_limit_bytes, head_timeout_s = HEAD_LIMIT_BYTES, HEAD_TIMEOUT_S
-    _head_bytes = 0
-    _alarm: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """A client is there, and has so long to say what it wants."""
-        super().connection_made(transport)
-        self._set_alarm()
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of a head, until the parser begins a request; a body's are the application's to bound."""
-        super().data_received(data)
-        if self._is_in_request():
-            self._head_bytes = 0
-            self._drop_alarm()
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > self.head_limit_bytes:
-            self.transport.close()
-        elif self._alarm is None:
-            self._set_alarm()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
-        self._drop_alarm()
-        super().connection_lost(exc)
-
-    def _is_in_request(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _set_alarm(self) -> None:
-        self._alarm = self.loop.call_later(self.head_timeout_s, self._too_slow)
-
-    def _drop_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-    def _too_slow(self) -> None:
-        self._alarm = None
-        if not self._is_in_request():
-            self.transport.close()
 
 
 class Client:
