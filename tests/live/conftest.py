@@ -23,6 +23,10 @@ class StubEngine:
     break_after: int | None = None  # the connection is cut after so many tokens
     hang: bool = False  # never a byte …
     dies_after_s: float | None = None  # … and the connection is cut after so long
+    odd_end: bool = False  # the stream ends in the midst of an event, its connection closed in peace
+    engines_name: str = ""  # that it says of itself in each event
+    content_type: str = "application/json"
+    said: bytes | None = None  # instead of the body of an answer that is not streamed
     padding: int = 0  # more bytes of each token's text
     close_on_next: bool = False  # the next request on a used connection finds it closed
     closed_unasked: int = 0
@@ -76,8 +80,9 @@ class StubEngine:
             return False
         if self.status != 200 or not asked.get("stream"):
             usage = {"prompt_tokens": 3, "completion_tokens": self.tokens}
-            body = json.dumps({"choices": [{"text": "x"}], "usage": usage}).encode()
-            kind, size = "application/json", len(body)
+            answer = {"model": self.engines_name, "choices": [{"text": "x"}], "usage": usage}
+            body = json.dumps(answer).encode() if self.said is None else self.said
+            kind, size = self.content_type, len(body)
             writer.write(
                 f"HTTP/1.1 {self.status} -\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n\r\n".encode()
             )
@@ -101,14 +106,18 @@ class StubEngine:
             if self.gap_s and (await asyncio.wait({gone}, timeout=self.gap_s))[0]:
                 self.lost_clients += 1
                 return False
-            writer.write(
-                chunk(sse({"choices": [{"text": f"t{number} " + "x" * self.padding, "finish_reason": None}]}))
-            )
+            choice = {"text": f"t{number} " + "x" * self.padding, "finish_reason": None}
+            named = {"model": self.engines_name} if self.engines_name else {}
+            writer.write(chunk(sse({**named, "choices": [choice]})))
             await writer.drain()
         if self.break_after is not None and self.break_after >= self.tokens:
             return False
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
+        if self.odd_end:
+            writer.write(chunk(b'data: {"choices": [{"te') + b"0\r\n\r\n")
+            await writer.drain()
+            return True
         writer.write(chunk(sse({"choices": [{"text": "", "finish_reason": "length"}]})) + b"0\r\n\r\n")
         return True
 

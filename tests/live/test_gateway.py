@@ -31,6 +31,7 @@ from twofold.live.gateway_config import (
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.processes import free_port
 from twofold.live.replays import entry_from_line, first_difference, read_gate_log
+from twofold.live.sse import DONE
 from twofold.live.upstream import CLOSED_WITHIN_S
 from twofold.policy.gate.events import (
     Probe,
@@ -109,12 +110,12 @@ async def until(happened: Callable[[], Any], timeout_s: float = 20.0) -> None:
 def test_a_stream_passes_with_its_events_unchanged(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
         async with stub_engines(1) as [engine], gateway(configured(tmp_path, [engine])) as served:
-            asked = {**STREAM, "model": "whatever", "ignore_eos": True, "temperature": 0.5}
+            asked = {**STREAM, "model": "default", "user": "somebody", "n": 1, "temperature": 0.5}
             status, through = await served.ask(asked)
             async with served.client.post(f"http://127.0.0.1:{engine.port}{PATH}", json=STREAM) as direct:
-                assert (status, through) == (200, await direct.read())
+                assert (status, through) == (200, await direct.read() + DONE)
             passed = engine.requests[0][2]
-            assert passed == {**STREAM, "model": "model-0", "temperature": 0.5}
+            assert passed == {**STREAM, "model": "model-0", "n": 1, "temperature": 0.5}
             counts = (await served.state())["counts"]
             assert (counts["arrived"], counts["finished"]) == (1, 1)
 
@@ -441,7 +442,7 @@ def test_what_fails_before_the_first_text_is_answered_by_another_replica(
             for name, value in trouble.items():
                 setattr(engines[0], name, value)
             status, body = await served.ask(STREAM)
-            assert status == 200 and body.count(b"data: ") == 5
+            assert status == 200 and body.count(b"data: ") == 6
             assert [len(engine.requests) for engine in engines] == [1, 1]
             counts = (await served.state())["counts"]
             assert (counts["finished"], counts["gave_up"]) == (1, 0)

@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.live.engine_fields import ENGINE_FIELDS
 from twofold.live.gateway_config import GatewayLimits
 from twofold.live.openai_requests import (
     CHAT,
@@ -36,7 +38,7 @@ def test_whatever_comes_is_passed_on_whole_or_refused_with_a_reason(
         return
     assert read.input_tokens >= 1 and read.output_limit_tokens >= 1
     body = json.loads(read.body("theirs"))
-    assert body["model"] == "theirs" and body.items() >= read.fields.items()
+    assert body == {"model": "theirs", **read.fields}
 
 
 @given(body=st.binary(max_size=40))
@@ -87,7 +89,74 @@ def test_input_is_counted_in_text_and_token_ids_not_in_braces() -> None:
     assert input_tokens_of("", LIMITS) == 1
 
 
-def test_a_field_that_engines_refuse_or_abuse_is_left_out() -> None:
-    said = {"prompt": "a", "ignore_eos": True, "generation_config": "{}", "top_p": 0.5}
-    read = read_request(COMPLETIONS, json.dumps(said).encode(), LIMITS)
+def test_a_field_that_the_engine_would_not_heed_is_refused_and_none_is_dropped() -> None:
+    engine = ENGINE_FIELDS["transformers"]
+    for field, value in (("ignore_eos", True), ("generation_config", "{}"), ("n", 2), ("logprobs", 3)):
+        read = read_request(COMPLETIONS, json.dumps({"prompt": "a", field: value}).encode(), LIMITS, engine)
+        assert isinstance(read, Problem), field
+        assert (read.status, read.field, read.code) == (400, field, "unsupported_parameter")
+    said = {"prompt": "a", "n": 1, "logprobs": None, "user": "somebody", "top_p": 0.5}
+    read = read_request(COMPLETIONS, json.dumps(said).encode(), LIMITS, engine)
     assert isinstance(read, GenerationRequest) and read.fields.keys() == {"prompt", "top_p", "max_tokens"}
+
+
+def test_an_extension_passes_where_the_engine_has_it() -> None:
+    said = json.dumps({"prompt": "a", "top_k": 5}).encode()
+    read = read_request(COMPLETIONS, said, LIMITS, ENGINE_FIELDS["vllm"])
+    assert isinstance(read, GenerationRequest) and read.fields["top_k"] == 5
+    assert isinstance(read_request(COMPLETIONS, said, LIMITS), Problem)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+WORK = {
+    "answers": (COMPLETIONS, {"prompt": "x", "max_tokens": 10, "n": 7}, 1, 70),
+    "tries": (COMPLETIONS, {"prompt": "x", "max_tokens": 10, "best_of": 9, "n": 2}, 1, 90),
+    "prompts": (COMPLETIONS, {"prompt": ["xxxx"] * 20, "max_tokens": 4}, 20, 80),
+    "lists of ids": (COMPLETIONS, {"prompt": [[1] * 50] * 2, "max_tokens": 4}, 100, 8),
+    "tools": (CHAT, {"messages": MESSAGES, "tools": [{"d": "x" * 4000}], "max_tokens": 1}, 1001, 1),
+    "calls": (
+        CHAT,
+        {
+            "messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 400}}]}],
+            "max_tokens": 1,
+        },
+        100,
+        1,
+    ),
+    "thoughts": (
+        CHAT,
+        {
+            "messages": [{"role": "assistant", "content": "", "reasoning_content": "x" * 400}],
+            "max_tokens": 1,
+        },
+        100,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "said", "least_input", "output"), WORK.values(), ids=WORK)
+def test_all_work_that_a_request_asks_for_is_charged(
+    path: str, said: dict[str, object], least_input: int, output: int
+) -> None:
+    read = read_request(path, json.dumps(said).encode(), LIMITS)
+    assert isinstance(read, GenerationRequest)
+    assert read.input_tokens >= least_input and read.output_limit_tokens == output
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [["x"], [{}], [{"role": 1, "content": "x"}], [{"role": "user"}], [{"role": "user", "content": ["x"]}]],
+)
+def test_messages_that_no_engine_reads_are_the_clients_mistake(messages: object) -> None:
+    read = read_request(CHAT, json.dumps({"messages": messages}).encode(), LIMITS)
+    assert isinstance(read, Problem) and (read.status, read.field) == (400, "messages")
+
+
+def test_equal_prompts_have_equal_digests_whatever_else_is_asked() -> None:
+    def digest(**more: object) -> str:
+        read = read_request(COMPLETIONS, json.dumps({"prompt": "a", **more}).encode(), LIMITS)
+        assert isinstance(read, GenerationRequest)
+        return read.prompt_digest
+
+    assert digest() == digest(max_tokens=5, seed=3) != digest(prompt="b")

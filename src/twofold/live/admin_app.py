@@ -24,8 +24,7 @@ Message = dict[str, Any]
 BODY_LIMIT_BYTES = 1 << 20
 WAIT_S_MAX = 30.0
 TOLD: dict[str, type[Any]] = {
-    each.__name__: each
-    for each in (*get_args(events.FleetChanged), *get_args(events.Steered))
+    each.__name__: each for each in (*get_args(events.FleetChanged), *get_args(events.Steered))
 }
 
 

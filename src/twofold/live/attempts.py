@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from twofold.live.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by
 from twofold.live.gateway_config import GatewayLimits
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.openai_requests import GenerationRequest
@@ -27,6 +28,9 @@ class Opened:
     tally: SseTally | None  # None: it came in one piece
     data: bytes  # of a stream what is to be passed on first; "": it has ended without a text
     between_s: float  # that the replica may be silent from now on
+    names: tuple[bytes, bytes]  # of the model, as the engine and as clients call it
+    status: int = 200  # other: the engine says that the request is at fault
+    used: Used = NOT_SAID  # of an answer in one piece
 
     def close(self) -> None:
         """Nothing if it was read to its end: the connection is back in the pool."""
@@ -36,8 +40,9 @@ class Opened:
 class Attempts:
     """Sends requests to replicas. Keeps nothing of them."""
 
-    def __init__(self, decider: GateDriver, upstream: Upstream, limits: GatewayLimits) -> None:
+    def __init__(self, decider: GateDriver, upstream: Upstream, limits: GatewayLimits, model: str) -> None:
         self._decider, self._upstream, self._limits = decider, upstream, limits
+        self._model, self._name = model, json.dumps(model).encode()
 
     async def opened(self, request: GenerationRequest, sent: events.Send) -> Opened:
         """One attempt until it answers. Raises UpstreamFailed, and leaves no connection behind then."""
@@ -53,14 +58,24 @@ class Attempts:
             async with asyncio.timeout(first_s):
                 body = request.body(replica.model, sent.output_limit_tokens)
                 response = await self._upstream.post(replica, request.path, body)
-                if response.status >= 500:
+                names = json.dumps(replica.model).encode(), self._name
+                if response.status in CLIENTS_FAULT:
+                    said = await _whole(response, limits.answer_limit_bytes)
+                    problem = error_of(response.status, said, replica.model, self._model)
+                    data, status = problem.body(), problem.status
+                    opened = Opened(sent, response, None, data, between_s, names, status, Used(0, 0))
+                elif response.status != 200:
                     raise UpstreamFailed(events.Cause.ERROR)
-                if response.content_type == "text/event-stream":
+                elif request.stream and response.content_type == "text/event-stream":
                     tally = SseTally()
-                    opened = Opened(sent, response, tally, await _first_text(response, tally), between_s)
+                    data = await _first_text(response, tally)
+                    opened = Opened(sent, response, tally, data, between_s, names)
                 else:
                     whole = await _whole(response, limits.answer_limit_bytes)
-                    opened = Opened(sent, response, None, whole, between_s)
+                    if (used := used_by(whole)) is None:
+                        raise UpstreamFailed(events.Cause.ERROR)
+                    data = public(whole, *names)
+                    opened = Opened(sent, response, None, data, between_s, names, 200, used)
         except TimeoutError as error:
             raise UpstreamFailed(events.Cause.TIMEOUT) from error
         finally:
@@ -95,15 +110,6 @@ async def _whole(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         if len(body) > limit_bytes:
             raise UpstreamFailed(events.Cause.ERROR)
     return bytes(body)
-
-
-def tokens_of(body: bytes) -> int:
-    """The output tokens that an answer in one piece reports; 0 when it reports none."""
-    try:
-        tokens = json.loads(body)["usage"]["completion_tokens"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return 0
-    return tokens if type(tokens) is int and tokens >= 0 else 0
 
 
 Outcome = Opened | UpstreamFailed

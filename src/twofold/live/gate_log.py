@@ -106,7 +106,7 @@ def _line(kind: str, **what: Any) -> str:
 
 
 def _open(path: Path) -> tuple[int, int]:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     return file, os.fstat(file).st_size
 
 

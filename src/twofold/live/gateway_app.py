@@ -7,24 +7,28 @@ more than all the rest (`python -m bench gateway`).
 import asyncio
 import json
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from random import getrandbits
 from typing import Any
 
-from twofold.live.attempts import Attempts, Opened, Race, fed, tokens_of
+from twofold.live.answers import Used, public
+from twofold.live.attempts import Attempts, Opened, Race, fed
+from twofold.live.engine_fields import ENGINE_FIELDS, STANDARD
 from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.openai_requests import (
-    PASSED_FIELDS,
     Caller,
     GenerationRequest,
     Problem,
     caller_of,
     read_request,
 )
+from twofold.live.prompt_bounds import read_bounds
 from twofold.live.request_facts import RequestFacts
-from twofold.live.sse import SseTally
+from twofold.live.sse import DONE, SseTally
 from twofold.live.upstream import Upstream, UpstreamFailed, read_some
 from twofold.policy.gate import events
 
@@ -50,17 +54,20 @@ SPOKEN_REASONS = {
     events.RefusalReason.EXPIRED: "No replica was free in time",
     events.RefusalReason.SHED: "Requests of this class are not served at present",
     events.RefusalReason.RETRY: "Too many requests are repeated",
+    events.RefusalReason.POISON: "Replicas died of this prompt",
 }
+ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 DROPPED_BODIES = 8  # of the size limit
-READ_PATHS = (HEALTH_PATH, "/state", "/v1/models")
+MODELS_PATH = "/v1/models"
+READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH)
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
 class Client:
     """One client's connection for one request. Mutable: what it was told, and whether it is still there."""
 
-    def __init__(self, receive: Receive, send: SendMessage) -> None:
-        self._receive, self._send = receive, send
+    def __init__(self, receive: Receive, send: SendMessage, request_id: bytes) -> None:
+        self._receive, self._send, self._id = receive, send, (ID_HEADER, request_id)
         self._watcher: asyncio.Task[None] | None = None
         self.left = False
         self.begun = False
@@ -112,7 +119,7 @@ class Client:
 
     async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.begun = self.writing = True
-        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
         self.writing = False
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
@@ -146,17 +153,20 @@ class GatewayApp:
 
     def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
-        self.attempts = Attempts(decider, upstream, config.limits)
+        self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
         self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
         self._hedges = config.gate.hedge is not None
         self.model_name, self._tenants = config.model_name, {key.sha256: key.tenant for key in config.keys}
+        self._engine = ENGINE_FIELDS[config.engine]
+        self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
-        client, path, method = Client(receive, send), scope["path"], scope["method"]
-        if path not in PASSED_FIELDS and path not in READ_PATHS:
+        client = Client(receive, send, request_id_of(scope["headers"]))
+        path, method = scope["path"], scope["method"]
+        if path not in STANDARD and path not in READ_PATHS and path != f"{MODELS_PATH}/{self.model_name}":
             await client.refuse(Problem(404, f"There is nothing at {path}"))
             return
-        if method not in (("POST",) if path in PASSED_FIELDS else ("GET", "HEAD")):
+        if method not in (("POST",) if path in STANDARD else ("GET", "HEAD")):
             await client.refuse(Problem(405, f"{path} does not take {method}"))
             return
         if path == HEALTH_PATH:
@@ -165,10 +175,10 @@ class GatewayApp:
         caller = caller_of(scope["headers"], self._tenants)
         if not isinstance(caller, Caller):
             await client.refuse(caller)
-        elif path in READ_PATHS:
-            await self._report(path, client)
-        else:
+        elif path in STANDARD:
             await self._generate(path, client, caller, scope["headers"])
+        else:
+            await self._report(path, client)
 
     async def _report(self, path: str, client: Client) -> None:
         status, data = 200, self.decider.state()
@@ -176,16 +186,17 @@ class GatewayApp:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
             status = 200 if healthy else 503
             data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}
-        elif path == "/v1/models":
-            model = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
-            data = {"object": "list", "data": [model]}
+        elif path.startswith(MODELS_PATH):
+            data = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
+            if path == MODELS_PATH:
+                data = {"object": "list", "data": [data]}
         await client.answer(status, json.dumps(data).encode())
 
     async def _generate(self, path: str, client: Client, caller: Caller, headers: Headers) -> None:
         body = await client.body(self.limits)
         if body is None:
             return
-        request = body if isinstance(body, Problem) else read_request(path, body, self.limits)
+        request = body if isinstance(body, Problem) else await self._read(path, body)
         if isinstance(request, Problem):
             await client.refuse(request)
             return
@@ -216,6 +227,16 @@ class GatewayApp:
             self.decider.left(decision.request_id)
             raise
 
+    async def _read(self, path: str, body: bytes) -> GenerationRequest | Problem:
+        """A request for the model that is served here, and that it and its engine can answer."""
+        request = read_request(path, body, self.limits, self._engine)
+        if isinstance(request, Problem):
+            return request
+        if request.model not in ("", self.model_name):
+            said = f"There is no model `{request.model[:64]}` here; write `{self.model_name}`"
+            return Problem(404, said, "model", "model_not_found")
+        return await self._bounds.fitted(request)
+
     async def _send_until_answered(
         self, request: GenerationRequest, decision: events.Released, client: Client
     ) -> None:
@@ -231,7 +252,7 @@ class GatewayApp:
                     opened = first
                 else:
                     opened = await self.attempts.opened(request, decision)
-                output_tokens, rest = await self._pass_on(opened, client)
+                used, rest = await self._pass_on(opened, client)
             except UpstreamFailed as failure:
                 attempt = opened.sent.attempt if opened else 0
                 again = await self.decider.failed(decision.request_id, failure.cause, attempt)
@@ -241,7 +262,9 @@ class GatewayApp:
                 if opened is not None:
                     opened.close()
             client.stop_watching()
-            self.decider.ended(decision.request_id, output_tokens, opened.sent.attempt)
+            self.decider.ended(
+                decision.request_id, used.output_tokens, opened.sent.attempt, used.input_tokens
+            )
             await client.write(rest, last=True)
             return
         client.stop_watching()
@@ -269,24 +292,21 @@ class GatewayApp:
             self.decider.raced(sent.request_id)
             race.stop()
 
-    async def _pass_on(self, opened: Opened, client: Client) -> tuple[int, bytes]:
-        """Pass an answer that has begun through, all but its end. Returns its output tokens, and that end.
+    async def _pass_on(self, opened: Opened, client: Client) -> tuple[Used, bytes]:
+        """Pass an answer that has begun through, all but its end. Returns what it took, and that end.
 
         Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
         """
-        response, tally = opened.response, opened.tally
+        tally = opened.tally
         if tally is None:  # when it began nobody knows, so the decider hears of its end alone
-            content_type = response.headers.get("content-type", "application/json").encode("latin-1")
             length = b"%d" % len(opened.data)
-            await client.begin(
-                response.status, ((b"content-type", content_type), (b"content-length", length))
-            )
-            return tokens_of(opened.data), opened.data
+            await client.begin(opened.status, (JSON_HEADER, (b"content-length", length)))
+            return opened.used, opened.data
         if opened.data:
             self.decider.started(opened.sent.request_id, opened.sent.attempt)
         try:
             async with asyncio.timeout(opened.between_s) as clock:
-                await client.begin(response.status, STREAM_HEADERS)
+                await client.begin(200, STREAM_HEADERS)
                 return await self._stream(opened, tally, client, clock)
         except TimeoutError as error:
             if client.writing:
@@ -296,18 +316,30 @@ class GatewayApp:
 
     async def _stream(
         self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout
-    ) -> tuple[int, bytes]:
+    ) -> tuple[Used, bytes]:
         loop, data = asyncio.get_running_loop(), opened.data
         while True:
             if data:
-                await client.write(data)
+                await client.write(public(data, *opened.names))
                 clock.reschedule(loop.time() + opened.between_s)
             if tally.failed:
                 raise UpstreamFailed(events.Cause.ERROR)
             if not (chunk := await read_some(opened.response)):
-                return tally.output_tokens, tally.rest()
+                rest = public(tally.rest(), *opened.names)
+                if not tally.finished:  # the connection ended before the answer did
+                    raise UpstreamFailed(events.Cause.BROKEN)
+                used = Used(tally.output_tokens, tally.prompt_tokens)
+                return used, rest if tally.done else rest + DONE
             if data := fed(tally, chunk):
                 self.decider.heard(opened.sent.replica_id)
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The client's own name of its request if it is a plain one, else a new one; each answer carries it."""
+    for name, value in headers:
+        if name == ID_HEADER and PLAIN_ID.fullmatch(value):
+            return value
+    return b"req-%016x" % getrandbits(64)
 
 
 def _refusal(refuse: events.Refuse) -> Problem:

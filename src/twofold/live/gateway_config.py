@@ -7,9 +7,11 @@ from pathlib import Path
 
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import FileError
+from twofold.live.engine_fields import ENGINE_FIELDS
 from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
+MOST = 1e15  # of any limit: what is larger is a mistake, and no timer takes it
 SHA256 = re.compile("[0-9a-f]{64}")
 # Settings whose effects nobody carries out yet: what starts and stops replicas by itself.
 NOT_LIVE = ("scaling", "warm")
@@ -63,6 +65,7 @@ class GatewayLimits:
     grace_s: float = 10.0  # what is in flight may finish in, after SIGTERM
     input_bytes_per_token: float = 4.0  # of prompt text; a guess of the work, not a bill
     output_tokens_max: int = 1 << 20  # that a request may ask for; it is work that the gate believes in
+    answers_max: int = 128  # that one request may ask for, and prompts that it may have
     default_output_tokens: int = 256  # of a request that states no limit; the replica is told it too
     log_limit_bytes: int = 64 << 20  # of one file of the log …
     log_file_count: int = 4  # … and how many are kept
@@ -70,7 +73,7 @@ class GatewayLimits:
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """All of it. `model_name` is what clients see in `/v1/models`; the name that they send is not judged."""
+    """All of it. `model_name` is what clients call the model; what engines call it they never see."""
 
     host: str
     port: int
@@ -83,6 +86,10 @@ class GatewayConfig:
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
     admin: GatewayAdmin | None = None  # None: the replicas are those of this file for good
     gate_digest: str = ""  # of the gate as it was built, for the twin and for this; "": written by hand
+    engine: str = "openai"  # of `engine_fields.ENGINE_FIELDS`: what requests may have
+    context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
+    cache_tokens: int = 0  # of a replica's KV cache; 0: not known
+    tokenizer: str = ""  # path of the model's tokenizer.json, which counts what may not fit
 
 
 def served_model(config: GatewayConfig) -> str:
@@ -123,11 +130,13 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for key in config.keys:
         if not key.tenant or not SHA256.fullmatch(key.sha256):
             raise ValueError("`keys` name a tenant and the 64 hexadecimal digits of its key's SHA-256")
+    if config.engine not in ENGINE_FIELDS:
+        raise ValueError(f"`engine` is one of {', '.join(ENGINE_FIELDS)}")
     for what in not_live(config.gate):
         raise ValueError(f"`{what}` works in simulations only so far")
     for name, value in asdict(config.limits).items():
-        if not value > 0:
-            raise ValueError(f"`{name}` is not above zero")
+        if not 0 < value < MOST:
+            raise ValueError(f"`{name}` is not above zero, or beyond {MOST:.0e}")
 
 
 def not_live(gate: gates.GateSettings) -> tuple[str, ...]:

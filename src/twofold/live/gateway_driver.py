@@ -178,12 +178,14 @@ class GateDriver:
             self.recent.first_token(now_s, now_s - request.arrived_s)
         self._handle(events.ResponseStarted(request_id, attempt))
 
-    def ended(self, request_id: int, output_tokens: int, attempt: int = 0) -> None:
+    def ended(
+        self, request_id: int, output_tokens: int, attempt: int = 0, input_tokens: int | None = None
+    ) -> None:
         request = self.gate.view.requests.get(request_id)
         if request is not None:
             self.recent.heard(request.attempt.replica.replica_id)
             self.recent.ended(time.monotonic(), finished=True)
-        self._handle(events.ResponseEnded(request_id, output_tokens, attempt=attempt))
+        self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens))
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)

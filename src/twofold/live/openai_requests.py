@@ -4,29 +4,16 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from twofold.live.engine_fields import CHAT, COMPLETIONS, EngineFields, passed_fields, refused_field
 from twofold.live.gateway_config import GatewayLimits
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-_COMMON = {
-    *("model", "stream", "stream_options", "max_tokens", "temperature", "top_p", "seed", "stop", "n", "user"),
-    *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs"),
-}
-# What replicas are sent; engines refuse a whole request for one field that they do not know, so what is not
-# here is left out. `generation_config` is not here: a client could unset every limit with it.
-PASSED_FIELDS = {
-    CHAT: frozenset(
-        {
-            *_COMMON,
-            *("messages", "max_completion_tokens", "tools", "tool_choice", "parallel_tool_calls"),
-            *("response_format", "top_logprobs", "metadata", "store", "reasoning_effort"),
-        }
-    ),
-    COMPLETIONS: frozenset({*_COMMON, "prompt", "suffix", "echo", "best_of"}),
-}
 LIMIT_FIELDS = {CHAT: ("max_completion_tokens", "max_tokens"), COMPLETIONS: ("max_tokens",)}
+COUNT_FIELDS = ("n", "best_of")
+NOT_TEXT = ("image_url", "input_audio", "file", "type", "role")  # of a message or a part of it
+ANY_ENGINE = EngineFields()
 KINDS = {404: "not_found_error", 413: "invalid_request_error", 429: "rate_limit_error"}
 RETRIES_HEADER = b"x-stainless-retry-count"  # the usual clients of this interface say by it what they repeat
 TENANT_HEADER = b"x-tenant"
@@ -42,15 +29,30 @@ class GenerationRequest:
     fields: dict[str, Any]  # without `model`
     stream: bool
     input_tokens: int  # an estimate
-    output_limit_tokens: int
+    output_limit_tokens: int  # of all its answers
+    answer_limit_tokens: int  # of one
+    model: str = ""  # as the client calls it
+    prompt_digest: str = ""  # equal for equal prompts
+    states_limit: bool = True  # how long an answer may be
 
     def body(self, model: str, output_limit_tokens: int | None = None) -> bytes:
         """What a replica that calls its model so is sent, with a shorter limit where one is given."""
-        fields = self.fields
-        if output_limit_tokens is not None:
-            shorter = {name: output_limit_tokens for name in LIMIT_FIELDS[self.path] if name in fields}
-            fields = {**fields, **shorter}
-        return json.dumps({"model": model, **fields}).encode()
+        one = self
+        if output_limit_tokens is not None:  # of all its answers together
+            one = self.shortened(output_limit_tokens * self.answer_limit_tokens // self.output_limit_tokens)
+        return json.dumps({"model": model, **one.fields}).encode()
+
+    def shortened(self, answer_limit_tokens: int) -> "GenerationRequest":
+        """The same with shorter answers, of a token at least."""
+        each = max(1, answer_limit_tokens)
+        shorter = {name: each for name in LIMIT_FIELDS[self.path] if name in self.fields}
+        whole = each * self.output_limit_tokens // self.answer_limit_tokens
+        return replace(
+            self,
+            fields={**self.fields, **shorter},
+            answer_limit_tokens=each,
+            output_limit_tokens=max(1, whole),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,58 +75,129 @@ class Problem:
         return b"data: " + self.body() + b"\n\n"
 
 
-def read_request(path: str, body: bytes, limits: GatewayLimits) -> GenerationRequest | Problem:
-    """A client's body. Only what the gateway acts on is judged here; the rest is the engine's to judge."""
+def read_request(
+    path: str, body: bytes, limits: GatewayLimits, engine: EngineFields = ANY_ENGINE
+) -> GenerationRequest | Problem:
+    """A client's body. What the gateway acts on is judged here, and what the engine would not heed."""
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return Problem(400, "The body is not JSON")
-    if not isinstance(data, dict):
-        return Problem(400, "The body is not a JSON object")
+        data = json.loads(body, parse_constant=_no_number)
+        if not isinstance(data, dict):
+            return Problem(400, "The body is not a JSON object")
+        problem = _shape_problem(path, data) or _limit_problem(path, data, limits)
+        if problem is not None:
+            return problem
+        refused = refused_field(path, data, engine)
+        if refused is not None:
+            return Problem(400, f"`{refused[0]}` {refused[1]}", refused[0], "unsupported_parameter")
+        return _request(path, data, limits, engine)
+    except (ValueError, RecursionError):  # no JSON, or nested more deeply than anybody reads
+        return Problem(400, "The body is not JSON, or nested too deeply")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _shape_problem(path: str, data: Mapping[str, Any]) -> Problem | None:
+    """What an engine would fail at: it would count against the replica."""
     wanted, kinds = ("messages", (list,)) if path == CHAT else ("prompt", (str, list))
-    if not isinstance(data.get(wanted), kinds) or not data[wanted]:
+    said = data.get(wanted)
+    if not isinstance(said, kinds) or not said:
         return Problem(400, f"`{wanted}` is missing or empty, or of the wrong type", wanted)
-    stream = data.get("stream", False)
-    if not isinstance(stream, bool | None):
+    if path == CHAT and not all(map(_is_message, said)):
+        why = "each of `messages` has a `role`, and a `content` of text or parts"
+        return Problem(400, why, "messages")
+    if path == COMPLETIONS and isinstance(said, list) and not _is_prompts(said):
+        return Problem(400, "`prompt` is a text, texts, token ids or lists of token ids", "prompt")
+    if not isinstance(data.get("stream", False), bool | None):
         return Problem(400, "`stream` is true or false", "stream")
-    limit_tokens = None
+    if not isinstance(data.get("model", ""), str):
+        return Problem(400, "`model` is a name", "model")
+    return None
+
+
+def _is_message(message: Any) -> bool:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content)
+    return isinstance(content, str) or (content is None and bool(message.get("tool_calls")))
+
+
+def _is_prompts(prompts: list[Any]) -> bool:
+    if all(isinstance(each, str) for each in prompts) or _is_ids(prompts):
+        return True
+    return all(isinstance(each, list) and each and _is_ids(each) for each in prompts)
+
+
+def _is_ids(values: list[Any]) -> bool:
+    return all(type(each) is int and each >= 0 for each in values)
+
+
+def _limit_problem(path: str, data: Mapping[str, Any], limits: GatewayLimits) -> Problem | None:
     for name in LIMIT_FIELDS[path]:
         value = data.get(name)
         if value is not None and (type(value) is not int or value < 1):
             return Problem(400, f"`{name}` is a whole number above zero", name)
         if value is not None and value > limits.output_tokens_max:
             return Problem(400, f"`{name}` is at most {limits.output_tokens_max}", name)
-        limit_tokens = limit_tokens or value
-    fields = {name: value for name, value in data.items() if name in PASSED_FIELDS[path] and name != "model"}
-    if limit_tokens is None:
-        limit_tokens = fields["max_tokens"] = limits.default_output_tokens
-    try:
-        input_tokens = input_tokens_of(data[wanted], limits)
-    except RecursionError:  # the reader goes deeper than we do
-        return Problem(400, "The body is nested too deeply")
-    return GenerationRequest(path, fields, bool(stream), input_tokens, limit_tokens)
+    for name in COUNT_FIELDS:
+        value = data.get(name)
+        if value is not None and (type(value) is not int or not 1 <= value <= limits.answers_max):
+            return Problem(400, f"`{name}` is a whole number from 1 to {limits.answers_max}", name)
+    prompt = data.get("prompt")
+    if isinstance(prompt, list) and not _is_ids(prompt) and len(prompt) > limits.answers_max:
+        return Problem(400, f"`prompt` has at most {limits.answers_max} prompts", "prompt")
+    return None
+
+
+def _request(
+    path: str, data: Mapping[str, Any], limits: GatewayLimits, engine: EngineFields
+) -> GenerationRequest:
+    prompt = data["messages" if path == CHAT else "prompt"]
+    told = next((data[name] for name in LIMIT_FIELDS[path] if data.get(name) is not None), None)
+    fields, states_limit = passed_fields(path, data, engine), told is not None
+    if told is None:
+        told = fields["max_tokens"] = limits.default_output_tokens
+    # Each of `n` answers, or of `best_of` that are tried, to each of several prompts, may be so long.
+    several = len(prompt) if path == COMPLETIONS and isinstance(prompt, list) and not _is_ids(prompt) else 1
+    answers = several * max(data.get(name) or 1 for name in COUNT_FIELDS)
+    text = json.dumps([path, prompt, data.get("tools")], sort_keys=True)
+    return GenerationRequest(
+        path,
+        fields,
+        bool(data.get("stream")),
+        input_tokens_of([prompt, data.get("tools"), data.get("response_format")], limits),
+        told * answers,
+        answer_limit_tokens=told,
+        model=data.get("model") or "",
+        prompt_digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        states_limit=states_limit,
+    )
 
 
 def input_tokens_of(prompt: Any, limits: GatewayLimits) -> int:
     """Tokens that a prompt or a conversation probably has, at least one.
 
-    Formula  ceil(bytes of all its texts / input_bytes_per_token); a list of token ids counts itself
-    Limits   an image counts nothing: who routes pictures needs a better guess.
+    Formula  ceil(bytes of all its texts, wherever they stand / input_bytes_per_token) + token ids
+    Limits   pictures and sounds count nothing: who routes them needs a better guess.
     """
-    if isinstance(prompt, list) and all(type(item) is int for item in prompt):
-        return len(prompt)
-    return max(1, math.ceil(_text_bytes(prompt) / limits.input_bytes_per_token))
+    text_bytes, ids = _size_of(prompt)
+    return max(1, math.ceil(text_bytes / limits.input_bytes_per_token) + ids)
 
 
-def _text_bytes(value: Any) -> int:
-    """Bytes of every text in a prompt, or under `content` and `text` of messages and their parts."""
+def _size_of(value: Any) -> tuple[int, int]:
+    """Bytes of all texts, and how many numbers there are: token ids where a prompt is a list of them."""
     if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, list):
-        return sum(_text_bytes(item) for item in value)
+        return len(value.encode("utf-8", "surrogatepass")), 0
     if isinstance(value, dict):
-        return _text_bytes(value.get("content")) + _text_bytes(value.get("text"))
-    return 0
+        parts = [_size_of(each) for name, each in value.items() if name not in NOT_TEXT]
+    elif isinstance(value, list):
+        parts = [_size_of(each) for each in value]
+    else:
+        return 0, int(type(value) is int)
+    return sum(part[0] for part in parts), sum(part[1] for part in parts)
 
 
 NO_KEY = Problem(401, "The key is missing or unknown", code="invalid_api_key")

@@ -24,7 +24,9 @@ GRACE_S = 5.0  # between asking a process to end and ending it
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
 PRIVATE_UMASK = 0o077  # what we and our children write is for our own user
-SAFE_PATH = "PYTHONSAFEPATH"  # no module of the working folder is taken for one of ours, by grandchildren either
+SAFE_PATH = (
+    "PYTHONSAFEPATH"  # no module of the working folder is taken for one of ours, by grandchildren either
+)
 STARTING_LOOKS, STARTING_LOOK_S = 4, 0.005  # at a process without an environment; kernel threads have none
 
 

@@ -58,6 +58,7 @@ class RequestFacts:
             said.get(ZONE, b"").decode("latin-1"),
             None if within_s is None else now_s + within_s,
             caller.retry_count,
+            request.prompt_digest,
         )
 
     def _refused(self, said: Mapping[bytes, bytes]) -> Problem | None:

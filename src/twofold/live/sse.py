@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 HELD_LIMIT_BYTES = 1 << 20
+DONE = b"data: [DONE]\n\n"  # by which a stream says that it is whole
 
 
 class SseTally:
@@ -19,11 +20,16 @@ class SseTally:
     `output_tokens` counts the events with content, one token each, until the stream's usage says better.
     """
 
-    __slots__ = ("_held", "_tail", "content_events", "failed", "prompt_tokens", "started", "usage_tokens")
+    __slots__ = (
+        *("_held", "_tail", "content_events", "done", "failed", "finished", "prompt_tokens", "started"),
+        "usage_tokens",
+    )
 
     def __init__(self) -> None:
         self.started = False
         self.failed = False  # the engine reported an error in the stream; what follows is dropped
+        self.finished = False  # it said why it ended: with a reason, or with its last word
+        self.done = False  # its last word came
         self.content_events = 0
         self.usage_tokens: int | None = None
         self.prompt_tokens: int | None = None
@@ -52,7 +58,10 @@ class SseTally:
 
     def rest(self) -> bytes:
         """What was held back, once the stream has ended: an answer without any text is an answer too."""
-        rest, self._held, self._tail = self._held + self._tail, b"", b""
+        if self._tail.strip() == DONE.strip():  # without the empty line that ends it
+            self.done = self.finished = True
+            self._held += DONE
+        rest, self._held, self._tail = self._held, b"", b""
         return b"" if self.failed else rest
 
     def _read(self, whole: bytes) -> bytes:
@@ -76,6 +85,8 @@ class SseTally:
     def _judge(self, event: bytes) -> None:
         data = _payload(event)
         if not isinstance(data, dict):
+            if event.strip() == DONE.strip():
+                self.done = self.finished = True
             return
         if data.get("error"):
             self.failed = True
@@ -84,6 +95,7 @@ class SseTally:
         if isinstance(usage, dict):
             self.usage_tokens = _count(usage.get("completion_tokens"))
             self.prompt_tokens = _count(usage.get("prompt_tokens"))
+        self.finished = self.finished or has_ended(data)
         if has_content(data) or (self.started and is_step(data)):
             self.started = True
             self.content_events += 1
@@ -99,6 +111,14 @@ def has_content(data: dict[str, Any]) -> bool:
             if choice.get("text") or any(value for name, value in said if name != "role"):
                 return True
     return False
+
+
+def has_ended(data: dict[str, Any]) -> bool:
+    """Whether an event says why an answer ended."""
+    choices = data.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and bool(choice.get("finish_reason")) for choice in choices
+    )
 
 
 def is_step(data: dict[str, Any]) -> bool:

@@ -1,0 +1,79 @@
+"""What of an engine's answer a client may see: its text and usage, not what the engine calls things."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.live.openai_requests import Problem
+
+CLIENTS_FAULT = (400, 413, 422)  # statuses by which an engine refuses a request rather than fails
+MESSAGE_LIMIT = 500  # characters of an engine's words that are passed on
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens that the engine counted; None: it did not say."""
+
+    output_tokens: int
+    input_tokens: int | None
+
+
+NOT_SAID = Used(0, None)
+
+
+def public(events: bytes, engines_name: bytes, public_name: bytes) -> bytes:
+    """Whole events or a whole body in which the engine's name of the model is ours.
+
+    Both names are JSON strings with their quotes. In generated text quotes are escaped, so that nothing a
+    model writes is mistaken for the field.
+    """
+    if engines_name not in events:
+        return events
+    for colon in (b'"model":', b'"model": '):
+        events = events.replace(colon + engines_name, colon + public_name)
+    return events
+
+
+def error_of(status: int, body: bytes, engines_name: str, public_name: str) -> Problem:
+    """An engine's refusal in the protocol's form, in its own words but without its paths."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        data = None
+    said = _message_of(data) or "The engine refused the request"
+    words = " ".join(said.replace(engines_name, public_name).split())[:MESSAGE_LIMIT]
+    return Problem(413 if status == 413 else 400, words, code="refused_by_engine")
+
+
+def _message_of(data: Any) -> str:
+    """Its words, wherever an engine puts them: `error.message`, `error`, `message`, `detail`."""
+    if isinstance(data, dict):
+        error = data.get("error")
+        for each in (error.get("message") if isinstance(error, dict) else error, data.get("message")):
+            if isinstance(each, str):
+                return each
+        detail = data.get("detail")
+        if isinstance(detail, str):
+            return detail
+        if isinstance(detail, list):  # of a validator: places and words
+            parts = [each.get("msg") for each in detail if isinstance(each, dict)]
+            return "; ".join(each for each in parts if isinstance(each, str))
+    return ""
+
+
+def used_by(body: bytes) -> Used | None:
+    """The tokens that a whole answer reports, 0 where it reports none; None of what is no JSON object."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    usage = data.get("usage")
+    told = usage if isinstance(usage, dict) else {}
+    return Used(count_of(told.get("completion_tokens")) or 0, count_of(told.get("prompt_tokens")))
+
+
+def count_of(value: Any) -> int | None:
+    """A count that an engine reports, if it is one that could be."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
