@@ -62,12 +62,12 @@ def _message_of(data: Any) -> str:
 
 
 def used_by(body: bytes) -> Used | None:
-    """The tokens that a whole answer reports, 0 where it reports none; None of what is no JSON object."""
+    """The tokens that a whole answer reports, 0 where it reports none; None of what is no answer."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or not isinstance(data.get("choices"), list):
         return None
     usage = data.get("usage")
     told = usage if isinstance(usage, dict) else {}

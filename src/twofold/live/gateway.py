@@ -95,7 +95,10 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     from twofold.live.upstream import Upstream
 
     limits, replicas = config.limits, {replica.replica_id: replica for replica in config.replicas}
-    log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
+    try:
+        log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
+    except OSError as error:
+        raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
     driver = GateDriver(
         Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s, served_model(config)
     )
@@ -139,6 +142,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sys.exit(0))
     try:
+        if len(sys.argv) != 2:
+            raise errors.UsageError("the gateway's process takes the path of its configuration")
         run_gateway(read_gateway_config(Path(sys.argv[1])))
     except TwofoldError as error:
         sys.stderr.write(f"{error}\n")

@@ -110,7 +110,7 @@ def read_gateway_config(path: Path) -> GatewayConfig:
         config = from_data(GatewayConfig, json.loads(path.read_text("utf-8")))
         _refuse_nonsense(config)
         return config
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, AssertionError) as error:
         raise FileError(
             f"`{path}` does not configure a gateway: {error}", hint="let `twofold up` write it"
         ) from error
@@ -124,6 +124,13 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for replica in config.replicas:
         if replica.in_flight_limit < 1:
             raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1")
+    for host, port in ((config.host, config.port), *((each.host, each.port) for each in config.replicas)):
+        if not 0 < port < 1 << 16:
+            raise ValueError(f"`port` {port} is none: 1 to 65535")
+        if not host or "\0" in host:
+            raise ValueError("`host` is the name of one")
+    if not config.log or "\0" in config.log or Path(config.log).is_dir():
+        raise ValueError("`log` is the path of a file")
     digests = [key.sha256 for key in config.keys]
     if len(digests) != len(set(digests)):
         raise ValueError("two tenants have the same key")
