@@ -28,7 +28,9 @@ DURATION_S = 3.0
 CONCURRENCIES = (1, 16, 64)
 ROUNDS = 3  # of each server in turn, so that a slow moment of the machine hits all
 PATH = "/v1/completions"
-BODY = json.dumps({"model": "m", "prompt": "x" * 400, "max_tokens": EVENT_COUNT, "stream": True}).encode()
+BODY = json.dumps(
+    {"model": "default", "prompt": "x" * 400, "max_tokens": EVENT_COUNT, "stream": True}
+).encode()
 REQUEST = (
     f"POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     f"content-length: {len(BODY)}\r\n\r\n"
@@ -119,7 +121,7 @@ class FixedChoice:
 
     def started(self, request_id: int) -> None: ...
 
-    def ended(self, request_id: int, output_tokens: int) -> None: ...
+    def ended(self, *_ended: object) -> None: ...
 
     def left(self, request_id: int) -> None: ...
 

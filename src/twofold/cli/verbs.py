@@ -284,6 +284,28 @@ VERBS = {
             options.JSON,
         ),
     ),
+    "keys": options.Verb(
+        group="run",
+        summary="Add, list and revoke the keys of a service",
+        help="Say who may ask the service of a spec. Once there is a key, nobody is served without one.",
+        questions={
+            "add": options.Verb(
+                help="Make a key for TENANT and print it once; a running gateway takes it within a second.",
+                answer="keys.add_key",
+                parameters=(options.SPEC, click.argument("tenant"), options.JSON),
+            ),
+            "list": options.Verb(
+                help="List whose keys there are, by the beginnings of their digests.",
+                answer="keys.list_keys",
+                parameters=(options.SPEC, options.JSON),
+            ),
+            "revoke": options.Verb(
+                help="Remove all keys of a tenant, or the one whose digest begins with NAME.",
+                answer="keys.revoke_keys",
+                parameters=(options.SPEC, click.argument("name"), options.JSON),
+            ),
+        },
+    ),
     "measure": options.Verb(
         group="learn",
         summary="Measure this machine as a device that plans use",

@@ -130,6 +130,8 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
         log_level="warning",
         access_log=False,
         server_header=False,
+        ssl_certfile=config.certificate or None,
+        ssl_keyfile=config.private_key or None,
         limit_concurrency=config.limits.connection_limit_count,
         timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(config.limits.grace_s)),

@@ -19,6 +19,7 @@ from twofold.live.attempts import Attempts, Opened, Race, fed
 from twofold.live.engine_fields import ENGINE_FIELDS, STANDARD
 from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway_driver import GateDriver
+from twofold.live.keys import KeyRing
 from twofold.live.openai_requests import (
     Caller,
     GenerationRequest,
@@ -156,7 +157,7 @@ class GatewayApp:
         self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
         self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
         self._hedges = config.gate.hedge is not None
-        self.model_name, self._tenants = config.model_name, {key.sha256: key.tenant for key in config.keys}
+        self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
         self._engine = ENGINE_FIELDS[config.engine]
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
 
@@ -172,7 +173,7 @@ class GatewayApp:
         if path == HEALTH_PATH:
             await self._report(path, client)
             return
-        caller = caller_of(scope["headers"], self._tenants)
+        caller = caller_of(scope["headers"], self._keys.tenants())
         if not isinstance(caller, Caller):
             await client.refuse(caller)
         elif path in STANDARD:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from twofold.core.data import from_data, to_json
@@ -86,6 +87,9 @@ class GatewayConfig:
     keys: tuple[GatewayKey, ...] = ()  # none: clients say in `x-tenant` for whom they ask, and are believed
     admin: GatewayAdmin | None = None  # None: the replicas are those of this file for good
     gate_digest: str = ""  # of the gate as it was built, for the twin and for this; "": written by hand
+    keys_file: str = ""  # path of more of them, read again when it changes
+    certificate: str = ""  # path of a PEM file: connections are by TLS
+    private_key: str = ""  # path of its key
     engine: str = "openai"  # of `engine_fields.ENGINE_FIELDS`: what requests may have
     context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
     cache_tokens: int = 0  # of a replica's KV cache; 0: not known
@@ -141,9 +145,21 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
         raise ValueError(f"`engine` is one of {', '.join(ENGINE_FIELDS)}")
     for what in not_live(config.gate):
         raise ValueError(f"`{what}` works in simulations only so far")
+    if bool(config.certificate) != bool(config.private_key):
+        raise ValueError("`certificate` and `private_key` are given together")
+    if not (is_loopback(config.host) or config.keys or config.keys_file):
+        raise ValueError(f"`host` {config.host} is reached from elsewhere: that needs keys")
     for name, value in asdict(config.limits).items():
         if not 0 < value < MOST:
             raise ValueError(f"`{name}` is not above zero, or beyond {MOST:.0e}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def not_live(gate: gates.GateSettings) -> tuple[str, ...]:

@@ -216,10 +216,11 @@ class Caller:
     retry_count: int  # that the client says; 0: new, or it says no such number
 
 
-def caller_of(headers: Iterable[tuple[bytes, bytes]], tenants: Mapping[str, str]) -> Caller | Problem:
+def caller_of(headers: Iterable[tuple[bytes, bytes]], tenants: Mapping[str, str] | None) -> Caller | Problem:
     """Who asks, or why the request is refused; of a header given twice the first one counts.
 
-    `tenants` are those with a key, by its SHA-256 in hex: of a key only the digest is kept.
+    `tenants` are those with a key, by its SHA-256 in hex: of a key only the digest is kept. None: nobody
+    needs one.
     """
     said: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -227,7 +228,7 @@ def caller_of(headers: Iterable[tuple[bytes, bytes]], tenants: Mapping[str, str]
             said.setdefault(name, value)
     count, key = said.get(RETRIES_HEADER, b""), said.get(KEY_HEADER, b"")
     retry_count = int(count) if count.isdigit() and len(count) < 4 else 0
-    if tenants:
+    if tenants is not None:
         scheme, secret = key[: len(KEY_SCHEME)], key[len(KEY_SCHEME) :].strip()
         # Of another scheme nothing that any key has.
         digest = hashlib.sha256(secret).hexdigest() if scheme.lower() == KEY_SCHEME else ""

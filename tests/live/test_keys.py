@@ -1,0 +1,88 @@
+"""Keys: only digests are kept, and what is revoked opens nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live import keys
+from twofold.live.gateway_config import GatewayKey
+from twofold.live.openai_requests import NO_KEY, Caller, caller_of
+
+
+def asks(ring: keys.KeyRing, secret: str) -> object:
+    return caller_of([(b"authorization", b"Bearer " + secret.encode())], ring.tenants())
+
+
+def looked(path: Path, *configured: GatewayKey) -> keys.KeyRing:
+    return keys.KeyRing(configured, str(path))
+
+
+def test_a_key_opens_for_its_tenant_and_its_text_is_kept_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "keys.json"
+    secret = keys.make_key(path, "blue")
+    assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
+    assert asks(looked(path), secret) == Caller("blue", 0)
+    assert asks(looked(path), secret + "x") is NO_KEY
+    assert [path.name for path in path.parent.iterdir()] == ["keys.json"]
+
+
+def test_without_any_file_nobody_needs_a_key(tmp_path: Path) -> None:
+    assert looked(tmp_path / "none").tenants() is None
+    assert keys.KeyRing((), "").tenants() is None
+
+
+def test_a_revoked_key_opens_nothing_and_the_others_still_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now_s = tmp_path / "keys.json", [100.0]
+    monkeypatch.setattr(keys.time, "monotonic", lambda: now_s[0])
+    blue, red = keys.make_key(path, "blue"), keys.make_key(path, "red")
+    ring = looked(path)
+    assert asks(ring, blue) == Caller("blue", 0)
+    assert [each.tenant for each in keys.remove_keys(path, "blue")] == ["blue"]
+    os.utime(path, ns=(1, 1))
+    now_s[0] += keys.LOOK_EVERY_S
+    assert asks(ring, blue) is NO_KEY and asks(ring, red) == Caller("red", 0)
+    keys.remove_keys(path, "red")
+    os.utime(path, ns=(2, 2))
+    now_s[0] += keys.LOOK_EVERY_S
+    assert asks(ring, red) is NO_KEY, "the last key that goes does not open the door"
+
+
+def test_a_file_that_is_lost_or_broken_lets_nobody_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, now_s = tmp_path / "keys.json", [100.0]
+    monkeypatch.setattr(keys.time, "monotonic", lambda: now_s[0])
+    secret, ring = keys.make_key(path, "blue"), looked(path)
+    assert asks(ring, secret) == Caller("blue", 0)
+    path.write_text("{")
+    os.utime(path, ns=(1, 1))
+    now_s[0] += keys.LOOK_EVERY_S
+    assert asks(ring, secret) is NO_KEY
+    path.unlink()
+    now_s[0] += keys.LOOK_EVERY_S
+    assert asks(ring, secret) is NO_KEY
+
+
+@pytest.mark.parametrize("tenant", ["", "  ", "x" * 129, "a\nb", "\0"])
+def test_a_name_that_is_none_is_refused(tmp_path: Path, tenant: str) -> None:
+    with pytest.raises(ValueRefusedError):
+        keys.make_key(tmp_path / "keys.json", tenant)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_not_there_cannot_be_revoked(tmp_path: Path) -> None:
+    with pytest.raises(ValueRefusedError):
+        keys.remove_keys(tmp_path / "keys.json", "blue")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"keys": [{"tenant": "a"}]}', '{"keys": [{"tenant":"a","sha256":"x","made":""}]}']
+)
+def test_a_file_of_something_else_is_no_keys(tmp_path: Path, text: str) -> None:
+    (tmp_path / "keys.json").write_text(text)
+    with pytest.raises(FileError):
+        keys.read_keys(tmp_path / "keys.json")
