@@ -19,14 +19,16 @@ from ruamel.yaml import YAML
 from tests.object_fields import documents
 from tests.rendered import texts
 from twofold.app.planning import explain
-from twofold.app.rendering import Target, render
+from twofold.app.rendering import Rendered, Target, render
+from twofold.app.reporting import write_page
 from twofold.cli.verbs import TARGETS
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
-from twofold.core.errors import FileError, TwofoldError, ValueRefusedError
+from twofold.core.errors import FileError, InfeasibleError, TwofoldError, ValueRefusedError
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
 GOLDEN = Path(__file__).parents[1] / "rendering" / "golden"
+ONE_HALF = Path(__file__).parents[1] / "requirements" / "specs" / "one-half.yaml"
 PATH = re.compile(r"\b(?:training|serving)\.[\w-]+(?:\.[\w-]+)*")
 COMMENT = re.compile(r"(?:^|\s)# (.*)$", re.M)
 each_target = pytest.mark.parametrize("target", get_args(Target))
@@ -244,3 +246,22 @@ def test_a_line_end_in_a_saved_plan_becomes_no_line_of_a_file(examples: dict[str
         for target in get_args(Target):
             for file in render(evil, target).files:
                 assert not re.search(r"^EVIL", file.text, re.M), (target, file.path)
+
+
+@pytest.mark.parametrize("target", [each for each in get_args(Target) if each != "compose"])  # trains nothing
+def test_a_half_that_nothing_meets_is_lost_and_the_rest_is_written(target: Target, tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as error:
+        render(ONE_HALF, target, out=tmp_path)
+    assert error.value.whose == "serve" and isinstance(error.value.left, Rendered)
+    planned = [each.text for each in error.value.left.files if "By the plan of" in each.text]
+    assert planned and all(
+        "# lost: serve, which nothing meets: no machine serves" in text for text in planned
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {each.path for each in error.value.left.files}
+
+
+def test_the_page_of_a_half_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    with pytest.raises(InfeasibleError) as error:
+        write_page(ONE_HALF, page)
+    assert error.value.left is not None and "Nothing meets serve" in page.read_text("utf-8")

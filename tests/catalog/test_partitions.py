@@ -140,7 +140,7 @@ def test_unknown_profiles_and_whole_devices_are_errors() -> None:
         CATALOG.accelerator("H100 SXM:3g.20gb")
     assert "`3g.40gb`" in error.value.hint
     with pytest.raises(UnknownNameError):
-        CATALOG.accelerator("L4:1g.6gb")
+        CATALOG.accelerator("A10G:1g.6gb")
     with pytest.raises(InputError):
         check_partition_request(CATALOG, "H100 SXM", [])
-    assert legal_partitions(CATALOG, "L4") == ()
+    assert legal_partitions(CATALOG, "A10G") == ()

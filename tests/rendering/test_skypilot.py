@@ -26,6 +26,11 @@ def tasks(plan: Plan) -> Iterator[dict[str, Any]]:
             yield documents(each.text)[0]
 
 
+def whole(count: int, accelerator: str) -> int:
+    """SkyPilot rents no slices; seven of the profile that is drawn are on one device."""
+    return ceil(count / 7) if accelerator.endswith(":1g.10gb") else count
+
+
 @settings(max_examples=6)
 @given(data=st.data())
 def test_tasks_have_the_fields_and_counts_of_the_plan(examples: dict[str, Plan], data: st.DataObject) -> None:
@@ -47,10 +52,12 @@ def test_tasks_have_the_fields_and_counts_of_the_plan(examples: dict[str, Plan],
         else:
             assert task["service"]["replicas"] == pool.replica_count
         (count,) = task["resources"]["accelerators"].values()
-        assert count * task["num_nodes"] == pool.replica.accelerator_count
+        asked = pool.replica.accelerator_count // task["num_nodes"]
+        assert count == whole(asked, service.machine.accelerator)
     for task, run in zip(found[len(pools) :], plan.training, strict=True):
         assert task.keys() <= TASK and task["num_nodes"] == run.machine.node_count
-        assert list(task["resources"]["accelerators"].values()) == [run.machine.accelerators_per_node]
+        asked = whole(run.machine.accelerators_per_node, run.machine.accelerator)
+        assert list(task["resources"]["accelerators"].values()) == [asked]
 
 
 def test_the_leased_offer_is_asked_for(examples: dict[str, Plan]) -> None:

@@ -62,3 +62,18 @@ def test_r_094_each_half_is_priced_on_the_others_fleet(data: Any, screen: str, p
     assert {(cell["half"], cell["fleet"]) for cell in plans["assistant"]["cross"]} == {
         (half, fleet) for half in ("training", "serving") for fleet in ("training", "serving")
     }
+
+
+def test_r_181_a_slice_limits_the_plan_and_manifests_request_it(command: str, ask: Ask) -> None:
+    spec = command.split()[2]
+    (service,) = ask(f"twofold plan {spec} --json").data["serving"]
+    assert service["machine"]["accelerator"] == "H100-SXM5-80GB:1g.10gb"
+    # An eighth of the memory that an H100 gives to software, and a price by a seventh: assumed.
+    assert 8.0 < service["memory_capacity_bytes"] / 2**30 < 10.0
+    assert service["machine"]["price"]["usd_per_accelerator_h"]["source"] == "a"
+    assert all(pool["replica"]["accelerator_count"] == 1 for pool in service["pools"])
+    assert "--gres=gpu:1g.10gb:1" in ask(f"twofold render {spec} --target slurm").out
+    larger = ask(
+        "twofold estimate serve llama-3.1-8b --on 7xH100-SXM:1g.10gb --input 500 --output 100 --rate '1 /s'"
+    )
+    assert larger.code == 3 and "a larger slice" in " ".join(larger.err.split())

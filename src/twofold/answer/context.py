@@ -11,6 +11,7 @@ from twofold.answer.uncertainty import Draws, estimate_of
 from twofold.catalog.capacity import CONTRACT, gate_of, supplied
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.model_config import read_model_config
+from twofold.catalog.parts import is_share
 from twofold.catalog.places import Fit, fit_of
 from twofold.catalog.types import Model, Price, Region
 from twofold.contracts.results.parts import Machine, PriceUsed
@@ -96,6 +97,9 @@ def price_warnings(
     price, asked = offer.price, regions or context.spec.supply.shop.regions
     if price is None:
         return (*warnings, f"no price for {name}: counted in accelerator-hours")
+    if is_share(price):
+        shared = f"{price.accelerator_count} slices of {price.provider} {price.instance}"
+        warnings.append(f"the price of {name} is a share: all {shared} are rented together")
     if fit_of(context.catalog, price.provider, price.region, asked) is Fit.WIDER:
         where = f"says only `{price.region}`" if price.region else "says no region"
         holds = f"ask whether it holds in {', '.join(asked)}"
@@ -129,7 +133,7 @@ def price_used(
     if price is None:
         return None
     usual = price.usd_per_accelerator_h
-    source = Source.ASSUMED if price.term == CONTRACT else Source.VENDOR
+    source = Source.ASSUMED if price.term == CONTRACT or is_share(price) else Source.VENDOR
     spread = estimate_of(usual, usual * np.ravel(context.draws["price"]), "USD/h", source)
     can = supplied(price, context.catalog)
     most = min(can.gang_count if is_job else can.most_count, offer.quoted_count or inf)

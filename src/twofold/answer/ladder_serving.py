@@ -225,7 +225,7 @@ def _hardware_rung(
     hardware = []
     for name, offer in named_offers(offers).items():
         stack = serving_stack(offer, entry.engine, constants, context.catalog, supply, model_kind(model))
-        price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
+        price, size = offer.usd_per_accelerator_h, offer.replica_count_max
         hardware.append(Hardware(name, *stack, price, entry.quantisation, size))
     found = search([ModelVariant.of(model)], [traffic], hardware, availability_fraction=0.0)
     if found.best is None:

@@ -70,6 +70,11 @@ class Offer:
         """Line rate between nodes, of one accelerator."""
         return self.node.nic_bytes_per_s / self.node.accelerator_count
 
+    @property
+    def replica_count_max(self) -> int:
+        """Accelerators of a node that may hold one model together: slices hold it alone."""
+        return 1 if self.accelerator.works_alone else self.node.accelerator_count
+
     def is_had(self, node_count: int) -> bool:
         """Whether one job gets so many nodes of it at this price."""
         return self.job_above_count < node_count * self.node.accelerator_count <= self.job_count_max
@@ -350,8 +355,9 @@ def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Acce
     for word in shop.exclude:  # the others are providers or terms
         with suppress(UnknownNameError):
             excluded.add(catalog.accelerator(word).name)
+    slices = [catalog.accelerator(name) for name in sorted(named) if ":" in name]
     result = []
-    for accelerator in catalog.rows(Accelerator):
+    for accelerator in (*catalog.rows(Accelerator), *slices):
         usual = accelerator.family in USUAL_FAMILIES and "consumer" not in accelerator.form_factor
         if accelerator.name in excluded or not (accelerator.name in named if named else usual):
             continue
@@ -364,6 +370,8 @@ def considered(catalog: Catalog, shop: Shop, left_out: list[Loser]) -> list[Acce
 
 
 def _why_not_training(accelerator: Accelerator) -> str:
+    if accelerator.works_alone:
+        return "a slice, which trains alone: name one with `on:`"
     if not (accelerator.bf16_flops_per_s or accelerator.fp16_flops_per_s):
         return "no 16-bit matrix units"
     if accelerator.memory_bytes < TRAINING_MEMORY_BYTES:

@@ -10,6 +10,7 @@ from twofold.answer.offers import Offer, rented_offer
 from twofold.answer.stacks import cluster_on
 from twofold.answer.uncertainty import factor_ends
 from twofold.catalog.catalog import Catalog
+from twofold.catalog.parts import is_share
 from twofold.catalog.types import Accelerator, Node
 from twofold.contracts.results.parts import Machine, PriceUsed
 from twofold.contracts.spec.parts import FixedCluster
@@ -131,7 +132,8 @@ def _price_of(offer: Offer, variation: Variation, constants: Constants) -> Price
         return None
     low, high = factor_ends(constants, "price")
     listed = offer.price.usd_per_accelerator_h
-    spread = Estimate(listed, listed * low, listed * high, "USD/h", Source.VENDOR)
+    source = Source.ASSUMED if is_share(offer.price) else Source.VENDOR
+    spread = Estimate(listed, listed * low, listed * high, "USD/h", source)
     found = offer.price
     return PriceUsed(found.provider, found.instance, found.region, found.term, found.date, spread)
 

@@ -125,16 +125,18 @@ def make_replica(question: ServingQuestion, constants: Constants) -> Replica:
 def candidate_layouts(question: ServingQuestion, count: int) -> NDArray[np.float64]:
     """Rows (tp, pp, ep, dp) on up to `count` accelerators that divide the model, as far as stated.
 
-    Copies fill what tp · pp leaves; accelerators that no copy fits into stay idle.
+    Copies fill what tp · pp leaves; accelerators that no copy fits into stay idle. Each slice holds a copy.
     """
     model, network = question.model, question.machines.cluster.network
+    alone = question.machines.accelerator.works_alone
     widest = min(count, WIDEST_TENSOR, max(network.domain_size, network.node_size))
     rows = []
-    for tp, pp in splits(model.heads, model.layers, count, range(1, widest + 1), STAGES):
+    widths, stages = ((1,), (1,)) if alone else (range(1, widest + 1), STAGES)
+    for tp, pp in splits(model.heads, model.layers, count, widths, stages):
         most = count // (tp * pp)
         stated_dp = question.stated.get("dp", most)
         dp = stated_dp if 0 < stated_dp <= most else most
-        spread = {1, tp, tp * dp} if model.experts else {1}
+        spread = {1, tp, tp * dp} if model.experts and not alone else {1}
         rows += [(tp, pp, ep, dp) for ep in sorted(spread)]
     stated = [(SIZES.index(name), size) for name, size in question.stated.items()]
     agreeing = [row for row in rows if all(row[at] == size for at, size in stated)]
@@ -166,7 +168,9 @@ def choose(question: ServingQuestion, constants: Constants) -> Chosen:
     if not len(rows):
         raise ValueRefusedError(
             f"no layout of {count} accelerators agrees with what is stated",
-            hint=f"tp × pp × dp must be at most {count}, tp divide {question.model.heads} heads, "
+            hint=f"a slice holds the model alone: tp and pp are 1, dp at most {count}"
+            if question.machines.accelerator.works_alone
+            else f"tp × pp × dp must be at most {count}, tp divide {question.model.heads} heads, "
             f"pp {question.model.layers} layers, and tp stay inside one node",
         )
     rows = rows[fitting(replica, rows, question)]
@@ -213,6 +217,8 @@ def nothing_serves(question: ServingQuestion, replica: Replica) -> InfeasibleErr
     more = next((count for count in DEVICE_COUNTS if holds(replica, count)), None)
     chips = chips_needed(replica.shape, fmt, replica.cluster.device.memory_bytes)
     words = [f"{more:,} × {name}" if more else f"at least {chips:,} × {name} for the weights alone"]
+    if machines.accelerator.works_alone:  # more slices hold no more of one copy
+        words = [f"a larger slice than {name}, or a whole device"]
     smaller = (each for each in NARROWER if bytes_per_weight(each) < bytes_per_weight(fmt))
     ways = ((each, replace(replica, weights_format=each)) for each in smaller)
     narrow = next((each for each, way in ways if holds(way, machines.accelerator_count)), None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from twofold.answer.question import Given
 from twofold.answer.training_step import TrainingSite
-from twofold.catalog.types import Model
+from twofold.catalog.types import Accelerator, Model
 from twofold.contracts.goals import metric_text
 from twofold.core.display import format_memory, format_seconds
 from twofold.core.errors import InfeasibleError, ValueRefusedError
@@ -22,6 +22,13 @@ def machines_text(machines: Given) -> str:
     machine = machines.machine
     nodes = f"{machine.node_count:,} × " if machine.node_count > 1 else ""
     return f"{nodes}{machine.accelerators_per_node} {machine.accelerator}"
+
+
+def need_links(accelerator: Accelerator, accelerator_count: int) -> None:
+    """Raise ValueRefusedError where a job is to be split over slices, which do not see each other."""
+    if accelerator.works_alone and accelerator_count > 1:
+        what = f"{accelerator_count:,} × {accelerator.name} train nothing together: slices have no links"
+        raise ValueRefusedError(what, hint="train on one slice, or on whole devices")
 
 
 def nothing_trains(site: TrainingSite) -> InfeasibleError:

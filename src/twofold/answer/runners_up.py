@@ -59,7 +59,7 @@ def weighed(
 
 def _apart(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context) -> Weighed | None:
     """Prompts on workers of their own, where that takes fewer; in all pools that can where none does."""
-    node = choice.offer.node.accelerator_count
+    node = choice.offer.replica_count_max
     told = node, node if choice.offer.fixed_count else 1, server_counts(choice.offer)
     asked = [
         None if _all_batch(pool) else (pool.pool, _classes(pool), _sized(choice, pool)) for pool in pools

@@ -27,7 +27,16 @@ from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.core.quantity import DAY_S
 from twofold.inference.replica import Engine
-from twofold.inference.search import Curves, Fleet, Hardware, ModelVariant, PoolChoice, SearchResult, search
+from twofold.inference.search import (
+    MORE_JOINED,
+    Curves,
+    Fleet,
+    Hardware,
+    ModelVariant,
+    PoolChoice,
+    SearchResult,
+    search,
+)
 from twofold.inference.slo import Slo, TrafficClass
 from twofold.inference.spreads import spread_of
 from twofold.inference.steady import Lengths
@@ -212,7 +221,7 @@ def best_of(
         usual = best_of(searched_for(entry, context, 1.0), context, margins, only)
         return replace(usual, warnings=(*usual.warnings, TOO_FEW_IN_SEASON))
     if fleet is None:
-        raise _refusal(entry, result)
+        raise _refusal(entry, result, named)
     if fleet.accelerators > MOST_ACCELERATORS:
         raise _too_many(entry, fleet, loads)
     offer, model, variant = _main(fleet, entry, loads, named, context)
@@ -287,7 +296,7 @@ def search_fleet(
     hardware = []
     for name, offer in offers.items():
         stack = serving_stack(offer, entry.engine, context.constants, context.catalog, context.spec.supply)
-        price, size = offer.usd_per_accelerator_h, offer.node.accelerator_count
+        price, size = offer.usd_per_accelerator_h, offer.replica_count_max
         least = size if offer.fixed_count else 1
         spans = server_counts(offer)
         hardware.append(Hardware(name, *stack, price, entry.quantisation, size, least, spans))
@@ -304,7 +313,7 @@ def search_fleet(
 
 def server_counts(offer: Offer) -> tuple[int, ...]:
     """How many servers one replica may stand on beside one: none without a fabric, or on parts of servers."""
-    if offer.node.fabric == "none" or offer.node.accelerator_count < LEAST_JOINED:
+    if offer.node.fabric == "none" or offer.replica_count_max < LEAST_JOINED:
         return ()
     most = offer.fixed_count or offer.node_count_max or SERVER_COUNTS[-1]
     return tuple(count for count in sorted({*SERVER_COUNTS, most}) if 1 < count <= most)
@@ -534,7 +543,7 @@ def _too_many(entry: Service, fleet: Fleet, loads: Sequence[ClassLoad]) -> Infea
     return InfeasibleError(f"`{entry.name}` would need {fleet.accelerators:,} accelerators", lines=lines)
 
 
-def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:
+def _refusal(entry: Service, result: SearchResult, offers: Mapping[str, Offer]) -> InfeasibleError:
     """What every machine misses, nearest first, and what would help."""
     if result.best is not None:
         few = f"your own machines are too few: {result.best.accelerators} are needed"
@@ -542,10 +551,12 @@ def _refusal(entry: Service, result: SearchResult) -> InfeasibleError:
     nearest = sorted(result.losers, key=lambda loser: loser.miss_ratio)[:5]
     tried = ", ".join(f"{count:,} {reason_text(reason)}" for reason, count in result.refused.items() if count)
     kinds = "1 machine" if len(result.losers) == 1 else f"{len(result.losers)} machines"
+    slices = all(offer.accelerator.works_alone for offer in offers.values())
+    fixes = ["a larger slice" if slices and fix == MORE_JOINED else fix for fix in result.would_fix]
     lines = (
         ("binds", result.binding),
         ("tried", f"{result.candidates:,} layouts on {kinds}: {tried}"),
         *(("", f"{loser.offer}: {loser.detail}") for loser in nearest),
-        ("would fit", " · ".join(result.would_fix)),
+        ("would fit", " · ".join(fixes)),
     )
     return InfeasibleError(f"no machine serves `{entry.name}` within its objectives", lines=lines)

@@ -10,6 +10,7 @@ from twofold.answer.calibrated import run_scope
 from twofold.answer.context import Context, model_of, training_job
 from twofold.answer.offers import Offer, cluster_of, fixed_offer, own_offers, run_terms, training_offers
 from twofold.answer.question import check_units
+from twofold.answer.refusals import need_links
 from twofold.answer.stacks import stack_on
 from twofold.contracts.results.parts import Loser
 from twofold.contracts.spec.training_run import TrainingRun
@@ -99,10 +100,13 @@ def _offers(
     """
     supply, catalog = context.spec.supply, context.catalog
     if entry.on:
-        offers: tuple[Offer, ...] = (fixed_offer(entry.on, catalog, supply, run_terms(supply.shop)),)
+        given = fixed_offer(entry.on, catalog, supply, run_terms(supply.shop))
+        need_links(given.accelerator, given.node.accelerator_count * entry.on.count)
+        offers: tuple[Offer, ...] = (given,)
         left_out: tuple[Loser, ...] = ()
     else:
-        rented, own = training_offers(catalog, supply), own_offers(catalog, supply)
+        rented = training_offers(catalog, supply)
+        own = [each for each in own_offers(catalog, supply) if not each.accelerator.works_alone]
         mixed: tuple[Offer, ...] = ()
         if len({offer.accelerator.name for offer in own}) > 1:
             # All own machines as one pool move at the pace of the slowest part, in nodes of its size.

@@ -8,7 +8,7 @@ import numpy as np
 from twofold.answer.calibrated import calibration_notes, run_scope, with_letters
 from twofold.answer.question import Given, check_units
 from twofold.answer.ranges import drawn, step_spread
-from twofold.answer.refusals import nothing_divides, nothing_trains
+from twofold.answer.refusals import need_links, nothing_divides, nothing_trains
 from twofold.answer.training_run import RunEstimate, estimate_run
 from twofold.answer.training_step import (
     TrainingSite,
@@ -133,6 +133,7 @@ def _site(question: TrainingQuestion, constants: Constants) -> TrainingSite:
     """Every valid layout that agrees with what is stated."""
     job, machines = question.job, question.machines
     check_units(machines.cluster.device, job.precision)
+    need_links(machines.accelerator, machines.accelerator_count)
     _check_stated(question)
     valid = training_site(job, machines, constants, limits_of(question.stated))
     if not len(valid.priced.layouts):

@@ -153,7 +153,7 @@ def plan_screen(
     own = ready(spec, today)
     in_full = full or details or money or as_data or chart
     own = replace(own, options=replace(own.options, rehearse=rehearse, tell=tell, in_full=in_full))
-    made, refused = _feasible(own)
+    made, refused = feasible(own)
     answer = detailed_money(made.plan, made.runs, made.services, made.context) if money else made.plan
     named = shlex.quote(str(spec))  # as commands that come next name it
     lines = screen_lines(answer, named, full=full, details=details, money=money, defaults=show_defaults)
@@ -171,7 +171,7 @@ def plan_screen(
     raise first
 
 
-def _feasible(own: Ready) -> tuple[Planned, list[InfeasibleError]]:
+def feasible(own: Ready) -> tuple[Planned, list[InfeasibleError]]:
     """What is planned, and of each run and service that it is without why nothing meets it.
 
     Raises the first of them where nothing is left to plan.

@@ -10,15 +10,15 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.app.planning import Ready, plan_digest
-from twofold.app.simulate_inputs import Rehearsable, opened, rehearsable
+from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
-from twofold.catalog.types import Accelerator
+from twofold.catalog.types import Accelerator, Partition
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import EmptyError, FileError
 from twofold.rendering.compose import compose_files
-from twofold.rendering.files import RenderedFile, Weights
+from twofold.rendering.files import RenderedFile, Weights, with_lost
 from twofold.rendering.given import Given
 from twofold.rendering.kubernetes import kubernetes
 from twofold.rendering.ray import ray
@@ -54,16 +54,23 @@ def render(
     """The files with which a plan runs on a target, into the folder `out` where one is named.
 
     The same plan gives the same bytes; files that are there and equal are left alone. Raises InputError for
-    a plan that no file can be made of, and FileError where a folder cannot be written.
+    a plan that no file can be made of, and FileError where a folder cannot be written. Where nothing meets
+    one half, the rest is written, and the InfeasibleError has it as `left`.
     """
     own = opened(source, today)
-    given = _given(own, rehearsable(own))
+    ready, refused = of_what_is_met(own)
+    given = _given(own, ready)
     if not given.pools and not given.runs:
         raise EmptyError("measured rows alone start nothing", hint="name a model in the spec")
-    files = TARGETS[target](given)
+    lost = [f"{each.name}, which nothing meets: {each.message}" for each in ready.plan.infeasible]
+    files = tuple(with_lost(each, lost) for each in TARGETS[target](given))
     if out is not None:
         _write(files, out)
-    return Rendered(target, None if out is None else str(out), files)
+    made = Rendered(target, None if out is None else str(out), files)
+    if refused is not None:
+        refused.left = made
+        raise refused
+    return made
 
 
 def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
@@ -79,7 +86,12 @@ def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:
     apart([weights.variable(name) for name in models])
     known, names = catalog.named(Accelerator), {each.machine.accelerator for each in plan.halves}
     devices = {name: known[head] for name in names if (head := name.partition(":")[0]) in known}
-    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices)
+    cut = {
+        f"{part.accelerator}:{part.profile}": part
+        for part in catalog.rows(Partition)
+        if f"{part.accelerator}:{part.profile}" in names
+    }
+    return Given(plan, plan_digest(plan), pools, runs, weights, formats, models, devices, cut)
 
 
 def _repository(model: str, catalog: Catalog) -> str:

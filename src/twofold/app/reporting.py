@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from twofold.app.simulate_inputs import opened, rehearsable
+from twofold.app.simulate_inputs import of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import FileError
@@ -34,13 +34,18 @@ def write_page(
 ) -> Reported:
     """Write the page of a plan: HTML that opens offline and prints, or Markdown.
 
-    A spec is planned first. Raises what `plan` raises, and FileError where the file cannot be written.
+    A spec is planned first. Raises what `plan` raises, and FileError where the file cannot be written. Where
+    nothing meets one half, the page of the rest is written, and the InfeasibleError has it as `left`.
     """
-    ready = rehearsable(opened(source, today))
+    ready, refused = of_what_is_met(opened(source, today))
     made = plan_markdown(ready.plan, ready.digest) if as_markdown else plan_page(ready.plan, ready.digest)
     try:
         with whole_file(out) as handle:
             handle.write(made)
     except OSError as error:
         raise FileError(f"cannot write `{out}`: {error.strerror}") from error
-    return Reported(((str(out), len(made.encode())),))
+    written = Reported(((str(out), len(made.encode())),))
+    if refused is not None:
+        refused.left = written
+        raise refused
+    return written

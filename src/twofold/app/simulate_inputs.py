@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from twofold.answer.context import model_of
 from twofold.app.local_tables import local_tables
-from twofold.app.planning import Ready, plan_digest, plan_value, ready
+from twofold.app.planning import Ready, feasible, plan_digest, plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.types import Model
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.supply import Supply
-from twofold.core.errors import UnknownNameError, UsageError, ValueRefusedError
+from twofold.core.errors import InfeasibleError, UnknownNameError, UsageError, ValueRefusedError
 from twofold.rehearse.pools import RehearsalTables, measured_services
 from twofold.rehearse.rehearsals import RehearsalRuns
 from twofold.twin.cluster import cluster_types
@@ -67,9 +67,24 @@ def class_names(given: Ready | Rehearsable) -> list[str]:
 
 def rehearsable(own: Ready | Rehearsable) -> Rehearsable:
     """A spec that was read is planned. Raises what `plan` raises for one."""
+    return own if isinstance(own, Rehearsable) else _rehearsable(own, own.planned().plan)
+
+
+def of_what_is_met(own: Ready | Rehearsable) -> tuple[Rehearsable, InfeasibleError | None]:
+    """The same without the runs and services that nothing meets; the plan names them, as the error does.
+
+    Raises it where nothing is left.
+    """
     if isinstance(own, Rehearsable):
-        return own
-    plan = own.planned().plan
+        return own, None
+    made, refused = feasible(own)
+    if not refused:
+        return _rehearsable(own, made.plan), None
+    refused[0].others = tuple(refused[1:])
+    return _rehearsable(own, made.plan.without(refused)), refused[0]
+
+
+def _rehearsable(own: Ready, plan: Plan) -> Rehearsable:
     rows, notes = measured_services(own.spec.services)
     found: dict[str, Model] = {}  # by the names that a plan of this spec uses
     for service in own.spec.services:

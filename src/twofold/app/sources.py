@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.places import region_names
-from twofold.catalog.types import Accelerator, MandateRow, Model, Node
-from twofold.contracts.names import Names
+from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
+from twofold.contracts.names import Names, fold
 from twofold.contracts.spec.reader import parse_spec, read_spec
 from twofold.contracts.spec.spec import Spec
 from twofold.core.errors import FileError
@@ -89,7 +89,19 @@ def names_of(catalog: Catalog) -> Names:
         providers=frozenset(price.provider for price in catalog.prices()),
         frameworks=frozenset(aliases.get("framework", ())),
         mandates=frozenset(catalog.named(MandateRow)),
+        profiles=_profiles(catalog),
     )
+
+
+def _profiles(catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    """What devices are cut into, by every name of theirs and of the nodes that hold them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for part in catalog.rows(Partition):
+        found[part.accelerator] = (*found.get(part.accelerator, ()), part.profile)
+    found |= {each.name: found[each.accelerator] for each in catalog.rows(Node) if each.accelerator in found}
+    rows = (row for row in catalog.table("aliases").rows if row["kind"] in ("accelerator", "node"))
+    other = {str(row["alias"]): found[str(row["name"])] for row in rows if row["name"] in found}
+    return {fold(name): profiles for name, profiles in (other | found).items()}
 
 
 def _referenced_bytes(spec: Spec) -> bytes:

@@ -10,6 +10,8 @@ from twofold.catalog.types import Partition
 from twofold.core.errors import InputError
 
 MEDIA_ENGINES = "+me"
+EQUAL_PARTS = ("amd", "vgpu")  # kinds of which one device has one mode, or one type, at a time
+MODES = {"amd": "in one compute mode at a time", "vgpu": "shared as one type at a time"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,13 @@ def legal_partitions(catalog: Catalog, accelerator_name: str) -> tuple[tuple[Pla
     """Every full cut of the device: placements to which nothing can be added, largest part first.
 
     MIG: partitions must not overlap in memory slices and start only where their profile may. Profiles that
-    differ only in media engines or memory give the same cuts and are left out. AMD: all parts of a device are
-    equal, so each compute mode is one cut.
+    differ only in media engines or memory give the same cuts and are left out. AMD and vGPUs: all parts of a
+    device are equal, so each compute mode or type is one cut.
     """
     profiles = catalog.partitions(accelerator_name)
     if not profiles:
         return ()
-    if profiles[0].kind == "amd":
+    if profiles[0].kind in EQUAL_PARTS:
         return tuple(tuple(Placement(part.profile, start) for start in _starts(part)) for part in profiles)
     # The profile that stands for its compute size: no media engines, the least memory.
     least: dict[int, int] = {}
@@ -70,7 +72,7 @@ def check_partition_request(
 
 def place_parts(parts: Sequence[Partition]) -> tuple[Placement, ...] | PartitionRefused:
     """Where parts of one accelerator's profiles go on one device of it, or why they cannot. At least one."""
-    if parts[0].kind == "amd":
+    if parts[0].kind in EQUAL_PARTS:
         return _check_modes(parts)
     refused = _refused_by_counts(parts)
     if refused:
@@ -143,11 +145,11 @@ def _place(
 
 
 def _check_modes(parts: Sequence[Partition]) -> tuple[Placement, ...] | PartitionRefused:
-    """AMD: one mode for the whole device, and no more parts than the mode has."""
+    """AMD and vGPUs: one mode or type for the whole device, and no more parts than it has."""
     modes = _unique(parts)
     if len(modes) > 1:
         names = " and ".join(part.profile for part in modes)
-        return PartitionRefused(f"{parts[0].accelerator} is in one compute mode at a time, not {names}")
+        return PartitionRefused(f"{parts[0].accelerator} is {MODES[parts[0].kind]}, not {names}")
     if len(parts) > modes[0].count_max:
         return PartitionRefused(f"{modes[0].profile} makes {modes[0].count_max} partitions, not {len(parts)}")
     return tuple(

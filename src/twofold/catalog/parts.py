@@ -7,6 +7,7 @@ from twofold.catalog.names import canonical, did_you_mean
 from twofold.catalog.types import Accelerator, Node, Partition, Price
 from twofold.core.errors import UnknownNameError
 
+SHARE = "a share of a whole device"  # in the source of a price that nobody lists
 _RATES = [field.name for field in fields(Accelerator) if field.name.endswith("_flops_per_s")]
 
 
@@ -28,6 +29,8 @@ def part_of(device: Accelerator, part: Partition) -> Accelerator:
 
     Compute goes by SMs where they are published, else by compute slices; memory, bandwidth and cache go by
     memory slices; power by compute. It has no links. One device holds `count_max` of them.
+
+    AMD's partitions see each other over PCIe and work on one model; MIG's and vGPUs do not.
     """
     if part.count_max == 1 and part.memory_slices == part.memory_slices_total:
         return device
@@ -66,10 +69,17 @@ def cut_node(node: Node, part: Partition) -> Node:
     )
 
 
+def is_share(price: Price) -> bool:
+    """Whether nobody lists a price: it is that of a whole device by the share of a slice."""
+    return SHARE in price.source
+
+
 def cut_price(price: Price, part: Partition) -> Price:
-    """The same instance by the share of one partition."""
+    """The same instance by the share of one partition: nobody lists it so."""
     return replace(
         price,
+        confidence="assumed",
+        source=f"{SHARE}: {price.source}",
         accelerator=f"{price.accelerator}:{part.profile}",
         accelerator_count=price.accelerator_count * part.count_max,
         usd_per_accelerator_h=price.usd_per_accelerator_h / part.count_max,

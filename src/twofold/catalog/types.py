@@ -51,6 +51,11 @@ class Accelerator(Sourced):
     memory_nominal_bytes: float = 0.0  # as the vendor names it; `memory_bytes` is what software sees
     notes: str = ""
 
+    @property
+    def works_alone(self) -> bool:
+        """Whether it shares no model with others: slices by MIG and vGPUs have no links, AMD's parts have."""
+        return ":" in self.name and self.vendor != "AMD"
+
 
 @dataclass(frozen=True, slots=True)
 class Node(Sourced):
@@ -226,7 +231,7 @@ class Partition:
     """One profile that a device can be cut into. `starts` lists the memory slices where it may begin."""
 
     accelerator: str
-    kind: Literal["mig", "amd"]
+    kind: Literal["mig", "amd", "vgpu"]
     profile: str
     count_max: int
     compute_slices: int

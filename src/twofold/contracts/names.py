@@ -1,8 +1,8 @@
 """Names that a catalogue knows, as plain sets: `app` passes them in, as `contracts` may not look there."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from twofold.core.errors import UnknownNameError
@@ -19,6 +19,8 @@ class Names:
     providers: frozenset[str] = frozenset()
     frameworks: frozenset[str] = frozenset()
     mandates: frozenset[str] = frozenset()
+    # What devices, and nodes with them, are cut into, by their name as `fold` makes it.
+    profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 # What a message calls a name of each table.
@@ -33,13 +35,20 @@ SINGULAR = {
 }
 
 
+CUT = frozenset({"accelerators", "nodes"})  # tables whose rows may be cut
 LISTED_BY = {"providers": "prices", "frameworks": "aliases"}  # the table that shows them, where not their own
 
 
 def unknown_name(text: str, tables: tuple[str, ...], names: Names) -> UnknownNameError | None:
-    """The error if each of `tables` has names and none is this. A region may name a family: `us-east`."""
+    """The error if each of `tables` has names and none is this. A region may name a family: `us-east`.
+
+    Behind an accelerator or a node a colon and a profile may follow, which that can be cut into.
+    """
     known_by_table = [getattr(names, table) for table in tables]
     known = frozenset().union(*known_by_table)
+    head, colon, profile = text.partition(":")
+    if colon and not CUT.isdisjoint(tables) and all(known_by_table):
+        return unknown_name(head, tables, names) or _unknown_profile(head, profile, names)
     folded = fold(text)
     if not all(known_by_table) or any(folded == fold(name) for name in known):
         return None
@@ -52,6 +61,18 @@ def unknown_name(text: str, tables: tuple[str, ...], names: Names) -> UnknownNam
             text, known, f"`twofold catalog {LISTED_BY.get(tables[-1], tables[-1])}` lists all"
         ),
     )
+
+
+def _unknown_profile(head: str, profile: str, names: Names) -> UnknownNameError | None:
+    """The error if what is named `head` is not cut into this; the hint lists what it is cut into."""
+    known = names.profiles.get(fold(head), ())
+    if not known:
+        hint = f"write `{head}`; `twofold catalog partitions GPU` lists what a device is cut into"
+        return UnknownNameError(f"`{head[:64]}` is not cut into slices", hint=hint)
+    if fold(profile) in map(fold, known):
+        return None
+    what = f"`{profile[:64]}` is nothing that `{head[:64]}` is cut into"
+    return UnknownNameError(what, hint=did_you_mean(profile, known, f"it is cut into {', '.join(known)}"))
 
 
 def did_you_mean(text: str, known: Iterable[str], otherwise: str) -> str:

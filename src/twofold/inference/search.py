@@ -40,6 +40,7 @@ USEFUL_FRACTION = 0.02  # a replica that holds its promise only when nearly idle
 LAYOUT_FIELDS = ("tp", "pp", "ep", "dp", "chunk_tokens", "halved_fraction")
 CHUNKS = (2048.0, 8192.0)
 PIPELINES = (1, 2, 4)
+MORE_JOINED = "more accelerators per replica"
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -547,5 +548,5 @@ def _infeasible(losers: Sequence[Loser]) -> tuple[str, tuple[str, ...]]:
         fixes = ("a faster accelerator", "a smaller or quantised model", f"a looser objective{looser}")
         return f"{closest.offer}: {closest.detail}", fixes
     closest = losers[0]
-    fixes = ("more accelerators per replica", "a narrower weight format", "parts with more memory")
+    fixes = (MORE_JOINED, "a narrower weight format", "parts with more memory")
     return f"memory: {closest.offer}: {closest.detail}", fixes

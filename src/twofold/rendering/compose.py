@@ -14,6 +14,7 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_name, runtime_of
+from twofold.rendering.slices import device_id, made_before
 from twofold.rendering.yaml_text import Node, Said, yaml_text
 
 CACHE = "/cache"
@@ -41,6 +42,7 @@ def _service_file(pools: Sequence[ServedPool], given: Given) -> RenderedFile:
             missing, wanted = pool.pool.replica_count - count, pool.pool.replica_count
             lost.append(f"{missing} of {wanted} replicas of {pool.name}: they need more machines")
         lost += [f"{pool.name}: {each}" for each in command.lost]
+        lost += [each for each in made_before(first.machine.accelerator, given) if each not in lost]
         for number in range(count):
             port, devices = FIRST_PORT + len(services), range(device, device + size)
             services[f"{pool.name}-{number + 1}"] = _replica(pool, command, given, port, devices)
@@ -89,7 +91,8 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
         },
         "restart": "unless-stopped",
     }
-    numbers = [Said(str(each), f"{pool.at}.replica.accelerator_count") for each in devices]
+    said = f"{pool.at}.replica.accelerator_count"
+    numbers = [Said(device_id(accelerator, each, given), said) for each in devices]
     return service | _devices(accelerator, given, numbers)
 
 

@@ -76,18 +76,21 @@ def plugin_name(name: str, devices: Mapping[str, Accelerator]) -> str:
     if not plugin:
         hint = "name an accelerator of the catalogue, or render for the target `shell`"
         raise ValueRefusedError(f"no device plugin of Kubernetes is known for `{device}`", hint=hint)
-    if profile and vendor == "NVIDIA":
+    if profile[:1].isdigit() and vendor == "NVIDIA":  # MIG's profiles; types of vGPUs begin with the device
         return f"nvidia.com/mig-{profile.replace('+', '.')}"
     return plugin
 
 
 def ray_name(name: str) -> str:
-    """As Ray says it; "" where it has no word."""
+    """As Ray says it; "" where it has no word, as for slices."""
+    if ":" in name:
+        return ""
     return RAY_NAMES.get(name) or _head(name, RAY_HEADS)
 
 
 def sky_name(name: str) -> str:
-    """As SkyPilot says it; the catalogue's own name where it has none."""
+    """As SkyPilot says it, of a slice the whole device; the catalogue's own name where it has none."""
+    name = name.partition(":")[0]
     return SKY_NAMES.get(name) or _head(name, SKY_HEADS) or name
 
 

@@ -1,7 +1,9 @@
 """A file as it is to be written, and what stands at the top of each."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+PLAN = "By the plan of sha256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,21 @@ def head(what: str, plan_digest: str, lost: Iterable[str] = (), mark: str = "#")
     """The first lines of a file: what it is, which plan set its values, and what it leaves out."""
     lines = [
         what,
-        f"By the plan of sha256 {plan_digest[:16]}; behind each value stands the number that set it.",
+        f"{PLAN} {plan_digest[:16]}; behind each value stands the number that set it.",
         *(f"lost: {each}" for each in lost),
     ]
     return [f"{mark} {one_line(each)}" for each in lines]
+
+
+def with_lost(file: RenderedFile, lost: Iterable[str]) -> RenderedFile:
+    """The file with more that the plan lacks, below the line of its head that names the plan."""
+    lines = file.text.split("\n")
+    named = next((at for at, line in enumerate(lines) if PLAN in line), None)
+    if named is None:
+        return file
+    mark = lines[named].partition(" ")[0]
+    lines[named + 1 : named + 1] = [f"{mark} {one_line(f'lost: {each}')}" for each in lost]
+    return replace(file, text="\n".join(lines))
 
 
 def one_line(text: str) -> str:

@@ -1,9 +1,9 @@
 """What every target is made from: the plan, its pools and runs, and where their weights are."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from twofold.catalog.types import Accelerator, Model
+from twofold.catalog.types import Accelerator, Model, Partition
 from twofold.contracts.results.plan import Plan
 from twofold.rendering.commands import Command
 from twofold.rendering.engines import engine_command
@@ -24,6 +24,7 @@ class Given:
     native_formats: Mapping[str, str]  # of the weights, by model
     models: Mapping[str, Model]  # by name
     devices: Mapping[str, Accelerator]  # of the plan's machines, as far as a catalogue has them
+    slices: Mapping[str, Partition] = field(default_factory=dict)  # of these, what are slices of a device
 
     def engine_command(self, pool: ServedPool) -> Command:
         """How a replica starts; its weights are the shell's variable of the model."""

@@ -16,6 +16,7 @@ from twofold.rendering.records import ServedPool, TrainedRun, apart, label
 from twofold.rendering.runtimes import engine_name, runtime_of
 from twofold.rendering.scaling import scale_of
 from twofold.rendering.scripts import run_files
+from twofold.rendering.slices import counted_as_whole, slice_of
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 LONGEST = 45  # characters of what numbers the pods of a group: they and a random end fit a label of DNS
@@ -64,7 +65,7 @@ def _served(pool: ServedPool, given: Given) -> RenderedFile:
 
 def _lost(pool: ServedPool, given: Given) -> list[str]:
     """What the plan has of a pool and these objects have not."""
-    lost = [*given.engine_command(pool).lost]
+    lost = [*given.engine_command(pool).lost, *counted_as_whole(pool.service.machine.accelerator, given)]
     if not runtime_of(pool).histograms:
         lost.append(f"alarms and scaling: {engine_name(pool)} counts no latencies")
     if engine_name(pool) in ("trtllm", "tensorrt-llm"):
@@ -87,7 +88,8 @@ def _trained(run: TrainedRun, given: Given) -> RenderedFile:
     machine = run.run.machine
     size = f"{machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
     lost = [f"an image with {run.run.framework}: its tag below `images` in kustomization.yaml"]
-    if machine.fabric not in ("none", "ethernet"):
+    lost += counted_as_whole(machine.accelerator, given)
+    if machine.fabric not in ("none", "ethernet") and slice_of(machine.accelerator, given) is None:
         lost.append(f"{machine.fabric}: add the resource by which your cluster gives pods its network cards")
     objects = job_set(run, given), reached(run, given)
     return _file(run.name, f"{run.run.name}: {size}, {run.layout.text}", objects, given, lost)

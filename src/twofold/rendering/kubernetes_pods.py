@@ -9,6 +9,7 @@ from twofold.rendering.devices import image_vendor, plugin_name
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, runtime_of
+from twofold.rendering.slices import VGPU_LABEL, slice_of
 from twofold.rendering.yaml_text import Node, Object, Said
 
 NAME = "app.kubernetes.io/name"
@@ -49,6 +50,10 @@ def placement(machine: Machine, at: str, given: Given) -> dict[str, Node]:
     found: dict[str, Node] = {}
     if machine.price is not None:
         found["nodeSelector"] = {INSTANCE: Said(machine.price.instance, f"{at}.price.instance")}
+    part = slice_of(machine.accelerator, given)
+    if part is not None and part.kind == "vgpu":
+        # The node is a virtual machine, which the instance that it is cut out of does not name.
+        found["nodeSelector"] = {VGPU_LABEL: Said("true", f"{at}.accelerator")}
     if plugin:
         whole = plugin if "/mig-" not in plugin else "nvidia.com/gpu"
         found["tolerations"] = [{"key": whole, "operator": "Exists", "effect": "NoSchedule"}]

@@ -28,6 +28,7 @@ from twofold.rendering.records import ServedPool, TrainedRun, label
 from twofold.rendering.runtimes import engine_name
 from twofold.rendering.scaling import scale_of
 from twofold.rendering.scripts import run_files
+from twofold.rendering.slices import counted_as_whole, is_mig
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 IMAGE = "rayproject/ray-llm"
@@ -186,6 +187,7 @@ def _engine_arguments(command: Command) -> Object:
 
 def _lost(pool: ServedPool, given: Given) -> list[str]:
     lost = [f"{pool.name}: {line}" for line in given.engine_command(pool).lost]
+    lost += [f"{pool.name}: {line}" for line in counted_as_whole(pool.service.machine.accelerator, given)]
     if not ray_name(pool.service.machine.accelerator):
         lost.append(
             f"{pool.name}: Ray has no name for {pool.service.machine.accelerator}; nodes are not told apart"
@@ -229,6 +231,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
     lost = [
         f"an image with {run.run.framework} and Ray: its tag below `images` in kustomization.yaml",
         "a checkpoint before the job is ended: Ray waits for none, the last one is what is left",
+        *counted_as_whole(machine.accelerator, given),
     ]
     what = f"{run.run.name}: {machine.node_count} × {machine.accelerators_per_node} {machine.accelerator}"
     return RenderedFile(f"{run.name}-job.yaml", yaml_text([job], head(what, given.digest, lost)))
@@ -263,4 +266,7 @@ def _workers(
     }
     template: Node = {"metadata": {"labels": labels(name, given)}, "spec": pod}
     sizes: dict[str, Node] = {"replicas": count, "minReplicas": count, "maxReplicas": count}
-    return {"groupName": name, **sizes, "rayStartParams": {}, "template": template}
+    # What Kubernetes calls a slice Ray does not count as a GPU unless it is told.
+    counted: dict[str, Node] = {"num-gpus": str(machine.accelerators_per_node)}
+    start = counted if is_mig(machine.accelerator, given) else {}
+    return {"groupName": name, **sizes, "rayStartParams": start, "template": template}

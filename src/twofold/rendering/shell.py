@@ -6,6 +6,7 @@ from twofold.rendering.commands import Command, option_lines, variable_lines
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.slices import by_hand
 
 HERE = 'export FILES="${FILES:-$(dirname "$0")}"'
 
@@ -21,7 +22,7 @@ def _serving_script(pool: ServedPool, given: Given) -> RenderedFile:
     command = given.engine_command(pool)
     lines = [
         "#!/usr/bin/env bash",
-        *head(pool.title, given.digest, command.lost),
+        *head(pool.title, given.digest, [*command.lost, *by_hand(pool.service.machine.accelerator, given)]),
         f"# {pool.pool.replica_count} = {pool.at}.replica_count, {pool.pool.spare_count} of them spare",
         *_body(command, [given.weights.assignment(pool.pool.model)]),
     ]
@@ -33,7 +34,7 @@ def _training_files(run: TrainedRun, given: Given) -> tuple[RenderedFile, ...]:
     command, beside = given.trainer_files(run)
     lines = [
         "#!/usr/bin/env bash",
-        *head(run.title, given.digest, command.lost),
+        *head(run.title, given.digest, [*command.lost, *by_hand(run.run.machine.accelerator, given)]),
         *(f"# {note}" for note in command.notes),
         *_body(command, [*given.run_assignments(run), *([HERE] if beside else [])]),
     ]

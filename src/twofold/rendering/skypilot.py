@@ -15,6 +15,7 @@ from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, over_servers, runtime_of
 from twofold.rendering.scaling import scale_of
 from twofold.rendering.scripts import pool_script, run_files
+from twofold.rendering.slices import made_before, slice_of, whole_count
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 CLOUDS = (
@@ -38,7 +39,8 @@ def skypilot(given: Given) -> tuple[RenderedFile, ...]:
 def _service(pool: ServedPool, given: Given) -> RenderedFile:
     """Replicas of one pool behind a load balancer of their own."""
     at, servers, machine = f"serving.{pool.service.name}", pool.nodes_per_replica, pool.service.machine
-    count = Said(ceil(pool.pool.replica.accelerator_count / servers), f"{pool.at}.replica.accelerator_count")
+    size = whole_count(machine.accelerator, ceil(pool.pool.replica.accelerator_count / servers), given)
+    count = Said(size, f"{pool.at}.replica.accelerator_count")
     joined = over_servers(pool, '"$SKYPILOT_NODE_RANK"', FIRST_NODE) if servers > 1 else ()
     more = "".join(f" {option.flag} {option.value}" for option in joined or ())
     resources = _resources(machine, count, f"{at}.machine")
@@ -52,7 +54,7 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
         **_installed(pool),
         "run": f"exec bash {pool.name}.sh{more}",
     }
-    lost = [*given.engine_command(pool).lost, *_lost(machine)]
+    lost = [*given.engine_command(pool).lost, *_lost(machine, given)]
     if joined is None:
         lost.append(f"a replica over {servers} servers: its engine needs a launcher there")
     if pool.service.zones > 1:
@@ -88,7 +90,8 @@ def _policy(pool: ServedPool) -> Object:
 def _task(run: TrainedRun, given: Given) -> RenderedFile:
     """A run on all of its nodes."""
     machine, at = run.run.machine, f"{run.at}.machine"
-    count = Said(machine.accelerators_per_node, f"{at}.accelerators_per_node")
+    size = whole_count(machine.accelerator, machine.accelerators_per_node, given)
+    count = Said(size, f"{at}.accelerators_per_node")
     lines = (
         "export FILES=.",
         'export NODE_RANK="$SKYPILOT_NODE_RANK"',
@@ -107,7 +110,7 @@ def _task(run: TrainedRun, given: Given) -> RenderedFile:
         "secrets": {"HF_TOKEN": Said(None, "--secret HF_TOKEN")},
         "run": "".join(f"{line}\n" for line in lines),
     }
-    lost = [f"an image or a `setup` with {run.run.framework}", *_lost(machine)]
+    lost = [f"an image or a `setup` with {run.run.framework}", *_lost(machine, given)]
     what = f"{run.run.name}: sky jobs launch {run.name}.sky.yaml"
     return RenderedFile(f"{run.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
 
@@ -129,7 +132,14 @@ def _installed(pool: ServedPool) -> dict[str, Node]:
     return {"setup": f"pip install {wanted}"} if install else {}
 
 
-def _lost(machine: Machine) -> Sequence[str]:
+def _lost(machine: Machine, given: Given) -> Sequence[str]:
+    name = machine.accelerator
+    whole = f"slices: SkyPilot rents whole devices, {sky_name(name)} for a part of one"
+    slices = [whole, *made_before(name, given)] if slice_of(name, given) else []
+    return [*slices, *_lost_of_lease(machine)]
+
+
+def _lost_of_lease(machine: Machine) -> Sequence[str]:
     price = machine.price
     if price is None:
         return ["no price is known: SkyPilot looks for the cheapest"]

@@ -15,6 +15,7 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.shell import shell_files
+from twofold.rendering.slices import made_before, slice_of
 
 SAVE_RATIO = 2.0  # of a checkpoint's write time, that a run is told before it is ended
 LEAST_NOTICE_S = 60.0
@@ -41,10 +42,11 @@ def slurm_files(given: Given) -> tuple[RenderedFile, ...]:
 def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
     write_s = run.run.run.checkpoints.write_s
     late = f"a checkpoint of {write_s:.0f} s at the time limit: torchrun gives {TORCHRUN_WAITS_S:.0f} s"
+    lost = [late] if write_s > TORCHRUN_WAITS_S else []
     lines = [
         "#!/usr/bin/env bash",
         *_directives(_run_options(run, given)),
-        *head(run.title, given.digest, [late] if write_s > TORCHRUN_WAITS_S else []),
+        *head(run.title, given.digest, [*lost, *made_before(run.run.machine.accelerator, given)]),
         "set -euo pipefail",
         FOLDER,
         FIRST_NODE,
@@ -57,6 +59,7 @@ def _training_job(run: TrainedRun, given: Given) -> RenderedFile:
 def _serving_job(pool: ServedPool, given: Given) -> RenderedFile:
     """Each replica is a task of an array."""
     lost = ["one address for all replicas: put a gateway before the nodes that they are on"]
+    lost += made_before(pool.service.machine.accelerator, given)
     if pool.nodes_per_replica > 1:
         lost.append(f"the {pool.nodes_per_replica} nodes of a replica: join them as its engine says")
     lines = [
@@ -109,9 +112,12 @@ def _pool_options(pool: ServedPool, given: Given) -> list[Option]:
 
 
 def _devices(accelerator: str, given: Given, count: int, because: str) -> list[Option]:
-    """Processors are no devices of Slurm's."""
+    """Processors are no devices of Slurm's; a slice is a device whose type is its profile."""
     if is_processor(accelerator, given.devices):
         return []
+    part = slice_of(accelerator, given)
+    if part is not None and part.kind == "mig":
+        return [Option("--gres", f"gpu:{part.profile}:{count}", because)]
     return [Option("--gpus-per-node", str(count), because)]
 
 
