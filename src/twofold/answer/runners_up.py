@@ -13,7 +13,7 @@ from twofold.answer.context import Context
 from twofold.answer.ranges import Drawn, Samples
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, server_counts
 from twofold.answer.serving_pools import DrawnPool, carried_ratios, relative_need
-from twofold.answer.serving_replica import draw_replica
+from twofold.answer.serving_replica import draw_replica, layout_text, replica_plan
 from twofold.catalog.types import EconomicFigure, Model
 from twofold.contracts.results import serving
 from twofold.core import record
@@ -24,13 +24,15 @@ from twofold.inference.fleet import ReplicaCount
 from twofold.inference.replica import Replica, capacity
 from twofold.inference.search import limits
 from twofold.inference.slo import TrafficClass
+from twofold.inference.steady import batch_limit
 from twofold.perf.types import one
 
 ACCEPTED, ACCEPTED_OWN = "draft tokens accepted", "draft tokens accepted from the own head"
 FOREIGN_LAYERS = 1  # of a head that somebody else trained: EAGLE's
 CACHES = (0.5, 1.0, np.inf)  # of what a fleet's caches hold, for a range: prefixes held twice; all that came
 ROUTED = "requests routed by prefix"
-Weighed = tuple[int, Estimate, tuple[str, ...]]  # accelerators, what is saved of those planned, and needs
+# Accelerators, what is saved of those planned, needs, and workers of their own.
+Weighed = tuple[int, Estimate, tuple[str, ...], tuple[serving.Workers, ...]]
 Way = Callable[[Sequence[DrawnPool], ServingChoice, Context], Weighed | None]
 
 
@@ -46,14 +48,14 @@ def weighed(
             what = way(pools, choice, context)
         if what is None:
             continue
-        count, saved, needs = what
+        count, saved, needs, workers = what
         usd, at = None, f"choices.{name}"
         record.note(f"{at}.saved_fraction", saved, formula, *inputs)
         if cost is not None:
             usd = saved.times(cost.value, "USD")
             said = "what is saved of the accelerators × the cost of a year"
             record.note(f"{at}.saved_usd_per_year", usd, said, f"{at}.saved_fraction", "cost_usd_per_year")
-        found.append(serving.Choice(name, saved, usd, count, needs))
+        found.append(serving.Choice(name, saved, usd, count, needs, workers))
     return tuple(sorted(found, key=lambda each: -each.saved_fraction.value))
 
 
@@ -72,17 +74,33 @@ def _apart(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context) 
         return None
     planned = [count * relative_need(pool) for count, pool in zip(own, pools, strict=True)]  # under draws
     needed, total, needs = list(planned), sum(own), []
+    workers: list[serving.Workers] = []
     for place, (pool, way) in enumerate(zip(pools, taken, strict=True)):
         if way is None:
             continue
         needed[place] = _apart_need(way, pool, context)
         total += way.accelerators - own[place]
         sides = (way.prefill_count, way.prefill, "prompts"), (way.decode_count, way.decode, "answers")
-        workers = (f"{count.total} × {_size(each)} for {what}" for count, each, what in sides)
+        sizes = (f"{count.total} × {_size(each)} for {what}" for count, each, what in sides)
         moved = f"a cache moved in {format_seconds(way.transfer_s)}"
-        needs.append(f"{' and '.join(pool.pool.classes)} on {', '.join(workers)}, {moved}")
+        needs.append(f"{' and '.join(pool.pool.classes)} on {', '.join(sizes)}, {moved}")
+        workers += _workers(way, pool, choice)
     saved = Drawn(1.0 - total / sum(own), 1.0 - np.sum(needed, axis=0) / np.sum(planned, axis=0))
-    return total, saved.estimate("ratio"), tuple(needs)
+    return total, saved.estimate("ratio"), tuple(needs), tuple(workers)
+
+
+def _workers(way: Apart, pool: DrawnPool, choice: ServingChoice) -> list[serving.Workers]:
+    """Both kinds as the plan's schema writes them; a worker for prompts decodes nothing."""
+    found = []
+    sides = ("prefill", way.prefill, way.prefill_count), ("decode", way.decode, way.decode_count)
+    for role, replica, count in sides:
+        text = layout_text(replica, "one accelerator", f"chunks of {one(replica.chunk_tokens):.0f}")
+        most = int(one(batch_limit(replica, pool.loads[0].traffic.lengths)))
+        plan = replica_plan(replica, choice.entry.engine, most, text)
+        classes, model = pool.pool.classes, pool.pool.variant
+        name = f"{classes[0]}-{role}"
+        found.append(serving.Workers(name, role, classes, model, plan, count.total, count.spare))
+    return found
 
 
 def _apart_need(way: Apart, pool: DrawnPool, context: Context) -> Samples:
@@ -119,7 +137,7 @@ def _drafted(pools: Sequence[DrawnPool], choice: ServingChoice, context: Context
     came = choice.model.mtp_layers > 0
     head = "the head that came with the model" if came else "a head: none came with the model"
     accepted = f"each accepted at {100 * row.value:.0f} %"
-    return round(totals[1]), _saved(totals, choice), (*needs, accepted, head)
+    return round(totals[1]), _saved(totals, choice), (*needs, accepted, head), ()
 
 
 def _cached(pools: Sequence[DrawnPool], choice: ServingChoice, _: Context) -> Weighed | None:
@@ -135,7 +153,7 @@ def _cached(pools: Sequence[DrawnPool], choice: ServingChoice, _: Context) -> We
             count, found = _finding(pool, choice, part)
             totals[place] += _size(pool.pool.replica) * count.total
             needs += found if part == 1.0 else ()
-    return round(totals[1]), _saved(totals, choice), tuple(needs)
+    return round(totals[1]), _saved(totals, choice), tuple(needs), ()
 
 
 def _finding(pool: DrawnPool, choice: ServingChoice, part: float) -> tuple[ReplicaCount, tuple[str, ...]]:

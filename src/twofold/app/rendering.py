@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
@@ -16,18 +16,27 @@ from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
 from twofold.catalog.types import Accelerator, Partition
 from twofold.contracts.results.plan import Plan
-from twofold.core.errors import EmptyError, FileError
+from twofold.core.errors import EmptyError, FileError, ValueRefusedError
 from twofold.rendering.compose import compose_files
 from twofold.rendering.files import RenderedFile, Weights, with_lost
 from twofold.rendering.given import Given
 from twofold.rendering.kubernetes import kubernetes
 from twofold.rendering.ray import ray
-from twofold.rendering.records import apart, models_of, readable, served_pools, trained_runs
+from twofold.rendering.records import (
+    apart,
+    models_of,
+    readable,
+    served_pools,
+    trained_runs,
+    with_workers_apart,
+)
 from twofold.rendering.shell import shell_files
 from twofold.rendering.skypilot import skypilot
 from twofold.rendering.slurm import slurm_files
 from twofold.report.answers import Shown
 
+INSTEAD = "the bill and rehearsals, which are of pools that do both: this is the choice `disaggregation`"
+JOINED = ("shell", "slurm")  # targets that start workers apart, and what joins them
 Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
 
 
@@ -49,20 +58,28 @@ class Rendered(Shown):
 
 
 def render(
-    source: SpecSource | Plan, target: Target = "shell", out: Path | None = None, today: date | None = None
+    source: SpecSource | Plan,
+    target: Target = "shell",
+    out: Path | None = None,
+    today: date | None = None,
+    disaggregated: bool = False,
 ) -> Rendered:
     """The files with which a plan runs on a target, into the folder `out` where one is named.
 
-    The same plan gives the same bytes; files that are there and equal are left alone. Raises InputError for
-    a plan that no file can be made of, and FileError where a folder cannot be written. Where nothing meets
-    one half, the rest is written, and the InfeasibleError has it as `left`.
+    With `disaggregated` prompts have workers of their own where the plan weighed these, as scripts and jobs
+    of Slurm. The same plan gives the same bytes; files that are there and equal are left alone. Raises
+    InputError for a plan that no file can be made of, and FileError where a folder cannot be written. Where
+    nothing meets one half, the rest is written, and the InfeasibleError has it as `left`.
     """
     own = opened(source, today)
     ready, refused = of_what_is_met(own)
     given = _given(own, ready)
     if not given.pools and not given.runs:
         raise EmptyError("measured rows alone start nothing", hint="name a model in the spec")
-    lost = [f"{each.name}, which nothing meets: {each.message}" for each in ready.plan.infeasible]
+    if disaggregated:
+        given = _parted(given, target)
+    lost = [] if not disaggregated else [INSTEAD]
+    lost += [f"{each.name}, which nothing meets: {each.message}" for each in ready.plan.infeasible]
     files = tuple(with_lost(each, lost) for each in TARGETS[target](given))
     if out is not None:
         _write(files, out)
@@ -71,6 +88,16 @@ def render(
         refused.left = made
         raise refused
     return made
+
+
+def _parted(given: Given, target: Target) -> Given:
+    """The same with workers for prompts and for answers. Raises ValueRefusedError for other targets."""
+    if target not in JOINED:
+        what = f"the target `{target}` joins no workers for prompts with those for answers"
+        raise ValueRefusedError(what, hint=f"render for {' or '.join(f'`{each}`' for each in JOINED)}")
+    pools = with_workers_apart(given.pools)
+    apart([*(pool.name for pool in pools), *(run.name for run in given.runs)])
+    return replace(given, pools=pools)
 
 
 def _given(own: Ready | Rehearsable, ready: Rehearsable) -> Given:

@@ -246,6 +246,7 @@ VERBS = {
         parameters=(
             click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
             options.usual("--target", "shell", "What starts them.", type=click.Choice(TARGETS)),
+            options.flag("--disaggregated", "Prompts on workers of their own, where the plan weighed it."),
             options.option(
                 "--out",
                 "The folder to write to; without it they are printed.",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from twofold.core.errors import ValueRefusedError
 from twofold.live.engines import serve_options
 from twofold.rendering.commands import Command, Option
+from twofold.rendering.parted import with_role
 from twofold.rendering.records import ServedPool
 
 # What each engine calls a format of the weights; "" where the checkpoint says it and no option does.
@@ -156,7 +157,8 @@ def engine_command(pool: ServedPool, weights: str, native_format: str) -> Comman
     if name not in ENGINES:
         hint = f"write `engine:` with one of {', '.join(ENGINES)}"
         raise ValueRefusedError(f"no command line is known of the engine `{name}`", hint=hint)
-    return ENGINES[name](pool, weights, native_format)
+    command = ENGINES[name](pool, weights, native_format)
+    return with_role(command, name, pool) if pool.role else command
 
 
 def _where(pool: ServedPool) -> tuple[Option, ...]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, log, sqrt
 
 from twofold.contracts.results.plan import Plan
@@ -14,6 +14,7 @@ FIRST_PORT = 8000
 NAME_MOST = 52  # characters: with what controllers append, a label of DNS has 63
 RARE_Z = 3.72  # normal deviate that one request in ten thousand lies above
 ROOM = 1.05  # beyond the longest request
+WORKERS = {"prefill": "workers for prompts", "decode": "workers for answers"}
 TOKENS_STEP = 256  # lengths are rounded up to it
 
 
@@ -27,6 +28,7 @@ class ServedPool:
     pool: Pool
     port: int
     longest_tokens: int  # prompt and answer of the longest request that is to be expected
+    role: str = ""  # of workers apart: prefill or decode
 
     @property
     def classes(self) -> tuple[ClassPlan, ...]:
@@ -37,7 +39,8 @@ class ServedPool:
     def title(self) -> str:
         """What one replica is, in a line."""
         size, count = self.pool.replica.accelerator_count, self.pool.replica_count
-        what = f"{self.service.name}, {', '.join(self.pool.classes)}: one of {count} replicas"
+        kind = WORKERS.get(self.role, "replicas")
+        what = f"{self.service.name}, {', '.join(self.pool.classes)}: one of {count} {kind}"
         return f"{what}, on {size} × {self.service.machine.accelerator}"
 
     @property
@@ -103,6 +106,31 @@ def served_pools(plan: Plan, contexts: Mapping[str, int]) -> tuple[ServedPool, .
             longest = min(longest, contexts.get(pool.model) or longest)
             found.append(ServedPool(name, at, service, pool, FIRST_PORT + len(found), longest))
     return tuple(found)
+
+
+def with_workers_apart(pools: Sequence[ServedPool]) -> tuple[ServedPool, ...]:
+    """Pools whose prompts the plan weighed on workers of their own, as these; the others as they are.
+
+    Raises ValueRefusedError where the plan weighed none.
+    """
+    found: list[ServedPool] = []
+    for pool in pools:
+        apart = [each for choice in pool.service.choices for each in choice.workers]
+        own = [each for each in apart if each.classes == pool.pool.classes]
+        at = f"serving.{pool.service.name}.choices.disaggregation.workers"
+        for each in own:
+            work = replace(pool.pool, name=each.name, model=each.model, replica=each.replica)
+            work = replace(work, replica_count=each.replica_count, spare_count=each.spare_count)
+            found.append(
+                replace(
+                    pool, name=label(pool.name, each.role), at=f"{at}.{each.name}", pool=work, role=each.role
+                )
+            )
+        found += [] if own else [pool]
+    if not any(pool.role for pool in found):
+        hint = "ask the plan to weigh it: `weigh: [disaggregation]`; `--details` says what it would take"
+        raise ValueRefusedError("the plan has no workers for prompts apart from those for answers", hint=hint)
+    return tuple(replace(pool, port=FIRST_PORT + at) for at, pool in enumerate(found))
 
 
 def trained_runs(plan: Plan) -> tuple[TrainedRun, ...]:

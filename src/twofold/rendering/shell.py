@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from twofold.rendering.commands import Command, option_lines, variable_lines
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
+from twofold.rendering.parted import routers, worker_files
 from twofold.rendering.records import ServedPool, TrainedRun
+from twofold.rendering.runtimes import engine_name
 from twofold.rendering.slices import by_hand
 
 HERE = 'export FILES="${FILES:-$(dirname "$0")}"'
@@ -13,20 +15,21 @@ HERE = 'export FILES="${FILES:-$(dirname "$0")}"'
 
 def shell_files(given: Given) -> tuple[RenderedFile, ...]:
     """A script for each pool and each run, with the files that they read."""
-    pools = [_serving_script(pool, given) for pool in given.pools]
+    pools = [file for pool in given.pools for file in _serving_files(pool, given)]
+    pools += routers(given.pools, [engine_name(pool) for pool in given.pools], given.digest)
     return (*pools, *(file for run in given.runs for file in _training_files(run, given)))
 
 
-def _serving_script(pool: ServedPool, given: Given) -> RenderedFile:
-    """One replica of a pool. How many, and on what, stands in the head."""
-    command = given.engine_command(pool)
+def _serving_files(pool: ServedPool, given: Given) -> tuple[RenderedFile, ...]:
+    """One replica of a pool, and what it reads. How many, and on what, stands in the head."""
+    command, beside = given.engine_command(pool), worker_files(pool, engine_name(pool), given.digest)
     lines = [
         "#!/usr/bin/env bash",
         *head(pool.title, given.digest, [*command.lost, *by_hand(pool.service.machine.accelerator, given)]),
         f"# {pool.pool.replica_count} = {pool.at}.replica_count, {pool.pool.spare_count} of them spare",
-        *_body(command, [given.weights.assignment(pool.pool.model)]),
+        *_body(command, [given.weights.assignment(pool.pool.model), *([HERE] if beside else [])]),
     ]
-    return RenderedFile(f"{pool.name}.sh", "\n".join(lines) + "\n", executable=True)
+    return RenderedFile(f"{pool.name}.sh", "\n".join(lines) + "\n", executable=True), *beside
 
 
 def _training_files(run: TrainedRun, given: Given) -> tuple[RenderedFile, ...]:

@@ -175,6 +175,19 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Workers:
+    """Equal workers that compute prompts, or that answer, for some classes."""
+
+    name: str  # the first of its classes and its role
+    role: str  # prefill or decode
+    classes: tuple[str, ...]  # that they work for
+    model: str  # what they serve, a variant maybe
+    replica: Replica  # one of them
+    replica_count: int  # spares included
+    spare_count: int  # of them
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A way to serve that the spec leaves open, priced on the planned machines. The plan does not take it."""
 
@@ -183,6 +196,7 @@ class Choice:
     saved_usd_per_year: Estimate | None  # USD; null: no price
     accelerator_count: int  # with it, spares included
     needs: tuple[str, ...]  # what must hold for that
+    workers: tuple[Workers, ...] = ()  # of disaggregation: both kinds, by classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
