@@ -40,7 +40,7 @@ def test_a_profile_that_is_none_is_refused() -> None:
 
 
 def test_a_device_that_cannot_be_cut_says_so() -> None:
-    assert partitions("l40s").lines == ["L40S cannot be partitioned"]
+    assert partitions("a10g").lines == ["A10G cannot be partitioned"]
 
 
 def test_every_engine_answers_for_every_operation_and_format() -> None:
