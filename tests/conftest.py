@@ -39,6 +39,7 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, suppres
 settings.register_profile("soak", deadline=None, max_examples=1000, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
+os.environ["TWOFOLD_COLUMNS"] = "100"  # of transcripts; what is piped has no width otherwise
 ROOT = Path(__file__).parents[1]
 DAY = "1795219200"  # 2026-11-21: prices do not age in tests
 DATA_FILE = re.compile(r"[^'\"(\s]+\.(?:csv|jsonl?|gz|parquet)\b")

@@ -28,6 +28,7 @@ _UNITS = MappingProxyType(
         "_bytes_per_s": "B/s",
         "_bytes": "B",
         "_tokens_per_s": "tok/s",
+        "flops_per_s": "FLOP/s",
         "_per_s": "1/s",
         "_s": "s",
         "_usd": "USD",

@@ -18,8 +18,9 @@ from twofold.catalog.schema import Cell, Column
 from twofold.catalog.types import Node, Price
 from twofold.core import errors
 from twofold.core.errors import InputError, UsageError
+from twofold.core.tables import Head, Table
 from twofold.report.answers import Shown
-from twofold.report.lines import WIDTH, table
+from twofold.report.lines import WIDTH, table, table_columns
 
 SCHEMA = "twofold/catalog/1"
 STALE_DAYS = 365.25
@@ -76,7 +77,7 @@ class CatalogTable(Shown):
         hidden = f"; more with --columns: {', '.join(self.left_out)}" if self.left_out else ""
         names = [column.name for column in self.columns]
         numbers = [index for index, column in enumerate(self.columns) if not column.is_text()]
-        wide = sum(len(name) + 2 for name in names) > WIDTH
+        wide = sum(len(name) + 2 for name in names) > table_columns()
         laid_out = _records(names, rows) if wide else table(names, rows, numbers=numbers)
         return [*laid_out, *wrap(f"{count}{hidden}", WIDTH)]
 
@@ -86,6 +87,11 @@ class CatalogTable(Shown):
         units = {column.name: column.unit for column in self.columns}
         rows = [dict(zip(units, row, strict=True)) for row in self.rows]
         return {"table": self.name, "units": units, "rows": rows}
+
+    @property
+    def as_tables(self) -> tuple[Table, ...]:
+        """The rows under the table's own name; units are the catalogue's, `GB/s` beside `mem_bw_gb_s`."""
+        return (Table(self.name, tuple(Head(each.name, each.unit) for each in self.columns), self.rows),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,12 @@ class CatalogTables(Shown):
         """A line a table."""
         rows = [(name, f"{count:,}") for name, count in self.tables.items()]
         return table(("table", "rows"), rows, numbers=(1,))
+
+    @property
+    def as_tables(self) -> tuple[Table, ...]:
+        """A row a table."""
+        heads = (Head("table"), Head("rows"))
+        return (Table("tables", heads, tuple(self.tables.items())),)
 
 
 def catalog(
@@ -250,7 +262,7 @@ def _fitting(columns: Iterable[str], rows: Sequence[Row]) -> list[str]:
     used = 0
     for column in dict.fromkeys(columns):
         used += max([len(column), *(len(_text(row[column])) for row in rows)]) + 2
-        if used > WIDTH or column in PROVENANCE:
+        if used > table_columns() or column in PROVENANCE:
             break
         shown.append(column)
     return shown

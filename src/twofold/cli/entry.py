@@ -89,7 +89,7 @@ def _fail(error: TwofoldError, words: list[str]) -> int:
             click.echo(left.json if left else to_json({"schema": SCHEMA, **failure_data(error)}), nl=False)
     with suppress(OSError):
         click.echo(failure_text(error), err=True)
-        if left and "--json" not in words:
+        if left and not any(word.partition("=")[0] in DATA for word in words):
             click.echo("\n".join(left.lines))
     return error.exit_code
 
@@ -124,6 +124,7 @@ def _our_bug(error: Exception) -> int:
 
 
 SCHEMA = "twofold/error/1"
+DATA = ("--json", "--csv", "--table")  # what is left of a plan is told as data then, by who prints these
 LONGEST_SOURCE_BYTES = 1_000_000
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, JSON, RANKS, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, JSON, RANKS, TABLES, Verb, flag, option, usual, words
 
 TRAIN_EXAMPLE = "twofold estimate train llama-3.1-70b --on 64x8xH100-SXM --batch '512 seq'"
 SERVE_EXAMPLE = "twofold estimate serve llama-3.1-70b --on 4xH200 --input 1155 --output 211 --concurrency 64"
-TABLES = ("formats", "layouts", "switches")
+SHOWN = ("formats", "layouts", "switches")
 MACHINES = (
     option("--on", "64x8xH100-SXM (nodes × per node), 4xH200, or 8xp5.48xlarge.", required=True),
     words("--scale", "Faster or slower parts, such as compute=1.2,link=0.5,nic=2."),
@@ -33,7 +33,7 @@ def on_machines(parsed: dict[str, Any]) -> dict[str, Any]:
 
 def with_tables(parsed: dict[str, Any]) -> dict[str, Any]:
     """The tables that are asked for as one set as well."""
-    wanted = frozenset(name for name in TABLES if parsed.pop(name))
+    wanted = frozenset(name for name in SHOWN if parsed.pop(name))
     return {"tables": wanted, **on_machines(parsed)}
 
 
@@ -72,6 +72,7 @@ QUESTIONS = {
             words("--headroom", "Hours kept for other causes, such as 'retries=5 %,validation=2 %'."),
             usual("--framework", "megatron-core", "Training software."),
             JSON,
+            *TABLES,
         ),
     ),
     "serve": Verb(
@@ -104,6 +105,7 @@ QUESTIONS = {
             flag("--switches", "Add ways to keep the KV cache."),
             words("--replicas", "Add throughput against replicas, such as 1..16."),
             JSON,
+            *TABLES,
         ),
     ),
     "collective": Verb(
@@ -118,6 +120,7 @@ QUESTIONS = {
             option("--ranks", "Consecutive accelerators that take part; all of them by default.", type=int),
             words("--jitter", "Spread of one rank's time, such as '5 %'; the fabric's by default."),
             JSON,
+            *TABLES,
         ),
     ),
     "compute": Verb(
@@ -132,6 +135,7 @@ QUESTIONS = {
             words("--spend", "Money that must suffice, such as '100 M$'."),
             words("--model", "Say how many tokens the FLOPs train it on."),
             JSON,
+            *TABLES,
         ),
     ),
     "roofline": Verb(
@@ -144,6 +148,7 @@ QUESTIONS = {
             *MACHINES,
             words("--weights", "Number format of the weights; as published when left out."),
             JSON,
+            *TABLES,
         ),
     ),
 }

@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002 (click calls these methods with a context, needed or not)
 
 import os
+import sys
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from importlib import import_module
@@ -17,7 +18,9 @@ from twofold import __version__
 from twofold.cli.options import Verb
 from twofold.cli.verbs import EXIT_CODES, VERBS
 from twofold.core.errors import FileError, InfeasibleError, UsageError
+from twofold.report.lines import ENDLESS, WIDTH, tables_within
 
+COLUMNS = "TWOFOLD_COLUMNS"
 STDOUT = Path("-")
 STATE = Path(".twofold")  # made when something is written there
 
@@ -91,28 +94,57 @@ def command_of(name: str, verb: Verb) -> click.Command:
 def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     """Call the verb's function, print its answer, write what is asked for, and exit with its code."""
     as_json, force = parsed.pop("as_json"), parsed.pop("force", False)
+    asked = _asked_table(parsed, as_json)
     kept: Path | None = parsed.pop("kept", None)
     for path in (kept, *(parsed[name] for name in verb.writes)):
         if path is not None and path != STDOUT:
             check_free(path, force)
     module, _, name = verb.answer.partition(".")
     words = verb.gathered(parsed)
-    with verb.progress() as tell:  # before the import, which takes a third of a short plan
+    with verb.progress() as tell, tables_within(columns()):  # before the import, a third of a short plan
         function = attrgetter(name)(import_module(f"twofold.app.{module}"))
         taken = signature(function).parameters
-        data = as_json or kept is not None
-        known = {"today": today(), "tell": tell, "as_json": as_json, "as_data": data}
+        whole = as_json or asked is not None
+        known = {"today": today(), "tell": tell, "as_json": whole, "as_data": whole or kept is not None}
         try:
             answer = function(**words, **{name: known[name] for name in known if name in taken})
         except InfeasibleError as error:
             if kept and error.left:
                 write_text(kept, error.left.json)
+            if asked is not None and error.left:
+                click.echo(error.left.to_csv(asked), nl=False)
             raise
+        said = printed(answer, as_json, asked)
     if kept:
         write_text(kept, answer.json)
-    click.echo(answer.json if as_json else "\n".join((*answer.lines, "")), nl=False)
+    click.echo(said, nl=False)
     if answer.exit_code:
         click.get_current_context().exit(answer.exit_code)
+
+
+def printed(answer: Any, as_json: bool, table: str | None) -> str:
+    """What stdout gets: lines for people, all data, or one table of them."""
+    if table is not None:
+        return str(answer.to_csv(table))
+    return str(answer.json) if as_json else "\n".join((*answer.lines, ""))
+
+
+def columns() -> int:
+    """How wide a table may be: as a screen where somebody looks, else as it is, or as COLUMNS says."""
+    stated = os.environ.get(COLUMNS, "")
+    if stated.isdecimal() and len(stated) < 6:
+        return max(WIDTH, int(stated))
+    return WIDTH if sys.stdout.isatty() else ENDLESS
+
+
+def _asked_table(parsed: dict[str, Any], as_json: bool) -> str | None:
+    """The name of the table that is to be printed, "" for the main one; None where none is asked for."""
+    as_csv, name = parsed.pop("as_csv", False), parsed.pop("csv_table", "")
+    if not as_csv and not name:
+        return None
+    if as_json:
+        raise UsageError("one table is asked for, and all data", hint="leave out `--csv` or `--json`")
+    return str(name)
 
 
 def today() -> date:

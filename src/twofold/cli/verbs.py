@@ -67,6 +67,7 @@ VERBS = {
         parameters=(
             options.SPEC,
             options.JSON,
+            *options.TABLES,
             options.flag(
                 "--full", "Add every section: step, memory, failures, money, and why not otherwise."
             ),
@@ -92,6 +93,7 @@ VERBS = {
             options.SPEC,
             options.option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
             options.JSON,
+            *options.TABLES,
         ),
     ),
     "estimate": options.Verb(
@@ -128,6 +130,7 @@ VERBS = {
             click.argument("new", type=options.FILE),
             options.flag("--all", "Every change, not only the twenty that matter most.", "everything"),
             options.JSON,
+            *options.TABLES,
         ),
     ),
     "catalog": options.Verb(
@@ -153,6 +156,7 @@ VERBS = {
             options.words("--fit", "With `partitions GPU`: must fit on one, such as '3x 1g.10gb + 4g.40gb'."),
             options.option("--folder", "A folder with rows of yours, as beside a spec.", type=options.FILE),
             options.JSON,
+            *options.TABLES,
         ),
     ),
     "claims": options.Verb(
@@ -174,6 +178,7 @@ VERBS = {
             options.words("--compute", "Print one quantity instead: \"catalog('L4').tdp_w\".", "expression"),
             options.option("--catalog", "A folder with rows of yours.", type=options.FILE),
             options.JSON,
+            *options.TABLES,
         ),
     ),
     "report": options.Verb(
@@ -232,6 +237,7 @@ VERBS = {
             options.option("--timeline", "Write the run over time to this CSV.", type=options.FILE),
             options.option("--jobs", "Write every training job to this CSV.", type=options.FILE),
             options.JSON,
+            *options.TABLES,
             options.OUT,
             options.FORCE,
         ),
@@ -270,6 +276,7 @@ VERBS = {
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
             options.usual("--load-for", "12 s", "How long each load is held."),
             options.JSON,
+            *options.TABLES,
             options.OUT,
             options.FORCE,
         ),
@@ -333,6 +340,7 @@ VERBS = {
                         type=options.FilePath(path_type=Path, file_okay=False),
                     ),
                     options.JSON,
+                    *options.TABLES,
                 ),
             )
         },
@@ -358,6 +366,7 @@ VERBS = {
             ),
             options.FORCE,
             options.JSON,
+            *options.TABLES,
         ),
     ),
     "predict": options.Verb(
@@ -400,6 +409,7 @@ VERBS = {
             options.option("--lint", "Only look for rows that cannot be true.", "table", type=options.FILE),
             options.flag("--gate", "Exit 3 when errors are worse than the committed figures."),
             options.JSON,
+            *options.TABLES,
         ),
     ),
 }

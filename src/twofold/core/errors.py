@@ -171,12 +171,13 @@ class RunError(InputError):
 
 
 class Answered(Protocol):
-    """What a verb answers: lines of a screen, and data."""
+    """What a verb answers: lines of a screen, data, and tables of it."""
 
     @property
     def lines(self) -> Sequence[str]: ...
     @property
     def json(self) -> str: ...
+    def to_csv(self, table: str = "") -> str: ...
 
 
 class InfeasibleError(TwofoldError):

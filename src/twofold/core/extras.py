@@ -8,6 +8,7 @@ MODULES = {
     "train": ("torch", "transformers", "tokenizers", "safetensors"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
     "ray": ("ray",),
+    "xlsx": ("xlsxwriter",),
 }
 
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, ClassVar, Generic, TypeVar
 
 from twofold.core.data import to_data, to_json
+from twofold.core.tables import Table, table_named
 
 Data = TypeVar("Data")
 
@@ -31,8 +32,26 @@ class Shown:
     @property
     def json(self) -> str:
         """What `--json` prints."""
-        data = {"schema": self.schema, **self.as_data} if self.schema else self.as_data
-        return to_json(data, only_ascii=self.only_ascii)
+        return to_json(self._data, only_ascii=self.only_ascii)
+
+    @property
+    def _data(self) -> Any:
+        return {"schema": self.schema, **self.as_data} if self.schema else self.as_data
+
+    @property
+    def as_tables(self) -> Sequence[Table]:
+        """Every table of the data, the main one first, as spreadsheets and frames take them."""
+        from twofold.report.tables import tables_of  # rarely asked for
+
+        return tables_of(to_data(self._data))
+
+    def to_csv(self, table: str = "") -> str:
+        """One table as CSV: the main one, or that with a name. Raises UnknownNameError."""
+        return table_named(self.as_tables, table).csv
+
+    def to_frame(self, table: str = "") -> Any:
+        """One table as a pandas DataFrame. Raises ImportError where pandas is not installed."""
+        return table_named(self.as_tables, table).to_frame()
 
     @property
     def exit_code(self) -> int:

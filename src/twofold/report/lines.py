@@ -1,6 +1,11 @@
-"""Text on a screen of fixed width: fields that wrap between their pieces, and tables. No numbers here."""
+"""Text on a screen of fixed width: fields that wrap between their pieces, and tables. No numbers here.
 
-from collections.abc import Callable, Iterable, Sequence
+Tables alone may be wider, where nobody reads them on a screen: cells do not wrap then, and no column goes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from textwrap import wrap
 from typing import TypeVar
 
@@ -9,6 +14,23 @@ INDENT = 13  # where the text of a field begins
 DOT = " · "
 Row = TypeVar("Row")
 TIED = "\N{NO-BREAK SPACE}"
+ENDLESS = 1_000_000  # columns: wider than any table
+_table_columns = ContextVar("table_columns", default=WIDTH)
+
+
+@contextmanager
+def tables_within(columns: int) -> Iterator[None]:
+    """Tables that are made meanwhile may be so many columns wide."""
+    before = _table_columns.set(columns)
+    try:
+        yield
+    finally:
+        _table_columns.reset(before)
+
+
+def table_columns() -> int:
+    """How wide a table may be."""
+    return _table_columns.get()
 
 
 def field(label: str, *pieces: str, separator: str = DOT) -> list[str]:
@@ -98,7 +120,7 @@ def _narrowed(widths: list[int], least: list[int]) -> list[int]:
 
     Words break only where all of them are too wide together, and no column falls below four characters.
     """
-    room = WIDTH - 2 * len(widths)
+    room = table_columns() - 2 * len(widths)
     while sum(widths) > room and max(widths) > 4:
         spare = [width if width > floor else 0 for width, floor in zip(widths, least, strict=True)]
         widest = spare if any(spare) else widths
