@@ -6,8 +6,9 @@ from pathlib import Path
 
 from twofold.app.simulate_inputs import of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
+from twofold.app.spreadsheets import write_table, write_workbook
 from twofold.contracts.results.plan import Plan
-from twofold.core.errors import FileError
+from twofold.core.errors import FileError, UsageError
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
 from twofold.report.answers import Shown
@@ -24,6 +25,26 @@ class Reported(Shown):
     def lines(self) -> list[str]:
         """A line for each file."""
         return [f"wrote {name}, {size / 1000:,.0f} kB" for name, size in self.files]
+
+
+def write_report(
+    source: Path,
+    out: Path,
+    as_markdown: bool = False,
+    as_workbook: bool = False,
+    as_table: bool = False,
+    table: str = "",
+    today: date | None = None,
+) -> Reported:
+    """What `report` writes: a page, or one of the other files. Raises UsageError where two are asked for."""
+    as_table = as_table or bool(table)
+    if as_markdown + as_workbook + as_table > 1:
+        raise UsageError("one file is written", hint="leave out all but one of --md, --xlsx and --csv")
+    if as_workbook:
+        return Reported(((str(out), write_workbook(source, out, today)),))
+    if as_table:
+        return Reported(((str(out), write_table(source, out, table, today)),))
+    return write_page(source, out, as_markdown, today)
 
 
 def write_page(

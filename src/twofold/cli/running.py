@@ -96,11 +96,11 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     as_json, force = parsed.pop("as_json"), parsed.pop("force", False)
     asked = _asked_table(parsed, as_json)
     kept: Path | None = parsed.pop("kept", None)
-    for path in (kept, *(parsed[name] for name in verb.writes)):
+    words = verb.gathered(parsed)
+    for path in (kept, *(words[name] for name in verb.writes)):
         if path is not None and path != STDOUT:
             check_free(path, force)
     module, _, name = verb.answer.partition(".")
-    words = verb.gathered(parsed)
     with verb.progress() as tell, tables_within(columns()):  # before the import, a third of a short plan
         function = attrgetter(name)(import_module(f"twofold.app.{module}"))
         taken = signature(function).parameters

@@ -6,6 +6,7 @@ A parameter has the name of the function's argument that it becomes; `running` d
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,6 +25,13 @@ def _scenarios() -> str:
     """What stands in the package, without reading it: `--help` is light."""
     names = (path.name.removesuffix(".yaml") for path in files("twofold").joinpath("scenarios").iterdir())
     return f"Scenarios, besides YAML files of yours: {', '.join(sorted(names))}."
+
+
+def _named_by_kind(parsed: dict[str, Any]) -> dict[str, Any]:
+    """The file of `report` where none is named."""
+    kinds = {"as_markdown": "md", "as_workbook": "xlsx", "as_table": "csv", "table": "csv"}
+    kind = next((ending for name, ending in kinds.items() if parsed[name]), "html")
+    return {**parsed, "out": parsed["out"] or Path(f"report.{kind}")}
 
 
 VERBS = {
@@ -187,15 +195,26 @@ VERBS = {
         help="""Write SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, as one page.
 
         The page is a single HTML file without script: decision, pictures, bill, and where each number
-        comes from. With --md it is Markdown for a pull request.
+        comes from. With --md it is Markdown for a pull request, with --xlsx a spreadsheet whose totals
+        follow when a price changes, with --csv one of the plan's tables.
         """,
-        answer="reporting.write_page",
+        answer="reporting.write_report",
+        gathered=_named_by_kind,
         progress=watched_bar,
         writes=("out",),
         parameters=(
             click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
-            options.usual("-o", Path("report.html"), "The file to write.", "--out", "out", type=options.FILE),
+            options.option(
+                "-o",
+                "The file to write; report.html, .md, .xlsx or .csv otherwise.",
+                "--out",
+                "out",
+                type=options.FILE,
+            ),
             options.flag("--md", "Markdown instead of HTML.", "as_markdown"),
+            options.flag("--xlsx", "A spreadsheet with formulas (extra `xlsx`).", "as_workbook"),
+            options.flag("--csv", "A table: the bill, or that of --table.", "as_table"),
+            options.words("--table", "Which table; a wrong name lists them."),
             options.FORCE,
             options.JSON,
         ),

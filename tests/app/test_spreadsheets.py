@@ -1,0 +1,67 @@
+"""`report` as a spreadsheet and as a table: what is written, under which name, and what is refused."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.pages.formulas import read_book
+from twofold.app.reporting import write_report
+from twofold.app.spreadsheets import write_table, write_workbook
+from twofold.cli import main
+from twofold.contracts.results.plan import Plan
+from twofold.core.errors import FileError, MissingExtraError, UnknownNameError, UsageError
+
+
+@pytest.fixture
+def plan(examples: dict[str, Plan]) -> Plan:
+    return examples["assistant"]
+
+
+def test_a_workbook_is_written_and_its_bytes_are_counted(plan: Plan, tmp_path: Path) -> None:
+    pytest.importorskip("xlsxwriter")
+    out = tmp_path / "plan.xlsx"
+    assert write_workbook(plan, out) == out.stat().st_size
+    assert plan.money and read_book(out.read_bytes()).value("Summary", "B5") == plan.money.total_usd
+
+
+def test_a_table_is_the_bill_or_what_is_named(plan: Plan, tmp_path: Path) -> None:
+    out = tmp_path / "plan.csv"
+    assert write_table(plan, out) == out.stat().st_size
+    rows = list(csv.DictReader(out.read_text("utf-8").splitlines()))
+    assert plan.money and [row["what"] for row in rows] == [line.what for line in plan.money.lines]
+    write_table(plan, out, "ladder")
+    assert len(out.read_text("utf-8").splitlines()) == 1 + len(plan.ladder)
+
+
+def test_what_cannot_be_written_leaves_nothing(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UnknownNameError):
+        write_table(plan, tmp_path / "plan.csv", "gaols")
+    with pytest.raises(FileError, match="cannot write"):
+        write_table(plan, tmp_path / "absent" / "plan.csv")
+    monkeypatch.setattr("twofold.core.extras.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError):
+        write_workbook(plan, tmp_path / "plan.xlsx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_file_is_written_at_a_time() -> None:
+    with pytest.raises(UsageError, match="one file"):
+        write_report(Path("twofold.yaml"), Path("out"), as_markdown=True, as_table=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [([], "html"), (["--md"], "md"), (["--xlsx"], "xlsx"), (["--table", "goals"], "csv")]
+)
+def test_a_file_is_named_by_what_it_is(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "xlsx":
+        pytest.importorskip("xlsxwriter")
+    spec = Path(__file__).parents[2] / "examples" / "laptop"
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(spec), *words]) == 0
+    assert [each.name for each in tmp_path.iterdir()] == [f"report.{name}"]
+    assert main(["report", str(spec), *words]) == 2  # it is there already
