@@ -46,3 +46,13 @@ def test_every_verb_names_a_function_that_is_there() -> None:
 def test_to_list_the_verbs_loads_none_of_them() -> None:
     program = "import sys, twofold; dir(twofold); sys.exit('twofold.app.planning' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_package_lists_its_verbs_for_dir_and_help() -> None:
+    """In a process of its own, where nothing has been imported yet."""
+    program = (
+        "import pydoc, twofold; said = pydoc.render_doc(twofold, renderer=pydoc.plaintext)\n"
+        "assert {'plan', 'simulate', 'validate', 'estimate', 'completion'} <= set(dir(twofold))\n"
+        "assert all(f'    {name} ' in said for name in ('plan', 'completion', 'write_page')), said\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)

@@ -44,6 +44,7 @@ LINES = [
     f"predict training --in {TRAINING} --out OUT/training.csv",
     f"predict inference --in {INFERENCE} --out OUT/inference.csv",
     "validate",
+    "completion bash",
 ]
 NEEDS = {"up": "train,live", "down": "live", "measure device": "train"}  # what they end with 2 for
 

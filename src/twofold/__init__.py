@@ -32,6 +32,7 @@ The verbs, one line each:
     validate        Score predictions on measured runs, against the goals
     render          Write the files with which a plan runs: scripts, jobs, manifests
     write_page      Write a plan as one page to mail, with pictures
+    completion      Print the script by which bash, zsh or fish completes words
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
 returns shows itself in a terminal and in a notebook.

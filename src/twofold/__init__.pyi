@@ -5,6 +5,7 @@ from .app.checking import check as check
 from .app.checking import infer as infer
 from .app.checking import starter as starter
 from .app.claiming import claims as claims
+from .app.completing import completion as completion
 from .app.device_tables import kernels as kernels
 from .app.device_tables import partitions as partitions
 from .app.estimating import estimate as estimate

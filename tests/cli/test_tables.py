@@ -12,7 +12,7 @@ from twofold.cli.running import ENDLESS, columns, command_of
 from twofold.cli.verbs import VERBS
 
 PRINTS_NONE = {  # text, files, or one word
-    *("init", "check", "explain", "report", "render", "down", "predict"),
+    *("init", "check", "explain", "report", "render", "down", "predict", "completion"),
 }
 LINES = [
     "plan small.yaml",

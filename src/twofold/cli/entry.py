@@ -18,13 +18,15 @@ from twofold.core.data import to_json
 from twofold.core.errors import FileError, InfeasibleError, InputError, InputErrors, TwofoldError, UsageError
 
 DEBUG = "TWOFOLD_DEBUG"
+COMPLETE = "_TWOFOLD_COMPLETE"  # set by the script of `twofold completion`
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """One command line and its exit code; only Ctrl-C is left to the caller."""
     words = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
-    code = _answered(words)
+    asked = os.environ.get(COMPLETE, "")
+    code = _completed(asked) if asked else _answered(words)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -45,6 +47,16 @@ def _open_streams() -> None:
             setattr(sys, name, stream)
         if number and hasattr(stream, "reconfigure"):  # a terminal without `×` gets `?`, not a traceback
             stream.reconfigure(errors="replace")
+
+
+def _completed(instruction: str) -> int:
+    """What the words that a shell holds may go on with; nothing where they are wrong already."""
+    from click.shell_completion import shell_complete
+
+    try:
+        return shell_complete(twofold, {}, "twofold", COMPLETE, instruction)
+    except (TwofoldError, click.ClickException, click.exceptions.Exit, OSError, KeyError, ValueError):
+        return 0  # also where it is no shell that asks: it would read any word of ours as an answer
 
 
 def _answered(words: list[str]) -> int:

@@ -5,10 +5,12 @@ from typing import Any
 
 import click
 
+from twofold.cli.names import completed, models
 from twofold.cli.options import FILE, JSON, RANKS, TABLES, Verb, flag, option, usual, words
 
 TRAIN_EXAMPLE = "twofold estimate train llama-3.1-70b --on 64x8xH100-SXM --batch '512 seq'"
 SERVE_EXAMPLE = "twofold estimate serve llama-3.1-70b --on 4xH200 --input 1155 --output 211 --concurrency 64"
+MODELS = completed(models, or_files=True)
 SHOWN = ("formats", "layouts", "switches")
 MACHINES = (
     option("--on", "64x8xH100-SXM (nodes × per node), 4xH200, or 8xp5.48xlarge.", required=True),
@@ -47,7 +49,7 @@ QUESTIONS = {
         epilog=lambda: f"For example: {TRAIN_EXAMPLE}",
         gathered=on_machines,
         parameters=(
-            click.argument("model"),
+            click.argument("model", shell_complete=MODELS),
             *MACHINES,
             option(
                 "--batch", "Of one step: '512 seq', or tokens that divide by the sequence.", required=True
@@ -82,7 +84,7 @@ QUESTIONS = {
         epilog=lambda: f"For example: {SERVE_EXAMPLE}",
         gathered=with_tables,
         parameters=(
-            click.argument("model"),
+            click.argument("model", shell_complete=MODELS),
             *MACHINES,
             option("--input", "Tokens that a request sends.", "input_tokens", required=True),
             option("--output", "Tokens that it gets.", "output_tokens", required=True),
@@ -144,7 +146,7 @@ QUESTIONS = {
         answer="estimating.estimate.roofline",
         gathered=on_machines,
         parameters=(
-            click.argument("model"),
+            click.argument("model", shell_complete=MODELS),
             *MACHINES,
             words("--weights", "Number format of the weights; as published when left out."),
             JSON,

@@ -12,11 +12,13 @@ import click
 
 from twofold.cli import options
 from twofold.cli.estimate import QUESTIONS
+from twofold.cli.names import accelerators, completed, scenarios, tables
 from twofold.cli.progress import patient_bar, stage_bar, stage_lines, watched_bar
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
 TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
 HALVES = ["training", "inference"]
+SHELLS = ["bash", "zsh", "fish"]
 VERDICTS = ["holds", "conditional", "contradicted", "unverifiable"]
 EXIT_CODES = "0 ok · 1 our bug · 2 bad input · 3 infeasible · 4 a difference found (diff)"
 
@@ -152,8 +154,8 @@ VERBS = {
         """,
         answer="catalogue.catalog",
         parameters=(
-            click.argument("table", required=False),
-            click.argument("gpu", required=False),
+            click.argument("table", required=False, shell_complete=completed(tables)),
+            click.argument("gpu", required=False, shell_complete=completed(accelerators)),
             options.words("--where", "Conditions, such as 'mem_gb >= 80 and vendor == nvidia'."),
             options.option(
                 "--columns",
@@ -241,7 +243,13 @@ VERBS = {
                 metavar="[CLASS=]FILE",
             ),
             options.option("--only", "Send the requests of this class alone.", metavar="CLASS"),
-            options.usual("--scenario", "as-planned", "What happens meanwhile.", metavar="NAME|FILE"),
+            options.usual(
+                "--scenario",
+                "as-planned",
+                "What happens meanwhile.",
+                metavar="NAME|FILE",
+                shell_complete=completed(scenarios, or_files=True),
+            ),
             options.usual("--seed", 0, "Of every draw.", type=int),
             options.option("--compare", "Two scenarios under the same seeds, with intervals.", metavar="A,B"),
             options.option("--sweep", "One key of the scenario at several values.", metavar="KEY=A,B,…"),
@@ -430,5 +438,17 @@ VERBS = {
             options.JSON,
             *options.TABLES,
         ),
+    ),
+    "completion": options.Verb(
+        group="shell",
+        summary="Print the script by which bash, zsh or fish completes words",
+        help="""Print the script by which SHELL completes verbs, options, files, and names of models,
+        scenarios and tables.
+
+        bash: `eval "$(twofold completion bash)"` in ~/.bashrc; zsh: the same in ~/.zshrc, behind compinit;
+        fish: `twofold completion fish > ~/.config/fish/completions/twofold.fish`.
+        """,
+        answer="completing.completion",
+        parameters=(click.argument("shell", type=click.Choice(SHELLS)), options.JSON),
     ),
 }
