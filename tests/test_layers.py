@@ -270,7 +270,8 @@ ROOMS_OF_A_PLAN = {
     *("training", "inference", "answer", "portfolio", "money", "building", "planner"),
     *("report", "app", "cli"),
 }
-LIGHT_MODULES_OF_A_PLAN = {"policy.cluster.cadence", "twin.serving.profiles"}  # formulas that plans share
+# Formulas that plans share, and what Python returns of one.
+LIGHT_MODULES_OF_A_PLAN = {"policy.cluster.cadence", "twin.serving.profiles", "pages.shown_plan"}
 
 
 def test_plan_loads_the_rooms_that_it_uses_and_no_other() -> None:

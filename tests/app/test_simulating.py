@@ -15,9 +15,9 @@ from twofold.app.simulating import Simulated, SimulateOptions, parse_sweep, simu
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.scenario import Scenario, parse_scenario, scenario_names
 from twofold.core.errors import EmptyError, InputError, TraceError, UnknownNameError, ValueRefusedError
+from twofold.pages.shown_plan import ShownPlan
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.simulation import compared
-from twofold.report.plan import ShownPlan
 
 SPEC = """\
 name: helpdesk

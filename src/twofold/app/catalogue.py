@@ -1,6 +1,6 @@
 """`catalog`: any table of the catalogue, filtered and cut to some of its columns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import isfinite
@@ -123,6 +123,7 @@ def catalog(
     folder: Path | None = None,
     as_json: bool = False,
     today: date | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Shown:
     """The list of tables, rows of one, or what a device is cut into or runs; `refresh-prices` writes a table.
 
@@ -134,6 +135,7 @@ def catalog(
     if fit and table != "partitions":
         raise UsageError("`--fit` is for partitions alone", hint="filter with --where")
     if table == "refresh-prices":
+        tell("asking providers for their prices")
         return refresh_prices(folder or Path("catalog"), today)
     if table is None:
         return catalog_tables(folder)

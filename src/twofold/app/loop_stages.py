@@ -29,7 +29,7 @@ from twofold.live.loader import closed_loop, open_loop, prompts_of
 from twofold.live.supervisor import Service, ServiceSettings, bring_up
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
-from twofold.report.plan import ShownPlan
+from twofold.pages.shown_plan import ShownPlan
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2

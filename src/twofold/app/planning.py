@@ -19,6 +19,7 @@ from twofold.contracts.spec.spec import Spec
 from twofold.core.data import DataError, from_data, to_data, to_json
 from twofold.core.errors import EmptyError, FileError, InfeasibleError, InputError, Place
 from twofold.money.detail import detailed_money
+from twofold.pages.shown_plan import ShownPlan
 from twofold.perf.constants import Constants
 from twofold.planner.build import Planned, PlanOptions, build_plan
 from twofold.planner.compare import Comparison, compare_halves
@@ -27,7 +28,6 @@ from twofold.report.answers import Shown, ShownData
 from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
-from twofold.report.plan import ShownPlan
 
 SCHEMA = "twofold/plan/1"
 LEFT_OUT = "leave out `{}`, and the rest is planned"

@@ -1,12 +1,14 @@
 """The questions of `twofold estimate`, each on machines in words, with what is varied of them."""
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
 
 from twofold.cli.names import completed, models
 from twofold.cli.options import FILE, JSON, RANKS, TABLES, Verb, flag, option, usual, words
+from twofold.cli.progress import watched_bar
 
 TRAIN_EXAMPLE = "twofold estimate train llama-3.1-70b --on 64x8xH100-SXM --batch '512 seq'"
 SERVE_EXAMPLE = "twofold estimate serve llama-3.1-70b --on 4xH200 --input 1155 --output 211 --concurrency 64"
@@ -46,6 +48,7 @@ QUESTIONS = {
         the run.
         """,
         answer="estimating.estimate.train",
+        progress=partial(watched_bar, "estimating"),
         epilog=lambda: f"For example: {TRAIN_EXAMPLE}",
         gathered=on_machines,
         parameters=(
@@ -81,6 +84,7 @@ QUESTIONS = {
         summary="A load: memory, latency, tokens/s, cost",
         help="One copy of MODEL under a load: memory, KV cache, latency, tokens/s, cost, what limits it.",
         answer="estimating.estimate.serve",
+        progress=partial(watched_bar, "estimating"),
         epilog=lambda: f"For example: {SERVE_EXAMPLE}",
         gathered=with_tables,
         parameters=(

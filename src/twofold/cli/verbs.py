@@ -99,6 +99,7 @@ VERBS = {
         context, the size of the model, the number format of its weights, bare metal or virtual machines.
         """,
         answer="planning.compare",
+        progress=watched_bar,
         parameters=(
             options.SPEC,
             options.option("--ladder", "Compare along one axis instead.", type=click.Choice(AXES)),
@@ -153,6 +154,7 @@ VERBS = {
         today.
         """,
         answer="catalogue.catalog",
+        progress=stage_bar,
         parameters=(
             click.argument("table", required=False, shell_complete=completed(tables)),
             click.argument("gpu", required=False, shell_complete=completed(accelerators)),
@@ -276,6 +278,7 @@ VERBS = {
         wrote, runs on a target. Behind each value stands the number of the plan that set it.
         """,
         answer="rendering.render",
+        progress=watched_bar,
         parameters=(
             click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
             options.usual("--target", "shell", "What starts them.", type=click.Choice(TARGETS)),
@@ -382,6 +385,7 @@ VERBS = {
         do. `plan`, `estimate` and `compare` beside the file use them. Rows that cannot be true are refused.
         """,
         answer="measured_rows.calibrate",
+        progress=partial(watched_bar, "fitting"),
         writes=("out",),
         parameters=(
             click.argument("measurements", type=options.FILE),

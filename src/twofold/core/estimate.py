@@ -32,6 +32,10 @@ class Estimate:
         ordered = self.low <= self.value <= self.high
         assert ordered or self.value != self.value, (self.low, self.value, self.high)
 
+    def __repr__(self) -> str:
+        """In a notebook and a list of them: `Estimate(8.63 [7.94–9.51] s, f)`."""
+        return f"Estimate({self.value:.3g} [{self.low:.3g}–{self.high:.3g}] {self.unit}, {self.source.value})"
+
     def __float__(self) -> float:
         return self.value
 

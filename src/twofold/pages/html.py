@@ -1,5 +1,6 @@
 """Elements of HTML as text, escaped where it is made, and the frame of a page that needs no other file."""
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -45,6 +46,8 @@ body{max-width:none;padding:0;font-size:11px}
 .wide,figure{overflow:visible;background:none}figure svg{min-width:0;max-width:40rem}
 h2,h3{break-after:avoid}.card,figure,tr{break-inside:avoid}}
 """
+CELL = "twofold-plan"
+OF_THE_PAGE = (":root", "body")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is fetched, nothing runs
 
 
@@ -86,6 +89,25 @@ def pictures(charts: Iterable[Chart]) -> str:
     return element(
         "div", *(element("figure", svg_of(each), id=f"chart:{each.key}") for each in charts), cls="charts"
     )
+
+
+def cell(*parts: str) -> str:
+    """Parts of somebody else's page, such as a notebook: styled within, and nothing else there is."""
+    return element("div", f"<style>{scoped(STYLE, f'.{CELL}')}</style>", *parts, cls=CELL)
+
+
+def scoped(style: str, scope: str) -> str:
+    """The rules of a style for what stands below an element alone; what is of the page is of the element.
+
+    >>> scoped("body{margin:0}@media print{a,b{color:inherit}}", ".x")
+    '.x{margin:0}@media print{.x a,.x b{color:inherit}}'
+    """
+
+    def within(rule: re.Match[str]) -> str:
+        names = [each.strip() for each in rule[1].split(",")]
+        return ",".join(scope if each in OF_THE_PAGE else f"{scope} {each}" for each in names) + rule[2]
+
+    return re.sub(r"([^{}@\n]+)(\{[^{}]*\})", within, style)
 
 
 def page(title: str, *parts: str) -> str:

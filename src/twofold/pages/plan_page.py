@@ -10,7 +10,7 @@ from twofold.contracts.results.serving import ClassPlan, ServicePlan, SloOutcome
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_memory, format_seconds, format_usd
 from twofold.core.estimate import Estimate
-from twofold.pages.html import element, page, pictures, table, text
+from twofold.pages.html import cell, element, page, pictures, table, text
 from twofold.report.figures import chance, percent, ranged
 from twofold.report.money import number_text
 
@@ -32,6 +32,16 @@ def plan_page(plan: Plan, digest: str) -> str:
         *_bill(plan),
         *_assumed(plan),
         *_evidence(plan),
+    )
+
+
+def plan_cell(plan: Plan) -> str:
+    """The decision with its pictures for a cell of a notebook: no page around it, and no style beyond it."""
+    return cell(
+        *_refused(plan),
+        *_decision(plan, set()),
+        *_listed("What could break it", _texts(plan, "risk")),
+        pictures(charts_of_plan(plan)),
     )
 
 

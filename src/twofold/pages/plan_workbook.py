@@ -7,7 +7,7 @@ plan's to the cent until somebody changes a cell.
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
-from twofold.contracts.results.ledger import CENT, CashStep, LineItem, Money, Owning
+from twofold.contracts.results.ledger import CENT, CashStep, LineItem, Money, Owning, total_usd
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
 from twofold.pages.workbook import Formula, Input, Sheet, SheetCell, address, sheet_of, written
@@ -81,9 +81,8 @@ FOLLOWS = frozenset({"of the rent", "loan", "of servers"})
 def _lines_sheet(name: str, lines: Sequence[LineItem], prices: PriceRows) -> Sheet:
     """The lines of a bill, each following from its price, and their sum."""
     rows = [_line_row(number, line, lines, prices) for number, line in enumerate(lines)]
-    total = float(sum(Decimal(repr(line.total_usd)) for line in lines))
     last = address(len(lines) - 1, TOTAL)
-    summed = Formula(f"ROUND(SUM({address(0, TOTAL)}:{last}),2)" if lines else "0", total)
+    summed = Formula(f"ROUND(SUM({address(0, TOTAL)}:{last}),2)" if lines else "0", total_usd(lines))
     rows.append(("total", *[None] * (TOTAL - 1), summed, None))
     return Sheet(name, HEADS, tuple(rows), FORMATS, frozenset({len(lines)}))
 

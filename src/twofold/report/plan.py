@@ -1,12 +1,10 @@
 """All sections of a plan, behind its decision: each on the other's fleet, why not something else."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
 
 from twofold.answer.refusals import reason_text
 from twofold.contracts.results.plan import Confidence, Plan
 from twofold.core.display import format_usd
-from twofold.report.answers import Shown
 from twofold.report.building import building_block
 from twofold.report.compliance import compliance_lines
 from twofold.report.decision import decision_lines
@@ -19,28 +17,6 @@ from twofold.report.training import note_lines, training_lines
 
 SHOWN_LOSERS = 2  # of each run and service; `--details` has them all
 FLIP_LIMIT_FRACTION = 0.2
-MISSED = 3  # exit code
-
-
-@dataclass(frozen=True, slots=True)
-class ShownPlan(Plan, Shown):
-    """A plan, schema `twofold/plan/1`, that prints as its decision."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> "ShownPlan":
-        """The same plan, able to show itself."""
-        return cls(**{field.name: getattr(plan, field.name) for field in fields(plan)})
-
-    @property
-    def lines(self) -> list[str]:
-        """The decision."""
-        return decision_lines(self)
-
-    @property
-    def exit_code(self) -> int:
-        """3 where a service was rehearsed and nothing that was tried holds: as `simulate` ends with then."""
-        chosen = [each for service in self.serving for each in service.rehearsals if each.chosen]
-        return 0 if all(each.holds for each in chosen) else MISSED
 
 
 def plan_lines(plan: Plan, spec: str = "SPEC") -> list[str]:
