@@ -45,7 +45,7 @@ MODULES = {
         "serving",
         "plan",
     ),
-    "simulation": ("simulated",),
+    "simulation": ("courses", "simulated"),
 }
 SCHEMA = files("twofold.contracts.results")
 INTRODUCTIONS = {"plan": PLAN, "simulation": SIMULATION}
@@ -64,6 +64,8 @@ KINDS = {
     "tuple[Model, ...]": "models, as the catalogue has them",
     "tuple[int, ...]": "counts",
     "tuple[float, ...]": "numbers",
+    "tuple[float | None, ...]": "numbers, or null",
+    "dict[str, tuple[float, ...]]": "numbers by name",
     "tuple[float, float]": "pair of numbers",
     "tuple[tuple[str, str], ...]": "pairs of texts",
 }

@@ -51,6 +51,10 @@ def simulation_of(
         decision_count=sum(fleet.decision_count for fleet in fleets),
         gate_digests={_named(task): task.gate.digest for task in tasks},
         notes=(*dict.fromkeys(note for task in tasks for note in task.notes), *_notes(classes)),
+        courses=tuple(
+            replace(result.course, service=fleet.service, pool=fleet.pool)
+            for fleet, result in zip(fleets, results, strict=True)
+        ),
     )
 
 

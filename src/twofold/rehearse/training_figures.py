@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from twofold.contracts.results import simulated
+from twofold.contracts.results.courses import JobCourse
 from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.scenario_fleet import ClusterChange
 from twofold.core.display import format_seconds
 from twofold.rehearse.collectives import Ring, jittered_step, step_parts
 from twofold.rehearse.figure_table import STEP_PART_HEADINGS
 from twofold.twin.cluster import cluster_types
+from twofold.twin.cluster.courses import cluster_course, of_record
 
 SHORTFALL_FRACTION_MAX = 0.05  # of what serving asked of the pool, that was not there in time
+OTHERS_MOST = 12  # jobs that are not the plan's, whose course is shown
 OnJob = Callable[[cluster_types.JobRecord], None]
 
 
@@ -26,12 +30,19 @@ class Watch:
         self.preempted_lost_s_max: float | None = None
         self.worked_s = 0.0
         self.checkpoint_count = 0
+        self._largest: list[tuple[float, int, cluster_types.JobRecord]] = []  # of others, a heap
+        self._told_count = 0
 
     def note(self, record: cluster_types.JobRecord) -> None:
         """A job has ended, or the run has."""
         self.largest_count = max(self.largest_count, record.accelerator_count)
         if record.team == self._own_team:
             self.own.append(record)
+        else:
+            self._told_count += 1
+            heappush(self._largest, (record.busy_s + record.lost_s, -self._told_count, record))
+            if len(self._largest) > OTHERS_MOST:
+                heappop(self._largest)
         if record.checkpoints_count:
             self.worked_s += (record.busy_s + record.lost_s) / record.accelerator_count
             self.checkpoint_count += record.checkpoints_count
@@ -40,6 +51,12 @@ class Watch:
             self.preempted_lost_s_max = max(self.preempted_lost_s_max or 0.0, lost_s)
         if self._on_job:
             self._on_job(record)
+
+    def others(self, now_s: float) -> list[JobCourse]:
+        """Those that worked most, the first that was started first."""
+        records = [record for _, _, record in self._largest]
+        records.sort(key=lambda each: (now_s if each.started_s is None else each.started_s, each.submit_s))
+        return [of_record(record, now_s) for record in records]
 
 
 RANKS_MAX = 256  # of the simulated ring; beyond, the slowest of so many stands for all
@@ -173,6 +190,7 @@ def training_figures(
         split=split,
         alarms=tuple(_alarms(result, step, files)),
         missed=missed_goals(result.figures, watch.own, run),
+        course=cluster_course(result.timeline, (*result.followed, *watch.others(result.figures.duration_s))),
     )
 
 

@@ -147,6 +147,7 @@ def cluster_world(
             operations_per_s=change.metadata_per_s or inf,
         ),
         serving=serving,
+        followed_team=PLAN_TEAM,
         quotas=site.shares if len(site.shares) > 1 else None,
         idle_w=float(part.power_w(0.0)) * whole,
         busy_w=float(part.power_w(1.0)) * whole,

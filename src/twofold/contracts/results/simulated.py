@@ -6,6 +6,8 @@ service; a missing half is an empty array.
 
 from dataclasses import dataclass, field
 
+from twofold.contracts.results.courses import ClusterCourse, FleetCourse
+
 SIMULATION_SCHEMA = "twofold/simulation/1"
 
 
@@ -283,6 +285,7 @@ class TrainingFigures:
     alarms: tuple[str, ...] = ()  # what is beyond a limit, the worst first
     missed: tuple[str, ...] = ()  # what the plan's runs or serving were owed and did not get, the worst first
     failures_by_cause: dict[str, int]  # of nodes, and of jobs where these stay
+    course: ClusterCourse | None = None  # over time; null: in files from before there was one
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,3 +337,4 @@ class Simulation:
     comparison: Comparison | None = None  # with `--compare`
     tenants: tuple[TenantFigures, ...] = ()  # where the scenario names some
     gate_digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of what each gate is told, by pool
+    courses: tuple[FleetCourse, ...] = ()  # every pool over time, with perfect beliefs

@@ -107,6 +107,10 @@ class Trial:
     def __post_init__(self) -> None:
         self.every_count = measured_every(self.settings.stages[0].share_fraction)
 
+    def log_ratios(self) -> dict[str, float]:
+        """By test that something was measured for: ln of the odds of "worse by the margin"."""
+        return {name: test.log_ratio() for name, test in _tests(self)}
+
     def share_fraction(self) -> float:
         """The share by now: the stage's, but not more than the release's replicas can take."""
         return min(self.settings.stages[self.stage_index_value].share_fraction, self.capacity_fraction)
@@ -165,6 +169,7 @@ class Canary:
         self.settings = settings
         self._seed = seed
         self.trials: dict[str, Trial] = {}  # by pool
+        self.latest: dict[str, Trial] = {}  # by pool: the one that runs, else the one that ran last
         self.promoted: dict[str, str] = {}  # by pool: the version that runs there
         self.banned: dict[str, None] = {}  # versions that were rolled back, oldest first
 
@@ -182,7 +187,9 @@ class Canary:
         }
         metrics = {name: _Metric(name, test, name != "quality", now_s) for name, test in tests.items()}
         failures = FailureTest(settings.failure_margin_fraction, errors)
-        self.trials[pool] = Trial(version, pool, now_s, settings, failures, metrics, now_s)
+        self.trials[pool] = self.latest[pool] = Trial(
+            version, pool, now_s, settings, failures, metrics, now_s
+        )
         return [*effects, StageRelease(version, settings.stages[0].share_fraction)]
 
     def withdrawn(self, version: str) -> list[Effect]:

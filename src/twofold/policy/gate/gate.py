@@ -5,10 +5,12 @@ circuits in health.py; here are the replicas that come and go, and what is done 
 """
 
 import math
+from collections.abc import Collection
 from typing import assert_never
 
 from twofold.policy.gate import events
 from twofold.policy.gate.answers import Answers
+from twofold.policy.gate.canary import Trial
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.health import Health
 from twofold.policy.gate.request_path import RequestPath
@@ -37,6 +39,12 @@ class Gate(Machine[events.Event, events.Effect]):
         self._path = RequestPath(self.view, self._router, self._steering)
         self._answers = Answers(self.view, self._path, self._health, self._steering)
         self._seen_s = 0.0
+
+    @property
+    def trials(self) -> Collection[Trial]:
+        """Of each pool the release that is under trial, else the one that was last."""
+        canary = self._steering.canary if self._steering is not None else None
+        return canary.latest.values() if canary is not None else ()
 
     def handle(self, event: events.Event, now_s: float) -> list[events.Effect]:
         """Fold one event in; an arrival is answered by exactly one Send, Hold or Refuse of its own."""

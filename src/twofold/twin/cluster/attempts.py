@@ -130,7 +130,7 @@ def transferred(state: ClusterState, job: Job) -> None:
         job.slow_s -= job.snap_slow_s
         job.snap_slow_s = 0.0
         job.checkpoints_count += 1
-        state.figures.checkpoints.add(took_s)
+        state.figures.saved(job, took_s, state.now_s)
         stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
         state.inbox.append(events.CheckpointWritten(job.job_id, stood_s, job.attempt))
     if checkpoint.snapshot_s is None:

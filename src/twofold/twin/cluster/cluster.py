@@ -120,7 +120,7 @@ class _Run:
         job = Job(job_id, arrival, arrival.duration_s * arrival.accelerator_count)
         assert job_id not in state.jobs, f"two jobs are called {job_id}"
         state.jobs[job_id] = job
-        state.figures.queued(job, 1, state.now_s)
+        state.figures.submitted(job, state.now_s)
         sigma = world.estimate_sigma
         # The error has no bias in the mean: owners are wrong both ways.
         error = float(np.exp(sigma * self._guess.standard_normal() - sigma * sigma / 2)) if sigma else 1.0
@@ -240,6 +240,7 @@ def cluster_result(state: ClusterState, account: ServingAccount | None, more: bo
         lost_s_mean=figures.losses.mean,
         serving=serving,
         timeline=tuple(rows),
+        followed=tuple(figures.courses),
     )
 
 

@@ -9,6 +9,7 @@ from enum import Enum, StrEnum
 from math import inf
 
 from twofold.contracts.results import simulated
+from twofold.contracts.results.courses import JobCourse
 from twofold.policy.cluster import events
 from twofold.policy.machine import Machine
 from twofold.training.run import Reliability
@@ -173,6 +174,7 @@ class ClusterWorld:
     checkpoint: CheckpointModel = CheckpointModel()
     store: CheckpointStore = CheckpointStore()
     serving: ServingLoad | None = None
+    followed_team: str = ""  # whose jobs' courses are kept; "": nobody's
     quotas: Mapping[str, float] | None = None  # of the whole cluster, by team: what shares are held against
     estimate_sigma: float = 0.0  # of the logarithm of what owners say against what their jobs take
     idle_w: float = 0.0  # one accelerator with its share of the host
@@ -250,3 +252,4 @@ class ClusterResult:
     lost_s_mean: float  # wall seconds per failure
     serving: ServingFigures | None
     timeline: tuple[ClusterRow, ...]
+    followed: tuple[JobCourse, ...] = ()  # of the team that is followed

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from twofold.contracts.results import simulated
+from twofold.contracts.results.courses import JobCourse
 from twofold.policy.cluster import events
 from twofold.twin.cluster.cluster_types import (
     ClusterRow,
@@ -15,6 +16,7 @@ from twofold.twin.cluster.cluster_types import (
     ServingFigures,
     ServingLoad,
 )
+from twofold.twin.cluster.courses import Followed
 from twofold.twin.cluster.job import Job, Phase
 from twofold.twin.cluster.nodes import DOWN, IDLE, QUARANTINED, SERVING, USES, Nodes
 from twofold.twin.histogram import Histogram
@@ -22,6 +24,7 @@ from twofold.twin.histogram import Histogram
 BLOCK_COUNT = 1024
 SIZE_CLASSES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
 LARGEST_CLASS = "above 512"
+FOLLOWED_MOST = 20  # jobs
 
 
 class Tally:
@@ -181,8 +184,24 @@ class ClusterFigures:
         self.rows: list[ClusterRow] = []
         self._passed_s = [0.0] * len(USES)
         self.fragmentation_sum = 0.0
+        self._followed: dict[str, Followed] = {}  # by job
+        self.courses: list[JobCourse] = []  # of those that were followed
 
     # --- of jobs ---
+
+    def submitted(self, job: Job, now_s: float) -> None:
+        """It is there from now on; one of the followed team is followed."""
+        team = self._world.followed_team
+        if team and job.arrival.team == team and len(self._followed) < FOLLOWED_MOST:
+            self._followed[job.job_id] = Followed(now_s)
+            job.follow = self._followed[job.job_id].enters
+        self.queued(job, 1, now_s)
+
+    def saved(self, job: Job, took_s: float, now_s: float) -> None:
+        """A checkpoint of it is whole."""
+        self.checkpoints.add(took_s)
+        if job.follow is not None:
+            self._followed[job.job_id].saved(now_s)
 
     def queued(self, job: Job, change: int, now_s: float) -> None:
         """One more waits for accelerators, or (−1) it has some, or is gone."""
@@ -215,38 +234,13 @@ class ClusterFigures:
     def ended(self, job: Job, outcome: str, now_s: float) -> None:
         """It is over, or the run is."""
         self.jobs[outcome] += 1
-        if self._on_job is None:
+        if self._on_job is None and job.follow is None:
             return
-        arrival, started_s, over = job.arrival, job.started_s, outcome not in ("running", "queued")
-        run_s = now_s - started_s if started_s is not None else 0.0
-        done = job.done_s / job.work_s if job.work_s else 1.0
-        rates = [
-            amount * done / run_s if amount and run_s > 0 else None
-            for amount in (arrival.tokens, arrival.samples)
-        ]
-        self._on_job(
-            JobRecord(
-                job_id=job.job_id,
-                team=arrival.team,
-                accelerator_count=arrival.accelerator_count,
-                state=outcome,
-                submit_s=arrival.submit_s,
-                started_s=started_s,
-                ended_s=now_s if over else None,
-                waited_s=(now_s if started_s is None else started_s) - arrival.submit_s,
-                completion_s=now_s - arrival.submit_s if over else None,
-                busy_s=job.done_s,
-                lost_s=job.lost_s,
-                attempts=job.attempt,
-                preempted_count=job.preempted_count,
-                failures_count=job.failures_count,
-                checkpoints_count=job.checkpoints_count,
-                slowest_node=job.pace_setter,
-                tokens_per_s=rates[0],
-                samples_per_s=rates[1],
-                placement=placed_text(job.stood),
-            )
-        )
+        record = _record(job, outcome, now_s)
+        if job.follow is not None:
+            self.courses.append(self._followed[job.job_id].course(record, now_s))
+        if self._on_job is not None:
+            self._on_job(record)
 
     # --- of the machine and of time ---
 
@@ -288,3 +282,35 @@ class ClusterFigures:
 def placed_text(placement: events.Placement) -> str:
     """Such as `n0:8 n1:4`."""
     return " ".join(f"{node_id}:{count}" for node_id, count in placement)
+
+
+def _record(job: Job, outcome: str, now_s: float) -> JobRecord:
+    """The job as it ended, or as it stands when the run is over."""
+    arrival, started_s, over = job.arrival, job.started_s, outcome not in ("running", "queued")
+    run_s = now_s - started_s if started_s is not None else 0.0
+    done = job.done_s / job.work_s if job.work_s else 1.0
+    rates = [
+        amount * done / run_s if amount and run_s > 0 else None
+        for amount in (arrival.tokens, arrival.samples)
+    ]
+    return JobRecord(
+        job_id=job.job_id,
+        team=arrival.team,
+        accelerator_count=arrival.accelerator_count,
+        state=outcome,
+        submit_s=arrival.submit_s,
+        started_s=started_s,
+        ended_s=now_s if over else None,
+        waited_s=(now_s if started_s is None else started_s) - arrival.submit_s,
+        completion_s=now_s - arrival.submit_s if over else None,
+        busy_s=job.done_s,
+        lost_s=job.lost_s,
+        attempts=job.attempt,
+        preempted_count=job.preempted_count,
+        failures_count=job.failures_count,
+        checkpoints_count=job.checkpoints_count,
+        slowest_node=job.pace_setter,
+        tokens_per_s=rates[0],
+        samples_per_s=rates[1],
+        placement=placed_text(job.stood),
+    )

@@ -1,5 +1,6 @@
 """One job in truth: how far it is, what is safe, and what its accelerators do meanwhile."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -63,6 +64,7 @@ class Job:
     checkpoints_count: int = 0
     failures_count: int = 0
     preempted_count: int = 0
+    follow: Callable[[Phase, float], None] | None = None  # told of every phase, where somebody asks
 
     def sync(self, nodes: Nodes, now_s: float) -> None:
         """Fold the time since the last change into what is done."""
@@ -79,21 +81,28 @@ class Job:
         """Go on to another phase that holds the same accelerators."""
         self.sync(nodes, now_s)
         nodes.ledger.move(self.held_count, self.phase.use, phase.use, now_s)
-        self.phase = phase
+        self._stands(phase, now_s)
 
     def hold(self, placement: events.Placement, nodes: Nodes, now_s: float) -> None:
         """Begin an attempt on these accelerators; it must hold none."""
         assert not self.placement, self.job_id
         nodes.hold(self.job_id, placement, RESTARTING, now_s)
         self.placement = self.stood = placement
-        self.phase, self.since_s = Phase.LAUNCHING, now_s
+        self._stands(Phase.LAUNCHING, now_s)
+        self.since_s = now_s
         self.held_count = sum(count for _, count in placement)
 
     def release(self, phase: Phase, nodes: Nodes, now_s: float) -> None:
         """Give all accelerators back."""
         self.sync(nodes, now_s)
         nodes.free(self.job_id, self.placement, self.phase.use, now_s)
-        self.placement, self.held_count, self.phase = (), 0, phase
+        self.placement, self.held_count = (), 0
+        self._stands(phase, now_s)
+
+    def _stands(self, phase: Phase, now_s: float) -> None:
+        self.phase = phase
+        if self.follow is not None:
+            self.follow(phase, now_s)
 
     def lose(self, nodes: Nodes) -> float:
         """Go back to the last checkpoint; the accelerator-seconds that this undoes. `sync` came first."""

@@ -13,6 +13,7 @@ from twofold.policy.gate.settings import Beliefs
 from twofold.policy.machine import Woke
 from twofold.twin.heap import Heap
 from twofold.twin.serving import faults
+from twofold.twin.serving.courses import Trials, fleet_course
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_gateway import Gateway, SinceFault
 from twofold.twin.serving.fleet_replicas import Fleet, model_of
@@ -68,6 +69,7 @@ class FleetRun:
         self.clients = Clients(world, self.heap, self.metrics)
         self.gate = Gate(world.gate, believed)
         self.gateway = gateway = Gateway(world, self.gate, self.heap, fleet, self.clients)
+        self.trials = Trials()
         self._busy_s = 0.0  # of all engines, at the scrape before
         self._happen: dict[int, Callable[[Any, float], None]] = {
             Kind.ENGINE: gateway.engine_due,
@@ -133,7 +135,9 @@ class FleetRun:
             now_s = self.world.horizon_s  # a fleet that nobody asks costs what it costs
         self.fleet.close(now_s)
         self.metrics.settle(now_s)
-        return fleet_result(self.world, self.fleet, self.metrics, self.gateway, now_s, waits_for)
+        self.trials.look(self.gate.trials, self.gateway.decisions, now_s)
+        course = fleet_course(self.metrics, self.fleet.stood, self.trials, now_s)
+        return fleet_result(self.world, self.fleet, self.metrics, self.gateway, now_s, waits_for, course)
 
     def _next(self, arrivals: Iterator[Arrival], now_s: float) -> Arrival | None:
         arrival = next(arrivals, None)
@@ -182,6 +186,7 @@ class FleetRun:
         waits = waiting_count, len(self.gate.view.held)
         self.metrics.scraped_at(now_s, ready, waits, kv_used, busy_s - self._busy_s, ready_s)
         self._busy_s = busy_s
+        self.trials.look(self.gate.trials, self.gateway.decisions, now_s)
         if told:
             self.heap.push(now_s + self.world.metrics_delay_s, Kind.EVENTS, told)
         self.heap.push(now_s + every_s, Kind.SCRAPE, None)

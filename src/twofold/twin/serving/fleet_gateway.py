@@ -47,6 +47,7 @@ class Gateway:
         self.event_count = 0
         self.effects: dict[type, int] = {}
         self.since_fault = SinceFault()
+        self.decisions: list[tuple[str, str, float]] = []  # of releases: version, what, when
         self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
         self.asking: Visit | None = None  # whose request the gate has not named yet
         self.probing: list[events.Probe] = []  # asked for at this moment
@@ -67,6 +68,8 @@ class Gateway:
             events.Probe: self._probe,
             events.StartReplica: fleet.start,
             events.StopReplica: self._stop,
+            events.PromoteRelease: self._promoted,
+            events.RollBackRelease: self._rolled_back,
         }
 
     # --- what the gate is told, and does ---
@@ -219,6 +222,13 @@ class Gateway:
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is not None:
             self.fleet.stop(replica, now_s)
+
+    def _promoted(self, effect: events.PromoteRelease, now_s: float) -> None:
+        because = f" ({effect.reason})" if effect.reason else ""
+        self.decisions.append((effect.version, f"promoted{because}", now_s))
+
+    def _rolled_back(self, effect: events.RollBackRelease, now_s: float) -> None:
+        self.decisions.append((effect.version, f"rolled back: {effect.reason}", now_s))
 
     # --- engines ---
 

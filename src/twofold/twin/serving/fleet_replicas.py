@@ -6,6 +6,7 @@ from math import inf, log
 from twofold.core.errors import ValueRefusedError
 from twofold.policy.gate import events
 from twofold.twin.heap import Heap
+from twofold.twin.serving.courses import Lives
 from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
@@ -56,6 +57,7 @@ class Fleet:
         self.cut_zones: dict[str, int] = {}
         self.drained: dict[int, list[events.StartReplica]] = {}  # by fault: what is to come back
         self.max_count = 0
+        self.stood = Lives()  # over time
         self._given_numbers = 0
         shares = world.storage.bytes_per_s < inf
         self._store = SharedStore(world.storage.bytes_per_s) if shares else None
@@ -144,6 +146,7 @@ class Fleet:
 
     def _start(self, replica: Replica, now_s: float, *, reads: bool) -> None:
         replica.life, replica.asked_s = Life.STARTING, now_s
+        self.stood.told(replica.replica_id, replica.life, now_s)
         replica.lives += 1
         if not reads or not replica.model.weight_bytes:
             self._warm(replica, now_s)
@@ -164,6 +167,7 @@ class Fleet:
         known = replica.life is Life.STARTING and replica.lives > 1
         replica.lives = max(replica.lives, 1)
         replica.life, replica.silent, replica.seeds = Life.READY, False, True
+        self.stood.told(replica.replica_id, replica.life, now_s)
         replica.engine = replica.model.new_engine()
         replica.up_s = now_s
         self.set_speed(replica, now_s)
@@ -191,6 +195,7 @@ class Fleet:
             self.end(replica, now_s)
         elif replica.life is Life.READY:
             replica.life = Life.DRAINING
+            self.stood.told(replica.replica_id, replica.life, now_s)
             self.end_if_drained(replica, now_s)
 
     def end_if_drained(self, replica: Replica, now_s: float) -> None:
@@ -202,6 +207,7 @@ class Fleet:
         """Its machine is given back; the gate hears of it."""
         self._take_down(replica, now_s)
         replica.life = Life.GONE
+        self.stood.told(replica.replica_id, replica.life, now_s)
         self._bill(replica, now_s)
         del self.replicas[replica.replica_id]
         self.ended[replica.replica_id] = replica
@@ -229,6 +235,7 @@ class Fleet:
         self._take_down(replica, now_s)
         if was is Life.STARTING and replica.lives == 1:
             replica.life = Life.DOWN
+            self.stood.told(replica.replica_id, Life.GONE, now_s)
             del self.replicas[replica.replica_id]
             self._bill(replica, now_s)
             told_s = now_s + self._world.lost_after_s if silent else now_s
@@ -238,6 +245,7 @@ class Fleet:
             self.end(replica, now_s)
             return failed
         replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
+        self.stood.told(replica.replica_id, replica.life, now_s)
         self._comes_back(replica, inf if back_after_s is None else now_s + back_after_s, now_s)
         if not silent:
             return failed

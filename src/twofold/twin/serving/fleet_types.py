@@ -10,6 +10,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from twofold.contracts.results import simulated
+from twofold.contracts.results.courses import FleetCourse
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.policy.gate import events
 from twofold.policy.gate import settings as gates
@@ -250,6 +251,7 @@ class FleetResult:
     figures: simulated.FleetFigures
     classes: tuple[ClassFigures, ...]
     timeline: tuple[TimelineRow, ...]
+    course: FleetCourse
     replica_h: float
     # Since the first fault began; without one, since the run did:
     first_effects_s: Mapping[str, float] = field(default_factory=dict)  # when, by name

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from twofold.twin.histogram import Stream
+from twofold.contracts.goals import METRICS
+from twofold.twin.histogram import Histogram, Stream
 from twofold.twin.serving.fleet_state import Visit
 from twofold.twin.serving.fleet_types import ClassModel, RequestRecord, TimelineRow
 
+Numbers = NDArray[np.float64]
 FIRST_WIDTH_S = 1.0  # a power of two, as all widths: then times over widths are exact
 SUMMED = (
     "arrived", "arrived_s", "busy_s", "e2e_s", "ended", "ended_s", "failed", "finished", "kv", "left",
@@ -23,7 +25,7 @@ SUMMED = (
 class Bucket:
     """Sums over one span of time. Mutable. Times in sums count from the bucket's begin."""
 
-    __slots__ = (*SUMMED, "done", "late", "ttft_s_max")
+    __slots__ = (*SUMMED, "done", "late", "latencies", "ttft_s_max")
 
     def __init__(self, class_count: int) -> None:
         self.arrived = self.ended = self.finished = 0
@@ -35,6 +37,7 @@ class Bucket:
         self.queued = self.waiting = self.kv = self.busy_s = self.ready_s = self.ready = 0.0
         self.done = [0] * class_count  # finished answers by class,
         self.late = [0] * (3 * class_count)  # and those beyond each limit
+        self.latencies: dict[tuple[int, str], Histogram] = {}  # by class and metric that is followed
 
     def join(self, other: "Bucket", width_s: float) -> None:
         """Take in the bucket that follows; both are as wide."""
@@ -45,6 +48,8 @@ class Bucket:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.done = [a + b for a, b in zip(self.done, other.done, strict=True)]
         self.late = [a + b for a, b in zip(self.late, other.late, strict=True)]
+        for key, seen in other.latencies.items():
+            self.latencies.setdefault(key, Histogram()).merge(seen)
 
 
 class Timeline:
@@ -117,6 +122,13 @@ class Timeline:
             for index, beyond in enumerate(over):
                 bucket.late[3 * class_number + index] += int(beyond)
 
+    def add_latencies(self, key: tuple[int, str], ended_s: Numbers, values_s: Numbers) -> None:
+        """One followed metric of a class, of answers that ended then; `reach` was told of the last one."""
+        numbers = (ended_s / self.width_s).astype(np.int64)
+        for number in np.unique(numbers).tolist():
+            seen = self.buckets[number].latencies.setdefault(key, Histogram())
+            seen.add(values_s[numbers == number])
+
     def open_s(self, until_s: float) -> float:
         """The integral of how many visits are open, over the whole run."""
         return sum(open_s for _, _, open_s in self._spans(until_s))
@@ -186,7 +198,6 @@ FINISHED = "finished"
 OPEN = "open"  # of a run that was stopped
 BLOCK_COUNT = 1024  # visits that are noted before they are counted together
 ARRIVAL_WIDTH, ANSWER_WIDTH = 2, 6  # numbers that are noted of each
-Numbers = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -205,6 +216,13 @@ class ClassTally:
     output_tokens: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """The metrics whose percentiles are kept over time: those with a limit, else the first token's."""
+        model = self.model
+        limits = zip(METRICS, (model.ttft_s, model.tpot_s, model.e2e_s), strict=True)
+        return tuple(metric for metric, limit_s in limits if limit_s is not None) or ("ttft",)
+
     def settle(self, rows: Numbers, warm_up_s: float, timeline: Timeline) -> int:
         """Count answers of this class, noted one a row. Returns how many measured are within all limits."""
         _, arrivals_s, begun_s, ended_s, outputs, inputs = rows.T
@@ -217,6 +235,15 @@ class ClassTally:
         ]
         within = ~(late[0] | late[1] | late[2])
         timeline.add_answers(self.number, ended_s, ttft_s, e2e_s, within, late)
+        several = outputs > 1.0
+        for metric, figures, told in (
+            ("ttft", ttft_s, None),
+            ("tpot", tpot_s, several),
+            ("e2e", e2e_s, None),
+        ):
+            if metric in self.followed:
+                ended, values = (ended_s, figures) if told is None else (ended_s[told], figures[told])
+                timeline.add_latencies((self.number, metric), ended, values)
         measured = arrivals_s >= warm_up_s
         within_count = int(np.count_nonzero(within & measured))
         self.finished += int(np.count_nonzero(measured))
@@ -224,7 +251,7 @@ class ClassTally:
         self.input_tokens += int(inputs[measured].sum())
         self.output_tokens += int(outputs[measured].sum())
         self.ttft.add(ttft_s[measured])
-        self.tpot.add(tpot_s[measured & (outputs > 1.0)])
+        self.tpot.add(tpot_s[measured & several])
         self.e2e.add(e2e_s[measured])
         return within_count
 

@@ -6,6 +6,7 @@ from math import sqrt
 
 from twofold.contracts.goals import METRICS
 from twofold.contracts.results import simulated
+from twofold.contracts.results.courses import FleetCourse
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
@@ -28,6 +29,7 @@ def fleet_result(
     gateway: Gateway,
     now_s: float,
     waits_for: str | None,
+    course: FleetCourse,
 ) -> FleetResult:
     """All figures of a run that has ended at `now_s`."""
     spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)
@@ -82,6 +84,7 @@ def fleet_result(
         ),
         classes=tuple(counted_figures(tally, world, now_s) for tally in metrics.classes),
         timeline=metrics.timeline.rows(now_s),
+        course=course,
         replica_h=spent.granted_s / 3600.0,
         first_effects_s={made.__name__: at_s for made, at_s in since.first_s.items()},
         sent_counts=dict(since.sent_counts),
