@@ -1,17 +1,21 @@
-"""`report`: a plan as one page to mail, or as Markdown for a pull request."""
+"""`report`: a plan, a rehearsal or a live run as one page to mail, or as Markdown for a pull request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from twofold.app.simulate_inputs import of_what_is_met, opened
+from twofold import __version__
+from twofold.app.saved_answers import SavedAnswer, saved_answer
+from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
 from twofold.app.spreadsheets import write_table, write_workbook
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.simulated import Simulation
 from twofold.core.errors import FileError, UsageError
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
 from twofold.report.answers import Shown
+from twofold.report.lines import field
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +24,13 @@ class Reported(Shown):
 
     schema = "twofold/report/1"
     files: tuple[tuple[str, int], ...]  # name and bytes
+    notes: tuple[str, ...] = ()  # what to know of what they were made of
 
     @property
     def lines(self) -> list[str]:
-        """A line for each file."""
-        return [f"wrote {name}, {size / 1000:,.0f} kB" for name, size in self.files]
+        """A line for each file, and each note."""
+        wrote = [f"wrote {name}, {size / 1000:,.0f} kB" for name, size in self.files]
+        return [*wrote, *(line for note in self.notes for line in field("", note))]
 
 
 def write_report(
@@ -53,20 +59,57 @@ def write_page(
     as_markdown: bool = False,
     today: date | None = None,
 ) -> Reported:
-    """Write the page of a plan: HTML that opens offline and prints, or Markdown.
+    """Write the page of a plan, a rehearsal or a live run: HTML that opens offline and prints, or Markdown.
 
-    A spec is planned first. Raises what `plan` raises, and FileError where the file cannot be written. Where
+    A spec is planned first; a file of `simulate --out` or `up --out` is known by its schema. Raises what
+    `plan` raises, InputError for a file that no page is made of, FileError where it cannot be written. Where
     nothing meets one half, the page of the rest is written, and the InfeasibleError has it as `left`.
     """
-    ready, refused = of_what_is_met(opened(source, today))
-    made = plan_markdown(ready.plan, ready.digest) if as_markdown else plan_page(ready.plan, ready.digest)
+    saved, refused = saved_answer(source), None
+    if saved is None:
+        ready, refused = of_what_is_met(opened(source, today))
+        notes = _staleness(ready)
+        plan = replace(ready.plan, warnings=(*notes, *ready.plan.warnings))
+        made = plan_markdown(plan, ready.digest) if as_markdown else plan_page(plan, ready.digest)
+    else:
+        made, notes = _page_of(saved, as_markdown), ()
     try:
         with whole_file(out) as handle:
             handle.write(made)
     except OSError as error:
         raise FileError(f"cannot write `{out}`: {error.strerror}") from error
-    written = Reported(((str(out), len(made.encode())),))
+    written = Reported(((str(out), len(made.encode())),), notes)
     if refused is not None:
         refused.left = written
         raise refused
     return written
+
+
+def _page_of(saved: SavedAnswer, as_markdown: bool) -> str:
+    """A rehearsal or a run; its pages are loaded where one is asked for."""
+    if isinstance(saved, Simulation):
+        from twofold.pages.simulation_page import simulation_markdown, simulation_page
+
+        return simulation_markdown(saved) if as_markdown else simulation_page(saved)
+    from twofold.pages.loop_page import run_markdown, run_page
+
+    return run_markdown(saved) if as_markdown else run_page(saved)
+
+
+def _staleness(ready: Rehearsable) -> tuple[str, ...]:
+    """What to know of a saved plan whose figures a new one would not have; it is written as it stands."""
+    if not ready.saved:
+        return ()
+    digests, tables, stale = ready.plan.digests, ready.tables, []
+    if digests.catalog != tables.catalog.digest:
+        stale.append("catalogue, prices among it")
+    if digests.constants != tables.constants.digest:
+        stale.append("fitted constants")
+    if ready.plan.twofold != __version__:
+        stale.append(f"release ({ready.plan.twofold})")
+    if not stale:
+        return ()
+    made_with = " and another ".join(stale)
+    return (
+        f"a new plan may differ: this one was made with another {made_with}; `twofold plan SPEC` makes it",
+    )

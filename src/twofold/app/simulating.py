@@ -38,16 +38,28 @@ HINT = "write for example `--sweep traffic.scale=0.5x,1x,1.5x`"
 class Simulated(Held[Rehearsal]):
     """A rehearsal, or a sweep of them, that shows itself."""
 
+    charted: bool = False  # with pictures of text last
+
     @property
     def lines(self) -> tuple[str, ...]:
         """At most 100 columns each."""
-        return tuple(simulation_lines(self.data))
+        data: simulated.Simulation | sweeps.Sweep = self.data
+        drawn: list[str] = _drawn(data) if self.charted and isinstance(data, simulated.Simulation) else []
+        return (*simulation_lines(data), *drawn)
 
     @property
     def exit_code(self) -> int:
         """Whether its goals are met; of a sweep, at any value."""
         runs = self.data.points if isinstance(self.data, sweeps.Sweep) else (self.data,)
         return 0 if any(run.slos_met for run in runs) else MISSED
+
+
+def _drawn(made: simulated.Simulation) -> list[str]:
+    """Its pictures as text, one below the other."""
+    from twofold.charts.of_simulation import charts_of_simulation  # rarely asked for
+    from twofold.charts.text import text_of
+
+    return [line for chart in charts_of_simulation(made) for line in ("", *text_of(chart))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,7 @@ def simulate_or_sweep(
     sweep: str | None,
     today: date,
     tell: OnProgress,
+    chart: bool = False,
     **options: Any,  # fields of SimulateOptions, under their own names
 ) -> Simulated[simulated.Simulation] | Simulated[sweeps.Sweep]:
     """A rehearsal, or one for each value of a sweep, from the words of a command line."""
@@ -120,9 +133,12 @@ def simulate_or_sweep(
         compare=simulate_inputs.scenario_pair(compare),
         **options,
     )
+    if sweep and chart:
+        raise UsageError("a sweep has no pictures of text", hint="leave `--chart` out, or rehearse one value")
     if sweep:
         return simulate_sweep(source, *parse_sweep(sweep), chosen, today, tell, simulate_inputs.core_count())
-    return simulate(source, chosen, today, tell, simulate_inputs.core_count())
+    made = simulate(source, chosen, today, tell, simulate_inputs.core_count())
+    return replace(made, charted=chart)
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:

@@ -195,19 +195,20 @@ VERBS = {
     ),
     "report": options.Verb(
         group="decide",
-        summary="Write a plan as one page to mail, with pictures",
-        help="""Write SPEC, which is planned first, or PLAN, the JSON that `plan --out` wrote, as one page.
+        summary="Write a plan, a rehearsal or a run as one page to mail",
+        help="""Write one page of SPEC, which is planned first, or of the JSON that `plan --out` (PLAN),
+        `simulate --out` (SIMULATION) or `up --out` (RUN) wrote.
 
-        The page is a single HTML file without script: decision, pictures, bill, and where each number
-        comes from. With --md it is Markdown for a pull request, with --xlsx a spreadsheet whose totals
-        follow when a price changes, with --csv one of the plan's tables.
+        The page is a single HTML file without script: decision, pictures, tables, and where each number
+        comes from. With --md it is Markdown for a pull request. Of a plan, --xlsx writes a spreadsheet whose
+        totals follow when a price changes, and --csv one of its tables.
         """,
         answer="reporting.write_report",
         gathered=_named_by_kind,
         progress=watched_bar,
         writes=("out",),
         parameters=(
-            click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
+            click.argument("source", type=options.FILE, metavar="SPEC|PLAN|SIMULATION|RUN"),
             options.option(
                 "-o",
                 "The file to write; report.html, .md, .xlsx or .csv otherwise.",
@@ -262,6 +263,7 @@ VERBS = {
                 type=click.Choice(["processes", "ray"]),
                 metavar="NAME",
             ),
+            options.flag("--chart", "Add pictures of text: goals, latencies and queues over time, jobs."),
             options.option("--requests", "Write every request to this CSV.", type=options.FILE),
             options.option("--timeline", "Write the run over time to this CSV.", type=options.FILE),
             options.option("--jobs", "Write every training job to this CSV.", type=options.FILE),

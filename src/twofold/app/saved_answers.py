@@ -1,0 +1,90 @@
+"""Files that a verb wrote as data, known by their schema: a rehearsal, a live run; others are told apart."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from twofold.contracts.results import loop, simulated
+from twofold.core.data import DataError, from_data
+from twofold.core.errors import FileError, InputError
+
+LARGEST_BYTES = 32_000_000  # a rehearsal has 0.3 MB at most, a plan 2
+SAID_BYTES = 4096  # of a file, that are looked at for what it says it is
+SAYS = re.compile(rb'^\s*\{(?s:.*?)"schema"\s*:\s*"(twofold/[\w-]+/\d+)"')
+HINT = "a page is made of a spec, a plan, and what `simulate --out` or `up --out` wrote"
+KINDS: Mapping[str, Any] = MappingProxyType(
+    {simulated.SIMULATION_SCHEMA: simulated.Simulation, loop.LOOP_SCHEMA: loop.LoopPage}
+)
+PLAN = "twofold/plan/1"
+SPEC_KEYS = {"name", "training", "serving"}
+
+SavedAnswer = simulated.Simulation | loop.LoopPage
+
+
+def saved_answer(source: object) -> SavedAnswer | None:
+    """The rehearsal or the run that data or a file is; None for a spec or a plan, which others read.
+
+    A file is looked at before it is read: one that no page is made of is refused by its size or its schema.
+    Raises FileError and InputError.
+    """
+    if isinstance(source, Mapping):
+        return _answer(source, "this", str(source.get("schema", PLAN)))
+    if not isinstance(source, (str, Path)) or (
+        isinstance(source, str) and ("\n" in source or ": " in source)
+    ):
+        return None
+    path = Path(source)
+    try:
+        if not path.is_file():
+            return None
+        size = path.stat().st_size
+        with path.open("rb") as handle:
+            begin = handle.read(SAID_BYTES)
+    except OSError as error:
+        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+    if not begin.lstrip().startswith(b"{"):
+        return None  # YAML, whose reader has limits of its own
+    if size > LARGEST_BYTES:
+        what = f"`{path}` has {size / 1e6:,.0f} MB: a page is made of {LARGEST_BYTES / 1e6:,.0f} MB at most"
+        raise FileError(what, hint="write the answer of one run with `--out`, without its requests")
+    said = SAYS.match(begin)
+    if said and said[1].decode() == PLAN:
+        return None
+    return _answer(_read(path), f"`{path}`", said[1].decode() if said else "")
+
+
+def _answer(data: Mapping[str, Any], what: str, schema: str) -> SavedAnswer | None:
+    schema = schema or str(data.get("schema", ""))
+    if schema == PLAN or (not schema and data.keys() & SPEC_KEYS):
+        return None
+    kind = KINDS.get(schema)
+    if kind is None:
+        raise InputError(f"{what} {_otherwise(schema)}", hint=HINT)
+    try:
+        made: SavedAnswer = from_data(kind, data, more=True)
+    except DataError as error:
+        raise InputError(f"{what} is broken at `{error.path}`: {error.what}", hint=HINT) from error
+    return made
+
+
+def _otherwise(schema: str) -> str:
+    """Why no page is made of it."""
+    ours = {each.rpartition("/")[0]: each for each in (PLAN, *KINDS)}.get(schema.rpartition("/")[0])
+    if ours is not None:
+        return f"is of schema {schema}, of another version: this Twofold reads {ours}"
+    return f"is of schema {schema}" if schema.startswith("twofold/") else "is JSON, and no answer of Twofold"
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise FileError(f"cannot read `{path}`: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"`{path}` is not whole JSON", hint=HINT) from error
+    if not isinstance(data, dict):
+        raise InputError(f"`{path}` is JSON, and no answer of Twofold", hint=HINT)
+    return data

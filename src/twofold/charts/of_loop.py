@@ -1,0 +1,100 @@
+"""The charts of a live run: what was measured beside what was planned, each from the page's rows alone."""
+
+from collections.abc import Iterator, Sequence
+
+from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points
+from twofold.contracts.results import loop
+from twofold.core.display import format_si
+
+
+def charts_of_loop(page: loop.LoopPage) -> tuple[Chart, ...]:
+    """Predicted against measured of each half, then where a step's time went, then what each load got."""
+    found: list[Chart] = []
+    for half in dict.fromkeys(row.half for row in page.rows):
+        found += _ratios(half, [row for row in page.rows if row.half == half])
+    for run in page.training:
+        found += _parts(run)
+    for service in page.serving:
+        found += [*_latencies(service), *_outcomes(service)]
+    return tuple(found)
+
+
+def _ratios(half: str, rows: Sequence[loop.Row]) -> Iterator[Chart]:
+    """Each row over its planned middle: the plan's range as a whisker around 1, the measured as a mark.
+
+    Both have their own row, so that the range and what was measured are seen apart.
+    """
+    bars = []
+    for row in rows:
+        planned = row.planned
+        if planned is None or row.measured is None or planned.value <= 0.0:
+            continue
+        low, high = planned.low / planned.value, planned.high / planned.value
+        name = f"{row.name.removeprefix('· ')}"
+        where = "" if row.inside is not False else " (outside)"
+        measured, middle = format_si(row.measured, row.unit), format_si(planned.value, row.unit)
+        bars.append(Bar(f"{name}, plan {middle}", (Piece("planned", 1.0),), low, high))
+        bars.append(Bar(f"live {measured}{where}", (Piece("measured", row.measured / planned.value),)))
+    if bars:
+        title, axis = f"{half}: measured over planned", Axis("of what was planned", "fraction")
+        yield Bars(f"measured.{half}", title, axis, tuple(bars), note="whiskers: the plan's 80 % range")
+
+
+def _parts(run: loop.TrainingMeasured) -> Iterator[Chart]:
+    """One measured step as a waterfall."""
+    bars, at = [], 0.0
+    for name in ("data", "forward", "backward", "communication", "optimiser", "checkpoint", "other"):
+        seconds: float = getattr(run.parts, f"{name}_s")
+        bars.append(Bar(name, (Piece(name, seconds, at),)))
+        at += seconds
+    whole = Bar(
+        "step, 10 to 90 of 100", (Piece("step", run.step_s_p50, 0.0),), run.step_s_p10, run.step_s_p90
+    )
+    yield Bars("step.measured", "one measured step", Axis("time", "s"), (*bars, whole))
+
+
+def _latencies(service: loop.ServingMeasured) -> Iterator[Chart]:
+    """The first token against load, closed loads in their order of clients, open ones as points."""
+    closed = sorted(
+        (each for each in service.loads if each.concurrency and each.ttft),
+        key=lambda each: each.requests_per_s,
+    )
+    opened = [each for each in service.loads if not each.concurrency and each.ttft]
+    if len(closed) + len(opened) < 2:
+        return
+    x = tuple(each.requests_per_s for each in closed)
+    lines = [
+        Line(f"closed, {name}", x, tuple(getattr(each.ttft, f"{name}_s") for each in closed))
+        for name in ("p50", "p95")
+        if len(closed) > 1
+    ]
+    single = opened if len(closed) > 1 else [*closed, *opened]
+    points = [
+        Points(
+            f"{'open' if len(closed) > 1 else 'loads'}, {name}",
+            tuple(each.requests_per_s for each in single),
+            tuple(getattr(each.ttft, f"{name}_s") for each in single),
+            tuple(f"{each.name} {name}" for each in single),
+        )
+        for name in ("p50", "p95")
+        if single
+    ]
+    axes = Axis("finished requests", "1/s"), Axis("TTFT", "s", log=True)
+    yield Curves("loads", "first token against load", *axes, tuple(lines), tuple(points))
+
+
+def _outcomes(service: loop.ServingMeasured) -> Iterator[Chart]:
+    """What became of each load's requests."""
+    bars = tuple(
+        Bar(
+            each.name,
+            tuple(
+                Piece(name, float(getattr(each, name)))
+                for name in ("finished", "refused", "failed")
+                if getattr(each, name)
+            ),
+        )
+        for each in service.loads
+    )
+    if bars:
+        yield Bars("outcomes", "what became of requests", Axis("requests", ""), bars)

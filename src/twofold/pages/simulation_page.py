@@ -1,0 +1,67 @@
+"""A rehearsal as a page, HTML or Markdown: what was held and why not, then pictures, then every figure."""
+
+from twofold.charts.of_simulation import charts_of_simulation
+from twofold.contracts.goals import metric_text
+from twofold.contracts.results.simulated import Simulation
+from twofold.core.display import format_seconds
+from twofold.pages.html import element, page, pictures, text
+from twofold.pages.sections import Section, html_derived, html_sections, markdown_sections, plain
+from twofold.pages.simulation_tables import derived_figures, goal_section, table_sections
+from twofold.report.simulate import simulation_lines
+
+
+def simulation_page(made: Simulation) -> str:
+    """The page, one file without script."""
+    return page(
+        f"{made.name}: rehearsal of {made.scenario}",
+        element("h1", text(f"{made.name}: {made.scenario}")),
+        element("p", text(" · ".join(_head(made)))),
+        element("p", text(_made_by(made)), cls="soft"),
+        *html_sections((_verdict(made), goal_section(made))),
+        element("h2", "Pictures"),
+        pictures(charts_of_simulation(made)),
+        *html_sections(table_sections(made)),
+        element("h2", "As a terminal shows it"),
+        element("div", element("pre", text("\n".join(simulation_lines(made)))), cls="wide"),
+        *html_derived(derived_figures(made)),
+    )
+
+
+def simulation_markdown(made: Simulation) -> str:
+    """The same without pictures, for a pull request."""
+    lines = [
+        f"# {plain(f'{made.name}: {made.scenario}')}",
+        "",
+        plain(" · ".join(_head(made))),
+        *markdown_sections((_verdict(made), goal_section(made), *table_sections(made))),
+        "",
+        plain(_made_by(made)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(made: Simulation) -> list[str]:
+    span_s = made.training.duration_s if made.training else made.horizon_s
+    about = [made.about.rstrip(".")] if made.about else []
+    return [*about, f"{format_seconds(span_s)} simulated, middle speeds, seed {made.seed}"]
+
+
+def _made_by(made: Simulation) -> str:
+    policies = f" · policies: {', '.join(made.policies)}" if made.policies else ""
+    return f"twofold {made.twofold} · of the plan of sha256 {made.plan_digest[:16]}{policies}"
+
+
+def _verdict(made: Simulation) -> Section:
+    """Held or missed, each goal that was missed, and what broke first."""
+    training = made.training
+    missed = [f"{one.name} {metric_text(goal)}" for one in made.classes for goal in one.missed]
+    missed += training.missed if training else ()
+    unjudged = not made.slos_met and not missed
+    said = [f"✗ {each}" for each in missed] or [
+        "not judged: no request came" if unjudged else "every goal is held"
+    ]
+    said.append(f"broke first: {made.broke_first}" if made.broke_first else "every limit held")
+    said += [f"fleet {each.pool}: waits for {each.waits_for}" for each in made.fleets if each.waits_for]
+    said += training.alarms if training else ()
+    title = "Not judged" if unjudged else "Missed" if missed else "Held"
+    return Section(title, sentences=tuple(dict.fromkeys(said)))

@@ -1,0 +1,130 @@
+"""`report` knows what it is given by its schema, and refuses what no page is made of before it writes."""
+
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.app.test_loop_page import PAGE
+from tests.rehearsed import rehearsal
+from twofold.app.loop_page import LoopShown
+from twofold.app.planning import plan_to_json
+from twofold.app.reporting import write_page
+from twofold.app.saved_answers import LARGEST_BYTES
+from twofold.contracts.results.plan import Plan
+from twofold.core.data import to_data, to_json
+from twofold.core.errors import FileError, InputError
+
+
+@pytest.fixture
+def saved(tmp_path: Path, examples: dict[str, Plan]) -> dict[str, Path]:
+    """A plan, a rehearsal and a run as their verbs write them."""
+    texts = {
+        "plan": plan_to_json(examples["laptop"]),
+        "simulation": to_json(rehearsal("as-planned")),
+        "run": LoopShown(PAGE).json,
+    }
+    files = {name: tmp_path / f"{name}.json" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text, "utf-8")
+    return files
+
+
+def refused(file: Path, said: str) -> None:
+    """Bad input, in words, and no page."""
+    out = file.parent / "page.html"
+    with pytest.raises(InputError, match=said) as told:
+        write_page(file, out)
+    assert told.value.exit_code == 2 and told.value.hint
+    assert not out.exists() and not list(file.parent.glob(".*"))
+
+
+@pytest.mark.parametrize("as_markdown", [False, True])
+def test_each_kind_of_answer_gets_its_own_page(
+    saved: dict[str, Path], tmp_path: Path, as_markdown: bool
+) -> None:
+    out = tmp_path / "page"
+    heads = {"plan": "laptop", "simulation": "laptop: as-planned", "run": "laptop: planned, then real"}
+    for name, file in saved.items():
+        answer = write_page(file, out, as_markdown)
+        made = out.read_text("utf-8")
+        assert heads[name] in made.replace("\\", "") and answer.files[0][1] == len(made.encode())
+        assert made.startswith("# " if as_markdown else "<!doctype html>")
+        assert not answer.notes
+
+
+def test_data_is_known_like_its_file(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    write_page(to_data(rehearsal("as-planned")), out)
+    assert "laptop: as-planned" in out.read_text("utf-8")
+
+
+def test_a_plan_of_another_version_is_refused(saved: dict[str, Path]) -> None:
+    for name, schema in (("plan", "twofold/plan"), ("simulation", "twofold/simulation")):
+        text = saved[name].read_text("utf-8").replace(f"{schema}/1", f"{schema}/2", 1)
+        saved[name].write_text(text, "utf-8")
+        refused(saved[name], f"{schema}/2, of another version: this Twofold reads {schema}/1")
+
+
+def test_a_foreign_or_broken_json_is_refused(saved: dict[str, Path]) -> None:
+    file = saved["plan"]
+    whole = saved["simulation"].read_text("utf-8")
+    for text, said in (
+        ('{"a": 1}', "no answer of Twofold"),
+        ('{"schema": "twofold/sweep/1"}', "twofold/sweep/1"),
+        ('{"schema": "somebody/else"}', "no answer of Twofold"),
+        (whole[: len(whole) // 2], "not whole JSON"),
+        (whole.replace('"seed": 0', '"seed": "x"', 1), "broken at `seed`"),
+        ('{"a":' * 100_000, "not whole JSON"),
+    ):
+        file.write_text(text, "utf-8")
+        refused(file, said)
+
+
+def test_a_plan_that_somebody_changed_is_refused(saved: dict[str, Path]) -> None:
+    data = json.loads(saved["plan"].read_text("utf-8"))
+    data["budget_usd"] = "much"
+    saved["plan"].write_text(json.dumps(data), "utf-8")
+    refused(saved["plan"], "broken at `budget_usd`")
+
+
+def test_a_stale_plan_is_written_as_it_stands_and_says_so(
+    tmp_path: Path, saved: dict[str, Path], examples: dict[str, Plan]
+) -> None:
+    plan = examples["laptop"]
+    old = replace(plan, digests=replace(plan.digests, catalog="0" * 64), twofold="0.0.1")
+    saved["plan"].write_text(plan_to_json(old), "utf-8")
+    answer = write_page(saved["plan"], tmp_path / "page.html")
+    (note,) = answer.notes
+    assert "catalogue" in note and "0.0.1" in note and "constants" not in note
+    assert note.partition(";")[0] in (tmp_path / "page.html").read_text("utf-8")
+    assert any("a new plan may differ" in line for line in answer.lines)
+
+
+def test_a_run_of_100_mb_is_refused_before_it_is_read(saved: dict[str, Path]) -> None:
+    file = saved["run"]
+    with file.open("r+b") as handle:
+        handle.truncate(100_000_000)  # a hole: nothing is written
+    refused(file, "has 100 MB")
+    assert LARGEST_BYTES < 100_000_000
+
+
+def test_a_read_only_folder_is_refused_and_stays_empty(saved: dict[str, Path]) -> None:
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    root = os.geteuid() == 0
+    text = json.loads(saved["simulation"].read_text("utf-8"))
+    try:
+        if root:  # whom nothing is forbidden
+            os.seteuid(65534)
+        with pytest.raises(FileError, match="cannot write"):
+            write_page(text, folder / "page.html")
+    finally:
+        if root:
+            os.seteuid(0)
+    assert list(folder.iterdir()) == []
+    folder.chmod(0o755)
+    folder.rmdir()
