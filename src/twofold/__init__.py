@@ -31,7 +31,7 @@ The verbs, one line each:
     predict         Predict measured runs, row by row
     validate        Score predictions on measured runs, against the goals
     render          Write the files with which a plan runs: scripts, jobs, manifests
-    write_page      Write a plan as one page to mail, with pictures
+    write_page      Write a plan, a rehearsal or a run as one page to mail
     completion      Print the script by which bash, zsh or fish completes words
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
