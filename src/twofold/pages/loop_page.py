@@ -71,7 +71,7 @@ def _verdict(made: loop.LoopPage) -> Section:
     for service in made.serving:
         lost = sum(load.failed for load in service.loads)
         if lost:
-            said.append(f"✗ {lost:,} requests failed")
+            said.append(f"✗ {lost:,} request{'s' if lost > 1 else ''} failed")
     said += [f"✗ {each.rule}: {each.saw}. {each.advice}" for each in made.findings if each.verdict != "ok"]
     title = "As planned" if judged and not outside else "Not judged" if not judged else "Not all as planned"
     return Section(title, sentences=tuple(said))
@@ -115,7 +115,9 @@ def _derived(made: loop.LoopPage, row: loop.Row) -> Derived:
         ]
     if row.planned is not None:
         parts.append(f"planned {_planned(row)}, in the plan of sha256 {made.plan_digest[:16]}")
-    return Derived(_path(row), f"{_measured(row)} measured on {made.machine}", tuple(parts))
+    return Derived(
+        _path(row), f"{_measured(row).removesuffix(' m')}, measured on {made.machine}", tuple(parts)
+    )
 
 
 def _at(load: loop.LoadPoint) -> str:

@@ -173,12 +173,16 @@ def _tenants(tenants: Sequence[simulated.TenantFigures]) -> Section:
 
 def _beliefs(beliefs: Sequence[simulated.BeliefRun]) -> Section:
     rows = [
-        (f"{100 * (each.belief_factor - 1.0):+.0f} %", share(each.goodput_fraction), MARKS[each.slos_met])
+        (_off(each.belief_factor), share(each.goodput_fraction), MARKS[each.slos_met])
         for each in beliefs
         if len(beliefs) > 1
     ]
     heads = ("beliefs are off by", "within every goal", "all goals")
     return Section("With the gate's beliefs put off", heads, tuple(rows), (0, 1))
+
+
+def _off(factor: float) -> str:
+    return "perfect" if abs(factor - 1.0) < 1e-9 else f"{100 * (factor - 1.0):+.0f} %"
 
 
 def _compared(comparison: simulated.Comparison | None) -> Section:
