@@ -92,7 +92,7 @@ NAMES_MOST, NAMES_OF_A_ROOM_MOST = 660, 80
 # A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {
-        *("compliance", "holdings", "ledger", "loop", "premises"),
+        *("compliance", "courses", "holdings", "ledger", "loop", "premises"),
         *("serving", "simulated", "sweeps", "training"),
     },
     "contracts.rows": {"calibrations"},

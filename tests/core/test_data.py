@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from enum import StrEnum
 from typing import Any, Literal
 
 import pytest
@@ -43,6 +45,24 @@ def test_what_was_written_comes_back_equal() -> None:
     assert from_data(Whole, json.loads(to_json(WHOLE))) == WHOLE
     bare = {"on": "2026-03-01", "parts": [], "pair": ["x", 1]}
     assert from_data(Whole, bare) == Whole(date(2026, 3, 1), (), ("x", 1))
+
+
+class Size(StrEnum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    by_size: Mapping[Size, Part]
+    by_name: Mapping[str, int]
+
+
+def test_keys_of_a_mapping_come_back_as_what_they_were() -> None:
+    counted = Counted({Size.LARGE: Part("a", 1.5), Size.SMALL: Part("b", 2.0)}, {"x": 1})
+    assert from_data(Counted, json.loads(json.dumps(to_data(counted)))) == counted
+    with pytest.raises(DataError, match=r"by_size\.huge.*`huge` is none of small, large"):
+        from_data(Counted, {"by_size": {"huge": {"name": "a", "size_m": 1.0}}, "by_name": {}})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
 from twofold.report.answers import Shown
 from twofold.report.lines import field
+from twofold.report.validate import Validated
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,15 @@ def write_page(
 
 
 def _page_of(saved: SavedAnswer, as_markdown: bool) -> str:
-    """A rehearsal or a run; its pages are loaded where one is asked for."""
+    """A rehearsal, a run or a validation; its pages are loaded where one is asked for."""
     if isinstance(saved, Simulation):
         from twofold.pages.simulation_page import simulation_markdown, simulation_page
 
         return simulation_markdown(saved) if as_markdown else simulation_page(saved)
+    if isinstance(saved, Validated):
+        from twofold.pages.validation_page import validation_markdown, validation_page
+
+        return validation_markdown(saved) if as_markdown else validation_page(saved)
     from twofold.pages.loop_page import run_markdown, run_page
 
     return run_markdown(saved) if as_markdown else run_page(saved)

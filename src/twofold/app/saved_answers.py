@@ -1,4 +1,4 @@
-"""Files that a verb wrote as data, known by their schema: a rehearsal, a live run; others are told apart."""
+"""Files that a verb wrote as data, known by their schema: a rehearsal, a live run, a validation."""
 
 import json
 import re
@@ -10,18 +10,23 @@ from typing import Any
 from twofold.contracts.results import loop, simulated
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import FileError, InputError
+from twofold.report.validate import Validated
 
 LARGEST_BYTES = 32_000_000  # a rehearsal has 0.3 MB at most, a plan 2
 SAID_BYTES = 4096  # of a file, that are looked at for what it says it is
 SAYS = re.compile(rb'^\s*\{(?s:.*?)"schema"\s*:\s*"(twofold/[\w-]+/\d+)"')
-HINT = "a page is made of a spec, a plan, and what `simulate --out` or `up --out` wrote"
+HINT = "a page is made of a spec, a plan, and the JSON of `simulate`, `up` or `validate`"
 KINDS: Mapping[str, Any] = MappingProxyType(
-    {simulated.SIMULATION_SCHEMA: simulated.Simulation, loop.LOOP_SCHEMA: loop.LoopPage}
+    {
+        simulated.SIMULATION_SCHEMA: simulated.Simulation,
+        loop.LOOP_SCHEMA: loop.LoopPage,
+        Validated.schema: Validated,
+    }
 )
 PLAN = "twofold/plan/1"
 SPEC_KEYS = {"name", "training", "serving"}
 
-SavedAnswer = simulated.Simulation | loop.LoopPage
+SavedAnswer = simulated.Simulation | loop.LoopPage | Validated
 
 
 def saved_answer(source: object) -> SavedAnswer | None:

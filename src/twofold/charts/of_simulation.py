@@ -4,13 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule, Span, Spans
 from twofold.contracts.goals import METRICS, metric_text
-from twofold.contracts.results.courses import (
-    ClusterCourse,
-    FleetCourse,
-    JobCourse,
-    LatencyCourse,
-    TrialCourse,
-)
+from twofold.contracts.results import courses
 from twofold.contracts.results.simulated import ClassFigures, Simulation, TrainingFigures
 from twofold.core.display import format_seconds
 
@@ -35,7 +29,7 @@ def charts_of_simulation(made: Simulation) -> tuple[Chart, ...]:
     return tuple(found)
 
 
-def _named(course: FleetCourse) -> str:
+def _named(course: courses.FleetCourse) -> str:
     """`serve/chat`; the service alone where its pool is called as it is."""
     return course.service if course.pool in ("", course.service) else f"{course.service}/{course.pool}"
 
@@ -61,7 +55,9 @@ def _goals(classes: Sequence[ClassFigures]) -> Iterator[Chart]:
         )
 
 
-def _fan(course: FleetCourse, latency: LatencyCourse, classes: Sequence[ClassFigures]) -> Iterator[Chart]:
+def _fan(
+    course: courses.FleetCourse, latency: courses.LatencyCourse, classes: Sequence[ClassFigures]
+) -> Iterator[Chart]:
     """Half, 95 and 99 of 100 answers over time, and the goals."""
     x = _middles(course.until_s)
     columns = (("p50", latency.p50_s), ("p95", latency.p95_s), ("p99", latency.p99_s))
@@ -82,7 +78,7 @@ def _fan(course: FleetCourse, latency: LatencyCourse, classes: Sequence[ClassFig
     yield Curves(key, title, AFTER, y, lines, (), (*rules, *_faults(course)), _fault_note(course))
 
 
-def _queue(course: FleetCourse) -> Iterator[Chart]:
+def _queue(course: courses.FleetCourse) -> Iterator[Chart]:
     """What waits in the gate and in engines, and what is turned away, over time."""
     if not course.until_s:
         return
@@ -95,7 +91,7 @@ def _queue(course: FleetCourse) -> Iterator[Chart]:
     yield Curves(key, title, AFTER, Axis("requests", ""), tuple(lines), (), _faults(course))
 
 
-def _replicas(course: FleetCourse) -> Iterator[Chart]:
+def _replicas(course: courses.FleetCourse) -> Iterator[Chart]:
     """Replicas that came, went or failed, each in a row; those that stood all the time in one."""
     names = list(dict.fromkeys(each.replica for each in course.replicas))
     if not names:
@@ -116,7 +112,7 @@ def _replicas(course: FleetCourse) -> Iterator[Chart]:
     yield Spans(key, title, AFTER, tuple(spans), "; ".join(notes))
 
 
-def _posterior(course: FleetCourse, trial: TrialCourse) -> Iterator[Chart]:
+def _posterior(course: courses.FleetCourse, trial: courses.TrialCourse) -> Iterator[Chart]:
     """How probably a release is worse by its margin, test by test, and what it was given of the requests."""
     lines = [Line(f"{name} worse", trial.at_s, chances) for name, chances in trial.worse_probability.items()]
     lines.append(Line("share of requests", trial.at_s, trial.share_fraction))
@@ -137,7 +133,7 @@ def _hours(training: TrainingFigures) -> Iterator[Chart]:
         yield Bars("hours", "what the cluster's time went into", Axis("accelerator-hours", ""), bars)
 
 
-def _cluster(course: ClusterCourse | None) -> Iterator[Chart]:
+def _cluster(course: courses.ClusterCourse | None) -> Iterator[Chart]:
     """The cluster by use over time, and its jobs in rows: the plan's own with failures and checkpoints."""
     if course is None or not course.until_s:
         return
@@ -164,13 +160,13 @@ def _cluster(course: ClusterCourse | None) -> Iterator[Chart]:
             yield _saved(job)
 
 
-def _job_spans(job: JobCourse) -> Iterator[Span]:
+def _job_spans(job: courses.JobCourse) -> Iterator[Span]:
     for each in job.spans[:SPANS_MOST]:
         text = f"{job.accelerator_count:,} accelerators of team {job.team or '–'}, at the end {job.state}"
         yield Span(job.name, each.state, each.from_s, each.until_s, text)
 
 
-def _job_notes(job: JobCourse) -> Iterator[str]:
+def _job_notes(job: courses.JobCourse) -> Iterator[str]:
     """What is on the picture of the plan's own, and what it has no room for."""
     every = f", 1 of {job.checkpoint_every} is kept" if job.checkpoint_every > 1 else ""
     yield f"{job.name}: {len(job.failure_s):,} failures, {len(job.checkpoint_s):,} checkpoints{every}"
@@ -179,7 +175,7 @@ def _job_notes(job: JobCourse) -> Iterator[str]:
         yield f"{missing:,} further stretches of it are not shown"
 
 
-def _saved(job: JobCourse) -> Chart:
+def _saved(job: courses.JobCourse) -> Chart:
     """When the plan's own failed, and when it saved: each checkpoint by its number."""
     written = tuple(float(number * job.checkpoint_every) for number, _ in enumerate(job.checkpoint_s, 1))
     before = tuple(
@@ -197,12 +193,12 @@ def _middles(until_s: Sequence[float]) -> tuple[float, ...]:
     return tuple((start + end) / 2.0 for start, end in zip((0.0, *until_s), until_s, strict=False))
 
 
-def _faults(course: FleetCourse) -> tuple[Rule, ...]:
+def _faults(course: courses.FleetCourse) -> tuple[Rule, ...]:
     """The first fault as a line: the names of several would cross."""
     return tuple(Rule("fault", each.at_s, upright=True) for each in course.marks[:1])
 
 
-def _fault_note(course: FleetCourse) -> str:
+def _fault_note(course: courses.FleetCourse) -> str:
     """What befell the world, in words."""
     told = [f"{each.text} at {format_seconds(each.at_s)}" for each in course.marks[:MARKS_MOST]]
     more = len(course.marks) - len(told)

@@ -197,7 +197,7 @@ VERBS = {
         group="decide",
         summary="Write a plan, a rehearsal or a run as one page to mail",
         help="""Write one page of SPEC, which is planned first, or of the JSON that `plan --out` (PLAN),
-        `simulate --out` (SIMULATION) or `up --out` (RUN) wrote.
+        `simulate --out` (SIMULATION) or `up --out` (RUN) wrote, or `validate --json` printed.
 
         The page is a single HTML file without script: decision, pictures, tables, and where each number
         comes from. With --md it is Markdown for a pull request. Of a plan, --xlsx writes a spreadsheet whose

@@ -6,7 +6,7 @@ dataclasses, or None. A field that is absent is at its default.
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date
 from enum import Enum
@@ -71,10 +71,10 @@ def reader_of(hint: Any, more: bool = False, finite: bool = True) -> Reader:
         return lambda value: None if value is None else inner(value)
     if origin is tuple and parts[-1] is not Ellipsis:
         return _row([reader_of(part, more, finite) for part in parts])
-    if origin in (tuple, dict):
+    if origin in (tuple, dict, Mapping):
         inner = reader_of(parts[0] if origin is tuple else parts[1], more, finite)
-        if origin is dict:
-            return _mapping(inner)
+        if origin is not tuple:
+            return _mapping(inner, None if parts[0] is str else reader_of(parts[0], more, finite))
         return lambda data: tuple(_each((key, inner, item) for key, item in enumerate(_list(data))))
     if origin is Literal:
         return _choice(dict(zip(parts, parts, strict=True)))
@@ -133,11 +133,12 @@ def _row(readers: list[Reader]) -> Reader:
     return read
 
 
-def _mapping(reader: Reader) -> Reader:
+def _mapping(reader: Reader, key_reader: Reader | None) -> Reader:
     def read(data: Any) -> dict[str, Any]:
         if not isinstance(data, dict):
             raise DataError(f"`{data}` is no mapping")
-        return dict(zip(data, _each((key, reader, item) for key, item in data.items()), strict=True))
+        keys = data if key_reader is None else _each((key, key_reader, key) for key in data)
+        return dict(zip(keys, _each((key, reader, item) for key, item in data.items()), strict=True))
 
     return read
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from twofold.contracts.results import simulated
-from twofold.contracts.results.courses import JobCourse
+from twofold.contracts.results import courses, simulated
 from twofold.contracts.results.training import TrainingPlan
 from twofold.contracts.spec.scenario_fleet import ClusterChange
 from twofold.core.display import format_seconds
@@ -52,7 +51,7 @@ class Watch:
         if self._on_job:
             self._on_job(record)
 
-    def others(self, now_s: float) -> list[JobCourse]:
+    def others(self, now_s: float) -> list[courses.JobCourse]:
         """Those that worked most, the first that was started first."""
         records = [record for _, _, record in self._largest]
         records.sort(key=lambda each: (now_s if each.started_s is None else each.started_s, each.submit_s))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from math import inf
 
-from twofold.contracts.results import simulated
-from twofold.contracts.results.courses import JobCourse
+from twofold.contracts.results import courses, simulated
 from twofold.policy.cluster import events
 from twofold.policy.machine import Machine
 from twofold.training.run import Reliability
@@ -252,4 +251,4 @@ class ClusterResult:
     lost_s_mean: float  # wall seconds per failure
     serving: ServingFigures | None
     timeline: tuple[ClusterRow, ...]
-    followed: tuple[JobCourse, ...] = ()  # of the team that is followed
+    followed: tuple[courses.JobCourse, ...] = ()  # of the team that is followed

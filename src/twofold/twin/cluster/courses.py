@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from twofold.contracts.results.courses import ClusterCourse, JobCourse, JobSpan
+from twofold.contracts.results import courses
 from twofold.twin.cluster.cluster_types import ClusterRow, JobRecord
 from twofold.twin.cluster.job import Phase
 
@@ -28,7 +28,7 @@ class Followed:
 
     def __init__(self, now_s: float) -> None:
         self._state, self._since_s = "queued", now_s
-        self._spans: list[JobSpan] = []
+        self._spans: list[courses.JobSpan] = []
         self._failures_s: list[float] = []
         self._checkpoints_s: list[float] = []
         self._every = 1
@@ -46,7 +46,7 @@ class Followed:
                 self._left_out_count += 1
         if self._state and now_s > self._since_s:
             if len(self._spans) < SPANS_MOST:
-                self._spans.append(JobSpan(self._state, self._since_s, now_s))
+                self._spans.append(courses.JobSpan(self._state, self._since_s, now_s))
             else:
                 self._left_out_count += 1
         self._state, self._since_s = state, now_s
@@ -60,28 +60,28 @@ class Followed:
             self._checkpoints_s.append(now_s)
         self._written_count += 1
 
-    def course(self, record: JobRecord, now_s: float) -> JobCourse:
+    def course(self, record: JobRecord, now_s: float) -> courses.JobCourse:
         """All of it until now."""
         self.enters(Phase.ENDED, now_s)
         told = record.job_id, record.team, record.accelerator_count, record.state, True
         seen = tuple(self._spans), tuple(self._failures_s), tuple(self._checkpoints_s)
-        return JobCourse(*told, *seen, self._every, self._left_out_count)
+        return courses.JobCourse(*told, *seen, self._every, self._left_out_count)
 
 
-def of_record(record: JobRecord, now_s: float) -> JobCourse:
+def of_record(record: JobRecord, now_s: float) -> courses.JobCourse:
     """A job of which only its end was told: it waited, then ran."""
     started_s, ended_s = record.started_s, now_s if record.ended_s is None else record.ended_s
-    spans = [JobSpan("queued", record.submit_s, ended_s if started_s is None else started_s)]
+    spans = [courses.JobSpan("queued", record.submit_s, ended_s if started_s is None else started_s)]
     if started_s is not None:
-        spans.append(JobSpan("running", started_s, ended_s))
+        spans.append(courses.JobSpan("running", started_s, ended_s))
     kept = tuple(each for each in spans if each.from_s < each.until_s)
     told = record.job_id, record.team, record.accelerator_count, record.state, False
-    return JobCourse(*told, kept, (), (), 1, 0)
+    return courses.JobCourse(*told, kept, (), (), 1, 0)
 
 
-def cluster_course(rows: Sequence[ClusterRow], jobs: Sequence[JobCourse]) -> ClusterCourse:
+def cluster_course(rows: Sequence[ClusterRow], jobs: Sequence[courses.JobCourse]) -> courses.ClusterCourse:
     """The cluster over its timeline, and the jobs that are shown."""
-    return ClusterCourse(
+    return courses.ClusterCourse(
         until_s=tuple(row.until_s for row in rows),
         training_count=tuple(_digits(row.training_count) for row in rows),
         serving_count=tuple(_digits(row.serving_count) for row in rows),

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from twofold.contracts.results import simulated
-from twofold.contracts.results.courses import JobCourse
+from twofold.contracts.results import courses, simulated
 from twofold.policy.cluster import events
 from twofold.twin.cluster.cluster_types import (
     ClusterRow,
@@ -185,7 +184,7 @@ class ClusterFigures:
         self._passed_s = [0.0] * len(USES)
         self.fragmentation_sum = 0.0
         self._followed: dict[str, Followed] = {}  # by job
-        self.courses: list[JobCourse] = []  # of those that were followed
+        self.courses: list[courses.JobCourse] = []  # of those that were followed
 
     # --- of jobs ---
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
-from twofold.contracts.results.courses import FleetCourse, LatencyCourse, Mark, ReplicaSpan, TrialCourse
+from twofold.contracts.results import courses
 from twofold.policy.gate.canary import Trial
 from twofold.twin.histogram import merged
 from twofold.twin.serving.fleet_state import Life
@@ -27,7 +27,7 @@ class Lives:
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[Life, float]] = {}  # by replica, since when
-        self._spans: list[ReplicaSpan] = []
+        self._spans: list[courses.ReplicaSpan] = []
         self._left_out_count = 0
 
     def told(self, replica_id: str, life: Life, now_s: float) -> None:
@@ -42,7 +42,7 @@ class Lives:
         else:
             self._open[replica_id] = life, now_s
 
-    def spans(self, now_s: float) -> tuple[tuple[ReplicaSpan, ...], int, int]:
+    def spans(self, now_s: float) -> tuple[tuple[courses.ReplicaSpan, ...], int, int]:
         """All stretches until now, how many were ready from 0 on, and how many stretches are left out."""
         steady = [each for each, opened in self._open.items() if opened == (Life.READY, 0.0)]
         for replica_id in steady:
@@ -56,7 +56,7 @@ class Lives:
         if len(self._spans) >= SPANS_MOST:
             self._left_out_count += 1
         elif since_s < now_s:
-            self._spans.append(ReplicaSpan(replica_id, life.name.lower(), since_s, now_s))
+            self._spans.append(courses.ReplicaSpan(replica_id, life.name.lower(), since_s, now_s))
 
 
 @dataclass(slots=True)
@@ -89,11 +89,11 @@ class _Looks:
         self._note(now_s)
         self.decision, self.decided_s = decision, now_s
 
-    def course(self) -> TrialCourse:
+    def course(self) -> courses.TrialCourse:
         """A test that had nothing to say yet stood at even odds."""
         at_s, shares, counts, odds = zip(*self.rows, strict=True)
         names = dict.fromkeys(name for each in odds for name in each)
-        return TrialCourse(
+        return courses.TrialCourse(
             pool=self.trial.pool,
             version=self.trial.version,
             at_s=at_s,
@@ -130,12 +130,12 @@ class Trials:
             else:
                 each.look(now_s)
 
-    def courses(self) -> tuple[TrialCourse, ...]:
+    def courses(self) -> tuple[courses.TrialCourse, ...]:
         """All of them, the first one first."""
         return tuple(each.course() for each in self._looks)
 
 
-def fleet_course(metrics: Metrics, lives: Lives, trials: Trials, now_s: float) -> FleetCourse:
+def fleet_course(metrics: Metrics, lives: Lives, trials: Trials, now_s: float) -> courses.FleetCourse:
     """The whole run until now; where there are too many buckets, neighbours make one span."""
     rows, buckets = metrics.timeline.rows(now_s), metrics.timeline.buckets
     step = 1 + (len(rows) - 1) // POINTS_MOST if rows else 1
@@ -148,7 +148,7 @@ def fleet_course(metrics: Metrics, lives: Lives, trials: Trials, now_s: float) -
     def mean(value_of: Callable[[TimelineRow], float]) -> tuple[float, ...]:
         return _short([sum(map(value_of, some)) / len(some) for some, _ in parts])
 
-    return FleetCourse(
+    return courses.FleetCourse(
         until_s=tuple(some[-1].until_s for some, _ in parts),
         arrived_count=total(lambda row: row.arrived_count),
         finished_count=total(lambda row: row.finished_count),
@@ -167,18 +167,18 @@ def fleet_course(metrics: Metrics, lives: Lives, trials: Trials, now_s: float) -
         replicas=replicas,
         steady_count=steady_count,
         left_out_count=left_out_count,
-        marks=tuple(Mark(at_s, text) for at_s, text in metrics.notes[:MARKS_MOST]),
+        marks=tuple(courses.Mark(at_s, text) for at_s, text in metrics.notes[:MARKS_MOST]),
         trials=trials.courses(),
     )
 
 
-def _latency(name: str, key: tuple[int, str], spans: Sequence[Sequence[Bucket]]) -> LatencyCourse:
+def _latency(name: str, key: tuple[int, str], spans: Sequence[Sequence[Bucket]]) -> courses.LatencyCourse:
     seen = [merged(each.latencies[key] for each in some if key in each.latencies) for some in spans]
     columns = (
         tuple(_digits(each.quantile(fraction)) if each.count else None for each in seen)
         for fraction in (0.5, 0.95, 0.99)
     )
-    return LatencyCourse(name, key[1], *columns)
+    return courses.LatencyCourse(name, key[1], *columns)
 
 
 def _short(values: Sequence[float]) -> tuple[float, ...]:

@@ -9,8 +9,7 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple, Protocol
 
-from twofold.contracts.results import simulated
-from twofold.contracts.results.courses import FleetCourse
+from twofold.contracts.results import courses, simulated
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.policy.gate import events
 from twofold.policy.gate import settings as gates
@@ -251,7 +250,7 @@ class FleetResult:
     figures: simulated.FleetFigures
     classes: tuple[ClassFigures, ...]
     timeline: tuple[TimelineRow, ...]
-    course: FleetCourse
+    course: courses.FleetCourse
     replica_h: float
     # Since the first fault began; without one, since the run did:
     first_effects_s: Mapping[str, float] = field(default_factory=dict)  # when, by name

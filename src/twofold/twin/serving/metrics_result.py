@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 
 from twofold.contracts.goals import METRICS
-from twofold.contracts.results import simulated
-from twofold.contracts.results.courses import FleetCourse
+from twofold.contracts.results import courses, simulated
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
@@ -29,7 +28,7 @@ def fleet_result(
     gateway: Gateway,
     now_s: float,
     waits_for: str | None,
-    course: FleetCourse,
+    course: courses.FleetCourse,
 ) -> FleetResult:
     """All figures of a run that has ended at `now_s`."""
     spent, engines, measured_s = fleet.spent, fleet.spent.engines, max(now_s - world.warm_up_s, 0.0)

@@ -1,0 +1,135 @@
+"""A validation as a page, HTML or Markdown: which goals of accuracy are met, then errors by goal and group.
+
+Its pictures are made here: `charts` stands below what scores are made by.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from twofold.charts.chart import Axis, Bar, Bars, Chart, Piece, Rule
+from twofold.measure import results
+from twofold.pages.html import element, page, pictures, text
+from twofold.pages.sections import Section, html_sections, markdown_sections, plain
+from twofold.report.validate import COUNTS, RATIOS, Validated, validation_lines
+
+GROUPS_MOST = 16  # bars of one figure, the worst first
+OF_A_GOAL = (results.Column.LEFT_OUT, results.Column.SEEN)  # the first that has a limit is what is promised
+SAID: Mapping[results.Column, str] = {
+    results.Column.SEEN: "seen",
+    results.Column.LEFT_OUT: "left out",
+    results.Column.CALIBRATED: "after ten rows",
+    results.Column.PRIORS: "priors",
+}
+
+
+def validation_page(made: Validated) -> str:
+    """The page, one file without script."""
+    return page(
+        "predicted against measured",
+        element("h1", "Predicted against measured"),
+        element("p", text(_rows_of(made))),
+        *html_sections((_verdict(made),)),
+        element("h2", "Pictures"),
+        pictures(charts_of_validation(made.goals, made.groups)),
+        *html_sections((_goals_table(made.goals),)),
+        element("h2", "As a terminal shows it"),
+        element("div", element("pre", text("\n".join(validation_lines(made)))), cls="wide"),
+    )
+
+
+def validation_markdown(made: Validated) -> str:
+    """The same without pictures, for a pull request."""
+    lines = ["# Predicted against measured", "", plain(_rows_of(made))]
+    lines += markdown_sections((_verdict(made), _goals_table(made.goals)))
+    return "\n".join(lines) + "\n"
+
+
+def _rows_of(made: Validated) -> str:
+    counts = [f"{count:,} rows of {half}" for half, count in made.row_counts.items()]
+    return f"{', '.join(counts)}, of {made.data}"
+
+
+def _verdict(made: Validated) -> Section:
+    """The goals that are missed, by what the fit had seen."""
+    set_ones = [(goal, column, each) for goal in made.goals for column, each in goal.reached.items()]
+    judged = [(goal, column, each) for goal, column, each in set_ones if each.missed_by is not None]
+    missed = [(goal, column, each) for goal, column, each in judged if each.missed_by]
+    said = [f"{len(judged) - len(missed)} of {len(judged)} goals are met"]
+    for goal, column, each in missed:
+        reached, limit = _shown(goal, each.value), _shown(goal, each.limit)
+        at = "at least" if goal.at_least else "at most"
+        said.append(f"✗ {goal.title}, {goal.statistic}, {SAID[column]}: {reached}, {limit} {at}")
+    if made.gate is not None and made.gate.failure:
+        said.append(f"✗ {made.gate.failure}")
+    title = "Not judged" if not judged else "Goals are missed" if missed else "Every goal is met"
+    return Section(title, sentences=tuple(said))
+
+
+def _goals_table(goals: Sequence[results.Judged]) -> Section:
+    rows = [
+        (
+            goal.title,
+            goal.statistic,
+            SAID[column],
+            f"{each.rows:,}",
+            _shown(goal, each.value),
+            _shown(goal, each.limit),
+            "" if each.missed_by is None else "✗ missed" if each.missed_by else "✓",
+        )
+        for goal in goals
+        for column, each in goal.reached.items()
+    ]
+    heads = ("goal", "statistic", "of rows that were", "rows", "reached", "limit", "")
+    return Section("Goals", heads, tuple(rows), (3, 4, 5))
+
+
+def _shown(goal: results.Judged, value: float | None) -> str:
+    if value is None:
+        return "–"
+    if goal.statistic in COUNTS:
+        return f"{value:g}"
+    return f"{value:.2f}" if goal.statistic in RATIOS else f"{100 * value:.1f} %"
+
+
+def charts_of_validation(
+    goals: Sequence[results.Judged], groups: Sequence[results.Line]
+) -> tuple[Chart, ...]:
+    """Goals as shares of their limits, then the median error of every group, figure by figure."""
+    found: list[Chart] = [*_goals(goals)]
+    for half, figure in dict.fromkeys((line.half, line.figure) for line in groups):
+        found += _errors(
+            half, figure, [line for line in groups if (line.half, line.figure) == (half, figure)]
+        )
+    return tuple(found)
+
+
+def _goals(goals: Sequence[results.Judged]) -> Iterator[Chart]:
+    """Errors alone: of what is to be reached at least, more than the limit is better."""
+    bars = []
+    for goal in goals:
+        for column in OF_A_GOAL:
+            reached = goal.reached.get(column)
+            if reached is None or not reached.limit or reached.value is None or goal.at_least:
+                continue
+            name = f"{SAID[column]}: {goal.title}"
+            bars.append(Bar(name, (Piece("reached", reached.value / reached.limit),)))
+    if bars:
+        title, axis = "errors against their goals", Axis("of the limit", "fraction")
+        yield Bars("goals", title, axis, tuple(bars), (Rule("limit", 1.0),))
+
+
+def _errors(half: str, figure: str, lines: Sequence[results.Line]) -> Iterator[Chart]:
+    """The median error by group, of sources that the fit had not seen where there are such."""
+    known = []
+    for line in lines:
+        column = next((each for each in OF_A_GOAL if each in line.scores), None)
+        score = line.scores[column] if column else None
+        if score is not None and score.median_error is not None:
+            name = f"{' · '.join(line.group)} ({line.basis[:1]})"
+            known.append((score.median_error, Bar(name, (Piece("median error", score.median_error),))))
+    known.sort(key=lambda each: -each[0])
+    bars = tuple(bar for _, bar in known[:GROUPS_MOST])
+    if bars:
+        more = len(known) - len(bars)
+        note = f"{more} further groups are closer" if more else ""
+        title = f"{half}: {figure.replace('_', ' ')}, predicted against measured"
+        yield Bars(f"errors.{half}.{figure}", title, Axis("median error", "fraction"), bars, note=note)
