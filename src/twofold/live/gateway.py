@@ -59,10 +59,10 @@ async def admin_server(config: GatewayConfig, driver: GateDriver) -> AsyncIterat
 
     from twofold.live.admin_app import AdminApp
 
-    class Beside(uvicorn.Server):
+    class Beside(uvicorn.Server):  # type: ignore[misc]  # it is not typed
         """Signals are the first server's."""
 
-        capture_signals = staticmethod(nullcontext)  # type: ignore[assignment]
+        capture_signals = staticmethod(nullcontext)
 
     told = uvicorn.Config(
         AdminApp(driver, config.admin.key),
