@@ -9,8 +9,10 @@ import numpy as np
 from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_used, price_warnings
+from twofold.answer.load_curves import latency_curves, weighed_fleets
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
+from twofold.answer.rooflines import serving_roofline
 from twofold.answer.runners_up import weighed
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool, success_of
 from twofold.answer.serving_replica import (
@@ -111,9 +113,21 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         all_to_all_bytes_per_token=_all_to_all_bytes(replica),
         choices=weighed(pools, choice, cost, context) if context.in_full else (),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
+        **(_pictured(pools, main, choice) if context.in_full else {}),
         **_of_decoding(main, gains, choice, context),
     )
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
+
+
+def _pictured(
+    pools: tuple[serving_pools.DrawnPool, ...], main: serving_pools.DrawnPool, choice: ServingChoice
+) -> dict[str, Any]:
+    """What only pictures and data show."""
+    return {
+        "latency_curves": latency_curves(pools),
+        "weighed": weighed_fleets(choice),
+        "roofline": serving_roofline(main),
+    }
 
 
 def _gains(main: serving_pools.DrawnPool) -> dict[str, float]:
@@ -239,7 +253,7 @@ def _class_figures(
         replica_count=replicas,
         rate_per_replica_per_s=carried,
         holds_until_per_s=kept,
-        knee_per_s=pool.pool.knee_per_s * replicas,
+        knee_per_s=pool.pool.knee_per_s * replicas * pool.share_of(load),
         usd_per_1k_output_tokens=serving_pools.usd_per_1k(load, pool, choice, context),
         latency_budget=budget,
         replica_text=pool_text(pool.pool, choice),

@@ -53,19 +53,30 @@ class DrawnPool:
         """Requests/s that one of the needed replicas takes at peak."""
         return self.pool.peak_per_s / max(self.pool.count.needed, 1)
 
+    def share_of(self, load: ClassLoad) -> float:
+        """The part of all requests to the pool that are of one class."""
+        return load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in self.loads)
+
     def load(self, load: ClassLoad) -> DrawnLoad:
         """What a class gets of a replica at its share of the peak, with ranges."""
         if load.name not in self.served:
-            self.served[load.name] = self.replica.load(partial(self._serve, load), load.traffic.lengths)
+            self.served[load.name] = self.at(load, self.share_per_s)
         return self.served[load.name]
 
-    def _serve(self, load: ClassLoad, replica: Replica) -> Served:
+    def at(self, load: ClassLoad, share_per_s: float) -> DrawnLoad:
+        """What a class gets of a replica at another share, with as many replicas behind the gate."""
+        return self.replica.load(partial(self._serve, load, share_per_s), load.traffic.lengths)
+
+    def _serve(self, load: ClassLoad, share_per_s: float, replica: Replica) -> Served:
         if load.is_batch:
-            return served_by(self.share_per_s, self.loads, load, replica)
+            return served_by(share_per_s, self.loads, load, replica)
         key = load.name, replica is self.replica.middle
         if key not in self.curves:
             self.curves[key] = peak_curve(replica, [each.traffic for each in self.loads], load.traffic)
-        return on_curve(self.curves[key], self.share_per_s)
+        curve = self.curves[key]
+        if share_per_s != self.share_per_s:
+            curve = replace(curve, fleet_per_s=share_per_s * max(self.pool.count.needed, 1))
+        return on_curve(curve, share_per_s)
 
     def sized(self, pool: PoolChoice) -> "DrawnPool":
         """Another number of the same replicas; what does not depend on it is kept."""
@@ -267,7 +278,7 @@ def latency_with(choice: ServingChoice, pool: PoolChoice, count: float, name: st
 def carried_by(pool: DrawnPool, load: ClassLoad) -> Drawn:
     """Requests/s of one replica that still meet the goals of all that share it."""
     ratios = _carried(pool, load)
-    share = load.traffic.rate_per_s / sum(each.traffic.rate_per_s for each in pool.loads)
+    share = pool.share_of(load)
     middle = pool.pool.limit_per_s * share
     lengths = merged_class([each.traffic for each in pool.loads]).lengths
     most = pool.pool.served.bounds(pool.pool.replica, lengths)["output"] / lengths.output_tokens

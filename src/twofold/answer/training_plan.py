@@ -12,6 +12,7 @@ from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, price_warnings
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
+from twofold.answer.rooflines import training_roofline
 from twofold.answer.training_choice import TrainingChoice, Trial, peak_flops_per_s
 from twofold.answer.training_run import RunEstimate, estimate_run, runs_under
 from twofold.answer.training_step import OF_PEAK, least_step_s, step_samples, trained_step
@@ -67,6 +68,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         tokens=entry.token_count,
         batch_tokens=entry.batch_tokens,
         tenancy=_tenancy(choice, trained.step, context) if context.in_full else (),
+        roofline=training_roofline(trained) if context.in_full else None,
     )
     return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 

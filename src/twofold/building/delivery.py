@@ -155,6 +155,7 @@ class Year:
     water_l: float
     carbon_g: float
     by_hour_gco2: tuple[float, ...]  # of a mean day, 0 to 23 h local time
+    by_hour_w: tuple[float, ...]  # at the meter, of the same day
 
 
 def year_of(
@@ -186,6 +187,7 @@ def year_of(
         daily_kwh * share / mean * grid
         for share, grid in zip(hourly_shape, carbon_by_hour(catalog, grid_gco2_per_kwh), strict=True)
     )
+    by_hour_w = tuple(1e3 * daily_kwh * share / mean for share in hourly_shape)
     return Year(
         it_kwh,
         meter_kwh,
@@ -194,6 +196,7 @@ def year_of(
         it_kwh * wue_l_per_kwh,
         sum(by_hour) * 365.0,
         by_hour,
+        by_hour_w,
     )
 
 

@@ -154,6 +154,7 @@ def year(housed: Housed) -> premises.BuildingYear:
         tuple(float(hour) for hour in np.sum([told.by_hour_gco2 for told, _ in parts], axis=0)),
         cleanest_hours(context.catalog, grid, CLEAN_HOURS),
         largest.place or nowhere,
+        tuple(float(hour) for hour in np.sum([told.by_hour_w for told, _ in parts], axis=0)),
     )
 
 

@@ -114,3 +114,25 @@ class ScalingPoint:
     accelerator_count: int  # size
     step_s: Estimate  # s
     efficiency_fraction: Estimate  # of the smallest size's rate
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRate:
+    """One kind of work on one accelerator: how much it computes for each byte, and how fast."""
+
+    what: str  # products, attention or experts, of which step; the sizes of a product that was timed
+    flops_per_byte: float  # FLOPs over bytes read and written
+    flops_per_s: float  # of one accelerator
+    source: str  # who timed it; "" where it is planned
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What an accelerator can do at most, what this work is planned to reach, and what others measured."""
+
+    accelerator: str  # catalogue name
+    number_format: str  # that the products run in
+    peak_flops_per_s: float  # by the datasheet, in that format
+    memory_bytes_per_s: float  # by the datasheet
+    planned: tuple[OperatorRate, ...]  # this work, as the plan prices it
+    measured: tuple[OperatorRate, ...]  # products timed on this accelerator; none: nobody did

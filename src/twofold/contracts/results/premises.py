@@ -205,6 +205,7 @@ class BuildingYear:
     carbon_by_hour_gco2: tuple[float, ...]  # of a mean day, 0 to 23 h, g
     cleanest_hours: tuple[int, ...]  # for work that may wait
     place: str  # the region whose figures these are
+    power_by_hour_w: tuple[float, ...] = ()  # at the meter, of a mean day, 0 to 23 h, W; none: an older plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part
+from twofold.contracts.results.parts import Bound, Count, Loser, Machine, Part, Roofline
 from twofold.core.display import format_apart
 from twofold.core.estimate import Estimate
 
@@ -199,6 +199,38 @@ class Choice:
     workers: tuple[Workers, ...] = ()  # of disaggregation: both kinds, by classes
 
 
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """What a class gets at one load."""
+
+    rate_per_s: float  # requests/s of the class on all its replicas
+    latency: Estimate  # of the goal's metric, s
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyCurve:
+    """One goal over the load of its class, on the replicas of the plan, until they saturate."""
+
+    class_name: str  # whose goal it is
+    metric: str  # ttft_p95 tpot_p95 e2e_p95 …
+    limit_s: float  # of the goal, s
+    points: tuple[LoadPoint, ...]  # by rate; classes that share a pool grow together
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedFleet:
+    """A fleet that keeps every goal: what it costs as leased, and how near it comes to the tightest goal."""
+
+    what: str  # its machines, as the search calls them
+    accelerator_count: int  # at most at once, spares included
+    usd_per_year: float  # as leased, USD
+    class_name: str  # whose goal takes most of its limit on the planned fleet
+    metric: str  # of that goal
+    limit_s: float  # of that goal, s
+    latency_s: float  # at the peak, by the middle, s
+    chosen: bool  # whether the plan has it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePlan:
     """One service: its replicas, what each class gets from them, what it costs, and why not otherwise."""
@@ -244,6 +276,9 @@ class ServicePlan:
     replica_needs: tuple[ReplicaNeed, ...] = ()  # pools with limits on latencies: the fewest on the twin
     choices: tuple[Choice, ...] = ()  # what nobody decided on, the largest saving first; none: measured rows
     pools: tuple[Pool, ...] = ()  # all replicas, by layout; none: measured rows instead of a model
+    latency_curves: tuple[LatencyCurve, ...] = ()  # goals over the load; none: batch or measured rows
+    weighed: tuple[WeighedFleet, ...] = ()  # fleets that keep every goal, the planned one first; none: owned
+    roofline: Roofline | None = None  # of its steps; null: measured rows instead of a model
 
     @property
     def in_valleys(self) -> tuple[str, ...]:

@@ -2,7 +2,16 @@
 
 from dataclasses import dataclass, field
 
-from twofold.contracts.results.parts import Bound, Count, FrontPoint, Loser, Machine, Part, ScalingPoint
+from twofold.contracts.results.parts import (
+    Bound,
+    Count,
+    FrontPoint,
+    Loser,
+    Machine,
+    Part,
+    Roofline,
+    ScalingPoint,
+)
 from twofold.core.estimate import Estimate
 
 
@@ -124,3 +133,4 @@ class TrainingPlan:
     tenancy: tuple[Tenancy, ...] = ()  # bare metal and virtual
     time_value_usd_per_d: float | None = None  # what ending a day earlier is worth; null: not stated
     calendar: str = ""  # on machines that it shares: what it waits for or yields to
+    roofline: Roofline | None = None  # of its step; null: measured rows instead of a model
