@@ -110,7 +110,6 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         ),
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
-        all_to_all_bytes_per_token=_all_to_all_bytes(replica),
         choices=weighed(pools, choice, cost, context) if context.in_full else (),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
         **(_pictured(pools, main, choice) if context.in_full else {}),
@@ -315,6 +314,7 @@ def _of_decoding(
         "peak_ratio": record.note("peak_ratio", reached, said, *used),
         "communication_exposed_fraction": one(step.communication_s) / one(step.total_s),
         "batch_limit": _batch_limit(full, gains) if gains else None,
+        "all_to_all_bytes_per_token": _all_to_all_bytes(replica),
     }
 
 

@@ -32,6 +32,7 @@ WORD_CHARACTER = 6.9  # of one in words, which have few narrow ones: as DejaVu S
 VALUE = 56.0  # right of bars: room for the number that each stands for
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a7a7a")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "10 4", "4 4")
+SHAPES = 4  # of points: circle, square, triangle, diamond
 TICKS_X, TICKS_Y = 6, 6
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--ink,#222)}"
@@ -52,15 +53,15 @@ def escape(text: str) -> str:
 def svg_of(chart: Chart) -> str:
     """The chart as one `<svg>` element with its title, axes, marks and legend. Nothing to show says so."""
     if is_empty(chart):
-        return _whole(chart.title, 90.0, [_text(LEFT, 60.0, "no data: nothing of this was computed", "s")])
+        return _whole(chart, 90.0, [_text(LEFT, 60.0, "no data: nothing of this was computed", "s")])
     if isinstance(chart, Curves):
-        return _whole(chart.title, HEIGHT + _legend_height(_names(chart)), list(_curves(chart)), chart.note)
+        return _whole(chart, HEIGHT + _legend_height(_names(chart)), list(_curves(chart)), chart.note)
     rows = (
         len(chart.bars) if isinstance(chart, Bars) else len(dict.fromkeys(each.row for each in chart.spans))
     )
     height = TOP + rows * ROW + BOTTOM + _legend_height(_names(chart))
     marks = _bars(chart) if isinstance(chart, Bars) else _spans(chart)
-    return _whole(chart.title, height, list(marks), chart.note)
+    return _whole(chart, height, list(marks), chart.note)
 
 
 def _curves(chart: Curves) -> Iterator[str]:
@@ -74,16 +75,15 @@ def _curves(chart: Curves) -> Iterator[str]:
             said = f"<title>{escape(line.name)}: 80 % range</title>"
             yield f'<path d="{_path(edge, x, y)}Z" fill="{_colour(index)}" opacity=".18">{said}</path>'
         path = _path([*zip(line.x, line.y, strict=True)], x, y)
-        yield (
-            f'<path d="{path}" fill="none" stroke="{_colour(index)}" stroke-width="2"'
-            f' stroke-dasharray="{DASHES[index % len(DASHES)]}"><title>{escape(line.name)}</title></path>'
-        )
-    yield from _points(chart, x, y)
-    yield from _rules(chart.rules, x, y)
-    yield from _legend(_names(chart), HEIGHT)
+        yield f'<path d="{path}" {_stroke(index)}><title>{escape(line.name)}</title></path>'
+    boxes: list[Box] = []  # where words stand already
+    yield from _rules(chart.rules, x, y, boxes)
+    yield from _points(chart, x, y, boxes)
+    yield from _legend(chart, HEIGHT)
 
 
-def _points(chart: Curves, x: Scale, y: Scale) -> Iterator[str]:
+def _points(chart: Curves, x: Scale, y: Scale, boxes: "list[Box]") -> Iterator[str]:
+    """Shapes of equal kind for equal kinds; what was chosen is ringed and named."""
     for index, points in enumerate(chart.points, start=len(chart.lines)):
         for number, (at_x, at_y) in enumerate(zip(points.x, points.y, strict=True)):
             if not (drawable(at_x, at_y)):
@@ -92,13 +92,12 @@ def _points(chart: Curves, x: Scale, y: Scale) -> Iterator[str]:
             said = f"{label}: {x.text(at_x)}, {y.text(at_y)}"
             taken = number in points.chosen
             ring = ' stroke="var(--ink,#222)" stroke-width="2"' if taken else ""
-            yield (
-                f'<circle cx="{x.place(at_x):.1f}" cy="{y.place(at_y):.1f}" r="{6 if taken else 4}"'
-                f' fill="{_colour(index)}"{ring}><title>{escape(said)}</title></circle>'
-            )
+            place = x.place(at_x), y.place(at_y)
+            path = _shape(*place, 6 if taken else 4, index - len(chart.lines))
+            yield f'<path d="{path}" fill="{_colour(index)}"{ring}><title>{escape(said)}</title></path>'
             if taken:
-                below = y.place(at_y) + 16 < y.start - 4
-                yield _kept_text(x.place(at_x) + 10, y.place(at_y) + (16 if below else -10), _short(label))
+                beside = [(place[0] + dx, place[1] + dy) for dy in (16.0, -10.0) for dx in (10.0, -60.0)]
+                yield _label(_short(label), [each for each in beside if TOP < each[1] < y.start - 4], boxes)
 
 
 def _bars(chart: Bars) -> Iterator[str]:
@@ -106,7 +105,7 @@ def _bars(chart: Bars) -> Iterator[str]:
     left = _left_of([bar.name for bar in chart.bars])
     x, bottom = scale_to(chart.axis, xs, left, WIDTH - RIGHT - VALUE), TOP + len(chart.bars) * ROW
     yield from _upright_grid(x, bottom)
-    yield from _rules(chart.rules, x, None, bottom)
+    yield from _rules(chart.rules, x, None, [], bottom)
     names = _names(chart)
     for row, bar in enumerate(chart.bars):
         top = TOP + row * ROW
@@ -120,11 +119,11 @@ def _bars(chart: Bars) -> Iterator[str]:
                 if name != bar.name
                 else f"{name}: {x.text(end - start)}"
             )
-            yield _block(x.place(start), x.place(end), top + 3, index, said)
+            yield _block(chart, x.place(start), x.place(end), top + 3, index, said)
         if bar.low is not None and bar.high is not None:
             yield from _whisker(x, bar.low, bar.high, top + ROW / 2, bar.name)
         yield from _value(bar, x, top + 15)
-    yield from _legend(names, bottom + BOTTOM)
+    yield from _legend(chart, bottom + BOTTOM)
 
 
 def _value(bar: Bar, x: Scale, y: float) -> Iterator[str]:
@@ -149,8 +148,8 @@ def _spans(chart: Spans) -> Iterator[str]:
             top = TOP + rows.index(each.row) * ROW + 3
             said = [f"{each.name}: {x.text(each.start)} to {x.text(each.end)}", *filter(None, [each.text])]
             ends = x.place(each.start), x.place(each.end)
-            yield _block(*ends, top, names.index(each.name), ", ".join(said))
-    yield from _legend(names, bottom + BOTTOM)
+            yield _block(chart, *ends, top, names.index(each.name), ", ".join(said))
+    yield from _legend(chart, bottom + BOTTOM)
 
 
 def _names(chart: Chart) -> list[str]:
@@ -194,8 +193,11 @@ def _labels_below(x: Scale, bottom: float) -> Iterator[str]:
 
 
 def _rules(
-    rules: Sequence[Rule], x: Scale, y: Scale | None, bottom: float = HEIGHT - BOTTOM
+    rules: Sequence[Rule], x: Scale, y: Scale | None, boxes: "list[Box]", bottom: float = HEIGHT - BOTTOM
 ) -> Iterator[str]:
+    """Lines across with their names where these are free; else a name stands in the tooltip alone."""
+    if y is not None:
+        boxes.append(_box(8.0, TOP - LABELS, y.axis.label))
     for rule in rules:
         if not drawable(rule.at):
             continue
@@ -205,10 +207,36 @@ def _rules(
         ends = (at, at, TOP, bottom) if upright else (x.start, x.end, at, at)
         x1, x2, y1, y2 = (f"{end:.1f}" for end in ends)
         yield f'<line class="r" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"><title>{escape(said)}</title></line>'
+        wide = len(said) * CHARACTER
         if upright:
-            yield _kept_text(at - len(said) * CHARACTER / 2, TOP - LABELS, said)
-        else:
-            yield _kept_text(x.end - len(said) * CHARACTER, at - 4, said)
+            above = (at - wide / 2, at + 4 - wide, at - 4)
+            yield _label(said, [(left, TOP - LABELS) for left in above], boxes)
+            continue
+        sides = x.end - wide, x.start + 6, (x.start + x.end - wide) / 2
+        places = [(left, at + dy) for left in sides for dy in (-4.0, 12.0)]
+        yield _label(said, [each for each in places if TOP + 8 < each[1] < bottom - 2], boxes)
+
+
+Box = tuple[float, float, float, float]  # left, right, top and bottom of words
+
+
+def _box(left: float, base: float, text: str) -> Box:
+    return left, left + len(text) * CHARACTER, base - 10.0, base + 2.0
+
+
+def _label(text: str, places: Sequence[tuple[float, float]], boxes: list[Box]) -> str:
+    """A label at the first place that is free, kept inside the picture; nothing where none is."""
+    wide = len(text) * CHARACTER
+    for left, base in places:
+        left = max(4.0, min(left, WIDTH - 4.0 - wide))
+        box = _box(left, base, text)
+        if not any(
+            box[0] < other[1] and other[0] < box[1] and box[2] < other[3] and other[2] < box[3]
+            for other in boxes
+        ):
+            boxes.append(box)
+            return _text(left, base, text)
+    return ""
 
 
 def _legend_height(names: Sequence[str]) -> float:
@@ -226,7 +254,8 @@ def _legend_rows(names: Sequence[str]) -> list[list[str]]:
     return rows
 
 
-def _legend(names: Sequence[str], top: float) -> Iterator[str]:
+def _legend(chart: Chart, top: float) -> Iterator[str]:
+    names = _names(chart)
     if len(names) < 2:
         return
     index = 0
@@ -234,20 +263,42 @@ def _legend(names: Sequence[str], top: float) -> Iterator[str]:
         at = 24.0
         for name in row:
             y = top + 12 + 16 * number
-            yield _swatch(at, y - 9, index)
+            yield _sample(chart, at, y - 9, index)
             yield _text(at + 18, y, name)
             at, index = at + len(name) * CHARACTER + 34, index + 1
 
 
-def _swatch(x: float, y: float, index: int) -> str:
-    hatch = f'<rect x="{x:.1f}" y="{y:.1f}" width="12" height="10" fill="url(#h{index % len(COLOURS)})"/>'
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="12" height="10" fill="{_colour(index)}"/>{hatch}'
+def _sample(chart: Chart, x: float, y: float, index: int) -> str:
+    """What the legend shows of a name: the dash of a line, the shape of points, the hatching of a bar."""
+    if isinstance(chart, Curves):
+        if index < len(chart.lines):
+            return f'<path d="M{x:.1f} {y + 5:.1f}h14" {_stroke(index)}/>'
+        return f'<path d="{_shape(x + 6, y + 5, 4, index - len(chart.lines))}" fill="{_colour(index)}"/>'
+    box = f'x="{x:.1f}" y="{y:.1f}" width="12" height="10"'
+    return f'<rect {box} fill="{_colour(index)}"/><rect {box} fill="url(#{_hatch(chart, index)})"/>'
 
 
-def _block(left: float, right: float, top: float, index: int, said: str) -> str:
+def _stroke(index: int) -> str:
+    dash = DASHES[index % len(DASHES)]
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'fill="none" stroke="{_colour(index)}" stroke-width="2"{dashed}'
+
+
+def _shape(x: float, y: float, size: float, kind: int) -> str:
+    """A closed path about a place: a circle, a square, a triangle or a diamond, told apart without colour."""
+    if kind % SHAPES == 0:
+        return f"M{x - size:.1f} {y:.1f}a{size} {size} 0 1 0 {2 * size} 0a{size} {size} 0 1 0 {-2 * size} 0Z"
+    if kind % SHAPES == 1:
+        return f"M{x - size:.1f} {y - size:.1f}h{2 * size}v{2 * size}h{-2 * size}Z"
+    if kind % SHAPES == 2:
+        return f"M{x:.1f} {y - size:.1f}l{size} {2 * size}h{-2 * size}Z"
+    return f"M{x:.1f} {y - size:.1f}l{size} {size}l{-size} {size}l{-size} {-size}Z"
+
+
+def _block(chart: Chart, left: float, right: float, top: float, index: int, said: str) -> str:
     """A part of a bar, hatched over its colour; thin ones are still seen."""
     place = f'x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 1.0):.1f}" height="{ROW - 6:.0f}"'
-    fill = f'<rect {place} fill="{_colour(index)}"/><rect {place} fill="url(#h{index % len(COLOURS)})"/>'
+    fill = f'<rect {place} fill="{_colour(index)}"/><rect {place} fill="url(#{_hatch(chart, index)})"/>'
     return f"<g>{fill}<title>{escape(said)}</title></g>"
 
 
@@ -270,24 +321,31 @@ def _path(pairs: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
     return "".join(words)
 
 
-def _whole(title: str, height: float, marks: Sequence[str], note: str = "") -> str:
+def _whole(chart: Chart, height: float, marks: Sequence[str], note: str = "") -> str:
     """The element around the marks."""
     low = height + (16.0 if note else 0.0)
-    patterns = "".join(_pattern(index) for index in range(len(COLOURS)))
+    hatched = not isinstance(chart, Curves)
+    patterns = "".join(_pattern(chart, index) for index in range(len(COLOURS)) if hatched)
     foot = _text(8.0, height + 8.0, note, "s") if note else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {low:.0f}" role="img"'
-        f' aria-label="{escape(title)}"><style>{STYLE}</style><defs>{patterns}</defs>'
-        f"{_text(8.0, 16.0, title, 't')}{''.join(marks)}{foot}</svg>"
+        f' aria-label="{escape(chart.title)}"><style>{STYLE}</style><defs>{patterns}</defs>'
+        f"{_text(8.0, 16.0, chart.title, 't')}{''.join(marks)}{foot}</svg>"
     )
 
 
-def _pattern(index: int) -> str:
+def _hatch(chart: Chart, index: int) -> str:
+    """The name of a hatching, which no other chart of a page has: a page is one space of names."""
+    key = re.sub("[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", chart.key)
+    return f"hatch-{key}-{index % len(COLOURS)}"
+
+
+def _pattern(chart: Chart, index: int) -> str:
     """Hatching that differs by index: slanted one way, the other, upright, lying, or none."""
     turn = (None, 45, 135, 90, 0, 20, 160)[index]
     line = "" if turn is None else '<path d="M0 3H6" stroke="#fff" stroke-opacity=".45" stroke-width="1.4"/>'
     return (
-        f'<pattern id="h{index}" width="6" height="6" patternUnits="userSpaceOnUse"'
+        f'<pattern id="{_hatch(chart, index)}" width="6" height="6" patternUnits="userSpaceOnUse"'
         f' patternTransform="rotate({turn or 0})">{line}</pattern>'
     )
 
@@ -297,11 +355,6 @@ def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "", whole
     style = f' class="{kind}"' if kind else ""
     held = f' text-anchor="{anchor}"' if anchor else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{style}{held}>{escape(text)}{more}</text>'
-
-
-def _kept_text(x: float, y: float, text: str) -> str:
-    """A label inside the picture: it begins further left where it would run out of it."""
-    return _text(max(4.0, min(x, WIDTH - 4.0 - len(text) * CHARACTER)), y, text)
 
 
 def _left_of(names: Sequence[str]) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
-from twofold.charts.chart import Bars, Chart, Curves, Spans, drawable, extents, is_empty, numbers_of
+from twofold.charts.chart import Bars, Chart, Curves, Span, Spans, drawable, extents, is_empty, numbers_of
 from twofold.charts.scales import Scale, scale_to
 
 WIDE = 100  # columns of a terminal
@@ -58,16 +58,21 @@ def _stack(ends: list[tuple[str, float, float]], scale: Scale, kinds: list[str])
 def _spans(chart: Spans) -> Iterator[str]:
     xs, _ = numbers_of(chart)
     scale = scale_to(chart.axis, xs, 0.0, float(WIDTH))
-    for each in chart.spans:
-        if not drawable(each.start, each.end):
-            continue
-        start, end = (
-            int(scale.place(each.start)),
-            max(int(scale.place(each.end)), int(scale.place(each.start)) + 1),
-        )
-        told = f"{each.name}, {scale.text(each.start)} to {scale.text(each.end)}"
-        yield f"  {_name(each.row)}{' ' * start}{'█' * (end - start)}"
-        yield f"  {_name('')}{told}"
+    for row in dict.fromkeys(each.row for each in chart.spans):
+        own = [each for each in chart.spans if each.row == row and drawable(each.start, each.end)]
+        cells = [" "] * (WIDTH + 1)
+        for each in own:
+            start, end = int(scale.place(each.start)), int(scale.place(each.end))
+            cells[start : max(end, start + 1)] = "█" * (max(end, start + 1) - start)
+        if own:
+            yield f"  {_name(row)}{''.join(cells).rstrip()}"
+        kinds: dict[str, list[Span]] = {}
+        for each in own:
+            kinds.setdefault(each.name, []).append(each)
+        for name, spans in kinds.items():
+            first = f"{name}, {scale.text(spans[0].start)} to {scale.text(spans[0].end)}"
+            again = f", and {len(spans) - 1} more until {scale.text(spans[-1].end)}" if spans[1:] else ""
+            yield f"  {_name('')}{first}{again}"
 
 
 def _curves(chart: Curves) -> Iterator[str]:
@@ -82,7 +87,9 @@ def _curves(chart: Curves) -> Iterator[str]:
         label = y.text(y.high if row == 0 else y.low) if row in (0, HEIGHT - 1) else ""
         yield f"  {label:>10} │{''.join(cells).rstrip()}"
     yield f"  {'':>10} └{'─' * WIDTH}"
-    yield f"  {'':>10}  {x.text(x.low)}{x.text(x.high):>{WIDTH - len(x.text(x.low))}}  {chart.x.label}"
+    ends = f"  {'':>10}  {x.text(x.low)}{x.text(x.high):>{WIDTH - len(x.text(x.low))}}"
+    beside = f"{ends}  {chart.x.label}"
+    yield from [beside] if len(beside) <= WIDE else [ends, f"  {'':>10}  {chart.x.label}"]
     yield "  " + "  ".join(f"{DOTS[at % len(DOTS)]} {mark.name}" for at, mark in enumerate(chart.marks))
     yield from (f"  {rule.name}: {(x if rule.upright else y).text(rule.at)}" for rule in chart.rules)
 
