@@ -9,6 +9,7 @@ from twofold.contracts.results.ledger import ApiComparison, Crossing
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
+from twofold.core.display import format_si
 from twofold.core.quantity import DAY_S
 
 YEAR_D = 365.0
@@ -84,17 +85,19 @@ def _hosted(name: str, api: ApiComparison, years: int) -> Chart:
 def _rented(crossing: Crossing) -> Chart:
     """What an hour of use costs over how much of the year machines are used: owned ones cost all year."""
     even, used = crossing.utilisation_fraction, crossing.used_fraction
-    marks = [each for each in (even, used) if 0.0 < each <= 1.0]
+    marks = [each for each in (even, used) if USES[0] <= each <= 1.0]  # less would leave no room for the rest
     uses = tuple(sorted({*USES, *marks}))
     owned = tuple(crossing.owned_usd_per_accelerator_h / each for each in uses)
     rented = (crossing.rented_usd_per_accelerator_h,) * len(uses)
-    rules = [Rule("planned", used, upright=True)]
-    rules += [Rule("break-even", even, upright=True)] if even <= 1.0 else []
+    named = (("planned", used), ("break-even", even))
+    rules = tuple(Rule(name, at, upright=True) for name, at in named if at in marks)
     axes = Axis("of the year in use", "fraction"), Axis("an accelerator-hour in use", "USD/h", log=True)
-    note = "" if even <= 1.0 else "renting costs less even all year"
+    seldom = f"planned for {format_si(used, 'fraction')} of the year" if used < USES[0] else ""
+    never = "" if even <= 1.0 else "renting costs less even all year"
+    note = "; ".join(filter(None, (seldom, never)))
     lines, title = (Line("owned", uses, owned), Line("rented", uses, rented)), f"{crossing.name}: own or rent"
     key = f"rented.{'-'.join(crossing.name.split())}"  # no blank: a page names its pictures by it
-    return Curves(key, title, *axes, lines, (), tuple(rules), note)
+    return Curves(key, title, *axes, lines, (), rules, note)
 
 
 def _front(run: TrainingPlan) -> Iterator[Chart]:

@@ -66,8 +66,9 @@ def svg_of(chart: Chart) -> str:
 
 def _curves(chart: Curves) -> Iterator[str]:
     xs, ys = numbers_of(chart)
-    x = scale_to(chart.x, xs, LEFT, WIDTH - RIGHT)
     y = scale_to(chart.y, ys, HEIGHT - BOTTOM, TOP)
+    widest = max(len(y.text(each)) for each in y.ticks(TICKS_Y))
+    x = scale_to(chart.x, xs, min(max(LEFT, 10.0 + widest * CHARACTER), WIDTH / 2), WIDTH - RIGHT)
     yield from _axes(x, y)
     for index, line in enumerate(chart.lines):
         if line.low and line.high:
@@ -209,10 +210,12 @@ def _rules(
         yield f'<line class="r" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y2}"><title>{escape(said)}</title></line>'
         wide = len(said) * CHARACTER
         if upright:
-            above = (at - wide / 2, at + 4 - wide, at - 4)
-            yield _label(said, [(left, TOP - LABELS) for left in above], boxes)
+            sides = (at - wide / 2, at + 4 - wide, at - 4)
+            beside = [left for left in (at - 4 - wide, at + 4) if left > x.start] if y is not None else []
+            within = [(left, TOP + 10.0) for left in beside]
+            yield _label(said, [*((left, TOP - LABELS) for left in sides), *within], boxes)
             continue
-        sides = x.end - wide, x.start + 6, (x.start + x.end - wide) / 2
+        sides = x.start + 6, x.end - wide, (x.start + x.end - wide) / 2
         places = [(left, at + dy) for left in sides for dy in (-4.0, 12.0)]
         yield _label(said, [each for each in places if TOP + 8 < each[1] < bottom - 2], boxes)
 
