@@ -13,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.rendered import after, texts, with_replica, words_of
+from twofold.app.loop_settings import serve_settings
+from twofold.app.loop_stages import engine_settings
 from twofold.app.sources import names_of
 from twofold.catalog.catalog import Catalog
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.inferring import infer_spec
-from twofold.contracts.spec.reader import parse_spec
+from twofold.contracts.spec.reader import parse_spec, read_spec
 from twofold.core.errors import ValueRefusedError
-from twofold.live.engines import BLOCK_TOKENS, EngineSettings, engine_command
+from twofold.live.engines import PROCESSOR_ENVIRONMENT, engine_command
 from twofold.perf.software import engine_called
 from twofold.rendering.engines import ENGINES
 
+ROOT = Path(__file__).parents[2]
 LAID_OUT = {
     "accelerator_count": 8,
     "tp": 4,
@@ -77,15 +80,34 @@ def test_an_engine_that_nobody_knows_is_refused_with_those_that_are(examples: di
     assert "sglang" in caught.value.hint
 
 
-def test_what_up_starts_has_the_options_that_are_rendered(examples: dict[str, Plan], tmp_path: Path) -> None:
+def test_up_starts_a_replica_by_the_very_line_that_is_rendered(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    """All of it but the address: `up` keeps to loopback and gives each replica a port that is free."""
     rendered = words_of(script(examples["laptop"]), tmp_path)
-    started = engine_command(EngineSettings(tmp_path, "float32", 1, 64, 2048))
-    assert started[1:3] == ["serve", str(tmp_path)]
-    assert after(started, "--cb-block-size") == str(BLOCK_TOKENS)
-    for flag in ("--dtype", "--cb-max-batch-tokens"):
-        assert after(started, flag) == after(rendered, flag)
-    assert "--continuous-batching" in started
-    assert "--continuous-batching" in rendered
+    spec = read_spec(ROOT / "examples" / "laptop" / "twofold.yaml")
+    told = engine_settings(serve_settings(spec, 12.0), Path("weights"))
+    program, *started = [*engine_command(told), "--port", "9000"]
+    assert [Path(program).name, *without_address(started)] == without_address(rendered)
+    assert (after(started, "--host"), after(rendered, "--host")) == ("127.0.0.1", "0.0.0.0")
+
+
+def without_address(words: list[str]) -> list[str]:
+    """Without `--host` and `--port` and what stands behind them."""
+    at = [place + more for more in (0, 1) for place, word in enumerate(words) if word in ("--host", "--port")]
+    return [word for place, word in enumerate(words) if place not in at]
+
+
+def test_a_rendered_replica_on_processors_has_the_environment_of_up(examples: dict[str, Plan]) -> None:
+    for name, value in PROCESSOR_ENVIRONMENT.items():
+        assert f"export {name}={value}" in script(examples["laptop"])
+        manifest = next(
+            text for path, text in texts(examples["laptop"], "kubernetes").items() if "serve" in path
+        )
+        assert f"- name: {name}\n" in manifest
+        (compose,) = texts(examples["laptop"], "compose").values()
+        assert f"{name}: " in compose
+        assert name not in script(with_replica(examples["finetune"], engine="transformers"))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

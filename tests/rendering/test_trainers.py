@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.rendered import after, texts, with_run, words_of
+from twofold.app.loop_settings import train_settings
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import read_spec
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.train_job import TrainJob, main
+from twofold.live.train_job import TrainJob, launch_command, main
 from twofold.rendering.trainers import TRAINERS
+
+ROOT = Path(__file__).parents[2]
 
 
 def script(plan: Plan) -> str:
@@ -152,6 +157,24 @@ def test_our_trainer_reads_the_order_that_is_rendered(examples: dict[str, Plan],
     assert job.zero_stage == 3
     assert 1 <= job.checkpoint_every_steps <= job.steps
     assert words_of(script(plan), tmp_path)[:3] == ["python", "-m", "twofold.live.train_job"]
+
+
+def test_up_starts_workers_by_the_very_line_of_a_rendered_order(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
+    """`up` gives another order only where it tries out what it does: it saves often, and kills a rank."""
+    spec = read_spec(ROOT / "examples" / "laptop" / "twofold.yaml")
+    of_up = train_settings(spec, tmp_path)
+    order = json.loads(beside(examples["laptop"], ".job.json"))
+    rendered = TrainJob(**order, folder=of_up.folder, model_config=of_up.model_config)
+    assert launch_command(of_up) == launch_command(rendered)
+    assert {name for name, value in asdict(of_up).items() if asdict(rendered)[name] != value} == {
+        "name",
+        "checkpoint_every_steps",
+        "seed",
+        "kill_rank",
+        "kill_after_step",
+    }
 
 
 def test_an_order_that_cannot_be_run_is_refused_by_name(examples: dict[str, Plan], tmp_path: Path) -> None:

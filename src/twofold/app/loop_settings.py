@@ -12,7 +12,7 @@ from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.engines import BLOCK_TOKENS
+from twofold.live.engines import BLOCK_TOKENS, KV_BLOCK_COUNT
 from twofold.live.train_job import TrainJob
 
 MACHINE = "this-machine"
@@ -21,7 +21,6 @@ KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that som
 KILLED_RANK = 1
 SEED = 20
 ENGINE = "transformers"
-KV_BLOCK_COUNT = 256
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
 CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700

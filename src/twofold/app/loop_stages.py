@@ -12,7 +12,6 @@ from twofold.app.gates import ServedGate, served_gate
 from twofold.app.loop_page import LoopShown, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
-    KV_BLOCK_COUNT,
     MACHINE,
     SEED,
     ServeSettings,
@@ -24,7 +23,7 @@ from twofold.contracts.results import loop
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.artefact import write_whole
-from twofold.live.engines import EngineSettings, engine_name
+from twofold.live.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
 from twofold.live.loader import closed_loop, open_loop, prompts_of
 from twofold.live.supervisor import Service, ServiceSettings, bring_up
 from twofold.live.train_job import TrainJob, published_artefact, run_training

@@ -17,6 +17,11 @@ from twofold.core.errors import RunError
 from twofold.live import processes
 
 BLOCK_TOKENS = 32  # of one KV block, stated on the command line
+KV_BLOCK_COUNT = 256  # of a replica on processors, which have no memory of their own to fill
+PROCESSOR_ENVIRONMENT = {
+    "TORCHDYNAMO_DISABLE": "1",  # eager: a machine without a C compiler serves as well
+    "TOKENIZERS_PARALLELISM": "false",
+}
 START_TIMEOUT_S = 180.0
 WARM_TIMEOUT_S = 120.0
 
@@ -53,7 +58,10 @@ def engine_name() -> str:
 
 
 def serve_options(weights_format: str, batch_tokens: int) -> tuple[tuple[str, str], ...]:
-    """Options of `transformers serve` that a plan decides: each with its value, "" for a switch."""
+    """Options of `transformers serve` that a plan decides: each with its value, "" for a switch.
+
+    These and `processor_options` are what `render` writes too: what is rendered is what is started.
+    """
     return (
         ("--continuous-batching", ""),
         ("--dtype", weights_format),
@@ -61,17 +69,25 @@ def serve_options(weights_format: str, batch_tokens: int) -> tuple[tuple[str, st
     )
 
 
+def processor_options(device: str, kv_block_count: int) -> tuple[tuple[str, str], ...]:
+    """What a replica on processors is told beside: where it computes, and how large its cache is."""
+    return (
+        ("--device", device),
+        ("--cb-block-size", str(BLOCK_TOKENS)),
+        ("--cb-num-blocks", str(kv_block_count)),
+    )
+
+
 def engine_command(settings: EngineSettings) -> list[str]:
     """The command line of a replica, all but its port."""
     decided = serve_options(settings.weights_format, settings.batch_tokens)
+    here = processor_options(settings.device, settings.kv_block_count)
     return [
         str(Path(sys.executable).with_name("transformers")),
         "serve",
         str(settings.artefact),
-        *(word for option in decided for word in option if word),
-        *("--device", settings.device),
-        *("--cb-block-size", str(BLOCK_TOKENS), "--cb-num-blocks", str(settings.kv_block_count)),
-        *("--host", "127.0.0.1", "--log-level", "warning"),
+        *(word for option in (*decided, *here) for word in option if word),
+        *("--host", "127.0.0.1"),
     ]
 
 
@@ -90,8 +106,7 @@ def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tu
     environment = {
         "OMP_NUM_THREADS": str(settings.thread_count),
         "HF_HUB_OFFLINE": "1",
-        "TORCHDYNAMO_DISABLE": "1",  # eager: a machine without a C compiler serves as well
-        "TOKENIZERS_PARALLELISM": "false",
+        **PROCESSOR_ENVIRONMENT,
     }
     told = [*command, "--port", str(port)]
     return processes.start(told, replica_id, state, digest=digest, port=port, environment=environment), True

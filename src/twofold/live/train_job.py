@@ -237,7 +237,20 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
     append_event(job.folder, "launched", launch=launch)
-    command = python_module(
+    told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
+    try:
+        child = start(launch_command(job), role_of(job), state, environment=told)
+        launcher = psutil.Process(child.process_id)
+        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
+        _watch(job, state, launcher, launch, on_progress)
+        return int(launcher.wait() or 0)
+    finally:
+        stop_all(state, role_of(job), exact=True, at_once=True)
+
+
+def launch_command(job: TrainJob) -> list[str]:
+    """The line that starts the workers, whoever gave the order: `up`, or a script that was rendered."""
+    return python_module(
         "torch.distributed.run",
         "--standalone",
         *("--local-addr", "127.0.0.1"),
@@ -245,15 +258,6 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
         *("--max-restarts", str(MAX_RESTARTS)),
         *("-m", "twofold.live.train_worker", str((job.folder / ORDER).resolve())),
     )
-    told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
-    try:
-        child = start(command, role_of(job), state, environment=told)
-        launcher = psutil.Process(child.process_id)
-        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
-        _watch(job, state, launcher, launch, on_progress)
-        return int(launcher.wait() or 0)
-    finally:
-        stop_all(state, role_of(job), exact=True, at_once=True)
 
 
 def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:

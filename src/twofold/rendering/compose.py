@@ -15,7 +15,7 @@ from twofold.rendering.given import Given
 from twofold.rendering.records import FIRST_PORT, ServedPool, label
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_name, runtime_of
 from twofold.rendering.slices import device_id, made_before
-from twofold.rendering.yaml_text import Node, Said, yaml_text
+from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
 CACHE = "/cache"
 HUB = {"HF_TOKEN": "${HF_TOKEN:-}", "HF_HOME": CACHE}  # a secret comes from who starts the file
@@ -79,7 +79,7 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
         "image": _image(pool, given),
         "entrypoint": words,
         "command": list(_arguments(command, pool, given)),
-        "environment": HUB,
+        "environment": _environment(command),
         "ports": [{"target": pool.port, "published": str(port)}],
         "volumes": [f"${{HF_HOME:-~/.cache/huggingface}}:{CACHE}"],
         "ipc": "host",
@@ -93,10 +93,15 @@ def _replica(pool: ServedPool, command: Command, given: Given, port: int, device
     }
     said = f"{pool.at}.replica.accelerator_count"
     numbers = [Said(device_id(accelerator, each, given), said) for each in devices]
-    return service | _devices(accelerator, given, numbers)
+    return service | _devices(accelerator, given, numbers, _environment(command))
 
 
-def _devices(accelerator: str, given: Given, numbers: Sequence[Said]) -> dict[str, Node]:
+def _environment(command: Command) -> dict[str, Node]:
+    """What a container is told beside its words."""
+    return {**HUB, **{each.flag: Said(each.value, each.because) for each in command.variables}}
+
+
+def _devices(accelerator: str, given: Given, numbers: Sequence[Said], environment: Object) -> dict[str, Node]:
     """What a container sees of the machine's devices. Processors need nothing.
 
     Raises ValueRefusedError for devices that Compose gives to no container.
@@ -106,8 +111,8 @@ def _devices(accelerator: str, given: Given, numbers: Sequence[Said]) -> dict[st
     vendor = image_vendor(accelerator, given.devices)
     if vendor == "AMD":
         seen = Said(",".join(str(each.value) for each in numbers), numbers[0].because)
-        environment: dict[str, Node] = {**HUB, "HIP_VISIBLE_DEVICES": seen}
-        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": environment}
+        told: dict[str, Node] = {**environment, "HIP_VISIBLE_DEVICES": seen}
+        return {"devices": ["/dev/kfd", "/dev/dri"], "group_add": ["video"], "environment": told}
     if vendor != "NVIDIA":
         hint = "render for the target `shell`"
         raise ValueRefusedError(f"Compose gives no `{accelerator[:64]}` to a container", hint=hint)

@@ -8,10 +8,10 @@ from math import ceil
 from types import MappingProxyType
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.engines import serve_options
+from twofold.live.engines import KV_BLOCK_COUNT, PROCESSOR_ENVIRONMENT, processor_options, serve_options
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.parted import with_role
-from twofold.rendering.records import ServedPool
+from twofold.rendering.records import ServedPool, on_processors
 
 # What each engine calls a format of the weights; "" where the checkpoint says it and no option does.
 VLLM_FORMATS = {
@@ -128,11 +128,18 @@ def transformers(pool: ServedPool, weights: str, native_format: str) -> Command:
     stored = replica.weights_format or native_format
     decided = serve_options(DTYPES.get(stored, "auto"), replica.chunk_tokens or PREFILL_TOKENS)
     because = "requests join and leave between steps", f"{at}.weights_format", f"{at}.chunk_tokens"
-    options = [Option(*option, why) for option, why in zip(decided, because, strict=True)] + [*_where(pool)]
+    options = [Option(*option, why) for option, why in zip(decided, because, strict=True)]
+    variables: list[Option] = []
+    if on_processors(pool.service.machine):
+        why = "processors", "tokens of a block of the cache", "as `up` starts it; more takes more memory"
+        told = processor_options("cpu", KV_BLOCK_COUNT)
+        options += [Option(*option, each) for option, each in zip(told, why, strict=True)]
+        variables = [Option(name, value, "as `up` sets it") for name, value in PROCESSOR_ENVIRONMENT.items()]
     lost = [] if replica.accelerator_count == 1 else ["more than one device a replica"]
     if stored not in DTYPES:
         lost.append(f"weights in {stored}")
-    return Command(("transformers", "serve", weights), tuple(options), lost=tuple(lost))
+    line = (*options, *_where(pool))
+    return Command(("transformers", "serve", weights), line, tuple(variables), tuple(lost))
 
 
 Engine = Callable[[ServedPool, str, str], Command]

@@ -127,7 +127,7 @@ def serving_pod(
         "image": engine_image(pool, given),
         "command": [container_word(word) for word in command.program],
         "args": container_words([*command.options, *beside]),
-        "env": weights_of(pool.pool.model, given),
+        "env": [*weights_of(pool.pool.model, given), *_variables(command)],
         **devices(machine, count, f"{pool.at}.replica.accelerator_count", given),
         "volumeMounts": mounts("weights"),
         "securityContext": {"allowPrivilegeEscalation": False},
@@ -142,6 +142,10 @@ def serving_pod(
         "containers": [container],
         "volumes": volumes("weights"),
     }
+
+
+def _variables(command: Command) -> list[Node]:
+    return [{"name": each.flag, "value": Said(each.value, each.because)} for each in command.variables]
 
 
 def in_valleys(pool: ServedPool) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, log, sqrt
 
+from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ClassPlan, Pool, ServicePlan
 from twofold.contracts.results.training import Layout, TrainingPlan
@@ -140,6 +141,11 @@ def trained_runs(plan: Plan) -> tuple[TrainedRun, ...]:
         for run in plan.training
         if run.layout is not None
     )
+
+
+def on_processors(machine: Machine) -> bool:
+    """Whether what `up` starts runs there: the processors of a machine, or this one as it was measured."""
+    return machine.accelerator.startswith("CPU") or machine.accelerator == "this-machine"
 
 
 def label(*parts: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from twofold.catalog.types import Model
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.files import RenderedFile, head, plain
-from twofold.rendering.records import TrainedRun
+from twofold.rendering.records import TrainedRun, on_processors
 from twofold.rendering.torchrun import (
     CHECKPOINTS,
     DATA,
@@ -28,8 +28,7 @@ SCRIPT = '"${TRAIN_SCRIPT:?set it to a script that has the arguments of Hugging 
 def is_own(run: TrainedRun) -> bool:
     """Whether our own trainer runs it: processors of one machine, and nothing but data parallel ranks."""
     machine, layout = run.run.machine, run.layout
-    here = machine.accelerator.startswith("CPU") or machine.accelerator == "this-machine"
-    return here and machine.node_count == 1 and layout.dp == machine.accelerator_count
+    return on_processors(machine) and machine.node_count == 1 and layout.dp == machine.accelerator_count
 
 
 def own_trainer(
