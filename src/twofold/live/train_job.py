@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from twofold.contracts.results import loop
@@ -110,7 +111,11 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run an order that `render` wrote: this module with ORDER --folder FOLDER --model-config CONFIG."""
+    """Run an order that `render` wrote: this module with ORDER --folder FOLDER --model-config CONFIG.
+
+    Told to end (SIGTERM: a scheduler's notice) it ends its workers too, which are in a session of their own;
+    the next one with this folder goes on from the newest checkpoint.
+    """
     parser = argparse.ArgumentParser(prog="python -m twofold.live.train_job")
     parser.add_argument("order", type=Path, help="JSON with the fields of a job")
     parser.add_argument("--folder", type=Path, required=True, help="of this run alone")
@@ -124,7 +129,12 @@ def main(words: Sequence[str] | None = None) -> None:
         raise FileError(
             f"`{told.order}` is no order: {error}", hint="write it with `twofold render`"
         ) from error
+    signal.signal(signal.SIGTERM, _leave)
     run_training(job, told.folder.parent / ".state", lambda line: print(line, flush=True))
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def published_artefact(job: TrainJob, state: Path) -> Path:

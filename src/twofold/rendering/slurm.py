@@ -19,15 +19,18 @@ from twofold.rendering.slices import made_before, slice_of
 
 SAVE_RATIO = 2.0  # of a checkpoint's write time, that a run is told before it is ended
 LEAST_NOTICE_S = 60.0
+EARLY_S = 60.0  # that Slurm may send a signal before its time
 SWITCH_WAIT = "12:00:00"  # that a job waits for nodes of one leaf switch
 LEAF_NODES = 16  # a job of no more nodes finds room below one
 TORCHRUN_WAITS_S = 30.0  # for its ranks, between telling them and ending them
 FOLDER = 'export FILES="${FILES:-${SLURM_SUBMIT_DIR:-.}}"'
 # The first node's name is an address for all others; a task knows its node by SLURM_NODEID.
 FIRST_NODE = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"; export MASTER_ADDR'
+# By scancel, which tells the tasks: srun that is told to end kills them instead.
 SAVED_AND_QUEUED = (
     "step=$!",
-    """save() { kill -TERM "$step"; wait "$step" || true; scontrol requeue "$SLURM_JOB_ID"; }""",
+    """save() { scancel --signal=TERM "$SLURM_JOB_ID"; wait "$step" || true; """
+    """scontrol requeue "$SLURM_JOB_ID"; }""",
     "trap save USR1",
     'wait "$step"',
 )
@@ -78,13 +81,14 @@ def _run_options(run: TrainedRun, given: Given) -> list[Option]:
     per_node, nodes = machine.accelerators_per_node, machine.node_count
     checkpoints = run.run.run.checkpoints
     notice_s = ceil(max(LEAST_NOTICE_S, SAVE_RATIO * checkpoints.write_s))
+    limit_s = run.run.run.total_s.high + notice_s + EARLY_S
     options = [
         Option("--job-name", run.name, ""),
         Option("--nodes", str(nodes), f"{at}.node_count"),
         Option("--ntasks-per-node", "1", "torchrun starts the ranks of its node"),
         *_devices(machine.accelerator, given, per_node, f"{at}.accelerators_per_node"),
         Option("--exclusive", "", ""),
-        Option("--time", _limit(run.run.run.total_s.high), f"the upper end of {run.at}.run.total_s"),
+        Option("--time", _limit(limit_s), f"the upper end of {run.at}.run.total_s, then the notice"),
         Option("--requeue", "", "goes on from its newest checkpoint"),
         Option("--signal", f"B:USR1@{notice_s}", f"twice {run.at}.run.checkpoints.write_s"),
         Option("--open-mode", "append", ""),
