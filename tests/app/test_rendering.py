@@ -21,10 +21,12 @@ from tests.rendered import texts
 from twofold.app.planning import explain
 from twofold.app.rendering import Rendered, Target, render
 from twofold.app.reporting import write_page
+from twofold.catalog.catalog import load_catalog
 from twofold.cli.verbs import TARGETS
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
 from twofold.core.errors import FileError, InfeasibleError, TwofoldError, ValueRefusedError
+from twofold.rendering.trainers import TRAINERS
 
 NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
 GOLDEN = Path(__file__).parents[1] / "rendering" / "golden"
@@ -194,6 +196,28 @@ def served_names(text: str) -> Iterator[str]:
         yield config["applications"][0]["args"]["llm_configs"][0]["model_loading_config"]["model_id"]
 
 
+@each_target
+@given(name=NAMED, run=NAMED, model=NAMED, framework=st.sampled_from([*TRAINERS]))
+@example(name="a", run="r", model="m'; id; '", framework="deepspeed")
+@example(name="a", run="$(id)", model="a\u2028b", framework="torchtitan")
+def test_no_name_of_a_run_escapes(
+    target: Target, name: str, run: str, model: str, framework: str, examples: dict[str, Plan]
+) -> None:
+    """Scripts are read by `bash -n`; YAML, TOML and JSON by theirs."""
+    plan = examples["finetune"]
+    changed = replace(plan.training[0], name=run, model=model, framework=framework)
+    described = replace(load_catalog().model("llama-3.1-8b"), name=model)
+    try:
+        files = texts(replace(plan, name=name, training=(changed,), serving=(), models=(described,)), target)
+    except TwofoldError as error:
+        assert error.exit_code == 2
+        return
+    for path, text in files.items():
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", path)
+        parsed(path, text)
+        assert len(path) <= 80
+
+
 @pytest.fixture(scope="module")
 def plan_of(examples: dict[str, Plan]) -> Callable[..., Plan]:
     """A saved plan whose names somebody has changed; it carries its model."""
@@ -207,8 +231,6 @@ def plan_of(examples: dict[str, Plan]) -> Callable[..., Plan]:
         return replace(plan, name=name, serving=(serving,), training=(), models=(described,))
 
     def model_row(model: str) -> Any:
-        from twofold.catalog.catalog import load_catalog
-
         return replace(load_catalog().model("llama-3.1-8b"), name=model)
 
     return made
