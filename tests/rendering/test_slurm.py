@@ -1,7 +1,6 @@
 """Batch scripts: what Slurm is asked for, and what happens before the time limit."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,13 +85,3 @@ def test_the_signal_makes_the_trainer_save_and_the_job_wait_again(
     said = log.read_text("utf-8").splitlines()
     assert said == ["scancel --signal=TERM 7", "saved", "scontrol requeue 7"]
     assert done.returncode != 0  # it has not ended by itself
-
-
-def test_sbatch_takes_it(files_of: Callable[[str, str], Files], tmp_path: Path) -> None:
-    if not shutil.which("sbatch"):
-        pytest.skip("no `sbatch` here, whose own parser would read it: `make system` installs it")
-    if subprocess.run(["scontrol", "ping"], check=False, capture_output=True).returncode:
-        pytest.skip("`sbatch` reads a job only where a controller of Slurm runs")
-    path = tmp_path / "job.sbatch"
-    path.write_text(run_job(files_of("finetune", "slurm")), "utf-8")
-    subprocess.run(["sbatch", "--test-only", str(path)], check=True)
