@@ -6,6 +6,8 @@ STAMP := .venv/.installed
 EXTRAS := .venv/.extras
 # The same product with its busiest modules compiled, in an environment of its own.
 FAST := .fast/.installed
+# Programs that read what is rendered.
+VALIDATED := manifests sky deepspeed titan
 # What `pip install .` alone gives.
 CORE := .core/.installed
 # Tests that the last `make test` skipped for want of the extras.
@@ -16,7 +18,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast system docs test test-skipped soak quick core check verbs structure bench golden fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast system docs test test-skipped soak quick core check verbs structure bench golden validate-rendered fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -109,6 +111,22 @@ bench: $(STAMP)
 golden: $(STAMP)
 	$(BIN)/python -m pytest tests/cli tests/test_docs.py tests/app/test_rendering.py tests/bench/test_pictures.py --golden
 
+# What `render` writes, read by the schemas and parsers that it is for, each in an environment of its own; once in
+# a while, and after new versions: some need gigabytes. Slurm's daemons, Docker's compose: where they are installed.
+validate-rendered: $(VALIDATED:%=.validated/%)
+
+.validated/manifests: PARSERS := kubernetes-validate==1.37.0 ray[serve]==2.60.0
+.validated/sky: PARSERS := skypilot==0.14.1
+.validated/deepspeed: PARSERS := -r requirements-live.lock deepspeed
+.validated/titan: PARSERS := -r requirements-live.lock torchtitan
+
+.validated/%: $(STAMP)
+	$(PYTHON) -m venv $@
+	$@/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$@/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$@/bin/pip install --quiet --disable-pip-version-check $(PARSERS)
+	TWOFOLD_PARSERS=1 $@/bin/python -m pytest -rs tests/rendering -k "takes or reads or schema"
+
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth
 	$(BIN)/python -m fits.kernel_classes ../shared/truth
@@ -132,4 +150,4 @@ lock: $(STAMP)
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:
-	rm -rf .venv .fast .core build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .fast .core .validated build .pytest_cache .mypy_cache .ruff_cache

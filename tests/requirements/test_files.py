@@ -1,0 +1,52 @@
+"""The requirement rows about files that start what was planned."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.object_fields import documents
+from twofold.app.planning import plan
+from twofold.app.rendering import render
+
+ROOT = Path(__file__).parents[2]
+
+
+def files_of(command: str) -> tuple[Any, dict[str, str]]:
+    """The plan of a row's spec and the files of its command, by path."""
+    path = ROOT / command.split()[2]
+    made = plan(path)
+    return made, {each.path: each.text for each in render(made, "shell").files}
+
+
+def test_r_006_fsdp_and_deepspeed_are_configured_with_the_degrees_of_the_plan(command: str) -> None:
+    """Accelerate, and DeepSpeed where it is installed, read them in tests/rendering/test_parsers.py."""
+    made, files = files_of(command)
+    by_fsdp, by_deepspeed = made.training
+    (sharded,) = documents(files["launched-by-fsdp.accelerate.yaml"])
+    assert sharded["num_processes"] == by_fsdp.layout.dp == by_fsdp.machine.accelerator_count
+    assert sharded["fsdp_config"]["fsdp_reshard_after_forward"] == (by_fsdp.layout.zero_stage == 3)
+    told = json.loads(files["launched-by-deepspeed.deepspeed.json"])
+    layout = by_deepspeed.layout
+    assert told["zero_optimization"]["stage"] == layout.zero_stage
+    sizes = told["train_micro_batch_size_per_gpu"], told["gradient_accumulation_steps"], layout.dp
+    assert sizes[0] == layout.micro_batch
+    assert sizes[0] * sizes[1] * sizes[2] == told["train_batch_size"] == by_deepspeed.batch_samples
+
+
+def test_r_051_vllm_and_tensorrt_llm_are_started_as_planned(command: str) -> None:
+    """Argument checkers of engines: tests/rendering/test_parsers.py; a first token: tests/live.
+
+    Triton's own model repository is not written: TensorRT-LLM answers by its own server.
+    """
+    made, files = files_of(command)
+    flags = {
+        "by-vllm": ("--max-num-seqs", "--tensor-parallel-size"),
+        "by-tensorrt-llm": ("--max_batch_size", "--tp_size"),
+    }
+    for service in made.serving:
+        script = files[f"launched-{service.name}.sh"]
+        replica = service.pools[0].replica
+        batch, ranks = flags[service.name]
+        assert re.search(rf"^  {batch} {replica.max_batch} ", script, re.M)
+        assert re.search(rf"^  {ranks} {replica.tp} ", script, re.M) or replica.tp == 1
