@@ -272,8 +272,9 @@ def test_every_kind_of_the_table_names_its_source() -> None:
         assert re.fullmatch(r"[0-9a-f]{64}", row["sha256"]) and row["project"] and row["version"]
 
 
-def test_a_packaged_schema_of_kubernetes_takes_the_objects(base: Plan) -> None:
+@pytest.mark.parametrize("name", ["assistant", "moe", "finetune", "portfolio", "laptop"])
+def test_a_packaged_schema_of_kubernetes_takes_the_objects(name: str, examples: dict[str, Plan]) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate==1.37.0")
     core = ("Deployment", "PodDisruptionBudget", "NetworkPolicy", "ResourceQuota", "PriorityClass")
-    for each in Rendered(base).of(*core):
+    for each in Rendered(examples[name]).of(*core):
         validate.validate(each, "1.37", strict=True)
