@@ -13,6 +13,7 @@ from twofold.cli.verbs import VERBS
 
 PRINTS_NONE = {  # text, files, or one word
     *("init", "check", "explain", "report", "render", "down", "predict", "completion"),
+    *("keys add", "keys list", "keys revoke"),
 }
 LINES = [
     "plan small.yaml",
