@@ -12,7 +12,7 @@ VALIDATED := manifests sky deepspeed titan
 CORE := .core/.installed
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
-ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py
+ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py tests/app/test_operating.py
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \

@@ -12,7 +12,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,7 +21,24 @@ from typing import Any, cast
 from twofold.live.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.events import Cause, GiveUp, Send
-from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.gate.patience import NO_PROMISE, Patience
+from twofold.policy.gate.settings import (
+    AdmissionSettings,
+    Beliefs,
+    CanarySettings,
+    ClassSettings,
+    DegradationSettings,
+    GateSettings,
+    HedgeSettings,
+    LimitSettings,
+    OutlierSettings,
+    QueueSettings,
+    Rate,
+    RetryBudgetSettings,
+    RolloutSettings,
+    Routing,
+    RoutingSettings,
+)
 
 EVENT_COUNT = 16
 DURATION_S = 3.0
@@ -103,11 +120,28 @@ class Client(asyncio.Protocol):
             self.done.set_exception(error or ConnectionError("the server hung up"))
 
 
+EVERY_POLICY = GateSettings(  # that needs no controller
+    routing=Routing.PREFIX,
+    routes=RoutingSettings(prefix_block_tokens=64),
+    classes=(ClassSettings("chat", ttft_slo_s=5.0, e2e_slo_s=60.0, tpot_slo_s=1.0),),
+    limits=LimitSettings(Rate(1e6, 1e9)),
+    admission=AdmissionSettings(),
+    queue=QueueSettings(),
+    degradation=DegradationSettings(),
+    retry_budget=RetryBudgetSettings(),
+    hedge=HedgeSettings(),
+    outliers=OutlierSettings(),
+    canary=CanarySettings(),
+    rollout=RolloutSettings(),
+)
+
+
 class FixedChoice:
     """In place of a `GateDriver`, it decides nothing: the application's own cost, without gate and log."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: Sequence[GatewayReplica]) -> None:
         self.given_ids = 0
+        self.replicas = {each.replica_id: each for each in replicas}
 
     async def arrived(self, *_asked: object) -> Send:
         self.given_ids += 1
@@ -116,10 +150,15 @@ class FixedChoice:
     async def held(self, request_id: int) -> GiveUp:
         return GiveUp(request_id, Cause.ERROR)  # nothing is ever held
 
-    async def failed(self, request_id: int, cause: Cause) -> GiveUp:
+    async def failed(self, request_id: int, cause: Cause, _attempt: int) -> GiveUp:
         return GiveUp(request_id, cause)
 
-    def started(self, request_id: int) -> None: ...
+    def patience(self, _request_id: int) -> Patience:
+        return NO_PROMISE
+
+    def heard(self, replica_id: str) -> None: ...
+
+    def started(self, request_id: int, attempt: int) -> None: ...
 
     def ended(self, *_ended: object) -> None: ...
 
@@ -144,7 +183,9 @@ async def serve_bare(config: GatewayConfig) -> None:
     from twofold.live.gateway_driver import GateDriver
     from twofold.live.upstream import Upstream
 
-    app = GatewayApp(cast(GateDriver, FixedChoice()), Upstream(config.limits.connect_timeout_s), config)
+    app = GatewayApp(
+        cast(GateDriver, FixedChoice(config.replicas)), Upstream(config.limits.connect_timeout_s), config
+    )
     await uvicorn.Server(server_config(app, config)).serve()
 
 
@@ -243,18 +284,22 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         ports = {"engine alone": free_port()}
-        ports |= {name: free_port() for name in ("bare pass-through", "gateway")}
+        ports |= {name: free_port() for name in ("bare pass-through", "gateway", "every policy")}
         replica = GatewayReplica("replica-0", "127.0.0.1", ports["engine alone"], "m", 256)
         log = str(Path(folder) / "events.jsonl")
 
         def config(name: str) -> GatewayConfig:
-            beliefs, settings = Beliefs(1e-4, 1e-3), GateSettings()
-            return GatewayConfig("127.0.0.1", ports[name], (replica,), beliefs, log, gate=settings)
+            beliefs = Beliefs(1e-4, 1e-3)
+            settings = EVERY_POLICY if name == "every policy" else GateSettings()
+            return GatewayConfig(
+                "127.0.0.1", ports[name], (replica,), beliefs, f"{log}-{name[:5]}", gate=settings
+            )
 
         processes = {
             "engine": run_process(serve_engine, ports["engine alone"]),
             "bare pass-through": run_process(serve_bare, config("bare pass-through")),
             "gateway": run_process(serve_gateway, config("gateway")),
+            "every policy": run_process(serve_gateway, config("every policy")),
         }
         try:
             points = uvloop.run(_measure(ports, processes))

@@ -38,6 +38,9 @@ LINES = [
     "simulate tests/requirements/specs/chat.yaml",
     "render OUT/plan.json --out OUT/files",
     "up examples/laptop",
+    "status examples/laptop",
+    "top examples/laptop",
+    "logs examples/laptop",
     "down examples/laptop",
     "measure device --out OUT",
     f"calibrate {TRAINING} --out OUT/calibration.json",
@@ -46,7 +49,14 @@ LINES = [
     "validate",
     "completion bash",
 ]
-NEEDS = {"up": "train,live", "down": "live", "measure device": "train"}  # what they end with 2 for
+NEEDS = {
+    "up": "train,live",
+    "down": "live",
+    "status": "live",
+    "top": "live",
+    "logs": "live",
+    "measure device": "train",
+}  # what they end with 2 for
 
 
 def verbs() -> list[str]:

@@ -32,6 +32,9 @@ The verbs, one line each:
     validate        Score predictions on measured runs, against the goals
     render          Write the files with which a plan runs: scripts, jobs, manifests
     write_page      Write a plan, a rehearsal or a run as one page to mail
+    status          How the service that `up` started is, on one screen
+    top             The same as a live view, with a row per replica
+    logs            What the programs of a service said last
     completion      Print the script by which bash, zsh or fish completes words
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
-from twofold.app.gates import DIFFERS, served_gate
+from twofold.app.gates import DIFFERS, ONE_POOL, served_gate
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core.errors import ValueRefusedError
@@ -42,10 +42,26 @@ def test_as_many_replicas_stand_there_as_are_planned_or_the_machine_holds() -> N
     )
 
 
-def test_what_nobody_carries_out_yet_is_refused() -> None:
-    scaled = parse_scenario("policies: {scaling: on}", "s.yaml")
-    with pytest.raises(ValueRefusedError, match="`scaling` works in simulations only"):
-        served_gate(LAPTOP, 2, None, scaled)
+def test_pools_that_are_planned_apart_are_one_on_one_machine(tmp_path: Path) -> None:
+    night = "    night:\n      traffic: {tokens_per_day: 1 Mtok, input: 128 tok, output: 48 tok}\n"
+    spec = tmp_path / "twofold.yaml"
+    spec.write_text(
+        LAPTOP.read_text("utf-8").replace("  on: 1xthis-machine #", f"{night}  on: 1xthis-machine #")
+    )
+    (tmp_path / "config.json").write_bytes(LAPTOP.with_name("config.json").read_bytes())
+    gate = served_gate(spec, 9, None)
+    assert gate.differs[0] == ONE_POOL
+    assert [(each.name, each.priority) for each in gate.built.settings.classes] == [("chat", 0), ("night", 1)]
+    together = parse_scenario(f"{SHORT}fleet: {{pools: priority}}", "s.yaml")
+    rehearsed = simulate(spec, SimulateOptions(scenario=together)).data
+    assert list(rehearsed.gate_digests.values()) == [gate.built.digest]
+
+
+def test_no_more_replicas_may_be_started_than_the_machine_holds() -> None:
+    scaled = "policies: {scaling: {most: 2}}"
+    assert served_gate(LAPTOP, 2, None, parse_scenario(scaled, "s.yaml")).built.settings.scaling is not None
+    with pytest.raises(ValueRefusedError, match="may start 4 replicas, and this machine holds 2"):
+        served_gate(LAPTOP, 2, None, parse_scenario("policies: {scaling: on}", "s.yaml"))
 
 
 def test_the_laptop_is_refused_less_than_one_request_in_a_hundred_at_its_own_load() -> None:

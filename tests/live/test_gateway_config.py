@@ -62,7 +62,7 @@ def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
         ({"keys": [{"tenant": "a", "sha256": "secret"}]}, "`keys` name"),
         ({"keys": [{"tenant": "", "sha256": "0" * 64}]}, "`keys` name"),
         ({"keys": [{"tenant": name, "sha256": "0" * 64} for name in "ab"]}, "two tenants have the same key"),
-        ({"gate": {"scaling": {}}}, "`scaling` works in simulations only"),
+        ({"gate": {"scaling": {}}}, "`scaling` needs a controller"),
         ({"gate": {"limits": {"tenant": {"burst_s": "long"}}}}, "finite number"),
     ],
 )

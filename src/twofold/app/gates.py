@@ -8,15 +8,19 @@ from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.contracts.spec.scenario import Scenario
 from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import BuiltGate
-from twofold.live.gateway_config import not_live
 from twofold.rehearse.run import RehearsalSettings, pool_tasks
 
 AS_GUESSED = "a prompt's tokens are guessed from its bytes before it is sent; the twin knows their number"
 AS_BATCHED = "an engine batches as it does; the twin's batches are as large as the plan's memory allows"
 AT_HOME = "all replicas share this machine, which the load's clients use too; the twin's have one each"
+TOGETHER = "priority"  # one pool of all replicas, whose gate knows who can wait
+ONE_POOL = f"all classes share the replicas here; `fleet: {{pools: {TOGETHER}}}` rehearses that"
 AS_PLANNED = Scenario()
-# What no gateway can have as the twin has it.
-DIFFERS: tuple[str, ...] = (AS_GUESSED, AS_BATCHED, AT_HOME)
+SILENT = (
+    "a replica that is silent for three times the goal is given up; the twin waits until a request has failed"
+)
+# What no gateway has as the twin has it.
+DIFFERS: tuple[str, ...] = (AS_GUESSED, AS_BATCHED, AT_HOME, SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +38,27 @@ def served_gate(
 ) -> ServedGate:
     """The gate of a spec's one service under a scenario's policies, on a machine that holds so many replicas.
 
-    Raises ValueRefusedError for a policy that nobody carries out yet, and for a service behind several gates.
+    Pools that are planned apart are one here. Raises ValueRefusedError for two pools behind one gate, and
+    for more replicas than the machine holds.
     """
     given = rehearsable(opened(spec, today))
     [service] = given.plan.serving
-    tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
-    if len(tasks) != 1:
-        what = f"`{service.name}` is planned behind {len(tasks)} gates, and `up` runs one"
-        raise ValueRefusedError(what, hint="leave one class, or classes that one pool of replicas serves")
-    built = tasks[0].gate
-    if missing := not_live(built.settings):
-        what = f"`{missing[0]}` works in simulations only so far"
-        raise ValueRefusedError(what, hint="turn it off in the policies that `up` is told")
+    tasks, differs = pool_tasks(service, RehearsalSettings(scenario), given.tables), DIFFERS
+    if len(tasks) > 1:
+        fleet = scenario.fleet.model_copy(update={"pools": TOGETHER})
+        scenario, differs = scenario.model_copy(update={"fleet": fleet}), (ONE_POOL, *differs)
+        tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
+    [built] = [task.gate for task in tasks]
+    if len(built.in_flight_limits) > 1:
+        what = "two pools behind one gate are for more machines than this one"
+        raise ValueRefusedError(what, hint="leave `pools` out of `fleet`")
+    scaling = built.settings.scaling
+    if scaling is not None and scaling.pools[0].max_count > slot_count:
+        most = scaling.pools[0].max_count
+        what = f"`scaling` may start {most} replicas, and this machine holds {slot_count}"
+        raise ValueRefusedError(what, hint=f"write `scaling: {{most: {slot_count}}}`")
     [(_, limit)] = built.in_flight_limits
-    planned, differs = service.replica_count, DIFFERS
+    planned = service.replica_count
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
     return ServedGate(built, limit, min(planned, slot_count), differs)

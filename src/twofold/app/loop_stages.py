@@ -1,5 +1,8 @@
 """The stages of `up`, in their order: each keeps what still fits and returns what the next one needs."""
 
+import json
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -20,18 +23,23 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
+from twofold.core.data import from_data, to_json
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.device.files import DeviceRecord, notes_about, read_device
+from twofold.live.admin_client import gateway_state
 from twofold.live.artefact import write_whole
 from twofold.live.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
 from twofold.live.loader import closed_loop, open_loop, prompts_of
-from twofold.live.supervisor import Service, ServiceSettings, bring_up
+from twofold.live.service import ServiceSettings
+from twofold.live.supervisor import Service, bring_up
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
+LOAD_ENDED = "load-ended"  # when our own load of the service ended: whoever asked later is somebody else
+USERS_GONE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,7 @@ def other_layout(planned: ShownPlan) -> str:
 def serve(request: LoopRequest, gate: ServedGate, artefact: Path) -> Service:
     """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
     request.progress(f"start {request.serving.replica_count} replicas and the gateway")
-    return bring_up(service_settings(request, gate, artefact), request.state)
+    return bring_up(service_settings(request, gate, artefact), request.state, request.progress)
 
 
 def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> ServiceSettings:
@@ -119,12 +127,57 @@ def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> 
         first_token_s=beliefs.first_token_s,
         gate=gate.built.settings,
         gate_digest=gate.built.digest,
+        name=request.serving.name,
     )
 
 
 def engine_settings(told: ServeSettings, artefact: Path) -> EngineSettings:
     """One replica."""
-    return EngineSettings(artefact, told.weights_format, told.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS)
+    return EngineSettings(str(artefact), told.weights_format, told.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS)
+
+
+def measured_service(
+    request: LoopRequest, service: Service, artefact: Path, *, load_asked: bool
+) -> tuple[loop.ServingMeasured, tuple[str, ...]]:
+    """The service under load, and what is to be said of that: at the first `up` of an artefact, or when it is
+    asked for, and never while others use the service. Otherwise what was measured before is shown."""
+    path = request.state / "serving.json"
+    try:
+        before = from_data(loop.ServingMeasured, json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError):
+        before = None
+    since_s = own_load_ended_s(request.state)
+    users = others_asked_ago_s(request.state, since_s)
+    if users is not None and users < USERS_GONE_S:
+        note = f"not put under load: others asked it {users:.0f} s ago"
+    elif before is not None and before.artefact == artefact.name and not load_asked:
+        note = "loads as measured by an earlier `up`; `--load-for` measures them again"
+    else:
+        measured = put_under_load(request, service, artefact)
+        write_whole(path, to_json(measured))
+        write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
+        return measured, ()
+    if before is None or before.artefact != artefact.name:
+        before = _served(request, service, artefact, ())
+    return before, (note,)
+
+
+def own_load_ended_s(state: Path) -> float:
+    """When our own load ended, on the machine's clock; minus infinity when there was none in this boot."""
+    try:
+        ended_s = float((state / LOAD_ENDED).read_text())
+    except (OSError, ValueError):
+        return -math.inf
+    return ended_s if ended_s <= time.monotonic() else -math.inf
+
+
+def others_asked_ago_s(state: Path, since_s: float) -> float | None:
+    """How long ago somebody else asked the service for something, later than `since_s`; None: nobody did."""
+    found = gateway_state(state)
+    asked_s = found["recent"]["arrived_at_s"] if found else None
+    if asked_s is None or asked_s <= since_s:
+        return None
+    return float(time.monotonic() - asked_s)
 
 
 def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> loop.ServingMeasured:
@@ -147,6 +200,13 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
             warmup_count=WARM_UP_REQUESTS,
         )
     )
+    return _served(request, service, artefact, tuple(loads))
+
+
+def _served(
+    request: LoopRequest, service: Service, artefact: Path, loads: tuple[loop.LoadPoint, ...]
+) -> loop.ServingMeasured:
+    wanted = request.serving
     capacity = engine_settings(wanted, artefact).kv_capacity_tokens * wanted.replica_count
     return loop.ServingMeasured(
         engine=engine_name(),
@@ -154,7 +214,7 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
         kv_capacity_tokens=capacity,
         cold_start_s=service.cold_start_s,
         artefact=artefact.name,
-        loads=tuple(loads),
+        loads=loads,
     )
 
 
@@ -165,6 +225,7 @@ def page_of(
     run: loop.TrainingMeasured,
     served: loop.ServingMeasured,
     gate: ServedGate,
+    said: tuple[str, ...] = (),
 ) -> loop.LoopPage:
     """Everything on one page, kept beside the plan."""
     estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
@@ -174,7 +235,7 @@ def page_of(
         for name, estimate in estimates.items()
         if estimate is None
     )
-    notes += tuple(filter(None, [other_layout(planned)]))
+    notes += (*filter(None, [other_layout(planned)]), *said)
     notes += notes_on_loads(served, device.rank_count)
     page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
     page = replace(page, gate_digest=gate.built.digest, differs=gate.differs)

@@ -25,12 +25,12 @@ from twofold.core import errors
 from twofold.core.errors import FileError, InfeasibleError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
-from twofold.live.processes import running, stop_all
-from twofold.live.supervisor import need_gateway_port
+from twofold.live.processes import PRIVATE_UMASK, make_private, running, stop_all
+from twofold.live.supervisor import bring_down, need_gateway_port
 from twofold.report.answers import Shown
 
 STATE_FOLDER = ".twofold"
-LOAD_FOR = "12 s"
+LOAD_FOR = "12 s"  # that each load is held, where nothing else is said
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
 NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
@@ -65,17 +65,18 @@ class Stopped(Shown):
 
 
 def up(
-    source: Path, *, port: int = GATEWAY_PORT, load_for: str = LOAD_FOR, tell: loop_stages.OnProgress
+    source: Path, *, port: int = GATEWAY_PORT, load_for: str = "", tell: loop_stages.OnProgress
 ) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
-    The replicas and the gateway go on serving when it returns; on any error once the work has begun, on
+    The service goes on when it returns, held up by its controller. It is put under load when it is new or
+    when `load_for` is said, never while others use it. On any error once the work has begun, on
     Ctrl-C, and when told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is
     stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
     raises.
     """
     path = spec_path(source)
-    spec, load_s = load(path).spec, parse_quantity(load_for, Dimension.TIME)
+    spec, load_s = load(path).spec, parse_quantity(load_for or LOAD_FOR, Dimension.TIME)
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     state = state_of(path)
@@ -85,7 +86,7 @@ def up(
     if "@" in str(state):
         what = f"the engine reads the `@` in `{state}` as the start of a revision"
         raise ValueRefusedError(what, hint="move the spec into a folder without `@`")
-    with alone(state), _on_the_processor():
+    with alone(state), _private():
         need_gateway_port(port, state)  # now, not after minutes; what serves already is left alone
         with stopping(state):
             stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
@@ -94,13 +95,16 @@ def up(
 
                 free_bytes = int(psutil.virtual_memory().available)
                 need_memory(max(training.rank_count, serving.replica_count), free_bytes)
-            device = loop_stages.measure_machine(request)
-            plan = loop_stages.plan_for_it(request)
-            request, gate = loop_stages.gate_for_it(request)
-            run, artefact = loop_stages.train(request, plan)
+            with _on_the_processor():
+                device = loop_stages.measure_machine(request)
+                plan = loop_stages.plan_for_it(request)
+                request, gate = loop_stages.gate_for_it(request)
+                run, artefact = loop_stages.train(request, plan)
             service = loop_stages.serve(request, gate, artefact)
-            measured = loop_stages.put_under_load(request, service, artefact)
-            return loop_stages.page_of(request, plan, device, run, measured, gate)
+            measured, said = loop_stages.measured_service(
+                request, service, artefact, load_asked=bool(load_for)
+            )
+            return loop_stages.page_of(request, plan, device, run, measured, gate, said)
 
 
 def up_page(spec: Path, port: int, load_for: str, tell: loop_stages.OnProgress) -> LoopShown:
@@ -119,7 +123,7 @@ def down(source: Path, *, keep: bool = False) -> int:
         # What a spec has left running whose folder is gone; a mistyped name must not mean another spec.
         path = source.resolve()
         states = [folder / STATE_FOLDER for folder in (path, path.parent)]
-        count = sum(stop_all(state) for state in states if not state.exists())
+        count = sum(bring_down(state) for state in states if not state.exists())
         if not count:
             hint = "name the spec that `up` was given, or its folder"
             raise FileError(f"`{source}` does not exist", hint=hint)
@@ -127,9 +131,9 @@ def down(source: Path, *, keep: bool = False) -> int:
     state = state_of(spec_path(source))
     if not state.is_dir():
         _erase(_removed(state))  # by a `down` that was killed
-        return stop_all(state)
+        return bring_down(state)
     with alone(state):
-        count = stop_all(state)
+        count = bring_down(state)
         if not keep:
             _remove(state)
     return count
@@ -144,7 +148,7 @@ def stop(spec: Path, keep: bool) -> Stopped:
 @contextmanager
 def alone(state: Path) -> Iterator[None]:
     """Holds the state's lock. Raises BusyError when another process does; a dead one holds nothing."""
-    state.mkdir(parents=True, exist_ok=True)
+    make_private(state)
     path = state / "lock"
     hint = "wait for it, or stop it with Ctrl-C"
     busy = errors.BusyError(f"another `twofold` works in `{state}`", hint=hint)
@@ -175,7 +179,8 @@ def state_of(source: Path) -> Path:
 
 @contextmanager
 def _on_the_processor() -> Iterator[None]:
-    """Hides accelerators from every child: trainer and engine run on the processor; that is measured too."""
+    """Hides accelerators from the trainer, which runs on the processor; that is what is measured too. Engines
+    are hidden from what they are not to run on by their own settings."""
     before = os.environ.get(HIDING)
     os.environ[HIDING] = ""
     try:
@@ -185,6 +190,16 @@ def _on_the_processor() -> Iterator[None]:
             del os.environ[HIDING]
         else:
             os.environ[HIDING] = before
+
+
+@contextmanager
+def _private() -> Iterator[None]:
+    """What is written inside is for our own user: keys, logs and weights lie there."""
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager
@@ -209,7 +224,7 @@ def stopping(state: Path) -> Iterator[None]:
     except BaseException:
         for number in before:
             signal.signal(number, signal.SIG_IGN)
-        stop_all(state)
+        bring_down(state)
         raise
     finally:
         for number, handler in before.items():

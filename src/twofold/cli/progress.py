@@ -11,7 +11,7 @@ import click
 WIDTH = 100
 BAR_WIDTH = 20
 PATIENCE_S = 2.0  # a shorter wait shows no progress
-OpenedBar = Callable[[], AbstractContextManager[Callable[[str], None]]]  # which takes what is going on
+OpenedBar = Callable[[], AbstractContextManager[Callable[[str], object]]]  # which takes what is going on
 LOG_EVERY_S = 15.0  # of one stage, where nobody watches
 COUNTED = re.compile(r"(\d+) of (\d+)")
 
@@ -73,6 +73,33 @@ def watched_bar(first: str = "planning") -> Iterator[Callable[[str], None]]:
 def stage_lines() -> Iterator[Callable[[str], None]]:
     """A line a stage, watched or not."""
     yield lambda stage: click.echo(f"measuring: {stage}", err=True)
+
+
+@contextmanager
+def watched_screen() -> Iterator[Callable[[str], bool]]:
+    """A function that draws a whole screen on stdout where somebody watches, and says whether one does."""
+    watched = sys.stdout.isatty()
+
+    def draw(text: str) -> bool:
+        if watched:
+            click.echo(f"\033[H\033[2J{text}")
+        return watched
+
+    yield draw
+    if watched:
+        click.echo("\033[H\033[2J", nl=False)  # the answer is printed where the screens were
+
+
+@contextmanager
+def passed_on() -> Iterator[Callable[[str], bool]]:
+    """A function that prints a line at once, whoever reads it."""
+
+    def tell(text: str) -> bool:
+        click.echo(text)
+        sys.stdout.flush()
+        return True
+
+    yield tell
 
 
 @contextmanager

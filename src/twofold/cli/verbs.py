@@ -13,7 +13,7 @@ import click
 from twofold.cli import options
 from twofold.cli.estimate import QUESTIONS
 from twofold.cli.names import accelerators, completed, scenarios, tables
-from twofold.cli.progress import patient_bar, stage_bar, stage_lines, watched_bar
+from twofold.cli.progress import passed_on, patient_bar, stage_bar, stage_lines, watched_bar, watched_screen
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
 TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
@@ -306,11 +306,44 @@ VERBS = {
         parameters=(
             options.SPEC,
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
-            options.usual("--load-for", "12 s", "How long each load is held."),
+            options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
             options.JSON,
             *options.TABLES,
             options.OUT,
             options.FORCE,
+        ),
+    ),
+    "status": options.Verb(
+        group="run",
+        summary="How the service that `up` started is, on one screen",
+        help="""Show how the service of SPEC is: replicas, figures of the last minute, what happened last.
+
+        Exits 3 unless every replica that is wanted serves and a controller looks after them.
+        """,
+        answer="operating.status",
+        parameters=(options.SPEC, options.JSON),
+    ),
+    "top": options.Verb(
+        group="run",
+        summary="The same as a live view, with a row per replica",
+        help="Show the service of SPEC anew every second, until Ctrl-C; once where nobody watches.",
+        answer="operating.top",
+        progress=watched_screen,
+        parameters=(options.SPEC, options.JSON),
+    ),
+    "logs": options.Verb(
+        group="run",
+        summary="What the programs of a service said last",
+        help="""Print the ends of the logs of SPEC's programs, or of ROLE's alone: controller, gateway,
+        replica-0, train-NAME …
+        """,
+        answer="operating.logs",
+        progress=passed_on,
+        parameters=(
+            options.SPEC,
+            click.argument("role", default=""),
+            options.flag("--follow", "Go on with what they say, until Ctrl-C."),
+            options.JSON,
         ),
     ),
     "down": options.Verb(

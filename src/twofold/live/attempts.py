@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -118,12 +119,19 @@ Outcome = Opened | UpstreamFailed
 class Race:
     """The attempts of one request until one answers. Mutable: the gate says when a second one begins.
 
-    `stop` ends what still runs; of what was answered and not taken the connection is closed.
+    The first runs in its caller's own task, since few are ever joined by a second; one that is overtaken is
+    cancelled there. `stop` ends what still runs; of what was answered and not taken the connection is closed.
     """
 
-    def __init__(self, open_one: Callable[[events.Send], Awaitable[Opened]]) -> None:
-        self._open_one = open_one
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by attempt
+    def __init__(
+        self,
+        open_one: Callable[[events.Send], Awaitable[Opened]],
+        failed: Callable[[int, events.Cause, int], Awaitable[Any]],
+    ) -> None:
+        self._open_one, self._failed = open_one, failed
+        self._first: asyncio.Task[Any] | None = None  # while the first attempt runs
+        self._overtaken = False
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # of the others, by attempt
         self._outcomes: asyncio.Queue[tuple[events.Send, Outcome | Exception]] = asyncio.Queue()
 
     def told(self, effect: events.Send | events.Cancel) -> None:
@@ -136,6 +144,21 @@ class Race:
     def begin(self, sent: events.Send) -> None:
         """One more attempt."""
         self._tasks[sent.attempt] = asyncio.create_task(self._run(sent))
+
+    async def first(self, sent: events.Send) -> tuple[events.Send, Outcome]:
+        """The first attempt, or one that began beside it and answered sooner."""
+        task = self._first = asyncio.current_task()
+        assert task is not None
+        try:
+            return sent, await self._open_one(sent)
+        except UpstreamFailed as failure:
+            return sent, failure
+        except asyncio.CancelledError:
+            if not self._overtaken or task.uncancel():  # it is the client that left
+                raise
+        finally:
+            self._first = None
+        return await self.next()
 
     async def next(self) -> tuple[events.Send, Outcome]:
         """The next attempt that has answered or failed."""
@@ -158,4 +181,10 @@ class Race:
             outcome: Outcome | Exception = await self._open_one(sent)
         except Exception as error:  # told to who waits: a task's own exceptions are heard by nobody
             outcome = error
+        if self._first is not None and isinstance(outcome, UpstreamFailed):
+            await self._failed(sent.request_id, outcome.cause, sent.attempt)  # the first goes on
+            return
         self._outcomes.put_nowait((sent, outcome))
+        if self._first is not None and not self._overtaken:
+            self._overtaken = True
+            self._first.cancel()

@@ -1,20 +1,19 @@
-"""Serving engines as child processes: how one is started, how it says that it is ready, what it can hold.
+"""Serving engines behind one adapter: how each is started, asked, scraped and ended, and what it can do.
 
-One engine so far, `transformers serve` with continuous batching: it needs nothing but the training
-libraries, and speaks the OpenAI protocol that the gateway passes through.
+One row of `ENGINES` per engine. All speak the OpenAI protocol that the gateway passes through; they differ in
+their command lines, in what their health route knows, in the names of their metrics and in what they accept.
+What is asked of a running engine stands in `engine_checks.py`.
 """
 
-import json
+import shutil
 import sys
-import time
-import urllib.error
-import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from twofold.core.errors import RunError
-from twofold.live import processes
+from twofold.core.errors import FileError, ValueRefusedError
 
 BLOCK_TOKENS = 32  # of one KV block, stated on the command line
 KV_BLOCK_COUNT = 256  # of a replica on processors, which have no memory of their own to fill
@@ -22,20 +21,32 @@ PROCESSOR_ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",  # eager: a machine without a C compiler serves as well
     "TOKENIZERS_PARALLELISM": "false",
 }
-START_TIMEOUT_S = 180.0
-WARM_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 180.0  # from its start to its first answered request
+HIDE_GPUS = "CUDA_VISIBLE_DEVICES"
+BASE_FIELDS = frozenset(
+    {"model", "prompt", "messages", "stream", "max_tokens", "temperature", "top_p", "seed", "stop"}
+)
+OPENAI_FIELDS = BASE_FIELDS | {
+    *("n", "logprobs", "top_logprobs", "presence_penalty", "frequency_penalty", "logit_bias"),
+    *("response_format", "tools", "tool_choice", "stream_options", "max_completion_tokens", "user"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """What every replica of a service is told."""
 
-    artefact: Path  # a Hugging Face checkpoint folder
+    artefact: str  # a Hugging Face checkpoint folder; for llama.cpp one with a GGUF file; "" behind a URL
     weights_format: str  # float32, bfloat16
     thread_count: int
     kv_block_count: int
     batch_tokens: int  # prefill tokens of one step
     device: str = "cpu"
+    kind: str = "transformers"  # a row of ENGINES
+    sequence_count: int = 16  # that run at once, where the engine is told it
+    program: str = ""  # the engine's executable; "": the one that is found
+    url: str = ""  # of an engine that runs already
+    model: str = ""  # what the engine behind the URL calls its model
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -44,17 +55,28 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """One running engine. `cold_start_s` is None when it was found running."""
+class Series:
+    """What an engine calls three of its own figures, in Prometheus' text format; "": it has none."""
 
-    replica_id: str
-    port: int
-    cold_start_s: float | None
+    running: str = ""
+    waiting: str = ""
+    kv_used: str = ""  # a fraction from 0 to 1
 
 
-def engine_name() -> str:
-    """The engine and its version, as plans name it."""
-    return f"transformers {version('transformers')}"
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine. `command` is all but the port; None: nothing is started."""
+
+    command: Callable[[EngineSettings], list[str]] | None
+    port_option: str = "--port"
+    environment: tuple[tuple[str, str], ...] = ()
+    health_path: str = "/health"  # "": none, its models are listed instead
+    metrics_path: str = ""
+    series: Series = Series()
+    fields: frozenset[str] = BASE_FIELDS  # of a request, that it honours; others are refused
+    model_is_folder: bool = True  # requests name the model by its folder
+    keeps_connections: bool = True  # after a streamed answer
+    stop_grace_s: float = 5.0  # between asking it to end and ending it
 
 
 def serve_options(weights_format: str, batch_tokens: int) -> tuple[tuple[str, str], ...]:
@@ -79,65 +101,128 @@ def processor_options(device: str, kv_block_count: int) -> tuple[tuple[str, str]
 
 
 def engine_command(settings: EngineSettings) -> list[str]:
-    """The command line of a replica, all but its port."""
+    """The command line of a replica, all but its port. Raises FileError for what is not installed."""
+    command = engine_of(settings.kind).command
+    if command is None:
+        raise ValueRefusedError("an engine behind a URL is not started here", hint="start it where it runs")
+    return command(settings)
+
+
+def engine_environment(settings: EngineSettings) -> dict[str, str]:
+    """What a replica's environment adds to ours. Only one that runs on the processor is hidden the GPUs."""
+    told = {"OMP_NUM_THREADS": str(settings.thread_count), "HF_HUB_OFFLINE": "1"}
+    told |= dict(engine_of(settings.kind).environment)
+    if settings.device == "cpu":
+        told[HIDE_GPUS] = ""
+    return told
+
+
+def engine_of(kind: str) -> Engine:
+    """The adapter of an engine. Raises ValueRefusedError for one that nobody wrote."""
+    if kind not in ENGINES:
+        raise ValueRefusedError(f"`{kind}` cannot be run", hint=f"write one of {', '.join(ENGINES)}")
+    return ENGINES[kind]
+
+
+def engine_model(settings: EngineSettings) -> str:
+    """What a replica calls its model in requests."""
+    if settings.url or not engine_of(settings.kind).model_is_folder:
+        return settings.model or "default"
+    return settings.artefact
+
+
+def engine_name(kind: str = "transformers") -> str:
+    """The engine and its version, as plans name it; none for a program that is no package."""
+    try:
+        return f"{kind} {version(kind)}"
+    except PackageNotFoundError:
+        return kind
+
+
+def engine_address(url: str) -> tuple[str, int]:
+    """Host and port of an engine behind a URL. Raises ValueRefusedError for what the gateway cannot reach."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 80
+    except ValueError as error:
+        raise ValueRefusedError(f"`{url}` has no port", hint="write `http://HOST:PORT`") from error
+    if parts.scheme != "http" or not parts.hostname or parts.path.rstrip("/") not in ("", "/v1"):
+        what = f"the gateway reaches an engine by host and port; `{url}` is another address"
+        raise ValueRefusedError(what, hint="write `http://HOST:PORT`, or stand a proxy before it")
+    return parts.hostname, port
+
+
+def _transformers(settings: EngineSettings) -> list[str]:
     decided = serve_options(settings.weights_format, settings.batch_tokens)
     here = processor_options(settings.device, settings.kv_block_count)
     return [
-        str(Path(sys.executable).with_name("transformers")),
+        settings.program or str(Path(sys.executable).with_name("transformers")),
         "serve",
-        str(settings.artefact),
+        settings.artefact,
         *(word for option in (*decided, *here) for word in option if word),
         *("--host", "127.0.0.1"),
     ]
 
 
-def launch_replica(settings: EngineSettings, replica_id: str, state: Path) -> tuple[processes.Child, bool]:
-    """The replica's process, and whether it was started just now.
-
-    One that runs already and was told the same is kept; one that was told something else is replaced.
-    """
-    command = engine_command(settings)
-    digest = processes.digest_of([*command, str(settings.thread_count), engine_name()])
-    there = processes.running(state, replica_id, exact=True)
-    if there and there[0].digest == digest and there[0].port and processes.is_open(there[0].port):
-        return there[0], False
-    processes.stop(there)
-    port = processes.free_port()
-    environment = {
-        "OMP_NUM_THREADS": str(settings.thread_count),
-        "HF_HUB_OFFLINE": "1",
-        **PROCESSOR_ENVIRONMENT,
-    }
-    told = [*command, "--port", str(port)]
-    return processes.start(told, replica_id, state, digest=digest, port=port, environment=environment), True
+def _vllm(settings: EngineSettings) -> list[str]:
+    return [
+        _program(settings, "vllm"),
+        "serve",
+        settings.artefact,
+        *("--dtype", settings.weights_format),
+        *("--max-num-batched-tokens", str(settings.batch_tokens)),
+        *("--max-num-seqs", str(settings.sequence_count)),
+        *("--block-size", str(BLOCK_TOKENS), "--num-gpu-blocks-override", str(settings.kv_block_count)),
+        *("--enforce-eager", "--host", "127.0.0.1"),
+    ]
 
 
-def await_replica(
-    child: processes.Child, state: Path, artefact: Path, started: bool, began_s: float
-) -> Replica:
-    """Wait for the first answered request, which also builds the engine's caches. `began_s` is monotonic."""
-    port, log = child.port or 0, processes.log_path(state, child.role)
-    processes.wait_until_open(port, child, log, START_TIMEOUT_S)
-    deadline_s = time.monotonic() + WARM_TIMEOUT_S
-    while True:
-        try:
-            _ask(port, str(artefact))
-            break
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            if time.monotonic() > deadline_s or child not in processes.running(state, child.role, exact=True):
-                raise RunError(
-                    f"{child.role} never answered its first request: {error}\n{processes.last_lines(log)}",
-                    hint=f"its log is {log}",
-                ) from error
-            time.sleep(0.2)
-    return Replica(child.role, port, time.monotonic() - began_s if started else None)
+def _llama_cpp(settings: EngineSettings) -> list[str]:
+    files = sorted(Path(settings.artefact).glob("*.gguf"))
+    if len(files) != 1:
+        what = f"`{settings.artefact}` holds {len(files)} GGUF files; llama.cpp serves one"
+        raise FileError(what, hint="convert the checkpoint with llama.cpp's own converter")
+    return [
+        _program(settings, "llama-server"),
+        *("--model", str(files[0]), "--threads", str(settings.thread_count)),
+        *("--parallel", str(settings.sequence_count), "--ctx-size", str(settings.kv_capacity_tokens)),
+        *("--batch-size", str(settings.batch_tokens), "--metrics", "--host", "127.0.0.1"),
+    ]
 
 
-def _ask(port: int, model: str) -> None:
-    """One request for one token, answered in full."""
-    body = json.dumps({"model": model, "prompt": "import os", "max_tokens": 2, "stream": False})
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/completions", body.encode(), {"content-type": "application/json"}
-    )
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60.0) as answer:
-        json.loads(answer.read())
+def _program(settings: EngineSettings, name: str) -> str:
+    found = settings.program or shutil.which(name)
+    if not found:
+        raise FileError(f"no `{name}` is found here", hint=f"install it, or give the path of `{name}`")
+    return found
+
+
+# `transformers`: its health route knows that the worker thread died, "cb_worker_dead", 503. It has no
+# metrics, and refuses a request with a field that it does not know.
+# `vllm`: /health is 503 once its engine core is dead. Its KV in use is named so since 0.9.
+# `llama.cpp`: /health is 503 while the model loads; it closes the connection after a streamed answer.
+ENGINES: Mapping[str, Engine] = {
+    "transformers": Engine(
+        _transformers,
+        environment=tuple(PROCESSOR_ENVIRONMENT.items()),
+    ),
+    "vllm": Engine(
+        _vllm,
+        environment=(("VLLM_NO_USAGE_STATS", "1"), ("VLLM_CPU_KVCACHE_SPACE", "1")),
+        metrics_path="/metrics",
+        series=Series("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"),
+        fields=OPENAI_FIELDS | {"top_k", "min_p", "ignore_eos", "guided_json", "structured_outputs"},
+        stop_grace_s=10.0,
+    ),
+    "llama.cpp": Engine(
+        _llama_cpp,
+        metrics_path="/metrics",
+        series=Series(
+            "llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio"
+        ),
+        fields=OPENAI_FIELDS | {"top_k", "min_p", "grammar", "json_schema", "cache_prompt"},
+        model_is_folder=False,
+        keeps_connections=False,
+    ),
+    "openai": Engine(None, health_path="", fields=OPENAI_FIELDS, model_is_folder=False),
+}

@@ -156,7 +156,7 @@ class GatewayApp:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
         self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
         self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
-        self._hedges = config.gate.hedge is not None
+        self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
         self._engine = ENGINE_FIELDS[config.engine]
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
@@ -182,7 +182,7 @@ class GatewayApp:
             await self._report(path, client)
 
     async def _report(self, path: str, client: Client) -> None:
-        status, data = 200, self.decider.state()
+        status, data = 200, {**self.decider.state(), "gate_digest": self._gate_digest}
         if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
             status = 200 if healthy else 503
@@ -276,12 +276,11 @@ class GatewayApp:
 
     async def _first_of(self, request: GenerationRequest, sent: events.Send) -> Opened | events.GiveUp:
         """The first attempt to answer, of those that the decider lets run beside each other."""
-        race = Race(partial(self.attempts.opened, request))
+        race = Race(partial(self.attempts.opened, request), self.decider.failed)
         self.decider.race(sent.request_id, race.told)
         try:
-            race.begin(sent)
+            one, outcome = await race.first(sent)
             while True:
-                one, outcome = await race.next()
                 if isinstance(outcome, Opened):
                     return outcome
                 again = await self.decider.failed(one.request_id, outcome.cause, one.attempt)
@@ -289,6 +288,7 @@ class GatewayApp:
                     race.begin(again)
                 elif again is not None:
                     return again
+                one, outcome = await race.next()
         finally:
             self.decider.raced(sent.request_id)
             race.stop()

@@ -14,8 +14,7 @@ from twofold.policy.gate import settings as gates
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 MOST = 1e15  # of any limit: what is larger is a mistake, and no timer takes it
 SHA256 = re.compile("[0-9a-f]{64}")
-# Settings whose effects nobody carries out yet: what starts and stops replicas by itself.
-NOT_LIVE = ("scaling", "warm")
+NEED_CONTROLLER = ("scaling", "warm")  # settings that start and stop replicas by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +142,9 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
             raise ValueError("`keys` name a tenant and the 64 hexadecimal digits of its key's SHA-256")
     if config.engine not in ENGINE_FIELDS:
         raise ValueError(f"`engine` is one of {', '.join(ENGINE_FIELDS)}")
-    for what in not_live(config.gate):
-        raise ValueError(f"`{what}` works in simulations only so far")
+    for name in NEED_CONTROLLER if config.admin is None else ():
+        if getattr(config.gate, name) is not None:
+            raise ValueError(f"`{name}` needs a controller, and `admin` names none")
     if bool(config.certificate) != bool(config.private_key):
         raise ValueError("`certificate` and `private_key` are given together")
     if not (is_loopback(config.host) or config.keys or config.keys_file):
@@ -160,8 +160,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def not_live(gate: gates.GateSettings) -> tuple[str, ...]:
-    """What of a gate's settings would not do what it says, since nobody carries it out."""
-    return tuple(name for name in NOT_LIVE if getattr(gate, name) is not None)

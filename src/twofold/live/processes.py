@@ -16,11 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from twofold.core.errors import InputError, RunError
 
 STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
 GRACE_S = 5.0  # between asking a process to end and ending it
+ENDING_LOOK_S = 0.05
 LOG_TAIL_LINES = 8
 PORT_PATIENCE_S = 1.0
 PRIVATE_UMASK = 0o077  # what we and our children write is for our own user
@@ -152,7 +154,10 @@ def _environments() -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool = False) -> None:
-    """Ask the processes to end, end those that do not, or all `at_once`, and wait until none is left."""
+    """Ask the processes to end, end those that do not, or all `at_once`, and wait until none is left.
+
+    One that has ended and that its parent has not taken note of, be it another process of ours, has ended.
+    """
     import psutil
 
     processes = []
@@ -163,12 +168,23 @@ def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool =
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 getattr(process, end)()
-        _, processes = psutil.wait_procs(processes, timeout=grace_s)
+        deadline_s = time.monotonic() + grace_s
+        while (processes := [each for each in processes if _lives(each)]) and time.monotonic() < deadline_s:
+            psutil.wait_procs(processes, timeout=ENDING_LOOK_S)
     if immortal := processes:
         names = ", ".join(str(process.pid) for process in immortal)
         raise RunError(
             f"processes {names} do not end, even when killed", hint="see what holds them with `ps`"
         )
+
+
+def _lives(process: Any) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def stop_all(

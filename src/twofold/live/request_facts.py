@@ -7,7 +7,7 @@ x-twofold-zone      where the client is; replicas there are asked first
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from twofold.live.openai_requests import Caller, GenerationRequest, Problem
@@ -78,38 +78,50 @@ class RequestFacts:
     def _blocks(self, prompt: Any) -> tuple[int, ...]:
         """Hashes of a prompt's leading whole blocks, each of all that stands before it as well.
 
-        Limits   a hash is this process's own: it says nothing to another, and cannot be aimed at.
+        Limits   a block of text has as many characters as its tokens have bytes; a hash is this process's:
+                 it says nothing to another, and cannot be aimed at.
         """
         if isinstance(prompt, list) and all(type(item) is int for item in prompt):
-            return _chained([tuple(part) for part in _parts(prompt, self._block_tokens)])
-        data = _text(prompt).encode("utf-8", "surrogatepass")
-        return _chained(_parts(data, max(1, round(self._block_tokens * self._bytes_per_token))))
+            return _chained([tuple(prompt)], self._block_tokens)
+        return _chained(_texts(prompt), max(1, round(self._block_tokens * self._bytes_per_token)))
 
 
-def _parts(whole: Any, size: int) -> list[Any]:
-    count = min(len(whole) // size, BLOCKS_MAX)
-    return [whole[number * size : (number + 1) * size] for number in range(count)]
+def _chained(pieces: Iterable[Any], size: int) -> tuple[int, ...]:
+    # HOT: per request with prefix routing; joining 400 kB first took 10 times as long
+    found: list[int] = []
+    before, rest = 0, None
+    for piece in pieces:
+        start = 0
+        if rest:
+            start = size - len(rest)
+            rest += piece[:start]
+            if len(rest) < size:
+                continue
+            found.append(before := hash((before, rest)))
+        last = len(piece) - size
+        while start <= last and len(found) < BLOCKS_MAX:
+            found.append(before := hash((before, piece[start : start + size])))
+            start += size
+        if len(found) >= BLOCKS_MAX:
+            break
+        rest = piece[start:]
+    return tuple(found[:BLOCKS_MAX])
 
 
-def _chained(parts: Sequence[Any]) -> tuple[int, ...]:
-    found, before = [], 0
-    for part in parts:
-        before = hash((before, part))
-        found.append(before)
-    return tuple(found)
-
-
-def _text(value: Any) -> str:
+def _texts(value: Any) -> Iterator[str]:
     """All texts of a prompt or a conversation in their order, each role and each end marked."""
     if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "\x1e".join(_text(item) for item in value)
-    if isinstance(value, dict):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+            yield "\x1e"
+    elif isinstance(value, dict):
         role = value.get("role")
-        said = _text(value.get("content")) + _text(value.get("text"))
-        return f"{role}\x1f{said}" if isinstance(role, str) else said
-    return ""
+        if isinstance(role, str):
+            yield f"{role}\x1f"
+        yield from _texts(value.get("content"))
+        yield from _texts(value.get("text"))
 
 
 def _seconds(text: bytes) -> float | None:

@@ -1,45 +1,32 @@
-"""Brings a service up and under load: replicas, then the gateway, then clients. Keeps what already runs.
+"""Brings a service up: says what is wanted, sees that a controller is there, and waits until it serves.
 
-It decides nothing about requests: that is the gate's work, in the gateway's process.
+It starts neither engines nor gateway: that is the controller's work, before and after this returns.
 """
 
 import http.client
+import secrets
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from twofold.core.data import to_json
 from twofold.core.errors import RunError
 from twofold.live import processes
-from twofold.live.engines import EngineSettings, Replica, await_replica, launch_replica
-from twofold.live.gateway_config import (
-    HEALTH_PATH,
-    GatewayConfig,
-    GatewayLimits,
-    GatewayReplica,
-    write_gateway_config,
-)
-from twofold.policy.gate import settings as gates
+from twofold.live.admin_client import gateway_state
+from twofold.live.engines import START_TIMEOUT_S, engine_command
+from twofold.live.gateway_config import HEALTH_PATH
+from twofold.live.service import ServiceSettings, gateway_digest, replica_digest
+from twofold.live.store import ReplicaRow, Store
+from twofold.live.watchdog import ENDING, start_controller, start_watchdog
 
-GATEWAY_START_S = 60.0
-GATEWAY_ANSWER_S = 5.0  # of one request to a gateway that was found running
-GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """A service on this machine."""
-
-    engine: EngineSettings
-    replica_count: int
-    in_flight_limit: int  # of one replica
-    port: int  # of the gateway
-    input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
-    output_token_s: float  # … and per token of an answer
-    gate: gates.GateSettings = field(default_factory=gates.GateSettings)
-    first_token_s: float = 0.0  # … and of an answer's first token, beyond the reading of its prompt
-    gate_digest: str = ""  # of what the gate was built as, for the twin and for this
+BRING_UP_S = START_TIMEOUT_S + 60.0
+FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
+LOOK_S = 0.1
+MANAGERS = ("watchdog", "controller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +34,7 @@ class Service:
     """A service that answers. `cold_start_s` is None when nothing had to be started."""
 
     url: str
-    replicas: tuple[Replica, ...]
+    replica_count: int
     cold_start_s: float | None
 
 
@@ -57,82 +44,123 @@ def need_gateway_port(port: int, state: Path) -> None:
         processes.need_free_port(port)
 
 
-def bring_up(settings: ServiceSettings, state: Path) -> Service:
-    """Start what is missing and wait until the gateway answers; what was told the same runs on.
+def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None] = lambda _: None) -> Service:
+    """Want this service, and wait until it serves; what was told the same runs on.
 
-    Raises PortError when another program holds the port, RunError when a process ends or stays silent.
+    Raises PortError when another program holds the port, RunError when a replica or gateway does not come.
     """
-    gateways = processes.running(state, "gateway")
-    if not any(child.port == settings.port for child in gateways):
-        processes.stop(gateways)
-        processes.need_free_port(settings.port)
-    began_s = time.monotonic()
-    launched = [
-        launch_replica(settings.engine, f"replica-{number}", state)
-        for number in range(settings.replica_count)
+    need_gateway_port(settings.port, state)
+    if not settings.engine.url:
+        engine_command(settings.engine)  # raises for what is not installed, before anything is started
+    there = {child.role for child in processes.running(state)}
+    _want(settings, state)
+    (state / ENDING).unlink(missing_ok=True)
+    if "controller" not in there:
+        start_controller(state)
+    if "watchdog" not in there:
+        start_watchdog(state)
+    names = _names(settings)
+    colds = _until_it_serves(settings, state, tell) if names else _until_it_answers(settings, state)
+    started = [colds[name] for name in names if name in colds and name not in there]
+    return Service(f"http://127.0.0.1:{settings.port}", settings.replica_count, max(started, default=None))
+
+
+def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:
+    """End everything of a state, who would start it again first; returns how many processes there were."""
+    if state.is_dir() and (state / ENDING).parent.is_dir():
+        (state / ENDING).touch(mode=0o600)
+    count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in MANAGERS)
+    return count + processes.stop_all(state, grace_s=grace_s)
+
+
+def _names(settings: ServiceSettings) -> list[str]:
+    return [f"replica-{number}" for number in range(settings.replica_count)]
+
+
+def _want(settings: ServiceSettings, state: Path) -> None:
+    """Write down what is wanted: the controller reads it at its next look."""
+    version, zones = settings.version, settings.zones
+    rows = [
+        ReplicaRow(name, version, zone=zones[number % len(zones)])
+        for number, name in enumerate(_names(settings))
     ]
-    replicas = tuple(
-        await_replica(child, state, settings.engine.artefact, started, began_s) for child, started in launched
+    store = Store(state)
+    try:
+        if not store.kept("admin_key"):
+            store.keep("admin_key", secrets.token_urlsafe(24))
+        store.keep("version", version)
+        store.want(to_json(settings), version, to_json(settings.engine), rows)
+    finally:
+        store.close()
+
+
+def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str], None]) -> dict[str, float]:
+    """Wait until every replica that is wanted is sent requests; how long each took to start."""
+    deadline_s, digest = time.monotonic() + BRING_UP_S, replica_digest(settings.engine)
+    wanted, told = set(_names(settings)), -1
+    store = Store(state)
+    try:
+        while time.monotonic() < deadline_s:
+            found = gateway_state(state)
+            ready = _ready(found, state, settings, digest) & wanted
+            if len(ready) == len(wanted) and _is_told(settings, state):
+                colds = {name: store.kept(f"cold_start_s {name}") for name in wanted}
+                return {name: float(text) for name, text in colds.items() if text}
+            if len(ready) != told:
+                told = len(ready)
+                tell(f"{told} of {len(wanted)} replicas ready")
+            _refuse_failures(store, state)
+            time.sleep(LOOK_S)
+    finally:
+        store.close()
+    raise RunError(
+        f"the service did not come up within {BRING_UP_S:.0f} s\n{_last_lines(state, 'controller')}",
+        hint=f"its logs are in {state / 'logs'}",
     )
-    _start_gateway(settings, replicas, state)
-    colds = [replica.cold_start_s for replica in replicas if replica.cold_start_s is not None]
-    return Service(f"http://127.0.0.1:{settings.port}", replicas, max(colds, default=None))
 
 
-def _start_gateway(settings: ServiceSettings, replicas: tuple[Replica, ...], state: Path) -> None:
-    """The gateway in front of these replicas; one that runs and was told the same is kept."""
-    folder = state / "gateway"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = write_gateway_config(_config(settings, replicas, folder / "events.jsonl"))
-    digest = processes.digest_of([text])
-    there = processes.running(state, "gateway")
-    if [child.digest for child in there] == [digest] and _answers(settings.port, there[0], state):
-        return
-    processes.stop(there)
-    processes.need_free_port(settings.port)
-    path = folder / "config.json"
-    path.write_text(text, "utf-8")
-    command = processes.python_module("twofold.live.gateway", str(path))
-    child = processes.start(command, "gateway", state, digest=digest, port=settings.port)
-    processes.wait_until_open(settings.port, child, processes.log_path(state, "gateway"), GATEWAY_START_S)
+def _ready(found: dict[str, Any] | None, state: Path, settings: ServiceSettings, digest: str) -> set[str]:
+    """Replicas that the gateway sends requests to and whose processes were told what is wanted now."""
+    there = (found or {}).get("replicas", {})
+    healthy = {name for name, each in there.items() if each["healthy"] and not each["draining"]}
+    if settings.engine.url or not healthy:
+        return healthy
+    return {child.role for child in processes.running(state) if child.digest == digest} & healthy
 
 
-def _answers(port: int, gateway: processes.Child, state: Path) -> bool:
-    """Whether a gateway that was found running serves; one that was started a moment ago is waited for.
+def _is_told(settings: ServiceSettings, state: Path) -> bool:
+    wanted = gateway_digest(settings, state)
+    return any(child.digest == wanted for child in processes.running(state, "gateway", exact=True))
 
-    One that was killed a moment ago still stands in the table of processes, and its port accepts
-    connections until it is gone: only an answered request shows that it lives.
-    """
+
+def _until_it_answers(settings: ServiceSettings, state: Path) -> dict[str, float]:
+    """Wait for the gateway of a service without replicas of its own."""
+    deadline_s = time.monotonic() + BRING_UP_S
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline_s = time.monotonic() + GATEWAY_START_S
     while time.monotonic() < deadline_s:
         try:
-            processes.wait_until_open(port, gateway, processes.log_path(state, "gateway"), GATEWAY_START_S)
-            direct.open(f"http://127.0.0.1:{port}{HEALTH_PATH}", timeout=GATEWAY_ANSWER_S).close()
-        except RunError:
-            return False
+            direct.open(f"http://127.0.0.1:{settings.port}{HEALTH_PATH}", timeout=1.0).close()
         except urllib.error.HTTPError as refusal:  # that no replica is healthy is an answer as well
             refusal.close()
         except (OSError, http.client.HTTPException):
-            time.sleep(0.1)
+            time.sleep(LOOK_S)
             continue
-        return gateway in processes.running(state, "gateway")
-    return False
+        if _is_told(settings, state):
+            return {}
+        time.sleep(LOOK_S)
+    raise RunError(f"the gateway did not answer\n{_last_lines(state, 'gateway')}", hint="see its log")
 
 
-def _config(settings: ServiceSettings, replicas: tuple[Replica, ...], log: Path) -> GatewayConfig:
-    model = str(settings.engine.artefact)
-    return GatewayConfig(
-        host="127.0.0.1",
-        port=settings.port,
-        replicas=tuple(
-            GatewayReplica(each.replica_id, "127.0.0.1", each.port, model, settings.in_flight_limit)
-            for each in replicas
-        ),
-        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
-        log=str(log),
-        model_name=settings.engine.artefact.name,
-        gate=settings.gate,
-        gate_digest=settings.gate_digest,
-        limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
-    )
+def _refuse_failures(store: Store, state: Path) -> None:
+    """Raise RunError for a replica that never served and fails again, and for a gateway that cannot start."""
+    for row in store.replicas():
+        if row.failed_count >= FAILURES_MAX and not row.has_served:
+            what = next((each.what for each in store.happened(50)[::-1] if each.role == row.replica_id), "")
+            raise RunError(
+                f"{row.replica_id} does not start: {what}\n{_last_lines(state, row.replica_id)}",
+                hint=f"its log is {processes.log_path(state, row.replica_id)}",
+            )
+
+
+def _last_lines(state: Path, role: str) -> str:
+    return processes.last_lines(processes.log_path(state, role))

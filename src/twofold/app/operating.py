@@ -1,0 +1,128 @@
+"""`status`, `top` and `logs`: how a service that `up` started is, and what its programs said."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.app.looping import state_of
+from twofold.core.data import to_data
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.live.processes import log_path
+from twofold.live.status import ServiceStatus, service_status
+from twofold.report.answers import Shown
+from twofold.report.service import status_lines, top_lines
+
+HAPPENED_COUNT = 8
+TOP_EVERY_S = 1.0
+LOG_LINES = 50
+FOLLOW_EVERY_S = 0.25
+TAIL_BYTES = 1 << 16
+
+OnText = Callable[[str], bool]  # shows a text; whether somebody watches, so that more is worth showing
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStatus(Shown):
+    """How a service is. Exits 3 unless all that is to serve does."""
+
+    schema = "twofold/status/1"
+    status: ServiceStatus
+    with_replicas: bool = False
+
+    @property
+    def lines(self) -> list[str]:
+        """One screen."""
+        return top_lines(self.status) if self.with_replicas else status_lines(self.status)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """All of it, with the three sums that people look for first."""
+        found = self.status
+        sums = {"well": found.is_well, "ready": found.ready_count, "wanted": found.wanted_count}
+        return {**sums, **to_data(found)}
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.status.is_well else 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLogs(Shown):
+    """The ends of logs, by the program that wrote them."""
+
+    schema = "twofold/logs/1"
+    logs: dict[str, tuple[str, ...]]
+
+    @property
+    def lines(self) -> list[str]:
+        """Each line behind its program's name, where there are several."""
+        several = len(self.logs) > 1
+        return [f"{role}: {line}" if several else line for role, said in self.logs.items() for line in said]
+
+
+def status(spec: Path) -> ShownStatus:
+    """How the service of a spec is. Raises FileError when none was brought up."""
+    require_extra("live")
+    return ShownStatus(service_status(state_of(spec), HAPPENED_COUNT))
+
+
+def top(spec: Path, tell: OnText) -> ShownStatus:
+    """The same, shown anew every second until Ctrl-C; once where nobody watches."""
+    require_extra("live")
+    state = state_of(spec)
+    shown = ShownStatus(service_status(state, HAPPENED_COUNT), with_replicas=True)
+    with suppress(KeyboardInterrupt):
+        while tell("\n".join(shown.lines)):
+            time.sleep(TOP_EVERY_S)
+            shown = ShownStatus(service_status(state, HAPPENED_COUNT), with_replicas=True)
+    return shown
+
+
+def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> ShownLogs:
+    """What the programs of a spec's state said last; with `follow` what they say from now on, until Ctrl-C.
+
+    Raises FileError when there are no logs, ValueRefusedError for a program that wrote none.
+    """
+    require_extra("live")
+    folder = log_path(state_of(spec), "").parent
+    roles = sorted(path.stem for path in folder.glob("*.log"))
+    if not roles:
+        raise FileError(f"there are no logs in `{folder}`", hint="bring it up with `twofold up SPEC`")
+    if role and role not in roles:
+        raise ValueRefusedError(f"`{role}` has no log", hint=f"write one of {', '.join(roles)}")
+    paths = {each: folder / f"{each}.log" for each in ([role] if role else roles)}
+    ends = {each: path.stat().st_size for each, path in paths.items()}
+    shown = ShownLogs({each: tuple(_last(path)) for each, path in paths.items()})
+    if not follow:
+        return shown
+    for line in shown.lines:
+        tell(line)
+    with suppress(KeyboardInterrupt):
+        for each, line in _following(paths, ends):
+            tell(f"{each}: {line}" if len(paths) > 1 else line)
+    return ShownLogs({})
+
+
+def _last(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace").splitlines()[-LOG_LINES:]
+
+
+def _following(paths: dict[str, Path], ends: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Whole lines as they come; a log that became shorter is a new one."""
+    while all(path.parent.is_dir() for path in paths.values()):
+        for role, path in paths.items():
+            with suppress(OSError), path.open("rb") as file:
+                start = ends[role] if file.seek(0, 2) >= ends[role] else 0
+                file.seek(start)
+                whole, broken, _ = file.read().rpartition(b"\n")
+                ends[role] = start + len(whole) + len(broken)
+                if broken:
+                    yield from ((role, line) for line in whole.decode("utf-8", "replace").splitlines())
+        time.sleep(FOLLOW_EVERY_S)

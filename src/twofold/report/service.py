@@ -1,0 +1,63 @@
+"""The screen of a running service: one line of figures, what happened, and for `top` each replica."""
+
+from twofold.live.status import ReplicaStatus, ServiceStatus, at_clock
+
+WIDTH = 100
+
+
+def status_lines(status: ServiceStatus) -> list[str]:
+    """How it is, in one line, what is wrong with whoever looks after it, and what happened last."""
+    return [_figures(status), *_troubles(status), *_happened(status)]
+
+
+def top_lines(status: ServiceStatus) -> list[str]:
+    """The same with a row per replica."""
+    busy = f"  {status.in_flight_count} in flight, {status.held_count} held   {status.url}"
+    head = "  replica       state      in flight   last token   version        zone"
+    rows = [_replica(each) for each in status.replicas]
+    return [_figures(status), *_troubles(status), busy, "", head, *rows, "", *_happened(status)]
+
+
+def _figures(status: ServiceStatus) -> str:
+    parts = [status.name, f"{status.ready_count} of {status.wanted_count} replicas ready"]
+    parts.append(f"{status.requests_per_s:.1f} req/s")
+    if status.ttft_s_p95 is not None:
+        limit = f" of {status.ttft_slo_s * 1000:.0f}" if status.ttft_slo_s else ""
+        parts.append(f"TTFT p95 {status.ttft_s_p95 * 1000:.0f} ms{limit}")
+    parts.append(f"refused {status.refused_fraction:.1%}".replace("%", " %"))
+    parts.append(f"release {_short(status.version)}{_share(status)}")
+    return "   ".join(parts)[:WIDTH]
+
+
+def _share(status: ServiceStatus) -> str:
+    ready = [each for each in status.replicas if each.state == "ready"]
+    share = sum(each.version == status.version for each in ready) / len(ready) if ready else 0.0
+    return f" at {share:.0%}".replace("%", " %")
+
+
+def _troubles(status: ServiceStatus) -> list[str]:
+    lines = []
+    if not status.controlled:
+        lines.append("  no controller is alive: what dies stays dead until `twofold up` is called again")
+    if not status.gateway_answers:
+        lines.append("  the gateway does not answer")
+    return lines
+
+
+def _happened(status: ServiceStatus) -> list[str]:
+    return [f"  {at_clock(each)}  {_subject(each.role)}{each.what}"[:WIDTH] for each in status.happened]
+
+
+def _subject(role: str) -> str:
+    return "" if role in ("gateway", "controller") else f"{role} "
+
+
+def _replica(each: ReplicaStatus) -> str:
+    heard = "-" if each.heard_ago_s is None else f"{each.heard_ago_s:.1f} s ago"
+    places = f"{each.in_flight_count} of {each.in_flight_limit}"
+    row = f"  {each.replica_id:<13} {each.state:<10} {places:<11} {heard:<12} {_short(each.version):<14}"
+    return f"{row} {each.zone}".rstrip()[:WIDTH]
+
+
+def _short(version: str) -> str:
+    return version.removeprefix("sha256-")[:12]

@@ -1,0 +1,113 @@
+"""`status`, `top` and `logs` of a service of stand-ins, and of none."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+
+from twofold.app.operating import logs, status, top
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live.engines import EngineSettings
+from twofold.live.processes import free_port, log_path, running
+from twofold.live.service import ServiceSettings
+from twofold.live.supervisor import bring_down, bring_up
+
+STUB = Path(__file__).parents[1] / "live" / "stub_server.py"
+PARSED = [sys.executable, "-m", "twofold"]
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("operated")
+    (folder / "twofold.yaml").write_text("name: stand-in\n")
+    program = folder / "stub"
+    program.write_text(f'#!/bin/sh\necho loading >&2\nexec {sys.executable} {STUB} "$@"\n')
+    program.chmod(0o755)
+    engine = EngineSettings(str(folder / "v1"), "float32", 1, 256, 64, program=str(program))
+    settings = ServiceSettings(engine, 1, 4, free_port(), 0.001, 0.01, name="stand-in", zones=("east",))
+    try:
+        bring_up(settings, folder / ".twofold")
+        yield folder
+    finally:
+        bring_down(folder / ".twofold")
+        assert running(folder / ".twofold") == []
+
+
+def test_what_was_never_brought_up_is_an_error_that_says_how(tmp_path: Path) -> None:
+    (tmp_path / "twofold.yaml").write_text("name: x\n")
+    for asked in (status, lambda path: top(path, lambda _: False), lambda path: logs(path, lambda _: False)):
+        with pytest.raises(FileError, match=r"nothing serves|no logs") as caught:
+            asked(tmp_path)
+        assert "twofold up" in caught.value.hint
+    assert not (tmp_path / ".twofold").exists()
+
+
+def test_a_service_that_is_well_says_so_on_one_screen_and_as_data(spec: Path) -> None:
+    shown = status(spec)
+    assert shown.exit_code == 0
+    assert shown.lines[0].startswith("stand-in   1 of 1 replicas ready   0.0 req/s")
+    assert shown.lines[0].endswith("release v1 at 100 %")
+    assert any("replica-0 ready" in line for line in shown.lines)
+    assert all(len(line) <= 100 for line in shown.lines)
+    data = json.loads(shown.json)
+    assert (data["schema"], data["well"], data["ready"]) == ("twofold/status/1", True, 1)
+
+
+def test_top_shows_one_frame_where_nobody_watches_and_more_until_it_is_stopped(spec: Path) -> None:
+    frames = []
+
+    def watched(text: str) -> bool:
+        frames.append(text)
+        if len(frames) == 2:
+            raise KeyboardInterrupt
+        return True
+
+    assert any(line.split()[:2] == ["replica-0", "ready"] for line in top(spec, lambda _: False).lines)
+    assert top(spec, watched).exit_code == 0
+    assert len(frames) == 2 and "east" in frames[0]
+
+
+def test_logs_are_told_by_program_and_one_that_wrote_none_is_refused(spec: Path) -> None:
+    assert logs(spec, lambda _: True, "replica-0").lines[0] == "loading"
+    assert "replica-0: loading" in logs(spec, lambda _: True).lines
+    with pytest.raises(ValueRefusedError, match="`engine` has no log") as caught:
+        logs(spec, lambda _: True, "engine")
+    assert "replica-0" in caught.value.hint
+
+
+def test_followed_logs_come_line_by_line_until_ctrl_c(spec: Path) -> None:
+    command = [*PARSED, "logs", str(spec), "replica-0", "--follow"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        with log_path(spec / ".twofold", "replica-0").open("a") as log:
+            log.write("half")
+            log.flush()
+            log.write(" and whole\n")
+        assert process.stdout.readline() == "half and whole\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_without_a_controller_the_screen_says_what_that_means_and_exits_3(spec: Path) -> None:
+    """`down` leaves none; here it is only not heard, as after a boot."""
+    state = spec / ".twofold"
+    for role in ("watchdog", "controller"):
+        [child] = running(state, role, exact=True)
+        os.kill(child.process_id, signal.SIGKILL)
+    shown = status(spec)
+    assert shown.exit_code == 3
+    assert "no controller is alive" in shown.lines[1]
+    assert subprocess.run([*PARSED, "top", str(spec)], capture_output=True, check=False).returncode == 3

@@ -1,0 +1,253 @@
+"""A service that heals: engines, gateway and controller are killed and stopped, alone and together.
+
+The engines are stand-ins in processes of their own; everything else is what `up` starts.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+
+from twofold.core.errors import RunError
+from twofold.live.admin_client import gateway_state
+from twofold.live.engines import EngineSettings
+from twofold.live.processes import Child, PortError, free_port, need_free_port, running
+from twofold.live.service import ServiceSettings
+from twofold.live.store import Store
+from twofold.live.supervisor import bring_down, bring_up, need_gateway_port
+
+STUB = Path(__file__).with_name("stub_server.py")
+PATIENCE_S = 30.0
+
+
+@dataclass
+class Served:
+    """A service of two stand-ins, and what can be done to it."""
+
+    state: Path
+    settings: ServiceSettings
+    orders: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings.port}"
+
+    def process(self, role: str) -> Child:
+        [child] = running(self.state, role, exact=True)
+        return child
+
+    def hit(self, role: str, number: signal.Signals = signal.SIGKILL) -> int:
+        child = self.process(role)
+        os.kill(child.process_id, number)
+        return child.process_id
+
+    def healthy(self) -> int:
+        there = (gateway_state(self.state) or {}).get("replicas", {})
+        return sum(each["healthy"] and not each["draining"] for each in there.values())
+
+    def back(self, role: str, before: int) -> bool:
+        """Another process has the role, and all replicas are sent requests."""
+        there = [child.process_id for child in running(self.state, role, exact=True)]
+        return len(there) == 1 and there != [before] and self.healthy() == self.settings.replica_count
+
+    def happened(self) -> list[str]:
+        store = Store(self.state)
+        try:
+            return [f"{each.role}: {each.what}" for each in store.happened(100)]
+        finally:
+            store.close()
+
+
+def ask(url: str, tokens: int = 2, **more: Any) -> int:
+    """The status of one request; 0 when nobody answered."""
+    body = json.dumps({"prompt": "once", "max_tokens": tokens, **more}).encode()
+    asked = urllib.request.Request(f"{url}/v1/completions", body, {"content-type": "application/json"})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=20) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+def until(happened: Callable[[], Any], said: Callable[[], Any]) -> float:
+    """How long it took."""
+    began_s = time.monotonic()
+    while not happened():
+        assert time.monotonic() - began_s < PATIENCE_S, said()
+        time.sleep(0.05)
+    return time.monotonic() - began_s
+
+
+def program(folder: Path, name: str, orders: Path) -> str:
+    """An engine's executable that is our stand-in."""
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nSTUB_ORDERS={orders} exec {sys.executable} {STUB} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("service")
+    orders = folder / "orders"
+    engine = EngineSettings(
+        str(folder / "v1"), "float32", 1, 256, 64, program=program(folder, "stub", orders)
+    )
+    settings = ServiceSettings(engine, 2, 4, free_port(), 0.001, 0.01, name="stand-in")
+    state = folder / ".twofold"
+    try:
+        bring_up(settings, state)
+        yield Served(state, settings, orders)
+    finally:
+        assert bring_down(state) >= 1
+        assert running(state) == []
+
+
+def test_bringing_up_what_is_up_changes_nothing(served: Served) -> None:
+    before = running(served.state)
+    assert {child.role for child in before} == {
+        *("controller", "watchdog", "gateway", "replica-0", "replica-1")
+    }
+    assert bring_up(served.settings, served.state).cold_start_s is None
+    assert {each.process_id for each in running(served.state)} == {each.process_id for each in before}
+    need_gateway_port(served.settings.port, served.state)  # our own gateway is in nobody's way
+    with pytest.raises(PortError):
+        need_gateway_port(served.settings.port, served.state / "another")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_replica_that_is_killed_or_stopped_comes_back_and_nobody_is_refused(
+    served: Served, number: signal.Signals
+) -> None:
+    before = served.hit("replica-0", number)
+    statuses: list[int] = []
+
+    def is_back() -> bool:
+        statuses.append(ask(served.url))
+        return served.back("replica-0", before)
+
+    until(is_back, served.happened)
+    assert set(statuses[5:] or [200]) == {200}  # the first may have been with it, or waits for a time-out
+    why = "its process ended" if number is signal.SIGKILL else "stopped by a signal"
+    until(lambda: any(why in each and "; back after" in each for each in served.happened()), served.happened)
+
+
+def test_a_dead_worker_behind_an_open_port_is_seen_within_two_seconds(served: Served) -> None:
+    """As transformers' /health says it: 503. Both replicas share orders, so ours says it too."""
+    before = {role: served.process(role).process_id for role in ("replica-0", "replica-1")}
+    served.orders.write_text("dead")
+    try:
+        assert until(lambda: served.healthy() == 0, served.happened) < 2.0
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"{served.url}/health", timeout=5)
+    finally:
+        served.orders.unlink()
+    until(lambda: all(served.back(*each) for each in before.items()), served.happened)
+    assert ask(served.url) == 200
+
+
+@pytest.mark.parametrize(
+    ("roles", "number"),
+    [
+        (("gateway",), signal.SIGKILL),
+        (("gateway",), signal.SIGSTOP),
+        (("gateway", "replica-1"), signal.SIGKILL),
+        (("controller", "gateway"), signal.SIGKILL),
+        (("controller", "replica-0"), signal.SIGKILL),
+        (("watchdog",), signal.SIGKILL),
+    ],
+)
+def test_whoever_is_hit_the_service_comes_back_unattended(
+    served: Served, roles: tuple[str, ...], number: signal.Signals
+) -> None:
+    others = {child.role: child.process_id for child in running(served.state) if child.role not in roles}
+    before = {role: served.hit(role, number) for role in roles}
+    until(lambda: all(served.back(*each) for each in before.items()), served.happened)
+    until(lambda: ask(served.url) == 200, served.happened)
+    assert {role: served.process(role).process_id for role in others} == others  # adopted, not replaced
+
+
+def test_a_stopped_controller_is_replaced_and_the_service_never_notices(served: Served) -> None:
+    before = served.hit("controller", signal.SIGSTOP)
+    took_s = until(lambda: ask(served.url) != 200 or served.back("controller", before), served.happened)
+    assert ask(served.url) == 200
+    assert took_s < 15.0
+
+
+def test_a_new_version_rolls_through_one_by_one_and_nobody_is_refused(served: Served) -> None:
+    engine = replace(served.settings.engine, artefact=served.settings.engine.artefact.replace("v1", "v2"))
+    gateway, statuses, ended = served.process("gateway"), list[int](), threading.Event()
+
+    def client() -> None:
+        while not ended.is_set():
+            statuses.append(ask(served.url, stream=True))
+
+    asking = threading.Thread(target=client)
+    asking.start()
+    try:
+        before = {child.role: child.process_id for child in running(served.state, "replica")}
+        bring_up(replace(served.settings, engine=engine), served.state)
+        after = {child.role: child.process_id for child in running(served.state, "replica")}
+    finally:
+        ended.set()
+        asking.join()
+    assert before.keys() == after.keys() and not set(before.values()) & set(after.values())
+    assert set(statuses) == {200} and len(statuses) > 10, (statuses, served.happened())
+    assert served.process("gateway") == gateway
+    there = (gateway_state(served.state) or {})["replicas"].values()
+    assert {each["version"] for each in there} == {"v2"}
+    bring_up(served.settings, served.state)
+
+
+def test_an_engine_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    bad.write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
+    bad.chmod(0o755)
+    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=str(bad))
+    state = tmp_path / ".twofold"
+    try:
+        with pytest.raises(RunError, match="no such model"):
+            bring_up(ServiceSettings(engine, 1, 4, free_port(), 0.001, 0.01), state)
+    finally:
+        bring_down(state)
+    assert running(state) == []
+
+
+def test_what_down_ends_stays_ended_and_what_lies_there_is_private(tmp_path: Path) -> None:
+    """Whoever would start it again is ended first; a second `down` finds nothing."""
+    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program="unused")
+    settings = ServiceSettings(engine, 0, 4, free_port(), 0.001, 0.01)
+    state = tmp_path / ".twofold"
+    try:
+        bring_up(settings, state)
+        moved = replace(settings, port=free_port())
+        bring_up(moved, state)  # told otherwise: the gateway is another one
+        need_free_port(settings.port)
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", moved.port)) == 0
+        open_to_others = [path for path in (state, *state.rglob("*")) if path.stat().st_mode & 0o077]
+        assert open_to_others == []
+    finally:
+        assert bring_down(state) == 3
+    time_of = time.monotonic()
+    while time.monotonic() - time_of < 1.5:
+        assert running(state) == []
+    assert bring_down(state) == 0
