@@ -29,6 +29,7 @@ from twofold.live.processes import Child, PortError, free_port, need_free_port, 
 from twofold.live.service import ServiceSettings
 from twofold.live.store import Store
 from twofold.live.supervisor import bring_down, bring_up, need_gateway_port
+from twofold.policy.gate import settings as gates
 
 STUB = Path(__file__).with_name("stub_server.py")
 PATIENCE_S = 30.0
@@ -91,7 +92,7 @@ def until(happened: Callable[[], Any], said: Callable[[], Any]) -> float:
     """How long it took."""
     began_s = time.monotonic()
     while not happened():
-        assert time.monotonic() - began_s < PATIENCE_S, said()
+        assert time.monotonic() - began_s < PATIENCE_S, "\n".join(said())
         time.sleep(0.05)
     return time.monotonic() - began_s
 
@@ -215,6 +216,74 @@ def test_a_new_version_rolls_through_one_by_one_and_nobody_is_refused(served: Se
     there = (gateway_state(served.state) or {})["replicas"].values()
     assert {each["version"] for each in there} == {"v2"}
     bring_up(served.settings, served.state)
+
+
+def asked_at_once(url: str, count: int, tokens: int) -> list[int]:
+    statuses: list[int] = []
+    clients = [
+        threading.Thread(target=lambda: statuses.append(ask(url, tokens, stream=True))) for _ in range(count)
+    ]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    return statuses
+
+
+def test_the_gate_starts_and_stops_replicas_as_load_comes_and_goes(tmp_path: Path) -> None:
+    orders, state = tmp_path / "orders", tmp_path / ".twofold"
+    stub = program(tmp_path, "stub", orders)
+    scaling = gates.ScalingSettings(
+        (gates.PoolScaling(max_count=2, in_flight_limit_count=4),),
+        tick_s=0.25,
+        up_pause_s=0.25,
+        down_pause_s=1.0,
+        start_s=1.0,
+    )
+    gate = gates.GateSettings(scaling=scaling, queue=gates.QueueSettings())
+    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=stub)
+    settings = ServiceSettings(engine, 1, 4, free_port(), 0.001, 0.01, gate)
+    served = Served(state, settings, orders)
+    orders.write_text("slow")
+    try:
+        bring_up(settings, state)
+        loading = threading.Thread(target=asked_at_once, args=(served.url, 8, 40))
+        loading.start()
+        until(lambda: served.healthy() == 2, served.happened)
+        loading.join()
+        until(lambda: served.healthy() == 1, served.happened)
+        until(lambda: len(running(state, "s")) + len(running(state, "replica")) == 1, served.happened)
+        assert any("one more replica" in each for each in served.happened())
+        assert any("it drains" in each for each in served.happened())
+    finally:
+        bring_down(state)
+
+
+def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(tmp_path: Path) -> None:
+    """Under a canary a new artefact is offered to the gate: it decides, the controller carries out."""
+    orders, state = tmp_path / "orders", tmp_path / ".twofold"
+    stub = program(tmp_path, "stub", orders)
+    canary = gates.CanarySettings(stages=(gates.Stage(0.5, 200),))
+    gate = gates.GateSettings(canary=canary, rollout=gates.RolloutSettings(tick_s=0.25))
+    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=stub)
+    settings = ServiceSettings(engine, 2, 64, free_port(), 0.001, 0.01, gate, name="stand-in")
+    served, newer = Served(state, settings, orders), replace(engine, artefact=str(tmp_path / "v2"))
+    try:
+        bring_up(settings, state)
+        bring_up(replace(settings, engine=newer), state)
+        statuses: list[int] = []
+
+        def versions() -> set[str]:
+            statuses.extend(asked_at_once(served.url, 16, 2))
+            there = (gateway_state(state) or {}).get("replicas", {}).values()
+            return {each["version"] for each in there if not each["draining"]}
+
+        until(lambda: "v2" in versions(), served.happened)
+        until(lambda: versions() == {"v2"} and served.healthy() == 2, served.happened)
+        assert set(statuses) == {200}
+        assert any("release v2 passed its trial" in each for each in served.happened())
+    finally:
+        bring_down(state)
 
 
 def test_an_engine_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Path) -> None:

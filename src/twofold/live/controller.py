@@ -25,7 +25,7 @@ from twofold.live.admin_session import AdminClient
 from twofold.live.artefact import write_whole
 from twofold.live.engine_checks import EngineClient
 from twofold.live.engines import EngineSettings, engine_command, engine_environment, engine_of
-from twofold.live.gate_orders import carry_out
+from twofold.live.gate_orders import carry_out, short
 from twofold.live.gateway_config import GatewayAdmin, write_gateway_config
 from twofold.live.observed import Processes, Watched, watch, watched_url
 from twofold.live.service import (
@@ -368,6 +368,18 @@ class Controller:
         await self.admin.tell([event])
         await self._ask_gateway()
 
+    async def _offer(self) -> None:
+        """A new version, once to each gateway: one that was started anew knows nothing of its trial."""
+        offered, incarnation = self.store.kept("offered"), (self.gateway or {}).get("incarnation", "")
+        told = f"{offered} {incarnation}"
+        if not offered or not incarnation or told == self.store.kept("offered to"):
+            return
+        replicas = (self.gateway or {})["replicas"].values()
+        if any(each["healthy"] for each in replicas):  # so that there is something to compare it with
+            self.store.keep("offered to", told)
+            self.store.note("gateway", f"release {short(offered)} is offered to the gate")
+            await self.tell({"type": "ReleaseOffered", "version": offered})
+
     async def _announce(self, name: str) -> None:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
         if row is None or replica is None or settings is None:
@@ -389,6 +401,7 @@ class Controller:
     async def _poll(self) -> None:
         while True:
             await self._ask_gateway()
+            await self._offer()
             await asyncio.sleep(POLL_S)
 
     async def _ask_gateway(self) -> None:

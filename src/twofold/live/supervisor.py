@@ -88,8 +88,16 @@ def _want(settings: ServiceSettings, state: Path) -> None:
     try:
         if not store.kept("admin_key"):
             store.keep("admin_key", secrets.token_urlsafe(24))
-        store.keep("version", version)
-        store.want(to_json(settings), version, to_json(settings.engine), rows)
+        there = {each.version for each in store.replicas() if not each.leaving}
+        if settings.gate.canary is None or not there:
+            store.keep("version", version)
+            store.want(to_json(settings), version, to_json(settings.engine), rows)
+            return
+        # What runs goes on; a new version is offered to the gate, which tries it on a share of the requests.
+        store.keep("service", to_json(settings))
+        store.add_version(version, to_json(settings.engine))
+        if version != store.kept("version"):
+            store.keep("offered", version)
     finally:
         store.close()
 
@@ -98,12 +106,17 @@ def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str
     """Wait until every replica that is wanted is sent requests; how long each took to start."""
     deadline_s, digest = time.monotonic() + BRING_UP_S, replica_digest(settings.engine)
     wanted, told = set(_names(settings)), -1
+    is_tried = settings.gate.canary is not None  # a release replaces replicas by its own pace
     store = Store(state)
     try:
         while time.monotonic() < deadline_s:
             found = gateway_state(state)
-            ready = _ready(found, state, settings, digest) & wanted
-            if len(ready) == len(wanted) and _is_told(settings, state):
+            ready = _ready(found, state, settings, digest)
+            if is_tried:
+                wanted = {row.replica_id for row in store.replicas() if not row.leaving}
+                ready = {name for name, each in (found or {}).get("replicas", {}).items() if each["healthy"]}
+            ready &= wanted
+            if wanted and len(ready) == len(wanted) and _is_told(settings, state):
                 colds = {name: store.kept(f"cold_start_s {name}") for name in wanted}
                 return {name: float(text) for name, text in colds.items() if text}
             if len(ready) != told:
