@@ -6,6 +6,7 @@ two are known at once, silence only after a time, since a busy engine is silent 
 
 import asyncio
 import json
+import math
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -109,9 +110,11 @@ def read_report(text: str, series: Series) -> Report | None:
         if name in wanted:
             value = rest.rpartition("} ")[2] if "{" in line else rest
             try:
-                sums.setdefault(name, []).append(float(value.split()[0]))
+                figure = float(value.split()[0])
             except (ValueError, IndexError):
                 continue
+            if math.isfinite(figure):
+                sums.setdefault(name, []).append(figure)
     if not sums:
         return None
     running, waiting, used = (sums.get(name) for name in (series.running, series.waiting, series.kv_used))
