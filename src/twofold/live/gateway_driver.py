@@ -28,6 +28,7 @@ SLOW_EFFECTS = (
     *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
     *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
 )
+NOTED_EFFECTS = {*SLOW_EFFECTS, events.Probe, events.Refuse, events.GiveUp}
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -218,11 +219,13 @@ class GateDriver:
         effects = self.gate.handle(event, now_s)
         self.log.append(events.to_line(Entry(now_s, event, tuple(effects))))
         for effect in effects:
+            if type(effect) not in NOTED_EFFECTS:  # HOT: a Send, mostly; one look in a set
+                continue
             if isinstance(effect, events.Probe):
                 self._to_probe.append(effect)
             elif isinstance(effect, SLOW_EFFECTS):
                 self._told_slowly(effect)
-            elif isinstance(effect, events.Refuse | events.GiveUp):
+            else:
                 self.recent.ended(now_s, finished=False)
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))

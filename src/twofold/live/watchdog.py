@@ -53,6 +53,16 @@ def silent_for_s(state: Path) -> float:
     return ago_s if ago_s >= 0 else float("inf")
 
 
+def is_stopped(child: Child) -> bool:
+    """Whether a signal has stopped it, as SIGSTOP does."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(child.process_id).status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def watch(state: Path) -> None:
     """Until the state is to end."""
     # One that was heard a moment ago needs no patience; one that was started beside this process does.
@@ -63,6 +73,7 @@ def watch(state: Path) -> None:
             there = running(state, "controller", exact=True)
             age_s = time.monotonic() - started_s  # of the newest that was started here, or of this process
             hangs = silent_s > SILENT_S and (silent_s < age_s or age_s > START_PATIENCE_S)
+            hangs = hangs or any(is_stopped(child) for child in there)
             if not there or hangs:
                 stop(there, at_once=True)
                 if not is_ending(state):
