@@ -1,10 +1,13 @@
 """`status`, `top` and `logs` of a service of stand-ins, and of none."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
+from twofold.app.loop_stages import LOAD_ENDED, others_asked_ago_s, own_load_ended_s
 from twofold.app.operating import logs, status, top
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.engines import EngineSettings
@@ -59,6 +63,20 @@ def test_a_service_that_is_well_says_so_on_one_screen_and_as_data(spec: Path) ->
     assert all(len(line) <= 100 for line in shown.lines)
     data = json.loads(shown.json)
     assert (data["schema"], data["well"], data["ready"]) == ("twofold/status/1", True, 1)
+
+
+def test_who_else_asked_the_service_is_known_so_that_no_load_is_put_on_users(spec: Path) -> None:
+    state, found = spec / ".twofold", status(spec).status
+    assert others_asked_ago_s(state, -math.inf) is None
+    body = json.dumps({"prompt": "once", "max_tokens": 2}).encode()
+    asked = urllib.request.Request(f"{found.url}/v1/completions", body, {"content-type": "application/json"})
+    urllib.request.urlopen(asked, timeout=20).close()
+    ago_s = others_asked_ago_s(state, own_load_ended_s(state))
+    assert ago_s is not None and 0 <= ago_s < 20
+    (state / LOAD_ENDED).write_text(str(time.monotonic()))  # that was our own load
+    assert others_asked_ago_s(state, own_load_ended_s(state)) is None
+    (state / LOAD_ENDED).write_text(str(time.monotonic() + 1e6))  # of an earlier boot
+    assert own_load_ended_s(state) == -math.inf
 
 
 def test_top_shows_one_frame_where_nobody_watches_and_more_until_it_is_stopped(spec: Path) -> None:
