@@ -5,9 +5,8 @@ from pathlib import Path
 
 from twofold.app.looping import state_of
 from twofold.live.keys import SHORT, KeptKey, make_key, read_keys, remove_keys
+from twofold.live.service import KEYS_FILE
 from twofold.report.answers import Shown
-
-KEYS_FILE = "keys.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,11 +128,7 @@ def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
 
 def _need_room(traffic: Traffic, config: Path) -> None:
     """Raise ValueRefusedError when a mean request is longer than the model or a replica's cache holds."""
-    try:
-        longest = int(json.loads(config.read_text("utf-8"))["max_position_embeddings"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        what = f"`{config}` has no `max_position_embeddings`"
-        raise FileError(what, hint="give a model's config.json") from error
+    longest = longest_of(config)
     needed = int(traffic.input.mean_tokens) + int(traffic.output.mean_tokens)
     holds = min(longest, KV_BLOCK_COUNT * BLOCK_TOKENS)
     if needed > holds:
@@ -140,6 +136,15 @@ def _need_room(traffic: Traffic, config: Path) -> None:
             f"a request of {needed} tokens does not fit: model and cache hold {holds}",
             hint="shorten `input:` or `output:`, or use a model with more positions",
         )
+
+
+def longest_of(config: Path) -> int:
+    """Tokens of the model's context. Raises FileError for a config.json that does not say."""
+    try:
+        return int(json.loads(config.read_text("utf-8"))["max_position_embeddings"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        what = f"`{config}` has no `max_position_embeddings`"
+        raise FileError(what, hint="give a model's config.json") from error
 
 
 def _only(entries: tuple[Any, ...], half: str) -> Any:

@@ -18,6 +18,7 @@ from twofold.app.loop_settings import (
     MACHINE,
     SEED,
     ServeSettings,
+    longest_of,
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
@@ -127,6 +128,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> 
         first_token_s=beliefs.first_token_s,
         gate=gate.built.settings,
         gate_digest=gate.built.digest,
+        context_tokens=longest_of(request.training.model_config),
         name=request.serving.name,
     )
 

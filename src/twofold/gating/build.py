@@ -87,6 +87,7 @@ def gate_settings(scenario: Scenario, gated: GateScope) -> gates.GateSettings:
             _class_settings(each, policies, alike=scenario.fleet.pools == "shared") for each in gated.classes
         ),
         rollout=gates.RolloutSettings() if policies.canary.is_on else None,
+        poison=gates.PoisonSettings(),
         **on,
     )
 

@@ -23,13 +23,6 @@ PROCESSOR_ENVIRONMENT = {
 }
 START_TIMEOUT_S = 180.0  # from its start to its first answered request
 HIDE_GPUS = "CUDA_VISIBLE_DEVICES"
-BASE_FIELDS = frozenset(
-    {"model", "prompt", "messages", "stream", "max_tokens", "temperature", "top_p", "seed", "stop"}
-)
-OPENAI_FIELDS = BASE_FIELDS | {
-    *("n", "logprobs", "top_logprobs", "presence_penalty", "frequency_penalty", "logit_bias"),
-    *("response_format", "tools", "tool_choice", "stream_options", "max_completion_tokens", "user"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,6 @@ class Engine:
     health_path: str = "/health"  # "": none, its models are listed instead
     metrics_path: str = ""
     series: Series = Series()
-    fields: frozenset[str] = BASE_FIELDS  # of a request, that it honours; others are refused
     model_is_folder: bool = True  # requests name the model by its folder
     keeps_connections: bool = True  # after a streamed answer
     stop_grace_s: float = 5.0  # between asking it to end and ending it
@@ -211,7 +203,6 @@ ENGINES: Mapping[str, Engine] = {
         environment=(("VLLM_NO_USAGE_STATS", "1"), ("VLLM_CPU_KVCACHE_SPACE", "1")),
         metrics_path="/metrics",
         series=Series("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"),
-        fields=OPENAI_FIELDS | {"top_k", "min_p", "ignore_eos", "guided_json", "structured_outputs"},
         stop_grace_s=10.0,
     ),
     "llama.cpp": Engine(
@@ -220,9 +211,8 @@ ENGINES: Mapping[str, Engine] = {
         series=Series(
             "llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio"
         ),
-        fields=OPENAI_FIELDS | {"top_k", "min_p", "grammar", "json_schema", "cache_prompt"},
         model_is_folder=False,
         keeps_connections=False,
     ),
-    "openai": Engine(None, health_path="", fields=OPENAI_FIELDS, model_is_folder=False),
+    "openai": Engine(None, health_path="", model_is_folder=False),
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from twofold.live.engines import (
+    BLOCK_TOKENS,
     EngineSettings,
     engine_command,
     engine_environment,
@@ -21,6 +22,7 @@ from twofold.live.gateway_config import (
 from twofold.live.processes import digest_of
 from twofold.policy.gate import settings as gates
 
+KEYS_FILE = "keys.json"  # in the state folder
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
 
@@ -39,6 +41,7 @@ class ServiceSettings:
     zones: tuple[str, ...] = ("",)  # named groups that the replicas are spread over
     first_token_s: float = 0.0  # believed of an answer's first token, beyond the reading of its prompt
     gate_digest: str = ""  # of what the gate was built as, for the twin and for this
+    context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
 
     @property
     def version(self) -> str:
@@ -72,7 +75,17 @@ def gateway_config(
         gate_digest=settings.gate_digest,
         limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
         admin=admin,
+        keys_file=str(state / KEYS_FILE),
+        engine=settings.engine.kind,
+        context_tokens=settings.context_tokens,
+        cache_tokens=_cache_tokens(settings.engine),
+        tokenizer=str(Path(settings.engine.artefact) / "tokenizer.json"),
     )
+
+
+def _cache_tokens(engine: EngineSettings) -> int:
+    """What one request may fill of a replica's cache, but for a block; 0 where nobody knows."""
+    return 0 if engine.url else max(0, engine.kv_capacity_tokens - BLOCK_TOKENS)
 
 
 def gateway_digest(settings: ServiceSettings, state: Path) -> str:
