@@ -8,8 +8,8 @@ import pytest
 
 from twofold.contracts.results.loop import LoadPoint
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loader import Prompt, _run, closed_loop, open_loop
-from twofold.live.loads import Load, poisson_arrivals_s
+from twofold.live.loader import Prompt, _run, bare_endpoint, closed_loop, open_loop
+from twofold.live.loads import Load, poisson_arrivals_s, shuffled
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")
@@ -83,7 +83,8 @@ def test_refusals_and_failures_are_told_apart(stub_engines: Any) -> None:
 @pytest.mark.parametrize("behaviour", [{"status": 429}, {"status": 500}, {"break_after": 2}, {"tokens": 3}])
 def test_tokens_are_given_back_however_a_request_ends(stub_engines: Any, behaviour: dict[str, int]) -> None:
     def load(url: str) -> Load:
-        return _run(url, PROMPTS, 4, 1, "m", lambda _, clients: clients.loop(2, None, 4))
+        endpoint = bare_endpoint(url, "m")
+        return _run(endpoint, shuffled(PROMPTS, 1), 4, lambda _, clients: clients.loop(2, None, 4))
 
     held, _ = loaded(stub_engines, load, **behaviour)
     assert held.held_tokens == 0 and held.peak_held_tokens >= 10

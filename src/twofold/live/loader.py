@@ -1,16 +1,17 @@
 """The load generator: closed and open loops against an OpenAI endpoint, streamed, in this one process.
 
-Closed: so many clients, each asks again when it is answered. Open: requests come as a Poisson stream whether
-earlier ones are answered or not, and their latencies count from when they were due, so that a stalled server
-is not spared the requests that its stall delayed (no coordinated omission).
+Closed: so many clients, each asks again when it is answered. Open: requests come when a schedule says so,
+whether earlier ones are answered or not, and their latencies count from when they were due, so that a stalled
+server is not spared the requests that its stall delayed (no coordinated omission).
 """
 
 import asyncio
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +41,33 @@ class Prompt:
 
     text: str
     input_tokens: int
+    output_tokens: int | None = None  # to ask for, where it is not what the whole load asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a load goes, and what its requests say besides their prompt."""
+
+    url: str  # of the completions themselves
+    model: str = "default"
+    is_chat: bool = False  # prompts are one message of a user
+    headers: tuple[tuple[str, str], ...] = ()
+    trusted: Path | None = None  # certificates, besides those that this machine trusts
+    also: tuple[tuple[str, Any], ...] = ()  # fields of every request
+    timeout_s: float = REQUEST_TIMEOUT_S
+
+    def body(self, prompt: Prompt, max_tokens: int) -> dict[str, Any]:
+        """The request that asks for an answer to a prompt, streamed."""
+        tokens = max_tokens if prompt.output_tokens is None else prompt.output_tokens
+        asked: dict[str, Any] = {"model": self.model, "max_tokens": tokens, "stream": True, **dict(self.also)}
+        if self.is_chat:
+            return {"messages": [{"role": "user", "content": prompt.text}], **asked}
+        return {"prompt": prompt.text, **asked}
+
+
+def bare_endpoint(url: str, model: str) -> Endpoint:
+    """The completions of a service of ours at `url`."""
+    return Endpoint(url.rstrip("/") + PATH, model)
 
 
 def closed_loop(
@@ -66,12 +94,16 @@ def closed_loop(
     if request_count is not None and request_count < concurrency:
         raise ValueRefusedError(f"{request_count} requests are fewer than {concurrency} clients ask at once")
 
-    async def run(load: Load, clients: "Clients") -> None:
-        await clients.loop(concurrency, None, warmup_count)
-        load.begin(time.monotonic(), None if duration_s is None else time.monotonic() + duration_s)
-        await clients.loop(concurrency, load.ends_s, request_count)
-
-    load = _run(url, prompts, max_tokens, seed, model, run)
+    endpoint = bare_endpoint(url, model)
+    load = hold_closed(
+        endpoint,
+        _pool(prompts, seed),
+        concurrency,
+        max_tokens=max_tokens,
+        duration_s=duration_s,
+        request_count=request_count,
+        warmup_count=warmup_count,
+    )
     return load_point(f"closed-{concurrency}", load, concurrency=concurrency)
 
 
@@ -94,17 +126,63 @@ def open_loop(
     """
     arrivals_s = poisson_arrivals_s(rate_per_s, duration_s, seed)
 
-    async def run(load: Load, clients: "Clients") -> None:
+    load = hold_open(
+        bare_endpoint(url, model),
+        _pool(prompts, seed),
+        arrivals_s,
+        duration_s=duration_s,
+        max_tokens=max_tokens,
+        warmup_count=warmup_count,
+    )
+    return load_point(f"open-{rate_per_s:g}", load, rate_per_s=rate_per_s)
+
+
+def hold_closed(
+    endpoint: Endpoint,
+    prompts: Iterator[Prompt],
+    concurrency: int,
+    *,
+    max_tokens: int,
+    duration_s: float | None = None,
+    request_count: int | None = None,
+    warmup_count: int = 0,
+) -> Load:
+    """A closed loop against an endpoint, as it went."""
+
+    async def run(load: Load, clients: Clients) -> None:
+        await clients.loop(concurrency, None, warmup_count)
+        load.begin(time.monotonic(), None if duration_s is None else time.monotonic() + duration_s)
+        await clients.loop(concurrency, load.ends_s, request_count)
+
+    return _run(endpoint, prompts, max_tokens, run)
+
+
+def hold_open(
+    endpoint: Endpoint,
+    prompts: Iterator[Prompt],
+    arrivals_s: Sequence[float],
+    *,
+    duration_s: float,
+    max_tokens: int,
+    warmup_count: int = 0,
+) -> Load:
+    """Requests that are due at `arrivals_s` from the load's begin, ascending; each takes the next prompt.
+
+    One that is due while this process is busy is sent at once when it is free again, and counts from when it
+    was due all the same; `Answer.lag_s` says how late it was.
+    """
+
+    async def run(load: Load, clients: Clients) -> None:
         await clients.loop(WARM_UP_CLIENTS, None, warmup_count)
         began_s = time.monotonic()
         load.begin(began_s, began_s + duration_s)
         async with asyncio.TaskGroup() as requests:
             for arrival_s in arrivals_s:
+                # Also when it is late already: answers are read between requests.
                 await asyncio.sleep(max(0.0, began_s + arrival_s - time.monotonic()))
                 requests.create_task(clients.ask(began_s + arrival_s))
 
-    load = _run(url, prompts, max_tokens, seed, model, run)
-    return load_point(f"open-{rate_per_s:g}", load, rate_per_s=rate_per_s)
+    return _run(endpoint, prompts, max_tokens, run)
 
 
 class Clients:
@@ -112,14 +190,14 @@ class Clients:
 
     def __init__(
         self,
-        url: str,
+        endpoint: Endpoint,
         session: "aiohttp.ClientSession",
         prompts: Iterator[Prompt],
         load: Load,
-        **asked: object,
+        max_tokens: int,
     ) -> None:
-        self._url, self._session, self._prompts = url.rstrip("/") + PATH, session, prompts
-        self._load, self._request = load, asked
+        self._endpoint, self._session, self._prompts = endpoint, session, prompts
+        self._load, self._max_tokens = load, max_tokens
 
     async def loop(self, concurrency: int, until_s: float | None, request_count: int | None) -> None:
         """Clients that ask again when answered, until a time or a number of requests is reached."""
@@ -148,13 +226,17 @@ class Clients:
         import aiohttp
 
         prompt = next(self._prompts)
-        answer = Answer(due_s, prompt.input_tokens)
+        answer = Answer(due_s, prompt.input_tokens, lag_s=max(0.0, time.monotonic() - due_s))
         self._load.answers.append(answer)
         self._load.hold(prompt.input_tokens)
         try:
             await self._read(answer, prompt)
-        except (aiohttp.ClientError, OSError, ValueError):  # a timeout is an OSError too
+        except TimeoutError:
+            answer.outcome, answer.reason = Outcome.FAILED, "timed out"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             answer.outcome = Outcome.FAILED
+            broke = answer.events or isinstance(error, aiohttp.ClientPayloadError | ValueError)
+            answer.reason = "broke off" if broke else "no connection"
         finally:
             self._load.hold(-prompt.input_tokens - answer.events)
         answer.ended_s = time.monotonic()
@@ -162,9 +244,11 @@ class Clients:
 
     async def _read(self, answer: Answer, prompt: Prompt) -> None:
         tally = SseTally()
-        async with self._session.post(self._url, json={"prompt": prompt.text, **self._request}) as response:
+        body = self._endpoint.body(prompt, self._max_tokens)
+        async with self._session.post(self._endpoint.url, json=body) as response:
             if response.status != 200:
                 answer.outcome = Outcome.REFUSED if response.status in REFUSED_STATUS else Outcome.FAILED
+                answer.reason = str(response.status)
                 after = response.headers.get("retry-after", "")
                 answer.retry_after_s = float(after) if after.isdigit() else 0.0
                 await response.read()
@@ -180,22 +264,28 @@ class Clients:
         answer.output_tokens = tally.output_tokens
         answer.input_tokens = tally.prompt_tokens or prompt.input_tokens
         # An answer without any text, or one that broke off with an error, tells nothing about speed.
-        answer.outcome = Outcome.FINISHED if tally.started and not tally.failed else Outcome.FAILED
+        if tally.started and not tally.failed:
+            answer.outcome = Outcome.FINISHED
+        else:
+            answer.outcome = Outcome.FAILED
+            answer.reason = "error in the stream" if tally.failed else "no text"
+
+
+def _pool(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:
+    if not prompts:
+        raise ValueRefusedError("a load needs at least one prompt")
+    return shuffled(prompts, seed)
 
 
 def _run(
-    url: str,
-    prompts: Sequence[Prompt],
+    endpoint: Endpoint,
+    prompts: Iterator[Prompt],
     max_tokens: int,
-    seed: int,
-    model: str,
     run: Callable[[Load, Clients], Awaitable[None]],
 ) -> Load:
     """One load in an event loop of its own."""
-    if not prompts:
-        raise ValueRefusedError("a load needs at least one prompt")
     try:
-        import aiohttp
+        import aiohttp  # noqa: F401 (so that the extra is named before anything is sent)
         import uvloop
     except ImportError as error:
         raise errors.MissingExtraError(
@@ -204,19 +294,31 @@ def _run(
 
     async def main() -> Load:
         load = Load()
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER_BYTES,
-        ) as session:
-            asked = {"model": model, "max_tokens": max_tokens, "stream": True}
-            asking = Clients(url, session, shuffled(prompts, seed), load, **asked)
-            await run(load, asking)
+        async with session_of(endpoint) as session:
+            cpu_s, wall_s = time.process_time(), time.monotonic()
+            await run(load, Clients(endpoint, session, prompts, load, max_tokens))
+            load.cpu_s, load.wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
         return load
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def session_of(endpoint: Endpoint) -> "aiohttp.ClientSession":
+    """One pool of connections to an endpoint, as many as are asked for at once."""
+    import aiohttp
+
+    trusted: ssl.SSLContext | bool = True
+    if endpoint.trusted is not None:
+        trusted = ssl.create_default_context()
+        trusted.load_verify_locations(cafile=str(endpoint.trusted))
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
+        timeout=aiohttp.ClientTimeout(total=endpoint.timeout_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=dict(endpoint.headers),
+        read_bufsize=READ_BUFFER_BYTES,
+    )
 
 
 def prompts_of(artefact: Path, input_tokens: int, seed: int, count: int = PROMPT_COUNT) -> tuple[Prompt, ...]:

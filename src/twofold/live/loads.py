@@ -40,6 +40,16 @@ def poisson_arrivals_s(rate_per_s: float, duration_s: float, seed: int) -> list[
         times.append(now_s)
 
 
+def burst_arrivals_s(rate_per_s: float, burst_count: int, duration_s: float, seed: int) -> list[float]:
+    """As `poisson_arrivals_s`, with `burst_count` requests at each arrival, at the same mean rate."""
+    if burst_count < 1:
+        raise ValueRefusedError(f"a burst of {burst_count} requests is none")
+    starts_s = poisson_arrivals_s(rate_per_s / burst_count, duration_s, seed)
+    if len(starts_s) * burst_count > ARRIVAL_LIMIT_COUNT:
+        raise ValueRefusedError("so many bursts are more than one load generator offers")
+    return [start_s for start_s in starts_s for _ in range(burst_count)]
+
+
 def shuffled(items: Sequence[Item], seed: int) -> Iterator[Item]:
     """An endless row of items, of which there are some: all in a random order, then all again in another."""
     random = np.random.default_rng(seed)
@@ -68,6 +78,8 @@ class Answer:
     events: int = 0  # with generated text
     inside_events: int = 0  # of these, before the load's end
     retry_after_s: float = 0.0
+    lag_s: float = 0.0  # between due and sent: how late this process was
+    reason: str = ""  # why it was refused or failed: the status, or what broke
 
 
 @dataclass(slots=True)
@@ -79,6 +91,8 @@ class Load:
     ends_s: float | None = None  # None: when the first client has nothing left to ask
     held_tokens: int = 0
     peak_held_tokens: int = 0
+    cpu_s: float = 0.0  # of this process, in `wall_s` seconds that the load took with its warm-up
+    wall_s: float = 0.0
 
     def begin(self, now_s: float, ends_s: float | None) -> None:
         """Warm-up is over: forget it."""
