@@ -1,0 +1,109 @@
+"""Figures of a load: quantiles with their ranges, and the knee among several rates. Pure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from twofold.contracts.results import served
+
+MISSED_FRACTION = 0.05  # at each end of a range of 90 %
+QUANTILES = (0.5, 0.95, 0.99)
+LOST_MOST_FRACTION = 0.01  # of requests refused or failed, where a rate still holds
+SLOWED_MOST_RATIO = 2.0  # of p95 to that of the lowest rate, where no limit is told
+KEPT_LEAST_FRACTION = 0.9  # of the offered rate that must be finished
+
+
+def latency_of(values_s: Sequence[float]) -> served.Latency | None:
+    """Mean and quantiles of measured latencies; None of none."""
+    if not values_s:
+        return None
+    ordered = sorted(values_s)
+    middles = np.quantile(ordered, QUANTILES)
+    p50, p95, p99 = (
+        ranged(ordered, share, float(value)) for share, value in zip(QUANTILES, middles, strict=True)
+    )
+    return served.Latency(float(np.mean(ordered)), p50, p95, p99)
+
+
+def ranged(ordered: Sequence[float], share: float, value: float) -> served.Ranged:
+    """The quantile `value` of ascending values with its range of 90 %, by order statistics.
+
+    Why      of n independent values, so many as Binomial(n, share) lie below the true quantile: the range
+             runs between the two values by whose ranks 5 % of that are left out at each end. No shape of
+             the distribution is assumed.
+    Limits   requests that queue together are not independent: the true range is wider under load. An end is
+             None where even the outermost value leaves out less: of p99, above with fewer than 299.
+    """
+    low, high = ranks(len(ordered), share)
+    return served.Ranged(
+        value,
+        None if low is None else min(float(ordered[low - 1]), value),
+        None if high is None else max(float(ordered[high - 1]), value),
+    )
+
+
+def ranks(count: int, share: float) -> tuple[int | None, int | None]:
+    """The ranks, from 1, of the values between which the quantile of `share` lies with 90 %.
+
+    >>> ranks(100, 0.5), ranks(298, 0.99)[1], ranks(299, 0.99)[1]
+    ((42, 59), None, 299)
+    """
+    logs = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
+    below = np.arange(count + 1)
+    chances = np.exp(
+        logs[count] - logs - logs[::-1] + below * np.log(share) + (count - below) * np.log1p(-share)
+    )
+    at_most = np.cumsum(chances)
+    # Too high a low end: as many or fewer lie below the quantile as before that rank.
+    low = int(np.searchsorted(at_most, MISSED_FRACTION, side="right"))
+    high = int(np.searchsorted(at_most, 1.0 - MISSED_FRACTION, side="left")) + 1
+    return (low if low >= 1 else None), (high if high <= count else None)
+
+
+def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: str) -> served.Knee | None:
+    """The largest rate of open loads up to which all rates held; None without an open load.
+
+    A rate holds if at most 1 % of its requests were refused or failed, if it finished 90 % of what was
+    offered, and if p95 of the latency `whose` (ttft, e2e) keeps its limit, or without one stays within
+    twice that of the lowest rate.
+    """
+    rising = sorted(
+        (load for load in loads if load.kind in ("open", "bursts") and load.rate_per_s),
+        key=lambda load: load.rate_per_s or 0.0,
+    )
+    if not rising:
+        return None
+    first_s = _p95_s(rising[0], whose)
+    most_s = limit_s if limit_s is not None else first_s and SLOWED_MOST_RATIO * first_s
+    said = f"{limit_s * 1e3:g} ms" if limit_s is not None else f"twice that at {rising[0].rate_per_s:g}/s"
+    method = (
+        f"the largest offered rate up to which at most {LOST_MOST_FRACTION:.0%} were refused or failed,"
+        f" {KEPT_LEAST_FRACTION:.0%} of the rate was finished, and p95 of {whose.upper()} kept {said}"
+    )
+    held: float | None = None
+    for load in rising:
+        if why := _broke(load, most_s, whose):
+            return served.Knee(held, load.rate_per_s, why, method)
+        held = load.rate_per_s
+    return served.Knee(held, None, "", method)
+
+
+def _broke(load: served.ServedLoad, most_s: float | None, whose: str) -> str:
+    """The first sign that a rate did not hold; nothing where it did."""
+    p95_s = _p95_s(load, whose)
+    if load.lost_fraction > LOST_MOST_FRACTION:
+        return f"{load.lost_fraction:.1%} refused or failed"
+    if p95_s is None or most_s is None:
+        return "nothing finished"
+    if p95_s > most_s:
+        return f"p95 of {whose.upper()} {p95_s * 1e3:.4g} ms of {most_s * 1e3:.4g}"
+    # What was offered by chance, not the rate that was asked for.
+    offered = (load.sent or 0) / load.duration_s if load.duration_s else 0.0
+    if (load.requests_per_s or 0.0) < KEPT_LEAST_FRACTION * offered:
+        return f"{load.requests_per_s or 0.0:.3g}/s finished of {offered:.3g}"
+    return ""
+
+
+def _p95_s(load: served.ServedLoad, whose: str) -> float | None:
+    latency = load.ttft if whose == "ttft" else load.e2e
+    return latency.p95_s.value if latency and latency.p95_s else None
