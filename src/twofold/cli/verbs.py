@@ -12,6 +12,7 @@ import click
 
 from twofold.cli import options
 from twofold.cli.estimate import QUESTIONS
+from twofold.cli.measure import IMPORT, SERVE
 from twofold.cli.names import accelerators, completed, scenarios, tables
 from twofold.cli.progress import passed_on, patient_bar, stage_bar, stage_lines, watched_bar, watched_screen
 
@@ -381,7 +382,7 @@ VERBS = {
     ),
     "measure": options.Verb(
         group="learn",
-        summary="Measure this machine as a device that plans use",
+        summary="Measure this machine for plans, or any service under load",
         help="Measure what plans are made from.",
         questions={
             "device": options.Verb(
@@ -407,7 +408,9 @@ VERBS = {
                     options.JSON,
                     *options.TABLES,
                 ),
-            )
+            ),
+            "serve": SERVE,
+            "import": IMPORT,
         },
     ),
     "calibrate": options.Verb(

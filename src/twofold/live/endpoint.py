@@ -4,6 +4,7 @@ Whatever is wrong with it (nobody listens, a certificate, a key, a path, a model
 """
 
 import asyncio
+import os
 import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,9 +99,9 @@ async def _reach(bare: Endpoint, prompt: Prompt, model: str, apis: list[str], va
             for api in apis:
                 path = CHAT if api == "chat" else COMPLETIONS
                 asked = replace(bare, url=base + path, model=model, is_chat=api == "chat")
-                # What a server does not know is left out in turn: all, usage alone, nothing.
-                for also in dict.fromkeys((asked.also, asked.also[:1], ())):
-                    tried = replace(asked, also=also)
+                # What a server does not know is left out in turn, the last first.
+                for count in range(len(asked.also), -1, -1):
+                    tried = replace(asked, also=asked.also[:count])
                     status, text, tally = await _ask(session, tried, prompt)
                     if status == 200:
                         return _reached(tried, tally, bare.also, text)
@@ -183,6 +184,8 @@ def _unreachable(base: str, error: Exception) -> ValueRefusedError:
     if isinstance(error, TimeoutError):
         what = f"{base} answered nothing within {PROBE_TIMEOUT_S:g} s"
         return ValueRefusedError(what, hint="is the model loaded, and is anybody else using it?")
-    reason = getattr(error, "strerror", "") or type(error).__name__
+    inner = getattr(error, "os_error", error)
+    code = getattr(inner, "errno", None) or 0
+    reason = os.strerror(code) if code > 0 else getattr(inner, "strerror", "") or type(error).__name__
     hint = "is it running, and is this its host and port? `curl` the URL from here"
     return ValueRefusedError(f"{base} cannot be reached: {str(reason)[:SAID_CHARACTERS]}", hint=hint)

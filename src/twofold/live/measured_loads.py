@@ -121,7 +121,7 @@ def find_knee(
             if gap <= knee.rate_per_s / 2**HALVINGS:
                 break
             rate_per_s = knee.rate_per_s + gap / 2
-    return loads
+    return sorted(loads, key=lambda load: load.rate_per_s or 0.0)
 
 
 def _closed(

@@ -10,6 +10,7 @@ MISSED_FRACTION = 0.05  # at each end of a range of 90 %
 QUANTILES = (0.5, 0.95, 0.99)
 LOST_MOST_FRACTION = 0.01  # of requests refused or failed, where a rate still holds
 SLOWED_MOST_RATIO = 2.0  # of p95 to that of the lowest rate, where no limit is told
+LATE_FRACTION = 0.1  # of that p95, from which the loader's own lag may be what broke
 KEPT_LEAST_FRACTION = 0.9  # of the offered rate that must be finished
 
 
@@ -65,7 +66,8 @@ def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: st
 
     A rate holds if at most 1 % of its requests were refused or failed, if it finished 90 % of what was
     offered, and if p95 of the latency `whose` (ttft, e2e) keeps its limit, or without one stays within
-    twice that of the lowest rate.
+    twice that of the lowest rate. Of what was offered, what is under way at the load's end cannot have
+    been finished: as much as in the lowest rate's time of a whole answer.
     """
     rising = sorted(
         (load for load in loads if load.kind in ("open", "bursts") and load.rate_per_s),
@@ -77,28 +79,36 @@ def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: st
     most_s = limit_s if limit_s is not None else first_s and SLOWED_MOST_RATIO * first_s
     said = f"{limit_s * 1e3:g} ms" if limit_s is not None else f"twice that at {rising[0].rate_per_s:g}/s"
     method = (
-        f"the largest offered rate up to which at most {LOST_MOST_FRACTION:.0%} were refused or failed,"
-        f" {KEPT_LEAST_FRACTION:.0%} of the rate was finished, and p95 of {whose.upper()} kept {said}"
+        f"the largest offered rate up to which at most {100 * LOST_MOST_FRACTION:.0f} % were refused or failed,"
+        f" {100 * KEPT_LEAST_FRACTION:.0f} % of the rate was finished, and p95 of {whose.upper()} kept {said}"
     )
     held: float | None = None
+    answer_s = rising[0].e2e.mean_s or 0.0 if rising[0].e2e else 0.0
     for load in rising:
-        if why := _broke(load, most_s, whose):
+        if why := _broke(load, most_s, whose, answer_s):
             return served.Knee(held, load.rate_per_s, why, method)
         held = load.rate_per_s
     return served.Knee(held, None, "", method)
 
 
-def _broke(load: served.ServedLoad, most_s: float | None, whose: str) -> str:
+def _broke(load: served.ServedLoad, most_s: float | None, whose: str, answer_s: float) -> str:
     """The first sign that a rate did not hold; nothing where it did."""
     p95_s = _p95_s(load, whose)
     if load.lost_fraction > LOST_MOST_FRACTION:
-        return f"{load.lost_fraction:.1%} refused or failed"
+        return f"{100 * load.lost_fraction:.1f} % refused or failed"
     if p95_s is None or most_s is None:
         return "nothing finished"
     if p95_s > most_s:
-        return f"p95 of {whose.upper()} {p95_s * 1e3:.4g} ms of {most_s * 1e3:.4g}"
-    # What was offered by chance, not the rate that was asked for.
-    offered = (load.sent or 0) / load.duration_s if load.duration_s else 0.0
+        broke = f"p95 of {whose.upper()} {p95_s * 1e3:.4g} ms of {most_s * 1e3:.4g}"
+        late_s = load.lag_s_p99 or 0.0
+        return (
+            broke if late_s < LATE_FRACTION * p95_s else f"{broke}, but the loader was late: maybe more holds"
+        )
+    if not load.duration_s:
+        return ""
+    # What chance offered, not the rate that was asked for. A request under way counts by half on average.
+    under_way = min(0.5, answer_s / load.duration_s / 2)
+    offered = (load.sent or 0) / load.duration_s * (1.0 - under_way)
     if (load.requests_per_s or 0.0) < KEPT_LEAST_FRACTION * offered:
         return f"{load.requests_per_s or 0.0:.3g}/s finished of {offered:.3g}"
     return ""

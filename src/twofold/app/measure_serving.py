@@ -1,0 +1,283 @@
+"""`measure serve` and `measure import`: loads on a service, ours or any other, become measured rows."""
+
+import csv
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from twofold.app.sources import whole_file
+from twofold.app.words import counts_in
+from twofold.contracts.results import served
+from twofold.contracts.rows.trace import ordered_arrivals
+from twofold.core.errors import UsageError, ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live import measured_loads
+from twofold.live.endpoint import Reached, reach
+from twofold.live.meters import memory_bytes
+from twofold.live.texts import USUAL_CHARACTERS, Texts, texts_of
+from twofold.measure.served_files import read_served
+from twofold.measure.served_rows import RunOn, rows_of, table_of
+from twofold.measure.serving_figures import knee_of
+from twofold.report.answers import Held
+from twofold.report.served import served_lines
+
+PROBE_TOKENS = 64  # of the first prompt, by which the server's tokens are counted
+MOST_CLIENTS = 10_000
+HERE = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The service in words: what it is asked for, by which key, trusted by which certificates."""
+
+    model: str = ""
+    key_env: str = ""
+    ca: Path | None = None
+    api: str = "auto"
+    tokenizer: Path | None = None
+    ignore_eos: bool = False
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """The loads in words."""
+
+    clients: str = ""
+    rate: str = ""
+    burst: int = 1
+    knee: bool = False
+    trace: Path | None = None
+    scale: float = 1.0
+    input: str = "256 tok"
+    output: str = "64 tok"
+    load_for: str = "20 s"
+    ttft_p95: str = ""
+    e2e_p95: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedShown(Held[served.ServedPage]):
+    """What loads came to."""
+
+    schema = served.SERVED_SCHEMA
+
+    @property
+    def lines(self) -> list[str]:
+        """Counts, latencies, knee, and what the loader itself took."""
+        return served_lines(self.data)
+
+    @property
+    def exit_code(self) -> int:
+        """2 where no request of any load finished."""
+        return 0 if any(load.finished != 0 for load in self.data.loads) else 2
+
+
+def measure_serve(
+    url: str,
+    where: Where | None = None,
+    what: What | None = None,
+    ran_on: RunOn | None = None,
+    out: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ServedShown:
+    """Load the service at `url` as asked for, one load after another, and write `out`, rows of the loads.
+
+    Closed loops of 1 and 4 clients unless other loads are asked for. Raises MissingExtraError,
+    ValueRefusedError for a service that does not answer (with what to do about it) or loads that cannot be.
+    """
+    require_extra("live")
+    where, what, ran_on = where or Where(), what or What(), ran_on or RunOn()
+    loads_asked, key = _Asked(what), _key(where.key_env)
+    if where.pid is not None:
+        memory_bytes(where.pid)  # what is no process says so before any request
+    texts = texts_of(what.seed, where.tokenizer)
+    tell(f"reach {url}")
+    probe = texts.prompt(PROBE_TOKENS)
+    found = reach(
+        url,
+        probe,
+        model=where.model,
+        api=where.api,
+        key=key,
+        key_variable=where.key_env,
+        trusted=where.ca,
+        ignores_end=where.ignore_eos,
+    )
+    counted = found.prompt_tokens is not None and texts.counted(probe, found.prompt_tokens)
+    is_here = (urlsplit(url).hostname or "") in HERE or where.pid is not None
+    loading = measured_loads.Loading(
+        endpoint=found.endpoint,
+        texts=texts,
+        input_tokens=loads_asked.input_tokens,
+        output_tokens=loads_asked.output_tokens,
+        duration_s=loads_asked.duration_s,
+        seed=what.seed,
+        pid=where.pid,
+        reads_energy=is_here,
+    )
+    measured_loads.warm_up(loading)
+    loads = tuple(_loads(loading, what, loads_asked, tell))
+    page = served.ServedPage(
+        service=found.endpoint.url,
+        model=found.endpoint.model,
+        loads=loads,
+        knee=knee_of(loads, loads_asked.limit_s, loads_asked.whose),
+        notes=(*_notes(found, texts, counted, is_here, loads), *_blanks(ran_on)),
+    )
+    return ServedShown(_kept(page, ran_on, out))
+
+
+def measure_import(
+    file: Path,
+    ran_on: RunOn | None = None,
+    clients: float | None = None,
+    rate: float | None = None,
+    out: Path | None = None,
+) -> ServedShown:
+    """The loads of a result file of another tool, and `out`, their rows.
+
+    `clients` or `rate` say how it was loaded, where the file does not. Raises FileError, TableError.
+    """
+    if clients is not None and rate is not None:
+        raise UsageError("`--clients` and `--rate` exclude each other", hint="a load has one or the other")
+    ran_on, found = ran_on or RunOn(), read_served(file)
+    loads = tuple(_told(load, clients, rate) for load in found.loads)
+    page = served.ServedPage(
+        service=file.name,
+        model=found.model or ran_on.model,
+        loads=loads,
+        knee=knee_of(loads, None, "ttft") if len(loads) > 1 else None,
+        notes=(f"measured by {found.tool}: how it counts is its own", *_blanks(ran_on)),
+    )
+    return ServedShown(_kept(page, ran_on, out))
+
+
+def _told(load: served.ServedLoad, clients: float | None, rate_per_s: float | None) -> served.ServedLoad:
+    """The load as somebody says it was, where somebody does."""
+    if clients is not None:
+        name = f"closed-{clients:g}"
+        return replace(load, name=name, kind="closed", concurrency=clients, rate_per_s=None)
+    if rate_per_s is not None:
+        name = f"open-{rate_per_s:g}"
+        return replace(load, name=name, kind="open", concurrency=None, rate_per_s=rate_per_s)
+    return load
+
+
+class _Asked:
+    """The words of `What` as numbers."""
+
+    def __init__(self, what: What) -> None:
+        self.clients = counts_in(what.clients)
+        if any(not 1 <= each <= MOST_CLIENTS for each in self.clients):
+            raise ValueRefusedError(
+                f"`{what.clients}` are no clients", hint=f"1 to {MOST_CLIENTS:,}, as `1,4,16`"
+            )
+        self.rates_per_s = tuple(_rate(each) for each in what.rate.split(",") if each.strip())
+        self.input_tokens = _tokens(what.input)
+        self.output_tokens = _tokens(what.output)
+        self.duration_s = parse_quantity(what.load_for, Dimension.TIME)
+        if not 0 < self.duration_s <= 86400:
+            raise ValueRefusedError(
+                f"`{what.load_for}` is no time for a load", hint="write for example `30 s`"
+            )
+        if what.ttft_p95 and what.e2e_p95:
+            raise UsageError("one limit says where the knee is", hint="`--ttft-p95` or `--e2e-p95`")
+        self.whose = "e2e" if what.e2e_p95 else "ttft"
+        limit = what.e2e_p95 or what.ttft_p95
+        self.limit_s = parse_quantity(limit, Dimension.TIME) if limit else None
+        if what.burst > 1 and (what.knee or not self.rates_per_s):
+            raise UsageError("bursts come at a rate", hint="`--rate 2 --burst 8`, without `--knee`")
+        if not 0 < what.scale < 1e6:
+            raise ValueRefusedError(f"a trace cannot be replayed `{what.scale:g}` times as fast")
+        if not (self.clients or self.rates_per_s or what.knee or what.trace):
+            self.clients = (1, 4)
+
+
+def _loads(
+    loading: measured_loads.Loading, what: What, asked: _Asked, tell: Callable[[str], None]
+) -> list[served.ServedLoad]:
+    loads = []
+    for count in asked.clients:
+        tell(f"load: {count} clients")
+        loads.append(measured_loads.closed(loading, count))
+    if what.knee:
+        first_per_s = asked.rates_per_s[0] if asked.rates_per_s else 1.0
+        loads += measured_loads.find_knee(loading, first_per_s, asked.limit_s, asked.whose, tell)
+    for rate_per_s in () if what.knee else asked.rates_per_s:
+        tell(f"load: {rate_per_s:g} requests/s")
+        loads.append(measured_loads.opened(loading, rate_per_s, what.burst))
+    if what.trace:
+        tell(f"replay {what.trace}")
+        arrivals = ordered_arrivals(what.trace)
+        first = next(arrivals)  # a file that cannot be read says so before any request
+        loads.append(measured_loads.replayed(loading, chain([first], arrivals), what.scale))
+    return loads
+
+
+def _kept(page: served.ServedPage, ran_on: RunOn, out: Path | None) -> served.ServedPage:
+    if out is None:
+        return page
+    with whole_file(out) as handle:
+        csv.writer(handle, lineterminator="\n").writerows(table_of(rows_of(page, ran_on)))
+    return replace(page, rows_file=str(out))
+
+
+def _notes(
+    found: Reached, texts: Texts, counted: bool, is_here: bool, loads: tuple[served.ServedLoad, ...]
+) -> list[str]:
+    notes = []
+    if found.prompt_tokens is None:
+        by = "its tokenizer" if texts.tokenizer else f"{USUAL_CHARACTERS:g} characters each, assumed"
+        notes.append(f"the service counts no tokens: prompts by {by}, answers by their events")
+    elif not counted and not texts.tokenizer:
+        notes.append("the service's count of a prompt's tokens cannot be right, and is not used for lengths")
+    if not any(load.joules_per_token for load in loads):
+        why = "this machine tells no power" if is_here else "the service runs elsewhere"
+        notes.append(f"tokens per joule unknown: {why}")
+    few = [load.name for load in loads if 0 < (load.finished or 0) < 20]
+    if few:
+        notes.append(f"fewer than 20 requests finished ({', '.join(few)}): p95 is little but the slowest")
+    return notes
+
+
+def _blanks(ran_on: RunOn) -> list[str]:
+    """What a row must say to be predicted and calibrated with."""
+    missing = [f"`--{name}`" for name in ("gpu", "engine") if not getattr(ran_on, name)]
+    return [f"rows do not say {' and '.join(missing)}: `predict` and `calibrate` need it"] if missing else []
+
+
+def _key(variable: str) -> str:
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ValueRefusedError(f"the environment has no `{variable}`", hint=f"export {variable}=… first")
+    if not key.isascii() or not key.isprintable():
+        raise ValueRefusedError(
+            f"what `{variable}` holds cannot be a key", hint="plain letters, without line ends"
+        )
+    return key
+
+
+def _rate(text: str) -> float:
+    text = text.strip()
+    try:
+        rate_per_s = float(text)
+    except ValueError:
+        rate_per_s = parse_quantity(text, Dimension.RATE)
+    if not 0 < rate_per_s < 1e6:
+        raise ValueRefusedError(f"`{text}` is no rate of requests", hint="write for example `--rate 2,4,8`")
+    return rate_per_s
+
+
+def _tokens(text: str) -> int:
+    tokens = int(text) if text.strip().isdecimal() else round(parse_quantity(text, Dimension.TOKENS))
+    if not 1 <= tokens <= 10_000_000:
+        raise ValueRefusedError(f"`{text}` is no length", hint="write for example `256 tok`")
+    return tokens

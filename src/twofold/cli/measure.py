@@ -1,0 +1,92 @@
+"""The questions of `twofold measure` about services: loads on one, and results of other tools."""
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from twofold.cli.options import FILE, FORCE, JSON, Verb, flag, option, usual, words
+from twofold.cli.progress import stage_bar
+
+RAN_ON = (
+    words("--as", "The model's name in the catalogue, where the service calls it otherwise.", "ran_model"),
+    words("--gpu", "The accelerator it ran on, by a name of the catalogue."),
+    option("--gpus", "How many of them.", "gpu_count", type=click.IntRange(1, 100_000)),
+    option("--tp", "Over how many each replica is split.", "tensor_parallel", type=click.IntRange(1, 1024)),
+    words("--engine", "What serves it: vllm, sglang, trtllm, llama.cpp, transformers …"),
+    words("--engine-version", "Its release."),
+    words("--weights", "The weights' format: bf16, fp8, int4 …", "weights_format"),
+)
+ROWS = option("--out", "Write a row per load, as `predict` and `calibrate` read them.", type=FILE)
+
+
+def gathered(parsed: dict[str, Any]) -> dict[str, Any]:
+    """The words on the service, the loads and the machine as one argument each."""
+    from twofold.app.measure_serving import What, Where
+    from twofold.measure.served_rows import RunOn
+
+    ran_on = {each.name: parsed.pop(each.name) for each in fields(RunOn) if each.name != "model"}
+    parsed["ran_on"] = RunOn(model=parsed.pop("ran_model"), **ran_on)
+    for name, kind in (("where", Where), ("what", What)):
+        if all(each.name in parsed for each in fields(kind)):
+            parsed[name] = kind(**{each.name: parsed.pop(each.name) for each in fields(kind)})
+    return parsed
+
+
+SERVE = Verb(
+    help="""Load the service at URL, which answers as OpenAI's API does, and measure it.
+
+    Loads run one after another: closed loops (--clients), Poisson streams (--rate), in bursts, the search
+    for the knee, a replayed trace; 1 and 4 clients unless told. Latencies of all but closed loops count from
+    when a request was due. Without a tokenizer, lengths go by what the service counts.
+    """,
+    answer="measure_serving.measure_serve",
+    gathered=gathered,
+    progress=stage_bar,
+    writes=("out",),
+    parameters=(
+        click.argument("url"),
+        words("--model", "What the service calls it; the first that it lists unless told."),
+        words("--key-env", "The environment variable that holds the key."),
+        option("--ca", "Certificates (PEM) to trust besides this machine's.", type=FILE),
+        usual("--api", "auto", "Which of both.", type=click.Choice(["auto", "completions", "chat"])),
+        option("--tokenizer", "A model's folder, by whose tokenizer prompts are cut.", type=FILE),
+        flag("--ignore-eos", "Ask for answers of full length, which vLLM and SGLang know."),
+        option("--pid", "The server's process, if it runs here: its memory is watched.", type=int),
+        words("--clients", "Closed loops of so many, such as 1,4,16 or 1..64."),
+        words("--rate", "Poisson streams of so many requests/s, such as 2,4,8."),
+        usual("--burst", 1, "Requests at each arrival of them.", type=click.IntRange(1, 10_000)),
+        flag("--knee", "Double the rate, from the first or 1/s, until it does not hold; then halve the gap."),
+        words("--ttft-p95", "What holds: p95 of the first token, such as '500 ms'; else twice the lightest."),
+        words("--e2e-p95", "What holds: p95 of the whole answer."),
+        option("--trace", "Replay the requests of this trace.", type=FILE),
+        usual("--scale", 1.0, "How many times as fast.", type=float),
+        usual("--input", "256 tok", "Of each prompt."),
+        usual("--output", "64 tok", "Of each answer, at most."),
+        usual("--for", "20 s", "How long each load is held.", "load_for"),
+        usual("--seed", 0, "Of prompts and arrivals.", type=click.IntRange(0)),
+        *RAN_ON,
+        ROWS,
+        FORCE,
+        JSON,
+    ),
+)
+IMPORT = Verb(
+    help="""Read FILE, results of `vllm bench serve`, AIPerf or GuideLLM, as loads.
+
+    AIPerf's CSV and JSON lines do not say how it was loaded: clients are found by Little's law or as the
+    most in flight, unless told.
+    """,
+    answer="measure_serving.measure_import",
+    gathered=gathered,
+    writes=("out",),
+    parameters=(
+        click.argument("file", type=FILE),
+        option("--clients", "How many there were.", type=click.FloatRange(0, 1e6, min_open=True)),
+        option("--rate", "Requests/s that were offered.", type=click.FloatRange(0, 1e6, min_open=True)),
+        *RAN_ON,
+        ROWS,
+        FORCE,
+        JSON,
+    ),
+)
