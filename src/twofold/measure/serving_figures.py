@@ -79,7 +79,8 @@ def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: st
     most_s = limit_s if limit_s is not None else first_s and SLOWED_MOST_RATIO * first_s
     said = f"{limit_s * 1e3:g} ms" if limit_s is not None else f"twice that at {rising[0].rate_per_s:g}/s"
     method = (
-        f"the largest offered rate up to which at most {100 * LOST_MOST_FRACTION:.0f} % were refused or failed,"
+        f"the largest offered rate up to which at most {100 * LOST_MOST_FRACTION:.0f} % were refused or"
+        " failed,"
         f" {100 * KEPT_LEAST_FRACTION:.0f} % of the rate was finished, and p95 of {whose.upper()} kept {said}"
     )
     held: float | None = None
