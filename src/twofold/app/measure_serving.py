@@ -4,7 +4,6 @@ import csv
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +25,6 @@ from twofold.report.answers import Held
 from twofold.report.served import served_lines
 
 PROBE_TOKENS = 64  # of the first prompt, by which the server's tokens are counted
-MOST_CLIENTS = 10_000
 HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -95,7 +93,9 @@ def measure_serve(
     where, what, ran_on = where or Where(), what or What(), ran_on or RunOn()
     loads_asked, key = _Asked(what), _key(where.key_env)
     if where.pid is not None:
-        memory_bytes(where.pid)  # what is no process says so before any request
+        memory_bytes(where.pid)  # what is no process says so before any request, as does what is no trace
+    if what.trace is not None:
+        next(ordered_arrivals(what.trace))
     texts = texts_of(what.seed, where.tokenizer)
     tell(f"reach {url}")
     probe = texts.prompt(PROBE_TOKENS)
@@ -174,10 +174,6 @@ class _Asked:
 
     def __init__(self, what: What) -> None:
         self.clients = counts_in(what.clients)
-        if any(not 1 <= each <= MOST_CLIENTS for each in self.clients):
-            raise ValueRefusedError(
-                f"`{what.clients}` are no clients", hint=f"1 to {MOST_CLIENTS:,}, as `1,4,16`"
-            )
         self.rates_per_s = tuple(_rate(each) for each in what.rate.split(",") if each.strip())
         self.input_tokens = _tokens(what.input)
         self.output_tokens = _tokens(what.output)
@@ -214,9 +210,7 @@ def _loads(
         loads.append(measured_loads.opened(loading, rate_per_s, what.burst))
     if what.trace:
         tell(f"replay {what.trace}")
-        arrivals = ordered_arrivals(what.trace)
-        first = next(arrivals)  # a file that cannot be read says so before any request
-        loads.append(measured_loads.replayed(loading, chain([first], arrivals), what.scale))
+        loads.append(measured_loads.replayed(loading, ordered_arrivals(what.trace), what.scale))
     return loads
 
 

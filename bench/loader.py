@@ -1,0 +1,73 @@
+"""How many streams a second the load generator can hold, and what is left of a bare client's.
+
+Two processes share this machine's cores: the stand-in of `bench.gateway`, which answers 16 events at once,
+and the client: `live/loader.py` with all that it does for a figure, then a bare protocol that only waits for
+the end of each answer. Their ratio is what the loader's figures cost. Other work on the machine stretches all
+times; the streams that a second of the loader's own CPU time holds are stretched least: a core to itself is
+the load up to which it measures the service and not itself.
+"""
+
+import asyncio
+import statistics
+import time
+from itertools import repeat
+
+from bench.gateway import _load, _open, run_process, serve_engine
+from twofold.live.loader import Prompt, bare_endpoint, hold_closed
+from twofold.live.loads import Outcome
+from twofold.live.processes import free_port
+
+CONCURRENCIES = (1, 16, 64, 256)
+ROUNDS = 3
+DURATION_S = 2.0
+
+
+def loader_per_s(port: int, concurrency: int) -> tuple[float, float]:
+    """Streams a second by the loader, and the share of a core that it took."""
+    endpoint = bare_endpoint(f"http://127.0.0.1:{port}", "m")
+    prompts = repeat(Prompt("x" * 400, 100))
+    load = hold_closed(endpoint, prompts, concurrency, max_tokens=16, duration_s=DURATION_S)
+    finished = sum(each.outcome is Outcome.FINISHED for each in load.answers)
+    assert finished == len(load.answers), "an instant stand-in refuses nothing"
+    return finished / load.wall_s, load.cpu_s / load.wall_s
+
+
+def bare_per_s(port: int, concurrency: int) -> float:
+    """Streams a second by a client that measures nothing but the whole answer."""
+    import uvloop
+
+    began_s = time.perf_counter()
+    latencies_s = uvloop.run(_load(port, concurrency))
+    return len(latencies_s) / (time.perf_counter() - began_s)
+
+
+def main() -> None:
+    """Print both rates side by side, rounds in turn."""
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        print("needs the extra [live]")
+        return
+    port = free_port()
+    engine = run_process(serve_engine, port)
+    try:
+        asyncio.run(_open(port))
+        print(f"16 events an answer, medians of {ROUNDS} rounds, taken in turn")
+        print(
+            f"{'clients':>8}{'loader/s':>10}{'bare/s':>9}{'ratio':>7}{'share of a core':>17}  streams per CPU s"
+        )
+        for concurrency in CONCURRENCIES:
+            rounds = [
+                (*loader_per_s(port, concurrency), bare_per_s(port, concurrency)) for _ in range(ROUNDS)
+            ]
+            ours, share, bare = (statistics.median(each) for each in zip(*rounds, strict=True))
+            print(
+                f"{concurrency:>8}{ours:>10,.0f}{bare:>9,.0f}{ours / bare:>7.2f}{share:>17.0%}  {ours / share:,.0f}"
+            )
+    finally:
+        engine.kill()
+        engine.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""`measure serve` and `measure import` from words to page, rows and exit code."""
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.openai_service import Service, served
+from twofold.app.measure_serving import What, Where, measure_import, measure_serve
+from twofold.app.measured_rows import calibrate, predict
+from twofold.cli import main
+from twofold.core.errors import InputError, UsageError, ValueRefusedError
+from twofold.measure.served_rows import RunOn
+
+RAN_ON = RunOn("llama-3.1-8b", "H100-SXM", 1, 1, "vllm", "0.11.0", "bf16")
+QUICK = What(clients="2", rate="30", load_for="0.5 s", input="20 tok", output="3 tok")
+
+
+@pytest.fixture
+def extras() -> None:
+    for name in ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"):
+        pytest.importorskip(name, reason="needs the extra [live]: `make extras`")
+
+
+@pytest.mark.usefixtures("extras")
+def test_loads_on_a_url_become_a_page_and_rows_that_predict_and_calibrate_take(tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    with served(Service(gap_s=0.01)) as service:
+        shown = measure_serve(service.url, Where(model="second"), QUICK, RAN_ON, out)
+        url = service.url
+    text = "\n".join(shown.lines)
+    assert all(len(line) <= 100 for line in shown.lines) and shown.exit_code == 0
+    for said in (f"{url}/v1/completions", "closed-2", "open-30", "TTFT", "p99 [90 %]", "LOADER", "KNEE"):
+        assert said in text
+    assert "latencies count from when a request was due" in text and f"wrote {out}" in text
+    assert "assumed" not in text  # the service counts its tokens
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["id"] for row in rows] == ["llama-3.1-8b-closed-2", "llama-3.1-8b-open-30"]
+    # 64 tokens are asked at four characters, counted as 128: of 20 tokens later prompts have 40 characters.
+    assert [row["isl_mean"] for row in rows] == ["20", "20"]
+    predicted = predict("inference", out, tmp_path / "predicted.csv")
+    assert (predicted.row_count, predicted.stated_count, predicted.refused) == (2, 2, {})
+    assert calibrate(out, tmp_path / "calibration.json").data.rows == 2
+    data = json.loads(shown.json)
+    assert (
+        data["schema"] == "twofold/measure-serve/1"
+        and data["loads"][0]["sent"] == data["loads"][0]["finished"]
+    )
+
+
+@pytest.mark.usefixtures("extras")
+def test_a_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_KEY", "a-secret-key")
+    what = What(clients="1", load_for="0.1 s", output="2 tok")
+    with served(Service(key="a-secret-key")) as service:
+        shown = measure_serve(service.url, Where(key_env="OUR_KEY"), what)
+        assert "a-secret-key" not in "\n".join(shown.lines) + shown.json
+        with pytest.raises(ValueRefusedError, match="`NO_KEY`"):
+            measure_serve(service.url, Where(key_env="NO_KEY"), what)
+
+
+@pytest.mark.usefixtures("extras")
+def test_what_nobody_counts_or_tells_is_said(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,10,2\n0.1,12,3\n0.2,14,2\n")
+    what = What(trace=trace, load_for="1 s")
+    with served(Service(characters_per_token=None)) as service:
+        text = "\n".join(measure_serve(service.url, None, what).lines)
+    assert "replay-1x" in text and "4 characters each, assumed" in text
+    assert "fewer than 20 requests finished" in text and "rows do not say" in text
+
+
+@pytest.mark.usefixtures("extras")
+def test_a_service_that_refuses_all_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["measure", "serve", "http://127.0.0.1:9", "--json"]
+    assert main(line) == 2
+    failure = json.loads(capsys.readouterr().out)
+    assert failure["errors"][0]["code"] == "E-value" and "127.0.0.1:9" in failure["errors"][0]["message"]
+    with served(Service(key="k")) as service:
+        assert main(["measure", "serve", service.url, "--model", "first"]) == 2
+    assert "--key-env" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("extras")
+def test_the_command_line_takes_every_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.csv"
+    with served(Service()) as service:
+        words = (
+            f"measure serve {service.url} --model second --api chat --clients 1,2 --rate 20 --burst 2"
+            " --for 300ms --input 30 --output 2 --seed 5 --ttft-p95 1s --ignore-eos"
+            " --as llama-3.1-8b --gpu H100-SXM --gpus 2 --tp 2 --engine vllm --engine-version 0.11.0"
+            f" --weights fp8 --pid {os.getpid()} --out {rows}"
+        )
+        assert main(words.split()) == 0
+    assert {"ignore_eos", "messages"} <= set(service.asked[-1])
+    out = capsys.readouterr().out
+    assert "bursts-20x2" in out and "MEMORY" in out and "kept 1000 ms" in out
+    read = list(csv.DictReader(rows.read_text().splitlines()))
+    assert [row["concurrency"] for row in read] == ["1", "2", ""] and read[2]["request_rate_rps"] == "20"
+    assert {(row["gpus_total"], row["tp"], row["precision_weights"]) for row in read} == {("2", "2", "fp8")}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"clients": "20000"}, "no list"),
+        ({"clients": "few"}, "few"),
+        ({"rate": "0"}, "no rate"),
+        ({"rate": "many"}, "many"),
+        ({"burst": 4}, "at a rate"),
+        ({"burst": 4, "rate": "2", "knee": True}, "at a rate"),
+        ({"load_for": "0 s"}, "no time"),
+        ({"input": "0 tok"}, "no length"),
+        ({"scale": 0.0}, "replayed"),
+        ({"ttft_p95": "1 s", "e2e_p95": "2 s"}, "one limit"),
+    ],
+)
+@pytest.mark.usefixtures("extras")
+def test_loads_that_cannot_be_are_refused_before_anything_is_sent(words: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        measure_serve("http://127.0.0.1:9", None, What(**words))
+    assert says in caught.value.message or says in caught.value.hint
+
+
+def test_a_file_of_another_tool_becomes_rows_and_is_told_how_it_was_loaded(tmp_path: Path) -> None:
+    file, out = tmp_path / "result.json", tmp_path / "rows.csv"
+    told = {"model_id": "ours", "num_prompts": 10, "request_rate": "inf", "completed": 10, "duration": 5.0}
+    told |= {"total_input_tokens": 5000, "total_output_tokens": 1000, "output_throughput": 200.0}
+    told |= {"mean_ttft_ms": 40.0, "median_ttft_ms": 35.0, "mean_tpot_ms": 9.0, "median_tpot_ms": 9.0}
+    file.write_text(json.dumps(told))
+    shown = measure_import(file, RAN_ON, clients=2.0, out=out)
+    assert "measured by vllm bench serve" in "\n".join(shown.lines)
+    [row] = csv.DictReader(out.read_text().splitlines())
+    assert (row["concurrency"], row["ttft_mean_ms"], row["isl_mean"], row["mode"]) == (
+        "2",
+        "40",
+        "500",
+        "online",
+    )
+    assert predict("inference", out, tmp_path / "predicted.csv").stated_count == 1
+    assert measure_import(file, rate=3.0).data.loads[0].rate_per_s == 3.0
+    with pytest.raises(UsageError, match="exclude"):
+        measure_import(file, clients=1.0, rate=1.0)

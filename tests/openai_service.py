@@ -1,0 +1,111 @@
+"""A service as others run it: models, completions, chat, a key, TLS, usage; on a thread of its own."""
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Service:
+    """One stand-in. Change its fields to change what it does with the requests that come next."""
+
+    apis: tuple[str, ...] = ("completions", "chat/completions")
+    models: tuple[str, ...] = ("first", "second")
+    key: str = ""
+    unknown_fields: tuple[str, ...] = ()  # refused with 400, as servers do that know their own alone
+    characters_per_token: float | None = 2.0  # by which usage counts prompts; None: it tells no usage
+    slots: int = 1000  # requests answered at once; the others wait
+    gap_s: float = 0.0  # before each token
+    statuses: tuple[int, ...] = ()  # of the requests that come next, in turn; then 200
+    streams: bool = True
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    url: str = ""
+    _free: asyncio.Semaphore | None = None
+
+    async def list_models(self, request: Any) -> Any:
+        from aiohttp import web
+
+        if not self._may(request):
+            return web.json_response({"error": {"message": "no key"}}, status=401)
+        return web.json_response({"data": [{"id": name} for name in self.models]})
+
+    async def answer(self, request: Any) -> Any:
+        from aiohttp import web
+
+        if not self._may(request):
+            return web.json_response({"error": {"message": "no key"}}, status=401)
+        asked = await request.json()
+        if stray := [name for name in self.unknown_fields if name in asked]:
+            return web.json_response({"error": {"message": f"unknown field {stray[0]}"}}, status=400)
+        self.asked.append(asked)
+        self.paths.append(request.path)
+        if self.statuses:
+            status, *rest = self.statuses
+            self.statuses = tuple(rest)
+            if status != 200:
+                return web.json_response({"error": {"message": "not now"}}, status=status)
+        if not self.streams:
+            return web.json_response({"choices": [{"text": "whole"}]})
+        self._free = self._free or asyncio.Semaphore(self.slots)
+        async with self._free:
+            return await self._stream(request, asked)
+
+    async def _stream(self, request: Any, asked: dict[str, Any]) -> Any:
+        from aiohttp import web
+
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        is_chat = "messages" in asked
+        for number in range(asked["max_tokens"]):
+            await asyncio.sleep(self.gap_s)
+            said = {"delta": {"content": f"t{number}"}} if is_chat else {"text": f"t{number}"}
+            await response.write(b"data: " + json.dumps({"choices": [said]}).encode() + b"\n\n")
+        if self.characters_per_token and "stream_options" in asked:
+            prompt = asked["messages"][0]["content"] if is_chat else asked["prompt"]
+            counted = round(len(prompt) / self.characters_per_token)
+            usage = {"prompt_tokens": counted, "completion_tokens": asked["max_tokens"]}
+            await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    def _may(self, request: Any) -> bool:
+        return not self.key or request.headers.get("authorization") == f"Bearer {self.key}"
+
+
+@contextmanager
+def served(service: Service, certificate: ssl.SSLContext | None = None) -> Iterator[Service]:
+    """The service on a free port of loopback, its `url` without a path."""
+    from aiohttp import web
+
+    loop, started, ended = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_get("/v1/models", service.list_models)
+        for api in service.apis:
+            app.router.add_post(f"/v1/{api}", service.answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate)
+        await site.start()
+        port = runner.addresses[0][1]
+        service.url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
+        started.set()
+        await ended.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield service
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(10)
+        loop.close()
