@@ -53,17 +53,14 @@ def main() -> None:
     try:
         asyncio.run(_open(port))
         print(f"16 events an answer, medians of {ROUNDS} rounds, taken in turn")
-        print(
-            f"{'clients':>8}{'loader/s':>10}{'bare/s':>9}{'ratio':>7}{'share of a core':>17}  streams per CPU s"
-        )
+        print(f"{'clients':>8}{'loader/s':>10}{'bare/s':>9}{'ratio':>7}{'of a core':>11}  streams per CPU s")
         for concurrency in CONCURRENCIES:
             rounds = [
                 (*loader_per_s(port, concurrency), bare_per_s(port, concurrency)) for _ in range(ROUNDS)
             ]
             ours, share, bare = (statistics.median(each) for each in zip(*rounds, strict=True))
-            print(
-                f"{concurrency:>8}{ours:>10,.0f}{bare:>9,.0f}{ours / bare:>7.2f}{share:>17.0%}  {ours / share:,.0f}"
-            )
+            figures = f"{ours:>10,.0f}{bare:>9,.0f}{ours / bare:>7.2f}{share:>11.0%}"
+            print(f"{concurrency:>8}{figures}  {ours / share:,.0f}")
     finally:
         engine.kill()
         engine.join()

@@ -43,6 +43,8 @@ LINES = [
     "logs examples/laptop",
     "down examples/laptop",
     "measure device --out OUT",
+    "measure serve http://127.0.0.1:9",
+    "measure import tests/measure/vllm-result.json --out OUT/served.csv",
     f"calibrate {TRAINING} --out OUT/calibration.json",
     f"predict training --in {TRAINING} --out OUT/training.csv",
     f"predict inference --in {INFERENCE} --out OUT/inference.csv",
@@ -56,6 +58,7 @@ NEEDS = {
     "top": "live",
     "logs": "live",
     "measure device": "train",
+    "measure serve": "live",
 }  # what they end with 2 for
 
 

@@ -53,8 +53,11 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
     assert done.code == 0
     assert all(len(line) <= 100 for line in done.out.splitlines())
     golden(f"help-{verb}", done.transcript)
-    leaves = {"estimate": ("collective", "compute", "roofline", "serve", "train"), "measure": ("device",)}
-    leaves["keys"] = ("add", "list", "revoke")
+    leaves = {
+        "estimate": ("collective", "compute", "roofline", "serve", "train"),
+        "measure": ("device", "serve", "import"),
+        "keys": ("add", "list", "revoke"),
+    }
     for leaf in leaves.get(verb, ("",)):
         assert "--json" in run(f"twofold {verb} {leaf} --help").out
 
