@@ -93,7 +93,7 @@ NAMES_MOST, NAMES_OF_A_ROOM_MOST = 740, 80
 VOCABULARIES = {
     "contracts.results": {
         *("compliance", "courses", "holdings", "ledger", "loop", "premises"),
-        *("serving", "simulated", "sweeps", "training"),
+        *("served", "serving", "simulated", "sweeps", "training"),
     },
     "contracts.rows": {"calibrations"},
     "answer": {"loads", "quick_single", "paths", "uncertainty"},

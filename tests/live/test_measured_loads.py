@@ -8,8 +8,8 @@ from twofold.core.errors import ValueRefusedError
 from twofold.live.endpoint import reach
 from twofold.live.loader import Prompt
 from twofold.live.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
+from twofold.live.serving_figures import knee_of
 from twofold.live.texts import texts_of
-from twofold.measure.serving_figures import knee_of
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")

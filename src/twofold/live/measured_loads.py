@@ -20,8 +20,8 @@ from twofold.live.loads import (
     poisson_arrivals_s,
 )
 from twofold.live.meters import Meters
+from twofold.live.serving_figures import knee_of, latency_of
 from twofold.live.texts import Texts
-from twofold.measure.serving_figures import knee_of, latency_of
 
 WARM_UP_REQUESTS = 2
 DOUBLINGS_MOST = 10

@@ -16,7 +16,7 @@ from typing import Any
 
 from twofold.contracts.results import served
 from twofold.core.errors import EncodingError, FileError, Place, TableError
-from twofold.measure.serving_figures import latency_of
+from twofold.live.serving_figures import latency_of
 
 FILE_LIMIT_BYTES = 256 * 2**20
 REFUSED = ("429", "503")
