@@ -1,6 +1,7 @@
 """Loads against stand-ins for engines whose pace is known."""
 
 import asyncio
+import resource
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -112,3 +113,20 @@ def test_a_load_without_one_end_is_refused() -> None:
     for ends in ({}, {"duration_s": 1.0, "request_count": 1}, {"request_count": 1}):
         with pytest.raises(ValueRefusedError):
             closed_loop("http://127.0.0.1:9", PROMPTS, 2, max_tokens=1, seed=0, **ends)  # type: ignore[arg-type]
+
+
+def test_a_load_may_open_as_many_connections_as_its_user_may(stub_engines: Any) -> None:
+    softly, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 300:
+        pytest.skip("this user may open few files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(softly, 128), most))
+    try:
+        point, _ = loaded(
+            stub_engines,
+            lambda url: closed_loop(url, PROMPTS, 100, request_count=100, max_tokens=1, seed=1),
+            gap_s=0.2,
+        )
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (softly, most))
+    assert point.finished == 100  # the stand-in shares this process: 200 sockets

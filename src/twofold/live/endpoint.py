@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from twofold.core.errors import ValueRefusedError
 from twofold.core.extras import require_extra
-from twofold.live.loader import Endpoint, Prompt, session_of
+from twofold.live.loader import REQUEST_TIMEOUT_S, Endpoint, Prompt, session_of
 from twofold.live.sse import SseTally
 
 COMPLETIONS, CHAT, MODELS = "/completions", "/chat/completions", "/models"
@@ -125,7 +125,7 @@ def _reached(tried: Endpoint, tally: SseTally, wanted: tuple[tuple[str, Any], ..
     if len(wanted) > 1 and len(tried.also) < len(wanted):
         what = f"{tried.url} refuses `ignore_eos`"
         raise ValueRefusedError(what, hint="leave `--ignore-eos` out")
-    return Reached(replace(tried, timeout_s=Endpoint("").timeout_s), tally.prompt_tokens)
+    return Reached(replace(tried, timeout_s=REQUEST_TIMEOUT_S), tally.prompt_tokens)
 
 
 async def _first_model(session: Any, base: str, variable: str) -> str:

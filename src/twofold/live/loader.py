@@ -6,9 +6,11 @@ server is not spared the requests that its stall delayed (no coordinated omissio
 """
 
 import asyncio
+import resource
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,8 +302,18 @@ def _run(
             load.cpu_s, load.wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
         return load
 
+    _allow_connections()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def _allow_connections() -> None:
+    """As many open files as this user may have: a connection that this process may not open is no failure of
+    the service."""
+    softly, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if softly != most:
+        with suppress(OSError, ValueError):  # where even that is refused, the usual number must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def session_of(endpoint: Endpoint) -> "aiohttp.ClientSession":
