@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.contracts.results.served import Latency, Ranged, ServedLoad
-from twofold.live.serving_figures import knee_of, latency_of, ranks
+from twofold.live.serving_figures import growth_of, knee_of, latency_of, ranks
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
@@ -75,3 +75,24 @@ def test_refusals_and_a_growing_queue_break_a_rate_whatever_its_p95() -> None:
 def test_a_rate_that_the_loader_itself_could_not_send_says_so() -> None:
     late = knee_of([load(1, 0.1), load(4, 0.9, lag_s_p99=0.5)], None, "ttft")
     assert late and "the loader was late" in late.why
+
+
+def held(tokens: float, memory_bytes: float) -> ServedLoad:
+    return ServedLoad("", "closed", memory_peak_bytes=round(memory_bytes), peak_held_tokens=tokens)
+
+
+def test_memory_that_grows_by_a_token_is_found_whatever_lies_below_it() -> None:
+    loads = [held(tokens, 2e9 + 57344 * tokens) for tokens in (500, 4000, 1000, 2000)]
+    found = growth_of(loads)
+    assert found and found.bytes_per_token == pytest.approx(57344, rel=1e-6)
+    assert found.base_bytes == pytest.approx(2e9) and found.load_count == 4 and found.worst_fraction < 1e-6
+    off = growth_of([*loads, held(3000, 2e9 + 57344 * 3000 + 50e6)])
+    assert off and 0.05 < off.worst_fraction < 0.5 and off.bytes_per_token > found.bytes_per_token
+    flat = growth_of([held(tokens, 2e9) for tokens in (500, 1000, 2000)])
+    assert flat and flat.bytes_per_token == pytest.approx(0.0, abs=1e-3)
+
+
+def test_no_line_is_drawn_through_too_few_loads_or_those_that_hardly_differ() -> None:
+    assert growth_of([held(500, 2e9), held(1000, 3e9)]) is None
+    assert growth_of([held(500, 2e9), held(600, 3e9), held(700, 3e9)]) is None
+    assert growth_of([ServedLoad("", "closed", peak_held_tokens=9.0)] * 3) is None

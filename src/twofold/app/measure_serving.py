@@ -18,7 +18,7 @@ from twofold.live.endpoint import Reached, reach
 from twofold.live.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
 from twofold.live.meters import memory_bytes
 from twofold.live.served_files import read_served
-from twofold.live.serving_figures import knee_of
+from twofold.live.serving_figures import growth_of, knee_of
 from twofold.live.texts import USUAL_CHARACTERS, Texts, texts_of
 from twofold.measure.served_rows import RunOn, rows_of, table_of
 from twofold.report.answers import Held
@@ -128,6 +128,7 @@ def measure_serve(
         model=found.endpoint.model,
         loads=loads,
         knee=knee_of(loads, loads_asked.limit_s, loads_asked.whose),
+        growth=growth_of(loads),
         notes=(*_notes(found, texts, counted, is_here, loads), *_blanks(ran_on)),
     )
     return ServedShown(_kept(page, ran_on, out))

@@ -8,6 +8,7 @@ from twofold.contracts.results import served
 
 MISSED_FRACTION = 0.05  # at each end of a range of 90 %
 QUANTILES = (0.5, 0.95, 0.99)
+GROWTH_LOADS = 3  # through which a line is drawn, at least
 LOST_MOST_FRACTION = 0.01  # of requests refused or failed, where a rate still holds
 SLOWED_MOST_RATIO = 2.0  # of p95 to that of the lowest rate, where no limit is told
 LATE_FRACTION = 0.1  # of that p95, from which the loader's own lag may be what broke
@@ -59,6 +60,27 @@ def ranks(count: int, share: float) -> tuple[int | None, int | None]:
     low = int(np.searchsorted(at_most, MISSED_FRACTION, side="right"))
     high = int(np.searchsorted(at_most, 1.0 - MISSED_FRACTION, side="left")) + 1
     return (low if low >= 1 else None), (high if high <= count else None)
+
+
+def growth_of(loads: Sequence[served.ServedLoad]) -> served.Growth | None:
+    """How memory grows with the tokens in flight, by least squares.
+
+    Limits   what a process once took it rarely gives back, so begin with the lightest load; an engine that
+             takes its cache at the start does not grow. None with fewer than three loads, or where the most
+             tokens are not twice the fewest: a line through them says nothing.
+    """
+    pairs = [
+        (load.peak_held_tokens, float(load.memory_peak_bytes))
+        for load in loads
+        if load.peak_held_tokens and load.memory_peak_bytes
+    ]
+    if len(pairs) < GROWTH_LOADS or max(pairs)[0] < 2 * min(pairs)[0]:
+        return None
+    tokens, held = np.array(pairs).T
+    slope, base = (float(each) for each in np.polyfit(tokens, held, 1))
+    off = float(np.abs(held - base - slope * tokens).max())
+    span = abs(slope) * float(np.ptp(tokens))
+    return served.Growth(slope, base, len(pairs), off / span if span else 0.0)
 
 
 def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: str) -> served.Knee | None:

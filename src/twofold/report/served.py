@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.contracts.results import served
-from twofold.core.display import format_memory, format_range, format_seconds, format_si
+from twofold.core.display import format_bytes, format_memory, format_range, format_seconds, format_si
 from twofold.report.lines import both_ends, heading, listed, table
 
 UNKNOWN = "–"
@@ -36,6 +36,7 @@ def served_lines(page: served.ServedPage) -> list[str]:
     lines += _knee(page.knee) if page.knee else []
     lines += _client(page.loads)
     lines += [line for load in page.loads for line in (*_memory(load), *_energy(load))]
+    lines += _growth(page.growth) if page.growth else []
     lines += [line for note in page.notes for line in heading("NOTE", note)]
     return [*lines, f"wrote {page.rows_file}"] if page.rows_file else lines
 
@@ -115,6 +116,15 @@ def _memory(load: served.ServedLoad) -> list[str]:
     return heading(
         "MEMORY", load.name, f"{format_memory(before)} before, {format_memory(peak)} at most ({grew})", held
     )
+
+
+def _growth(growth: served.Growth) -> list[str]:
+    if growth.bytes_per_token <= 0:
+        return heading("GROWTH", f"none with the tokens in flight, over {growth.load_count} loads")
+    each, base = format_bytes(growth.bytes_per_token), format_memory(growth.base_bytes)
+    off = f"the furthest off by {100 * growth.worst_fraction:.0f} % of the growth"
+    line = f"a line through {growth.load_count} loads, {off}"
+    return heading("GROWTH", f"{each} a token in flight, over {base}", line)
 
 
 def _energy(load: served.ServedLoad) -> list[str]:

@@ -77,6 +77,16 @@ class Knee:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """A straight line through what the server's processes held at most, by the tokens in flight at most."""
+
+    bytes_per_token: float
+    base_bytes: float  # of no token in flight
+    load_count: int
+    worst_fraction: float  # the load furthest off the line, as a part of the growth between the outermost
+
+
+@dataclass(frozen=True, slots=True)
 class ServedPage:
     """All loads of one service."""
 
@@ -84,5 +94,6 @@ class ServedPage:
     model: str  # as the service calls it
     loads: tuple[ServedLoad, ...]
     knee: Knee | None = None
+    growth: Growth | None = None  # of memory; None: not watched, or too few loads that differ
     notes: tuple[str, ...] = ()
     rows_file: str = ""
