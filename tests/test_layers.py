@@ -100,6 +100,7 @@ VOCABULARIES = {
     "core": {"errors", "extras", "record"},
     "perf": {"collectives", "operators"},
     "inference": {"regimes"},
+    "live": {"measured_loads"},
     "measure": {"results"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},

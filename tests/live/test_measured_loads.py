@@ -3,10 +3,12 @@
 import pytest
 
 from tests.openai_service import Service, served
+from twofold.contracts.results.served import Latency, Ranged, ServedLoad
 from twofold.contracts.rows.trace_rows import Arrival
 from twofold.core.errors import ValueRefusedError
+from twofold.live import measured_loads
 from twofold.live.endpoint import reach
-from twofold.live.loader import Prompt
+from twofold.live.loader import Endpoint, Prompt
 from twofold.live.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
 from twofold.live.serving_figures import knee_of
 from twofold.live.texts import texts_of
@@ -72,15 +74,37 @@ def test_a_trace_is_replayed_with_its_own_lengths_as_fast_as_told() -> None:
     assert load.rate_per_s == pytest.approx(5 / 0.45)
 
 
-def test_the_knee_of_a_service_of_known_capacity_is_found_below_it() -> None:
+def test_no_rate_above_what_a_service_can_do_is_said_to_hold() -> None:
     """Four at a time of 40 ms each: 100/s is all that it can do."""
     with served(Service(gap_s=0.04, slots=4)) as service:
         asked = loading(service, output_tokens=1, duration_s=0.8)
-        loads = find_knee(asked, 20.0, 0.12, "ttft", lambda _: None)
-    knee = knee_of(loads, 0.12, "ttft")
-    assert knee and knee.rate_per_s and knee.broken_per_s
-    assert 20 <= knee.rate_per_s <= 100 and knee.broken_per_s <= 160
-    assert [load.rate_per_s for load in loads] == sorted(load.rate_per_s or 0 for load in loads)
+        loads = [opened(asked, rate_per_s) for rate_per_s in (10.0, 400.0)]
+    knee = knee_of(loads, 0.3, "ttft")
+    assert knee and knee.broken_per_s and (knee.rate_per_s or 0.0) <= 10.0
+
+
+@pytest.mark.parametrize("capacity_per_s", [0.5, 1.0, 7.0, 100.0, 1e9])
+def test_the_search_for_the_knee_doubles_and_then_halves_the_gap(
+    capacity_per_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(_: Loading, rate_per_s: float) -> ServedLoad:
+        p95_s = 0.1 if rate_per_s <= capacity_per_s else 9.0
+        latency = Latency(p95_s, Ranged(p95_s), Ranged(p95_s), Ranged(p95_s))
+        return ServedLoad(f"open-{rate_per_s:g}", "open", None, rate_per_s, ttft=latency, e2e=latency)
+
+    monkeypatch.setattr(measured_loads, "opened", held)
+    asked = Loading(Endpoint(""), texts_of(0), 1, 1, 1.0, 0)
+    loads = find_knee(asked, 1.0, 1.0, "ttft", lambda _: None)
+    knee = knee_of(loads, 1.0, "ttft")
+    rates = [load.rate_per_s or 0.0 for load in loads]
+    assert rates == sorted(rates) and len(rates) <= 14 and knee
+    if capacity_per_s < 1.0:
+        assert rates == [1.0] and knee.rate_per_s is None
+    elif capacity_per_s > 1e6:
+        assert knee.rate_per_s == 512.0 and knee.broken_per_s is None  # ten rates, each twice the last
+    else:
+        assert knee.rate_per_s and knee.broken_per_s
+        assert knee.rate_per_s <= capacity_per_s < knee.broken_per_s <= knee.rate_per_s * (1 + 1 / 16)
 
 
 def test_a_service_that_finishes_nothing_is_told_before_the_loads() -> None:

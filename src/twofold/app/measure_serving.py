@@ -14,8 +14,8 @@ from twofold.contracts.rows.trace import ordered_arrivals
 from twofold.core.errors import UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live import measured_loads
 from twofold.live.endpoint import Reached, reach
-from twofold.live.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
 from twofold.live.meters import memory_bytes
 from twofold.live.served_files import read_served
 from twofold.live.serving_figures import growth_of, knee_of
@@ -111,7 +111,7 @@ def measure_serve(
     )
     counted = found.prompt_tokens is not None and texts.counted(probe, found.prompt_tokens)
     is_here = (urlsplit(url).hostname or "") in HERE or where.pid is not None
-    loading = Loading(
+    loading = measured_loads.Loading(
         endpoint=found.endpoint,
         texts=texts,
         input_tokens=loads_asked.input_tokens,
@@ -121,7 +121,7 @@ def measure_serve(
         pid=where.pid,
         reads_energy=is_here,
     )
-    warm_up(loading)
+    measured_loads.warm_up(loading)
     loads = tuple(_loads(loading, what, loads_asked, tell))
     page = served.ServedPage(
         service=found.endpoint.url,
@@ -197,21 +197,21 @@ class _Asked:
 
 
 def _loads(
-    loading: Loading, what: What, asked: _Asked, tell: Callable[[str], None]
+    loading: measured_loads.Loading, what: What, asked: _Asked, tell: Callable[[str], None]
 ) -> list[served.ServedLoad]:
     loads = []
     for count in asked.clients:
         tell(f"load: {count} clients")
-        loads.append(closed(loading, count))
+        loads.append(measured_loads.closed(loading, count))
     if what.knee:
         first_per_s = asked.rates_per_s[0] if asked.rates_per_s else 1.0
-        loads += find_knee(loading, first_per_s, asked.limit_s, asked.whose, tell)
+        loads += measured_loads.find_knee(loading, first_per_s, asked.limit_s, asked.whose, tell)
     for rate_per_s in () if what.knee else asked.rates_per_s:
         tell(f"load: {rate_per_s:g} requests/s")
-        loads.append(opened(loading, rate_per_s, what.burst))
+        loads.append(measured_loads.opened(loading, rate_per_s, what.burst))
     if what.trace:
         tell(f"replay {what.trace}")
-        loads.append(replayed(loading, ordered_arrivals(what.trace), what.scale))
+        loads.append(measured_loads.replayed(loading, ordered_arrivals(what.trace), what.scale))
     return loads
 
 
