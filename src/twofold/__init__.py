@@ -26,7 +26,9 @@ The verbs, one line each:
     simulate        Rehearse a plan in the digital twin, under traffic and faults
     up              Train, serve and measure on this machine; planned beside measured
     down            Stop what `up` started, and remove its state
-    measure_device  Measure this machine for plans, or any service under load
+    measure_device  Measure this machine as a device that plans use
+    measure_serve   Measure any service under load, by its address
+    measure_import  Import what other load generators measured
     calibrate       Fit a few factors to rows that you measured, for plans beside
     predict         Predict measured runs, row by row
     validate        Score predictions on measured runs, against the goals
@@ -35,7 +37,9 @@ The verbs, one line each:
     status          How the service that `up` started is, on one screen
     top             The same as a live view, with a row per replica
     logs            What the programs of a service said last
-    keys            Add, list and revoke the keys of a service
+    add_key         Make a key for a tenant of a service
+    list_keys       List whose keys a service has
+    revoke_keys     Remove keys of a service
     completion      Print the script by which bash, zsh or fish completes words
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it

@@ -86,6 +86,27 @@ def serving_derivations(
     known |= _of_machine(choice, plan, leaves, at) | supply | _of_choices(choice, leaves, at, context)
     held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}
     yield from Noted(at, held | cited(again, names), figures_of(plan), known, PLACES).rows()
+    yield from _of_curves(plan, at)
+
+
+def _of_curves(plan: ServicePlan, at: str) -> Iterator[Derivation]:
+    """Each point of a latency over the load: what is asked at the peak, asked at another rate."""
+    seen: set[str] = set()
+    for index, curve in enumerate(plan.latency_curves):
+        key = curve.metric if curve.metric not in seen else f"{curve.metric}#{index}"
+        seen.add(key)
+        served = next(each for each in plan.classes if each.name == curve.class_name)
+        peak = path_input(
+            "at the peak",
+            served.percentiles[curve.metric],
+            f"{at}.classes.{served.name}.percentiles.{curve.metric}",
+        )
+        for number, point in enumerate(curve.points):
+            rate = format_si(point.rate_per_s, "1/s")
+            load = assumed_leaf("rate", rate, "on the planned replicas, shared as at the peak")
+            formula = f"{curve.metric} as at the peak, at {rate}"
+            path = f"{at}.latency_curves.{key}.points.{number}.latency"
+            yield Derivation(path, formula, (load, peak))
 
 
 def measured_serving_derivations(
