@@ -54,6 +54,7 @@ KINDS = {
     "int": "count",
     "float": "number",
     "bool": "yes or no",
+    "date": "day, as `2027-01-11`",
     "Estimate": "estimate",
     "dict[str, Estimate]": "estimates by name",
     "dict[str, float]": "numbers by name",

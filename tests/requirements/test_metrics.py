@@ -1,9 +1,18 @@
-"""The requirement row of area `metrics`: communication that nothing hides."""
+"""The requirement rows of area `metrics`: communication that nothing hides, and what hours are worth."""
 
+import html
+import math
+import re
 from collections.abc import Callable
+from datetime import date, timedelta
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from twofold.app.reporting import write_page
+from twofold.core.quantity import DAY_S
 
 COMMUNICATION = {"TP", "CP", "EP", "PP", "DP"}
 
@@ -22,3 +31,27 @@ def test_r_145_every_plan_shows_its_exposed_communication(
         for half in halves:
             assert 0 <= half["communication_exposed_fraction"] < 1
     assert plans["moe"]["training"][0]["communication_exposed_fraction"] > 0.02
+
+
+def test_r_147_hours_a_loss_target_and_a_finish_date_stand_side_by_side(
+    command: str, screen: str, ask: Callable[[str], Any], tmp_path: Path
+) -> None:
+    (run,) = ask(f"{command.replace(' --details', '')} --json").data["training"]
+    buys, first = run["delivery"], date(2027, 1, 11)
+    days = run["run"]["total_s"]["value"] / DAY_S
+    assert date.fromisoformat(buys["ends_on"]) == first + timedelta(days=math.ceil(days) - 1)
+    # By hand, of the refit: what 8.03 B parameters and 160 Gtok leave.
+    by_hand = 1.8172 + 482.01 / 8.03e9**0.3478 + 2085.43 / 160e9**0.3658
+    assert buys["loss"]["value"] == pytest.approx(by_hand, abs=1e-3)
+    assert buys["loss_target_nats"] == 2.1 and buys["loss_target_met"] is False
+    assert f"{buys['target_tokens']['value'] / 1e9:.0f} Gtok" in " ".join(screen.split())
+
+    page = tmp_path / "report.html"
+    write_page(Path(command.split()[2]), page)
+    rows = re.findall(r"<tr>(.*?)</tr>", page.read_text("utf-8"), re.DOTALL)
+    ((head, row),) = [pair for pair in pairwise(rows) if "finish date" in pair[0]]
+    labels = re.findall(r"<th[^>]*>([^<]+)", head)
+    assert labels == ["accelerator-hours", "expected loss", "target", "finish date"]
+    told = html.unescape(re.sub(r"<[^>]+>", " ", row))
+    for each in (" GPU-h ", f"{by_hand:.3f} nats/token", "target 2.1 ✗", buys["ends_on"]):
+        assert each in told

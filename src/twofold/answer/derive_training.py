@@ -6,6 +6,7 @@ import numpy as np
 
 from twofold.answer.calibrated import run_scope
 from twofold.answer.context import Context, region_of
+from twofold.answer.delivery import law_leaves
 from twofold.answer.derivation import (
     Known,
     Leaves,
@@ -90,6 +91,8 @@ def training_derivations(
         "batch": spec_leaf(
             "tokens per step", format_count(entry.batch_tokens), f"{at}.global_batch × sequence"
         ),
+        "laws": law_leaves(context.constants),
+        "loss_target": spec_leaf("target", f"{entry.loss_target}", f"{at}.loss_target"),
         "model_flops": assumed_leaf(
             "model FLOPs", format_si(flops, "FLOP"), "6 × active parameters + attention, per token"
         ),

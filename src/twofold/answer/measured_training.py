@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.answer.context import Context, price_warnings
+from twofold.answer.delivery import delivery
 from twofold.answer.measured_choice import MeasuredChoice, choose_run
 from twofold.answer.measured_steps import Basis, Bounded, MeasuredSteps
 from twofold.answer.ranges import GROWN_MOST, SURE_ROUNDS, Drawn, short_of
@@ -138,6 +139,7 @@ def measured_training_plan(choice: MeasuredChoice, context: Context) -> Training
         ),
         tokens=entry.tokens,
         batch_tokens=entry.batch_tokens if entry.tokens is not None else None,
+        delivery=delivery(entry, None, run.ends_s, context.constants),
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from twofold.answer import training_trials
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, price_warnings
+from twofold.answer.delivery import delivery, loss_warnings
 from twofold.answer.question import Given
 from twofold.answer.ranges import Drawn
 from twofold.answer.rooflines import training_roofline
@@ -50,6 +51,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
 
     # Model FLOPs over what the datasheet promises for the format that the products run in.
     reached = trained.step.inverse(trained.model_flops() / peak).estimate("ratio")
+    delivered = delivery(entry, job.model, run.ends_s, context.constants)
     plan = TrainingPlan(
         **trained.figures(),
         **machine_figures(choice, run, context),
@@ -62,6 +64,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
+            *loss_warnings(delivered, entry),
             *price_warnings(chosen.offer, context, machine=machines.machine),
             *flip_warning(flips, "a runner-up wins"),
         ),
@@ -69,6 +72,7 @@ def training_plan(choice: TrainingChoice, context: Context) -> TrainingPlan:
         batch_tokens=entry.batch_tokens,
         tenancy=_tenancy(choice, trained.step, context) if context.in_full else (),
         roofline=training_roofline(trained) if context.in_full else None,
+        delivery=delivered,
     )
     return with_letters(plan, chosen.offer.accelerator.name, context.constants, choice.scope)
 

@@ -79,6 +79,7 @@ SCALES: Mapping[str, tuple[Scale, ...]] = MappingProxyType(
         "W": _steps("W"),
         "J": _steps("J"),
         "tok": _steps("tok"),
+        "nats/token": (Scale(0.0, 1.0, "nats/token", 3, 3),),
         "tok/s": _steps("tok/s", " kM"),
         "1/s": (Scale(0.0, 1.0, "/s"), Scale(1e4, 1e3, "k/s")),
     }

@@ -13,6 +13,7 @@ from twofold.core.estimate import Estimate
 from twofold.pages.html import cell, element, page, pictures, table, text
 from twofold.report.figures import chance, percent, ranged
 from twofold.report.money import number_text
+from twofold.report.training import delivery_pieces
 
 LETTERS = "80 % ranges · m measured here, f fitted on published measurements, v a vendor's figure, a assumed"
 
@@ -102,6 +103,14 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
         ("interruptions", _linked(run.run.interruptions, f"{at}.run.interruptions", known)),
     ]
     yield table(("", ""), rows)
+    if run.delivery:
+        labels, texts = zip(*delivery_pieces(run, run.delivery), strict=True)
+        hours, loss, *others = texts
+        linked = (
+            _linked_text(hours, f"{at}.run.accelerator_h", known),
+            _linked_text(loss, f"{at}.delivery.loss", known),
+        )
+        yield table(labels, [(*linked, *map(text, others))])
 
 
 def _deadline(run: TrainingPlan, plan: Plan) -> str:
@@ -207,8 +216,11 @@ def _linked(figure: Estimate | None, path: str, known: set[str], unit: str = "")
         if figure and figure.unit == "1"
         else figure
     )
-    shown = text(ranged(counted, unit))
-    return element("a", shown, href=f"#{path}") if figure and path in known else shown
+    return _linked_text(ranged(counted, unit), path if figure else "", known)
+
+
+def _linked_text(said: str, path: str, known: set[str]) -> str:
+    return element("a", text(said), href=f"#{path}") if path in known else text(said)
 
 
 def _marked(said: str) -> str:

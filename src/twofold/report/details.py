@@ -20,7 +20,7 @@ from twofold.report.money import detail_money_lines, more_money_lines
 from twofold.report.plan import has_own, plan_lines
 from twofold.report.portfolio import portfolio_tables
 from twofold.report.serving import choice_table, pooling_pieces
-from twofold.report.training import cost_text
+from twofold.report.training import cost_text, delivery_pieces
 
 
 def screen_lines(
@@ -90,6 +90,8 @@ def _training_blocks(run: TrainingPlan) -> Iterator[list[str]]:
     if saved.storage_bytes_per_s is not None:
         rate = f"storage {format_si(saved.storage_bytes_per_s, 'B/s')} for {saved.storage_term}"
         yield heading("FILES", f"{run.name}: {rate}")
+    if run.delivery:
+        yield heading("DELIVERY", run.name, *(text for _, text in delivery_pieces(run, run.delivery)))
     front = listed(
         run.front,
         ("layout" if run.layout else "machines", lambda point: point.what),

@@ -129,6 +129,26 @@ def _run_pieces(plan: TrainingPlan, asked: float | None) -> list[str]:
     ]
 
 
+def delivery_pieces(run: TrainingPlan, buys: training.Delivery) -> list[tuple[str, str]]:
+    """The hours of a run, the loss and the day that they buy: each a label, and a text that stands alone."""
+    target, met, needed = buys.loss_target_nats, buys.loss_target_met, buys.target_tokens
+    asked = "no target"
+    if target is not None:
+        asked = f"target {target:g}" if met is None else f"target {target:g} {chance(met, None)}"
+        reached = f"reached at {ranged(needed)}" if needed else "not reached by any number of tokens"
+        asked += "" if met is None else f", {reached}"
+    ends = f"done {format_seconds(run.run.ends_s.value)} after its start"
+    if buys.ends_on and buys.ends_by:
+        by = "" if buys.ends_by == buys.ends_on else f", by {buys.ends_by} at the end of its range"
+        ends = f"done on {buys.ends_on}{by}"
+    return [
+        ("accelerator-hours", ranged(run.run.accelerator_h, hours_unit(run.machine.accelerator))),
+        ("expected loss", f"expected loss {ranged(buys.loss)}" if buys.loss else "no loss predicted"),
+        ("target", asked),
+        ("finish date", ends),
+    ]
+
+
 def wall_text(run: training.RunTotals) -> str:
     """Compute, checkpoints and failures, which add up."""
     parts = {"compute": run.compute_s, "checkpoints": run.checkpoint_s, "failures": run.failure_s}

@@ -159,6 +159,13 @@ def test_a_days_tokens_and_a_rate_say_the_same(rate: float) -> None:
         ("training: {kind: lora}", "says no amount"),
         ("training: {tokens: 1 Gtok, lora_rank: 8}", "`lora_rank` belongs to kind `lora`"),
         (
+            "training: {kind: finetune, tokens: 1 Gtok, loss_target: 2.1}",
+            "`loss_target` belongs to kind `pretrain`",
+        ),
+        ("training: {tokens: 1 Gtok, loss_target: 2.1 bits}", "is no loss in nats per token"),
+        ("training: {tokens: 1 Gtok, loss_target: nan}", "is no loss in nats per token"),
+        ("training: {tokens: 1 Gtok, loss_target: 0}", "is no loss in nats per token"),
+        (
             "training: {tokens: 1 Gtok, deadline: 1 d, window: {start: 2026-01-01, end: 2026-01-02}}",
             "`window`",
         ),

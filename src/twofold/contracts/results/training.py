@@ -1,6 +1,7 @@
 """A run as planned: its step, layout, memory, time, cost, and what was tried."""
 
 from dataclasses import dataclass, field
+from datetime import date
 
 from twofold.contracts.results.parts import (
     Bound,
@@ -94,6 +95,18 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the accelerator-hours of a run buy: a loss, and the day on which the model is there."""
+
+    loss: Estimate | None  # to end at, by scaling laws, nats/token; null: no pretraining, or measured rows
+    loss_target_nats: float | None  # per token, that the spec asks for
+    loss_target_met: bool | None  # by the middle; null: no target
+    target_tokens: Estimate | None  # at which it would end at the target; null: none do, or no target
+    ends_on: date | None  # the last day in the middle; null: the spec names no first day
+    ends_by: date | None  # the same at the end of the range
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """One training run: where, how, how long, how sure, and why not otherwise."""
 
@@ -134,3 +147,4 @@ class TrainingPlan:
     time_value_usd_per_d: float | None = None  # what ending a day earlier is worth; null: not stated
     calendar: str = ""  # on machines that it shares: what it waits for or yields to
     roofline: Roofline | None = None  # of its step; null: measured rows instead of a model
+    delivery: Delivery | None = None  # the loss and the day that its hours buy; null: written before

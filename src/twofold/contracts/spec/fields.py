@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -141,6 +142,17 @@ def _positive_count(value: object) -> int:
     return number
 
 
+def _loss(value: object) -> float:
+    try:
+        number = float(str(value)) if not isinstance(value, (bool, dict, list)) else inf
+    except ValueError:
+        number = inf
+    if not 0.0 < number <= MOST_NATS:
+        what = f"`{_shown(value)}` is no loss in nats per token: a number between 0 and {MOST_NATS:g}"
+        raise refusal(what, "write for example `2.1`", kind=errors.QuantityError)
+    return number
+
+
 def _name(value: object) -> str:
     """A name appears in paths such as `training.pretrain.step_s`, so dots and spaces are out."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", value):
@@ -215,6 +227,7 @@ def _shown(value: object) -> str:
 
 MORE_THAN_ZERO = "write more than zero"
 CENTURY_S, BUSIEST_PER_S, GREATEST_RATIO = 36_525 * DAY_S, 1e9, 1e6  # more is a slip
+MOST_NATS = 20.0  # a guess among 485 million words: a worse model has learnt to be wrong
 _TIME = partial(Quantity, Dimension.TIME, highest=CENTURY_S)
 Seconds = Annotated[float, _TIME("s", zero=MORE_THAN_ZERO)]
 Latency = Annotated[float, _TIME("ms", zero="no answer takes no time")]
@@ -242,6 +255,7 @@ PositiveCount = Annotated[
 ]
 ZoneCount = Annotated[PositiveCount, Field(le=100)]  # no region has more than a few
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
+Loss = Annotated[float, BeforeValidator(_loss), WithJsonSchema({"type": ["number", "string"]})]
 Name = Annotated[str, BeforeValidator(_name)]
 Text = Annotated[str, BeforeValidator(_text)]
 Day = Annotated[date, BeforeValidator(_day)]

@@ -16,6 +16,7 @@ training:
   global_batch: 512 seq           # tokens are accepted when they divide by the sequence
   precision: bf16                 # bf16 | fp16 | fp8 | fp32
   deadline: 30 d
+  # loss_target: 1.95             # nats per token, held against published scaling laws
   headroom: {retries: 5 %, validation: 2 %, experiments: 15 %}
   # on: 64x8xH100-SXM             # plan on given machines instead of searching
 """

@@ -113,6 +113,10 @@ class TrainingRun(Part):
     repeats_every_s: fields.Every | None = Field(
         default=None, alias="repeats", description="for example `every 8 weeks`"
     )
+    loss_target: fields.Loss | None = Field(
+        default=None,
+        description="cross-entropy to end at, nats per token, kind pretrain only: held against scaling laws",
+    )
     priority: fields.Count = Field(default=0, description="higher goes first where runs compete")
     team: fields.Text | None = Field(default=None, description="who runs it")
     headroom: Headroom = Field(default=Headroom(), description="accelerator-hours on top of the run")
@@ -148,9 +152,12 @@ class TrainingRun(Part):
 
     def idle_fields(self) -> dict[str, str]:
         if not self.model.measured:
-            other = f"belongs to kind `lora`, not `{self.kind}`"
-            return {} if self.kind == "lora" else {"lora_rank": other}
-        measured = ["precision", "optimizer", "framework", "lora_rank"]
+            owners = {"lora_rank": "lora", "loss_target": "pretrain"}
+            other = f"not `{self.kind}`"
+            return {
+                key: f"belongs to kind `{kind}`, {other}" for key, kind in owners.items() if kind != self.kind
+            }
+        measured = ["precision", "optimizer", "framework", "lora_rank", "loss_target"]
         # These two may be written: tokens are counted by the sequence, and rows may have several batches.
         counts = [] if self.tokens is not None else ["sequence_tokens"]
         measured += [
