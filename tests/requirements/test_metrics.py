@@ -1,6 +1,7 @@
 """The requirement rows of area `metrics`: communication that nothing hides, and what hours are worth."""
 
 import html
+import json
 import math
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from twofold.app.reporting import write_page
+from twofold.core.display import format_seconds
 from twofold.core.quantity import DAY_S
 
 COMMUNICATION = {"TP", "CP", "EP", "PP", "DP"}
@@ -55,3 +57,30 @@ def test_r_147_hours_a_loss_target_and_a_finish_date_stand_side_by_side(
     told = html.unescape(re.sub(r"<[^>]+>", " ", row))
     for each in (" GPU-h ", f"{by_hand:.3f} nats/token", "target 2.1 ✗", buys["ends_on"]):
         assert each in told
+
+
+def test_r_146_clients_of_each_region_see_their_own_first_tokens_and_failures(
+    command: str, ask: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Regions of clients are tenants of the scenario; what lies between them and the gate is not modelled."""
+    data = ask(f"{command} --json").data
+    seen = {each["name"]: each for each in data["tenants"]}
+    assert sorted(seen) == ["ap-south", "eu-west", "us-east"]
+    unanswered = {name: 1 - each["finished_count"] / each["arrived_count"] for name, each in seen.items()}
+    # The device's counters are the same for all three, and so is what the whole class met.
+    assert unanswered["ap-south"] > 0.3 > 0.05 > unanswered["eu-west"]
+    (whole,) = [one for one in data["classes"] if one["name"] == "chat"]
+    share = 1 - whole["finished_count"] / whole["arrived_count"]
+    assert unanswered["eu-west"] < share < unanswered["ap-south"]
+    assert sum(each["arrived_count"] for each in seen.values()) == whole["arrived_count"]
+    assert data["fleets"][0]["utilisation_fraction"] > 0.9
+
+    saved, page = tmp_path / "rehearsal.json", tmp_path / "report.html"
+    saved.write_text(json.dumps(data), "utf-8")
+    write_page(saved, page)
+    rows = [re.sub(r"<[^>]+>", "|", row) for row in re.findall(r"<tr>(.*?)</tr>", page.read_text("utf-8"))]
+    (head,) = [row for row in rows if "without an answer" in row and "tenant" in row]
+    assert "TTFT p95" in head
+    for name, each in seen.items():
+        (row,) = [row for row in rows if f"|{name}|" in row]
+        assert format_seconds(each["ttft_p95_s"]) in row and f"{each['arrived_count']:,}" in row
