@@ -92,6 +92,38 @@ def read_command(text: str, place: Place | None) -> EngineLine:
     return EngineLine(engine, _options(engine, words, place), _machine(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What stands behind a command: options by their names with `-` for `_`, flags empty; and other words."""
+
+    options: Mapping[str, str]
+    others: tuple[str, ...]
+
+
+def script_words(text: str, command: re.Pattern[str], place: Place | None) -> Words:
+    """Options and words of the first line that starts so. A word behind an option is among the others too."""
+    text = text[:SCRIPT_MOST]
+    arrays, told = _variables(text, place)
+    bare = re.sub(r"^[ \t]*#.*$", "", text, flags=re.M).replace("\\\r\n", " ").replace("\\\n", " ")
+    found = command.search(bare)
+    if found is None:  # only in what is said about it
+        raise errors.InferenceSourceError("no line starts training software", place=place)
+    options, others, last = dict[str, str](), list[str](), ""
+    for word in _split(bare[found.end() :].partition("\n")[0], place):
+        array = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", word)
+        for each in arrays.get(array[1], []) if array else [_expanded(word, told)]:
+            key, equals, value = each.partition("=")
+            if each.startswith("-"):
+                last = "" if equals else key.lstrip("-").replace("_", "-")
+                options[key.lstrip("-").replace("_", "-")] = value
+            else:
+                others.append(each)
+                if last and not options[last]:
+                    options[last] = each
+                last = ""
+    return Words(options, tuple(others))
+
+
 def _variables(text: str, place: Place | None) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Arrays and variables that a script sets before it starts anything."""
     told = {}

@@ -28,6 +28,7 @@ from twofold.contracts.spec.infer_command import (
     written,
     yaml_text,
 )
+from twofold.contracts.spec.infer_trainer import TRAINER, spec_of_trainer
 from twofold.contracts.spec.reader import read_text
 from twofold.core import errors
 from twofold.core.display import format_seconds
@@ -55,6 +56,8 @@ def infer_spec(source: str, names: Names | None = None) -> str:
     text = read_text(path) if path.suffix not in (".csv", ".psv", ".txt", ".log") else ""
     if COMMAND.search(text):
         return spec_of_command(text, known, file=source)
+    if TRAINER.search(text):
+        return spec_of_trainer(text, known, file=source)
     with opened_lines(path) as lines:
         first = next(lines, "")
         if COMMAND.search(first):
@@ -64,7 +67,7 @@ def infer_spec(source: str, names: Names | None = None) -> str:
         if "jobid" in first.lower():
             return spec_of_jobs(chain([first], lines), source, known)
     raise errors.InferenceSourceError(
-        f"`{source[:64]}` is neither an engine's command, nor requests.jsonl, nor sacct.csv",
+        f"`{source[:64]}` is neither a command of an engine or trainer, nor requests.jsonl, nor sacct.csv",
         hint="twofold init --from 'vllm serve MODEL …' | requests.jsonl | sacct.csv",
     )
 
