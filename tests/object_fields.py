@@ -1,4 +1,4 @@
-"""Objects of Kubernetes held against `tests/rendering/fields.csv`: the fields that each kind has.
+"""Objects of Kubernetes and files of Compose held against `tests/rendering/fields.csv`, the fields of each.
 
 A path reads like `.spec.rules[].host`, `*` is a key of anyone's choice. The definitions, with project, commit
 and SHA-256 of the file, stand in `field_sources.csv` beside it; only names and types were taken.
@@ -51,6 +51,11 @@ def complaints(item: Mapping[str, Any]) -> list[str]:
     kind = item["kind"]
     known = SOURCES.get(kind, {}).get("api_version")
     return [*_wrong(kind, "", item)] if item["apiVersion"] == known else [f"{kind}: {item['apiVersion']}"]
+
+
+def compose_complaints(file: Mapping[str, Any]) -> list[str]:
+    """Where a file is none of Docker Compose."""
+    return [*_wrong("Compose", "", file)]
 
 
 def _wrong(kind: str, path: str, node: Any) -> Iterator[str]:

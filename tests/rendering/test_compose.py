@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from tests.object_fields import compose_complaints, documents
 from tests.rendered import Files, texts, with_replica
 from twofold.contracts.results.plan import Plan
 
@@ -74,6 +75,51 @@ def test_devices_of_amd_are_named_their_way(planned: Callable[[str], Plan]) -> N
         assert "/dev/kfd" in each["devices"]
         assert "deploy" not in each
         assert each["environment"]["HIP_VISIBLE_DEVICES"]
+
+
+@pytest.mark.parametrize("name", ["assistant", "moe", "finetune", "portfolio", "laptop"])
+def test_every_file_has_fields_of_compose_alone(name: str, files_of: Callable[[str, str], Files]) -> None:
+    for text in files_of(name, "compose").values():
+        (file,) = documents(text)
+        assert compose_complaints(file) == []
+        assert file["services"] or "# lost: " in text
+        for service in file["services"].values():
+            for reserved in (
+                service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", ())
+            ):
+                assert len(set(reserved["device_ids"])) == len(reserved["device_ids"])
+
+
+def test_devices_of_either_maker_are_fields_of_compose(
+    examples: dict[str, Plan], planned: Callable[[str], Plan]
+) -> None:
+    amd = planned(
+        "model: llama-3.1-8b\n"
+        "serving: {on: 1xMI300X, classes: {chat: {traffic: {rate: 1 /s}, slo: {ttft_p95: 1 s}}}}\n"
+    )
+    for plan, key in ((amd, "devices"), (on_nvidia(examples["finetune"], accelerator_count=2), "deploy")):
+        assert all(key in each for each in services(plan).values())
+        assert compose_complaints({"services": services(plan)}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"imagee": "x"}, "Compose.services.*.* is no field"),
+        ({"restart": "sometimes"}, "restart is `sometimes`"),
+        ({"command": "vllm"}, "command is `vllm`"),
+        ({"environment": {"A": 1}}, "environment.* is `1`"),
+        (
+            {"deploy": {"resources": {"reservations": {"devices": [{"driver": "nvidia"}]}}}},
+            "lacks capabilities",
+        ),
+    ],
+)
+def test_the_table_refuses_what_compose_has_not(change: dict[str, Any], said: str) -> None:
+    service = {"image": "vllm/vllm-openai", **change}
+    found = compose_complaints({"services": {"one": service}})
+    assert any(said in each for each in found), found
+    assert compose_complaints({"services": {"one": {"image": "vllm/vllm-openai"}}}) == []
 
 
 @pytest.mark.skipif(
