@@ -104,13 +104,10 @@ def _run(run: TrainingPlan, plan: Plan, known: set[str]) -> Iterator[str]:
     ]
     yield table(("", ""), rows)
     if run.delivery:
-        labels, texts = zip(*delivery_pieces(run, run.delivery), strict=True)
-        hours, loss, *others = texts
-        linked = (
-            _linked_text(hours, f"{at}.run.accelerator_h", known),
-            _linked_text(loss, f"{at}.delivery.loss", known),
-        )
-        yield table(labels, [(*linked, *map(text, others))])
+        paths = {"accelerator-hours": f"{at}.run.accelerator_h", "expected loss": f"{at}.delivery.loss"}
+        pieces = delivery_pieces(run, run.delivery)
+        bought = [(label, _linked_text(said, paths.get(label, ""), known)) for label, said in pieces]
+        yield table(("", ""), bought)
 
 
 def _deadline(run: TrainingPlan, plan: Plan) -> str:
