@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.app.test_loop_page import PAGE
 from tests.browser import Screen, Tab, opened, program
+from tests.rehearsed import rehearsals
 from twofold.contracts.results.plan import Plan, Refusal
+from twofold.pages.loop_page import run_page
 from twofold.pages.plan_page import plan_page
+from twofold.pages.simulation_page import simulation_page
 
 PHONE, DESK, DARK = Screen(320), Screen(1280), Screen(1280, scheme="dark")
 PAPER = Screen(717, 1046, medium="print")  # A4 within the margins that Chromium prints with
@@ -70,14 +74,24 @@ def pages(examples: dict[str, Plan], tmp_path_factory: pytest.TempPathFactory) -
     return made
 
 
+@pytest.fixture(scope="module")
+def all_pages(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Those, the page of every small rehearsal, and one of a live run."""
+    folder = tmp_path_factory.mktemp("answers")
+    made = {name: simulation_page(each) for name, each in rehearsals().items()} | {"run": run_page(PAGE)}
+    for name, text in made.items():
+        (folder / f"{name}.html").write_text(text, "utf-8")
+    return {**pages, **{name: folder / f"{name}.html" for name in made}}
+
+
 def _asked(tab: Tab, script: str) -> Any:
     return tab.value(f"(() => {{ {SCRIPT}; return {script} }})()")
 
 
 def test_a_page_asks_for_nothing_but_itself_and_complains_of_nothing(
-    tab: Tab, pages: dict[str, Path]
+    tab: Tab, all_pages: dict[str, Path]
 ) -> None:
-    for name, path in pages.items():
+    for name, path in all_pages.items():
         tab.show(path, DESK)
         tab.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         assert tab.requests == [path.resolve().as_uri()], name
@@ -102,9 +116,9 @@ def test_the_browser_tells_what_a_bad_page_asks_for_and_complains_of(tab: Tab, t
 
 
 def test_a_phone_shows_the_page_without_sideways_scrolling_or_tiny_text(
-    tab: Tab, pages: dict[str, Path]
+    tab: Tab, all_pages: dict[str, Path]
 ) -> None:
-    for name, path in pages.items():
+    for name, path in all_pages.items():
         tab.show(path, PHONE)
         assert tab.value("document.documentElement.scrollWidth") <= PHONE.width_px, name
         assert _asked(tab, f"small({LEAST_PX})") == [], name
@@ -188,9 +202,9 @@ def test_who_hears_the_page_hears_its_order(tab: Tab, pages: dict[str, Path]) ->
         assert tab.value(f"{unnamed}.length") == 0, name
 
 
-def test_labels_stay_in_their_pictures_and_apart(tab: Tab, pages: dict[str, Path]) -> None:
+def test_labels_stay_in_their_pictures_and_apart(tab: Tab, all_pages: dict[str, Path]) -> None:
     """As the browser measures text, and not as the drawing guesses it."""
-    for name, path in pages.items():
+    for name, path in all_pages.items():
         tab.show(path, DESK)
         for picture in _asked(tab, "drawn()"):
             left, right, top, bottom = picture["frame"]
