@@ -7,7 +7,8 @@ import pytest
 
 from tests.app.test_loop_page import PAGE
 from tests.pages.test_plan_page import LARGEST_BYTES, Tags
-from tests.rehearsed import rehearsal, rehearsals
+from tests.rehearsed import ROOT, rehearsal, rehearsals
+from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.goals import metric_text
 from twofold.core.display import format_seconds, format_si
 from twofold.pages.loop_page import run_markdown, run_page
@@ -29,6 +30,13 @@ def test_each_page_is_one_small_file_whose_links_lead_into_it() -> None:
         assert len(ids) == len(set(ids)), name
         assert all(link.startswith("#") and link[1:] in seen.ids for link in seen.links), name
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", re.sub(r">[^<]*<", "><", made))
+
+
+@pytest.mark.parametrize("name", ["finetune", "moe"])
+def test_the_page_of_an_example_s_rehearsal_is_small_too(name: str) -> None:
+    """Of two examples, by their own traffic; the others take 8 s and more each."""
+    made = simulate(ROOT / "examples" / name, SimulateOptions("as-planned")).data
+    assert 10_000 < len(simulation_page(made).encode()) <= LARGEST_BYTES
 
 
 def test_the_verdict_stands_before_the_pictures_and_names_each_missed_goal() -> None:
