@@ -291,8 +291,15 @@ def main() -> None:
         def config(name: str) -> GatewayConfig:
             beliefs = Beliefs(1e-4, 1e-3)
             settings = EVERY_POLICY if name == "every policy" else GateSettings()
+            requests = "" if name == "bare pass-through" else str(Path(folder) / f"requests-{name[:5]}.jsonl")
             return GatewayConfig(
-                "127.0.0.1", ports[name], (replica,), beliefs, f"{log}-{name[:5]}", gate=settings
+                "127.0.0.1",
+                ports[name],
+                (replica,),
+                beliefs,
+                f"{log}-{name[:5]}",
+                gate=settings,
+                requests_log=requests,
             )
 
         processes = {

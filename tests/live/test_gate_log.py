@@ -9,9 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ShapeError
-from twofold.live.gate_log import GateLog, numbered
-from twofold.live.replays import read_gate_log
+from twofold.live.gate_log import GateLog
+from twofold.live.line_file import numbered
+from twofold.live.replays import entry_from_line, first_difference, read_gate_log
+from twofold.policy.gate.events import (
+    Cause,
+    Effect,
+    Event,
+    Probe,
+    ProbeAnswered,
+    ProbeFailed,
+    ReplicaAdded,
+    to_line,
+)
+from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings
+from twofold.policy.machine import Entry, Woke
 
 SETTINGS, BELIEFS = GateSettings(attempt_limit=3), Beliefs(0.001, 0.02)
 LARGE = 1 << 30
@@ -74,16 +87,17 @@ def test_a_line_cut_anywhere_by_a_kill_is_ignored_and_said(
 
 def test_a_long_log_is_kept_in_a_few_files_and_a_lost_start_is_said(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    log = begun(path, limit_bytes=2000, file_count=3)
+    log = begun(path, limit_bytes=2500, file_count=3)
     lines = write(log, range(40))
     run = read_gate_log(path, 3).runs[0]
     assert path.with_name("events.jsonl.1").exists()
     assert run.entries == tuple(lines)  # as long as nothing was deleted, nothing is missing
-    write(log, range(40, 400))
+    more = write(log, range(40, 400))
     files = [file for file in numbered(path, 9) if file.exists()]
-    assert len(files) == 3 and all(file.stat().st_size < 2200 for file in files)
-    history = read_gate_log(path, 3)
-    assert history.runs == () and history.headless_lines > 20
+    assert len(files) == 3 and all(file.stat().st_size < 2700 for file in files)
+    [run] = read_gate_log(path, 3).runs  # its settings are kept, its start is not, and it says so
+    assert (run.settings, run.beliefs, run.whole) == (SETTINGS, BELIEFS, False)
+    assert run.entries == tuple(more[-len(run.entries) :]) and len(run.entries) > 20
 
 
 def test_a_full_disk_stops_no_traffic_and_the_log_goes_on_with_whole_lines(tmp_path: Path) -> None:
@@ -105,7 +119,7 @@ def test_a_full_disk_stops_no_traffic_and_the_log_goes_on_with_whole_lines(tmp_p
 def test_what_waits_for_a_full_disk_is_bounded_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twofold.live.gate_log.LOST_LIMIT_BYTES", 500)
+    monkeypatch.setattr("twofold.live.line_file.LOST_LIMIT_BYTES", 500)
     path = tmp_path / "events.jsonl"
     log = begun(path)
     lines = write(log, range(3))
@@ -135,3 +149,79 @@ def test_another_programs_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     assert read_gate_log(tmp_path / "none").runs == ()
+
+
+def idle(gate: Gate, turns: int, failing: int = -1) -> list[Entry[Event, Effect]]:
+    """What a gate of two replicas is told while nothing happens; in one turn a replica does not answer."""
+    at_s = 1000.0
+    seen = []
+
+    def told(event: Event, after_s: float) -> tuple[Effect, ...]:
+        nonlocal at_s
+        at_s = round(at_s + after_s, 6)
+        seen.append(Entry(at_s, event, tuple(gate.handle(event, at_s))))
+        return seen[-1].effects
+
+    for name in ("a", "b"):
+        told(ReplicaAdded(name, 4), 0.1)
+    for turn in range(turns):
+        for number, probe in enumerate(told(Woke(), 0.250321 + turn * 1e-6)):
+            assert isinstance(probe, Probe)
+            late = turn == failing and number == 1
+            told(
+                ProbeFailed(probe.replica_id, probe.number, Cause.REFUSED)
+                if late
+                else ProbeAnswered(probe.replica_id, probe.number),
+                0.000_412,
+            )
+    return seen
+
+
+@given(turns=st.sampled_from([1, 2, 239, 240, 241, 500]), failing=st.sampled_from([-1, 0, 1, 100, 240, 499]))
+def test_quiet_probes_take_few_bytes_and_none_is_missing_in_the_replay(
+    turns: int, failing: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "events.jsonl"
+    log = begun(path)
+    entries = idle(Gate(SETTINGS, BELIEFS), turns, failing)
+    for entry in entries:
+        log.told(entry)
+    log.stop()
+    [run] = read_gate_log(path).runs
+    lines = [to_line(entry) for entry in entries]
+    assert run.entries == tuple(lines)
+    again = Gate(run.settings, run.beliefs)
+    assert first_difference(again, [entry_from_line(line) for line in run.entries]) is None
+    if failing < 0 and turns >= 239:
+        head_bytes = len(path.read_bytes().split(b'{"log":"quiet"')[0])
+        quiet_bytes = path.stat().st_size - head_bytes
+        assert quiet_bytes < sum(map(len, lines)) / 10
+
+
+def test_a_kill_loses_no_more_than_probes_that_found_all_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = begun(path)
+    entries = idle(Gate(SETTINGS, BELIEFS), 30, failing=20)
+    for entry in entries:
+        log.told(entry)
+        log.flush()
+    [run] = read_gate_log(path).runs  # nothing is closed: as it lies there when the process is killed
+    failed = next(place for place, entry in enumerate(entries) if isinstance(entry.event, ProbeFailed))
+    assert run.entries == tuple(to_line(entry) for entry in entries[: len(run.entries)])
+    assert failed < len(run.entries) < len(entries)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"log":"quiet"}',
+        '{"log":"quiet","since_us":1,"number":1,"of":["a"],"turns":[[0,7,1]]}',
+        '{"log":"quiet","since_us":1,"number":1,"of":["a"],"turns":[["x"]]}',
+        '{"log":"quiet","since_us":1,"number":1,"of":["a"],"turns":[[]]}',
+    ],
+)
+def test_quiet_probes_of_another_form_are_refused(tmp_path: Path, note: str) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(note + "\n", "utf-8")
+    with pytest.raises(ShapeError, match="quiet"):
+        read_gate_log(path)

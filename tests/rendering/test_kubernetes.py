@@ -19,8 +19,8 @@ from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
 from twofold.contracts.results.plan import Plan
 from twofold.core.errors import ValueRefusedError
+from twofold.rendering.burn_rates import BURNS, WINDOWS, budget_fraction, within
 from twofold.rendering.devices import plugin_name
-from twofold.rendering.kubernetes_alarms import BURNS, WINDOWS, budget_fraction, within
 from twofold.rendering.kubernetes_pods import container_word
 
 BASES = ("assistant", "finetune")

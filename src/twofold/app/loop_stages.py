@@ -36,6 +36,7 @@ from twofold.live.supervisor import Service, bring_up
 from twofold.live.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
+from twofold.rendering.gateway_watch import watch_files
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
@@ -107,6 +108,15 @@ def other_layout(planned: ShownPlan) -> str:
     if plain and layout.micro_batch * layout.dp == run.batch_samples:
         return ""
     return f"planned as {layout.text}; the trainer splits the batch over its ranks and nothing else"
+
+
+def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate) -> None:
+    """What Prometheus and Grafana read to watch the gateway, beside its logs."""
+    folder = request.state / "watch"
+    folder.mkdir(parents=True, exist_ok=True)
+    classes = gate.built.settings.classes
+    for name, text in watch_files(planned.serving[0], classes, "127.0.0.1", request.port).items():
+        write_whole(folder / name, text)
 
 
 def serve(request: LoopRequest, gate: ServedGate, artefact: Path) -> Service:

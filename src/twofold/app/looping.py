@@ -100,6 +100,7 @@ def up(
                 plan = loop_stages.plan_for_it(request)
                 request, gate = loop_stages.gate_for_it(request)
                 run, artefact = loop_stages.train(request, plan)
+            loop_stages.keep_watch_files(request, plan, gate)
             service = loop_stages.serve(request, gate, artefact)
             measured, said = loop_stages.measured_service(
                 request, service, artefact, load_asked=bool(load_for)

@@ -3,6 +3,7 @@
 POST /events    the controller tells of replicas and releases; an address comes with each ReplicaAdded
 GET  /effects   what the gate wants done beyond requests, numbered; waits for it when asked to
 GET  /state     what the gate knows, whom it heard when, and figures of late
+GET  /metrics   its counters for Prometheus; GET /metrics/engines: those of the engines, by replica
 
 It listens on loopback, on its own port, and asks for its own key. A restart of the gateway is seen by
 `incarnation`: numbers of effects begin anew with it.
@@ -16,8 +17,10 @@ from typing import Any, get_args
 from urllib.parse import parse_qs
 
 from twofold.core.data import DataError, from_data, to_data
+from twofold.live.engine_series import engine_series
 from twofold.live.gateway_config import GatewayReplica
 from twofold.live.gateway_driver import GateDriver
+from twofold.live.metrics_text import CONTENT_TYPE
 from twofold.policy.gate import events
 
 Message = dict[str, Any]
@@ -42,8 +45,9 @@ class AdminApp:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         status, data = await self._answer(scope, receive)
-        body = json.dumps(data).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        kind = CONTENT_TYPE if isinstance(data, str) else b"application/json"
+        body = (data if isinstance(data, str) else json.dumps(data)).encode()
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -54,6 +58,10 @@ class AdminApp:
         match scope["method"], scope["path"]:
             case "GET", "/state":
                 return 200, {"incarnation": self.incarnation, **self.driver.admin_state()}
+            case "GET", "/metrics":
+                return 200, self.driver.metrics()
+            case "GET", "/metrics/engines":
+                return 200, await engine_series(dict(self.driver.replicas))
             case "GET", "/effects":
                 return await self._effects(scope["query_string"])
             case "POST", "/events":

@@ -1,133 +1,61 @@
 """The gateway's data log: every event of its gate and what the gate answered, one line each.
 
 It is appended to once per turn of the loop, before anything of that turn goes to a replica, by plain writes
-of whole lines: kill -9 loses nothing that was acted on. There is no fsync: the log survives the process, not
-the power. A gate starts cold (no limits used, all circuits closed) and a `started` line says so, so that a
-log is a row of runs, and each run can be replayed from its own start.
+of whole lines: kill -9 loses nothing that was acted on but probes that found all as it was, which wait to be
+many to a line. There is no fsync: the log survives the process, not the power. A gate starts cold (no limits
+used, all circuits closed) and a `started` line says so, so that a log is a row of runs, and each run can be
+replayed from its own start. A file that goes on from another begins with what the gate was told at its start:
+once the start itself is deleted, it says what happened, and no replay can check it.
 """
 
-import json
-import os
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import Any
 
 from twofold.core.data import to_data
+from twofold.live.line_file import LineFile, note_line, wall_text
+from twofold.live.quiet_probes import GateEntry, QuietProbes
 from twofold.policy.gate import settings as gates
+from twofold.policy.gate.events import ProbeAnswered, to_line
+from twofold.policy.machine import Woke
 
-LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
-LOST_LINE = b'{"log":"lost"'
+PROBING = (Woke, ProbeAnswered)  # what may be quiet
 
 
-class GateLog:
-    """The writer. Mutable: it holds the lines of this turn, and the file.
-
-    A disk that refuses (full, gone) must not stop the traffic: lines wait in memory up to a limit, then they
-    are dropped, counted in `lost_lines`, and a `lost` line says so once the disk takes lines again.
-    """
+class GateLog(LineFile):
+    """The writer. Mutable: it holds the lines of this turn, probes that changed nothing, and the file."""
 
     def __init__(self, path: Path, limit_bytes: int, file_count: int) -> None:
-        self.path, self._limit_bytes, self._file_count = path, limit_bytes, file_count
-        self.lost_lines = 0
-        self._reported_lost_lines = 0
-        self._waiting: list[str] = []
-        self._unwritten = b""  # of a write that the disk took in part only
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.cut_bytes = _cut_torn_end(path)
-        self._file, self._size_bytes = _open(path)
+        super().__init__(path, limit_bytes, file_count)
+        self._quiet = QuietProbes()
+        self._told: dict[str, Any] = {}
 
     def start(self, settings: gates.GateSettings, beliefs: gates.Beliefs) -> None:
         """Say that a gate starts now, cold, and with what."""
-        self._note("started", settings=to_data(settings), beliefs=to_data(beliefs), cut_bytes=self.cut_bytes)
+        self._told = {"settings": to_data(settings), "beliefs": to_data(beliefs)}
+        self._note("started", **self._told, cut_bytes=self.cut_bytes)
 
     def stop(self) -> None:
         """Say that the gate ended in peace, and close."""
+        self._waiting += self._quiet.rest()
         self._note("stopped")
-        self.flush()
-        os.close(self._file)
+        super().stop()
 
-    def append(self, line: str) -> None:
-        """A line of this turn, without its line break."""
-        self._waiting.append(line)
+    def told(self, entry: GateEntry) -> None:
+        """What happened, and what the gate answered.
 
-    def flush(self) -> None:
-        """Write the lines of this turn."""
-        if not self._waiting and not self._unwritten:
+        HOT: three times a request, which no quiet probe is.
+        """
+        if isinstance(entry.event, PROBING):
+            self._waiting += self._quiet.lines(entry)
             return
-        if self.lost_lines > self._reported_lost_lines:
-            self._waiting.insert(0, _line("lost", lines=self.lost_lines))
-            self._reported_lost_lines = self.lost_lines
-        data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
-        self._waiting.clear()
-        try:
-            written = os.write(self._file, data)
-        except OSError:  # full, gone or read-only: the traffic goes on, and the log says so later
-            written = 0
-        self._size_bytes += written
-        self._unwritten = data[written:]
-        if len(self._unwritten) > LOST_LIMIT_BYTES:
-            self._drop()
-        if self._size_bytes > self._limit_bytes and not self._unwritten:
-            self._rotate()
+        if self._quiet.turns:
+            self._waiting += self._quiet.rest()
+        self._waiting.append(to_line(entry))
 
-    def _drop(self) -> None:
-        """Forget what waits, all but the rest of a line that was begun."""
-        begun, _, dropped = self._unwritten.partition(b"\n")
-        self.lost_lines += dropped.count(b"\n") - dropped.count(LOST_LINE)
-        self._unwritten = begun + b"\n"
-        self._reported_lost_lines = 0  # the note may have been among what was dropped
-
-    def _rotate(self) -> None:
-        """log → log.1 → log.2 …, the oldest deleted; a new file begins with a `continued` line."""
-        files = numbered(self.path, self._file_count)
-        try:
-            files[-1].unlink(missing_ok=True)
-            for older, newer in zip(files[::-1], files[-2::-1], strict=False):
-                if newer.exists():
-                    newer.rename(older)
-            file, size_bytes = _open(self.path)
-        except OSError:  # whatever the folder refuses, the log goes on in the file that is open
-            return
-        os.close(self._file)
-        self._file, self._size_bytes = file, size_bytes
-        self.append(_line("continued"))
+    def head(self) -> str:
+        """A file that goes on says from where, and what the gate was told at its start."""
+        return note_line("continued", at=wall_text(time.time()), **self._told)
 
     def _note(self, kind: str, **what: Any) -> None:
-        self.append(_line(kind, at=datetime.now(UTC).isoformat(timespec="milliseconds"), **what))
-
-
-def numbered(path: Path, file_count: int) -> list[Path]:
-    """The files of a log, newest first: log, log.1, log.2 …"""
-    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, file_count))]
-
-
-def _line(kind: str, **what: Any) -> str:
-    return json.dumps({"log": kind, **what}, separators=(",", ":"))
-
-
-def _open(path: Path) -> tuple[int, int]:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    return file, os.fstat(file).st_size
-
-
-def _cut_torn_end(path: Path) -> int:
-    """Cut off a line that a killed process left unfinished; how many bytes it had.
-
-    Nothing is lost by it: what was not written whole was not acted on.
-    """
-    if not path.exists():
-        return 0
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        end, step = size, 1 << 16
-        while end > 0:
-            start = max(0, end - step)
-            file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        if end < size:
-            file.truncate(end)
-        return size - end
+        self.append(note_line(kind, at=wall_text(time.time()), **what))

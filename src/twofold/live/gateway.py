@@ -5,10 +5,11 @@ a missing extra or a broken configuration is one error on stderr and exit 2.
 """
 
 import asyncio
+import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ from twofold.core.errors import TwofoldError
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayConfig, read_gateway_config, served_model
 from twofold.live.gateway_driver import GateDriver
+from twofold.live.line_file import LineFile
 from twofold.live.processes import need_free_port
+from twofold.live.request_log import RequestLog
+from twofold.live.spans import spans_from
 from twofold.policy.gate.gate import Gate
 
 if TYPE_CHECKING:
@@ -106,10 +110,47 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     app = GatewayApp(driver, upstream, config)
     driver.start()
     try:
-        yield uvicorn.Server(server_config(app, config)), driver
+        with request_log(config, driver), traces(config, driver):
+            yield uvicorn.Server(server_config(app, config)), driver
     finally:
         await upstream.close()
         driver.stop()
+
+
+@contextmanager
+def request_log(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
+    """The log of requests, where the configuration names one; whole at the end."""
+    if not config.requests_log:
+        yield
+        return
+    limits, path = config.limits, Path(config.requests_log)
+    try:
+        file = LineFile(path, limits.log_limit_bytes, limits.log_file_count)
+    except OSError as error:
+        raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
+    log = RequestLog(file, driver.replicas, config.model_name)
+    driver.telemetry.sinks.append(log.saw)
+    driver.telemetry.logs["requests"] = file
+    try:
+        yield
+    finally:
+        driver.telemetry.sinks.remove(log.saw)
+        log.stop()
+
+
+@contextmanager
+def traces(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
+    """Spans, where the environment asks for them; sent at the end."""
+    spans = spans_from(os.environ, driver.replicas, config.model_name)
+    if spans is None:
+        yield
+        return
+    driver.telemetry.sinks.append(spans.saw)
+    try:
+        yield
+    finally:
+        driver.telemetry.sinks.remove(spans.saw)
+        spans.stop()
 
 
 def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":

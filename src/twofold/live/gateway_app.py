@@ -20,6 +20,7 @@ from twofold.live.engine_fields import ENGINE_FIELDS, STANDARD
 from twofold.live.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.keys import KeyRing
+from twofold.live.metrics_text import CONTENT_TYPE
 from twofold.live.openai_requests import (
     Caller,
     GenerationRequest,
@@ -39,6 +40,7 @@ Receive = Callable[[], Awaitable[Message]]
 SendMessage = Callable[[Message], Awaitable[None]]
 
 JSON_HEADER = (b"content-type", b"application/json")
+TEXT_HEADER = (b"content-type", CONTENT_TYPE)
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 SPOKEN_CAUSES = {
     events.Cause.REFUSED: "no replica accepted the connection",
@@ -60,7 +62,8 @@ SPOKEN_REASONS = {
 ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 DROPPED_BODIES = 8  # of the size limit
 MODELS_PATH = "/v1/models"
-READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH)
+METRICS_PATH = "/metrics"
+READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH)
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -70,6 +73,7 @@ class Client:
     def __init__(self, receive: Receive, send: SendMessage, request_id: bytes) -> None:
         self._receive, self._send, self._id = receive, send, (ID_HEADER, request_id)
         self._watcher: asyncio.Task[None] | None = None
+        self.name = request_id.decode()
         self.left = False
         self.begun = False
         self.writing = False
@@ -129,9 +133,15 @@ class Client:
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
         self.writing = False
 
-    async def answer(self, status: int, body: bytes, *more_headers: tuple[bytes, bytes]) -> None:
-        """A whole JSON answer."""
-        await self.begin(status, (JSON_HEADER, (b"content-length", b"%d" % len(body)), *more_headers))
+    async def answer(
+        self,
+        status: int,
+        body: bytes,
+        *more_headers: tuple[bytes, bytes],
+        kind: tuple[bytes, bytes] = JSON_HEADER,
+    ) -> None:
+        """A whole answer."""
+        await self.begin(status, (kind, (b"content-length", b"%d" % len(body)), *more_headers))
         await self.write(body, last=True)
 
     async def refuse(self, problem: Problem) -> None:
@@ -158,6 +168,7 @@ class GatewayApp:
         self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
         self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
+        self._has_keys = bool(config.keys or config.keys_file)
         self._engine = ENGINE_FIELDS[config.engine]
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
 
@@ -175,13 +186,17 @@ class GatewayApp:
             return
         caller = caller_of(scope["headers"], self._keys.tenants())
         if not isinstance(caller, Caller):
-            await client.refuse(caller)
+            await self._turn_away(client, path, caller)
         elif path in STANDARD:
             await self._generate(path, client, caller, scope["headers"])
         else:
             await self._report(path, client)
 
     async def _report(self, path: str, client: Client) -> None:
+        if path == METRICS_PATH:
+            page = self.decider.metrics_for_clients() if self._has_keys else self.decider.metrics()
+            await client.answer(200, page.encode(), kind=TEXT_HEADER)
+            return
         status, data = 200, {**self.decider.state(), "gate_digest": self._gate_digest}
         if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
@@ -199,13 +214,13 @@ class GatewayApp:
             return
         request = body if isinstance(body, Problem) else await self._read(path, body)
         if isinstance(request, Problem):
-            await client.refuse(request)
+            await self._turn_away(client, path, request, caller.tenant)
             return
         arrived = self.facts.arrival(request, caller, headers, time.monotonic())
         if isinstance(arrived, Problem):
-            await client.refuse(arrived)
+            await self._turn_away(client, path, arrived, caller.tenant)
             return
-        decision = await self.decider.arrived(arrived)
+        decision = await self.decider.arrived(arrived, (client.name, path))
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -227,6 +242,11 @@ class GatewayApp:
             # A mistake of ours must not hold a place at a replica for ever; the server logs it.
             self.decider.left(decision.request_id)
             raise
+
+    async def _turn_away(self, client: Client, path: str, problem: Problem, tenant: str = "") -> None:
+        """Refuse what the gate is never told of."""
+        self.decider.telemetry.turned_away((client.name, path), tenant, problem.status, problem.code or "")
+        await client.refuse(problem)
 
     async def _read(self, path: str, body: bytes) -> GenerationRequest | Problem:
         """A request for the model that is served here, and that it and its engine can answer."""
@@ -263,8 +283,9 @@ class GatewayApp:
                 if opened is not None:
                     opened.close()
             client.stop_watching()
+            sent = opened.sent
             self.decider.ended(
-                decision.request_id, used.output_tokens, opened.sent.attempt, used.input_tokens
+                sent.request_id, used.output_tokens, sent.attempt, used.input_tokens, opened.status
             )
             await client.write(rest, last=True)
             return

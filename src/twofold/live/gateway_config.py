@@ -93,6 +93,7 @@ class GatewayConfig:
     context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
     cache_tokens: int = 0  # of a replica's KV cache; 0: not known
     tokenizer: str = ""  # path of the model's tokenizer.json, which counts what may not fit
+    requests_log: str = ""  # path of the log of requests; "": there is none
 
 
 def served_model(config: GatewayConfig) -> str:
@@ -132,8 +133,11 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
             raise ValueError(f"`port` {port} is none: 1 to 65535")
         if not host or "\0" in host:
             raise ValueError("`host` is the name of one")
-    if not config.log or "\0" in config.log or Path(config.log).is_dir():
-        raise ValueError("`log` is the path of a file")
+    for path in (config.log, config.requests_log):
+        if "\0" in path or (path and Path(path).is_dir()):
+            raise ValueError("`log` and `requests_log` are paths of files")
+    if not config.log or config.log == config.requests_log:
+        raise ValueError("`log` is the path of a file of its own")
     digests = [key.sha256 for key in config.keys]
     if len(digests) != len(set(digests)):
         raise ValueError("two tenants have the same key")

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from twofold.live.counters import Counters
 from twofold.live.gate_log import GateLog
 from twofold.live.gateway_config import GatewayReplica
 from twofold.live.recent import Recent
+from twofold.live.telemetry import Telemetry
 from twofold.policy.gate import events
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.gate import Gate
@@ -28,7 +30,7 @@ SLOW_EFFECTS = (
     *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
     *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
 )
-NOTED_EFFECTS = {*SLOW_EFFECTS, events.Probe, events.Refuse, events.GiveUp}
+ABOUT_REQUESTS = (events.Send, events.Hold, events.Refuse, events.GiveUp)
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -46,6 +48,8 @@ class GateDriver:
         self._model = model
         self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
         self.recent = Recent()
+        self.meters = Counters(gate.view.settings.classes)
+        self.telemetry = Telemetry([self.meters.saw])
         self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
         self._slow_count = 0
         self._slow_waiters: list[asyncio.Future[None]] = []
@@ -78,9 +82,12 @@ class GateDriver:
             task.cancel()
         self.log.stop()
 
-    async def arrived(self, arrived: events.RequestArrived) -> events.Decision:
+    async def arrived(
+        self, arrived: events.RequestArrived, asked: tuple[str, str] = ("", "")
+    ) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
-        self.recent.arrived_at_s = time.monotonic()
+        self.recent.arrived_at_s = now_s = time.monotonic()
+        self.telemetry.arrives(asked, arrived, now_s)
         effects = self._handle(arrived)
         # A full queue may refuse another request in the same breath: the new one has the largest id.
         decisions = [effect for effect in effects if isinstance(effect, events.Decision)]
@@ -173,24 +180,44 @@ class GateDriver:
         self._races.pop(request_id, None)
 
     def started(self, request_id: int, attempt: int = 0) -> None:
-        request = self.gate.view.requests.get(request_id)
+        request, now_s = self.gate.view.requests.get(request_id), time.monotonic()
         if request is not None:
-            now_s = time.monotonic()
             self.recent.first_token(now_s, now_s - request.arrived_s)
+        self.telemetry.started(request_id, now_s)
         self._handle(events.ResponseStarted(request_id, attempt))
 
     def ended(
-        self, request_id: int, output_tokens: int, attempt: int = 0, input_tokens: int | None = None
+        self,
+        request_id: int,
+        output_tokens: int,
+        attempt: int = 0,
+        input_tokens: int | None = None,
+        status: int = 200,
     ) -> None:
-        request = self.gate.view.requests.get(request_id)
+        """The whole answer came, or with another status the engine's refusal."""
+        request, now_s, replica_id = self.gate.view.requests.get(request_id), time.monotonic(), ""
         if request is not None:
-            self.recent.heard(request.attempt.replica.replica_id)
-            self.recent.ended(time.monotonic(), finished=True)
+            replica_id = request.attempt.replica.replica_id
+            self.recent.heard(replica_id)
+            self.recent.ended(now_s, finished=True)
+        self.telemetry.ended(request_id, replica_id, status, (input_tokens, output_tokens), now_s)
         self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens))
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)
+        self.telemetry.left(request_id, time.monotonic())
         self._handle(events.ClientLeft(request_id))
+
+    def metrics(self) -> str:
+        """The page of counters."""
+        return self.meters.page(self.gate.view, self.telemetry, self._lost_lines())
+
+    def metrics_for_clients(self) -> str:
+        """The same without what names tenants."""
+        return self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
+
+    def _lost_lines(self) -> dict[str, int]:
+        return {"events": self.log.lost_lines, **self.telemetry.lost_lines()}
 
     def state(self) -> dict[str, Any]:
         """What the gate knows, for people and programs that look."""
@@ -215,18 +242,16 @@ class GateDriver:
         }
 
     def _handle(self, event: events.Event) -> list[events.Effect]:
-        now_s = time.monotonic()
+        now_s = round(time.monotonic(), 6)  # as the log writes it
         effects = self.gate.handle(event, now_s)
-        self.log.append(events.to_line(Entry(now_s, event, tuple(effects))))
+        self.log.told(Entry(now_s, event, tuple(effects)))
         for effect in effects:
-            if type(effect) not in NOTED_EFFECTS:  # HOT: a Send, mostly; one look in a set
-                continue
-            if isinstance(effect, events.Probe):
+            if isinstance(effect, ABOUT_REQUESTS):
+                self._told_of_request(effect, event, now_s)
+            elif isinstance(effect, events.Probe):
                 self._to_probe.append(effect)
             elif isinstance(effect, SLOW_EFFECTS):
                 self._told_slowly(effect)
-            else:
-                self.recent.ended(now_s, finished=False)
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
@@ -245,8 +270,19 @@ class GateDriver:
             if isinstance(effect, kinds) and effect.request_id in self._races:
                 yield effect
 
+    def _told_of_request(
+        self, effect: events.Decision | events.GiveUp, event: events.Event, now_s: float
+    ) -> None:
+        self.telemetry.decided(effect, now_s)
+        if isinstance(effect, events.Send):
+            if effect.attempt > 1:
+                self.telemetry.again(hedged=isinstance(event, Woke))
+        elif not isinstance(effect, events.Hold):
+            self.recent.ended(now_s, finished=False)
+
     def _told_slowly(self, effect: events.Effect) -> None:
         self._slow_count += 1
+        self.telemetry.steered(effect)
         self.slow_effects.append((self._slow_count, effect))
         for waiter in self._slow_waiters:
             if not waiter.done():

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar, get_args
 
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import ShapeError
-from twofold.live.gate_log import numbered
+from twofold.live.line_file import numbered
+from twofold.live.quiet_probes import quiet_entries
 from twofold.policy.gate import events as gate_events
 from twofold.policy.gate import settings as gates
 from twofold.policy.machine import Entry, Machine
@@ -85,6 +86,7 @@ class GateRun:
     entries: tuple[str, ...]
     lost_lines: int  # the disk refused them; a run that lost some cannot be replayed
     stopped: bool  # in peace; a killed or a running gate has no such line
+    whole: bool = True  # False: its start was rotated away, so that no replay can begin there
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
             beliefs = from_data(gates.Beliefs, head["beliefs"])
         except (KeyError, DataError) as error:
             raise _refused(f"its start has other settings: {error}") from error
-        runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped))
+        whole = head["log"] == "started"
+        runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped, whole))
 
     for line in lines:
         note = _note_of(line)
@@ -133,12 +136,26 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
                 pass
             case {"log": "stopped"}:
                 stopped = True
+            case {"log": "continued", "settings": _} if head is None:
+                head, entries = note, []
             case {"log": "continued"}:
                 pass
+            case {"log": "quiet"}:
+                quiet = _quiet_lines(note)
+                headless_lines += 0 if head else len(quiet)
+                entries += quiet if head else ()
             case _:
                 raise _refused(f"an unknown kind `{note.get('log')}`")
     finish()
     return GateHistory(tuple(runs), len(torn), headless_lines)
+
+
+def _quiet_lines(note: dict[str, Any]) -> list[str]:
+    """The lines that probes which changed nothing would have had."""
+    try:
+        return [gate_events.to_line(entry) for entry in quiet_entries(note)]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise _refused(f"its quiet probes have another form: {error}") from error
 
 
 def _note_of(line: bytes) -> dict[str, Any] | None:

@@ -70,6 +70,7 @@ def gateway_config(
         replicas=tuple(replicas),
         beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
         log=str(state / "gateway" / "events.jsonl"),
+        requests_log=str(state / "gateway" / "requests.jsonl"),
         model_name=settings.name or settings.version,
         gate=settings.gate,
         gate_digest=settings.gate_digest,

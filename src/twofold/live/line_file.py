@@ -1,0 +1,127 @@
+"""A file of lines that rotates, survives kill -9 with whole lines, and never stops who writes to it."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
+LOST_LINE = b'{"log":"lost"'
+
+
+class LineFile:
+    """The writer. Mutable: it holds the lines that wait for the next flush, and the file.
+
+    A disk that refuses (full, gone) must not stop the traffic: lines wait in memory up to a limit, then they
+    are dropped, counted in `lost_lines`, and a `lost` line says so once the disk takes lines again.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, file_count: int) -> None:
+        self.path, self._limit_bytes, self._file_count = path, limit_bytes, file_count
+        self.lost_lines = 0
+        self._reported_lost_lines = 0
+        self._waiting: list[str] = []
+        self._unwritten = b""  # of a write that the disk took in part only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.cut_bytes = _cut_torn_end(path)
+        self._file, self._size_bytes = _open(path)
+
+    def stop(self) -> None:
+        """Write what waits, and close."""
+        self.flush()
+        os.close(self._file)
+
+    def append(self, line: str) -> None:
+        """A line without its line break; it waits for the next flush."""
+        self._waiting.append(line)
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        if not self._waiting and not self._unwritten:
+            return
+        if self.lost_lines > self._reported_lost_lines:
+            self._waiting.insert(0, note_line("lost", lines=self.lost_lines))
+            self._reported_lost_lines = self.lost_lines
+        data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
+        self._waiting.clear()
+        try:
+            written = os.write(self._file, data)
+        except OSError:  # full, gone or read-only: the traffic goes on, and the log says so later
+            written = 0
+        self._size_bytes += written
+        self._unwritten = data[written:]
+        if len(self._unwritten) > LOST_LIMIT_BYTES:
+            self._drop()
+        if self._size_bytes > self._limit_bytes and not self._unwritten:
+            self._rotate()
+
+    def head(self) -> str | None:
+        """The first line of a file that goes on where another was full; None: it needs none."""
+        return None
+
+    def _drop(self) -> None:
+        """Forget what waits, all but the rest of a line that was begun."""
+        begun, _, dropped = self._unwritten.partition(b"\n")
+        self.lost_lines += dropped.count(b"\n") - dropped.count(LOST_LINE)
+        self._unwritten = begun + b"\n"
+        self._reported_lost_lines = 0  # the note may have been among what was dropped
+
+    def _rotate(self) -> None:
+        """log → log.1 → log.2 …, the oldest deleted."""
+        files = numbered(self.path, self._file_count)
+        try:
+            files[-1].unlink(missing_ok=True)
+            for older, newer in zip(files[::-1], files[-2::-1], strict=False):
+                if newer.exists():
+                    newer.rename(older)
+            file, size_bytes = _open(self.path)
+        except OSError:  # whatever the folder refuses, the log goes on in the file that is open
+            return
+        os.close(self._file)
+        self._file, self._size_bytes = file, size_bytes
+        if (head := self.head()) is not None:
+            self._waiting.insert(0, head)
+
+
+def numbered(path: Path, file_count: int) -> list[Path]:
+    """The files of a log, newest first: log, log.1, log.2 …"""
+    return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, file_count))]
+
+
+def note_line(kind: str, **what: Any) -> str:
+    """A line that a log says of itself."""
+    return json.dumps({"log": kind, **what}, separators=(",", ":"))
+
+
+def wall_text(at_s: float) -> str:
+    """Seconds since 1970 as people read them: UTC, to the millisecond."""
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+
+
+def _open(path: Path) -> tuple[int, int]:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return file, os.fstat(file).st_size
+
+
+def _cut_torn_end(path: Path) -> int:
+    """Cut off a line that a killed process left unfinished; how many bytes it had.
+
+    Nothing is lost by it: what was not written whole was not acted on.
+    """
+    if not path.exists():
+        return 0
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        end, step = size, 1 << 16
+        while end > 0:
+            start = max(0, end - step)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)
+        return size - end

@@ -1,0 +1,164 @@
+"""What becomes of each request at the gateway, for counters, a log of requests and traces.
+
+It is told by the driver what the gate is told and answers, keeps what is open by id, and hands on one
+`Outcome` per request when it ends. Nothing here decides, waits or may fail a request.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from twofold.live.line_file import LineFile
+from twofold.policy.gate import events
+
+OPEN_MAX = 1 << 16  # requests that are followed at once; beyond, the oldest is forgotten and counted
+FINISHED, REFUSED, FAILED, LEFT = "finished", "refused", "failed", "left"
+CLIENT_LEFT_STATUS = 499  # as servers write it: nobody was there to be answered
+BAD_GATEWAY = 502
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One request from its arrival to its end. Mutable until it has ended.
+
+    HOT: per request; frozen, and written anew at each step, it took three times as long.
+    """
+
+    request_id: str  # as its client, or we, named it
+    tenant: str
+    class_name: str
+    at_s: float  # of the arrival, seconds since 1970
+    arrived_s: float  # the same, monotonic
+    input_tokens: int | None = None  # as the engine counted, else as guessed from the prompt
+    outcome: str = ""
+    reason: str = ""
+    status: int = 0
+    output_tokens: int = 0
+    ttft_s: float | None = None
+    e2e_s: float = 0.0
+    replica_id: str = ""
+    attempts: int = 0
+    path: str = ""  # that was asked, of the protocol's
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean seconds of a token after the first; None where there was none, or none was seen begin."""
+        if self.ttft_s is None or self.output_tokens < 2:
+            return None
+        return (self.e2e_s - self.ttft_s) / (self.output_tokens - 1)
+
+
+Sink = Callable[[Outcome], None]
+
+
+class Telemetry:
+    """Mutable: the requests that are open, and what was counted beside them."""
+
+    def __init__(self, sinks: Iterable[Sink] = ()) -> None:
+        self.sinks = list(sinks)
+        self.hedge_count = self.retry_count = self.forgotten_count = 0
+        self.degrade_level = 0
+        self.logs: dict[str, LineFile] = {}  # beside the gate's own, by what they are of
+        self.release: tuple[str, float] | None = None  # under trial: its version and share
+        self._open: dict[int, Outcome] = {}
+        self._next: Outcome | None = None
+
+    def arrives(self, asked: tuple[str, str], arrived: events.RequestArrived, now_s: float) -> None:
+        """The gate is about to be told of a request, its name and path; the next unknown one is it."""
+        request_id, path = asked
+        self._next = Outcome(
+            request_id, arrived.tenant, arrived.class_name, time.time(), now_s, arrived.input_tokens
+        )
+        self._next.path = path
+
+    def decided(
+        self, effect: events.Send | events.Hold | events.Refuse | events.GiveUp, now_s: float
+    ) -> None:
+        """What becomes of a request, or of an attempt of it."""
+        asked = self._open.get(effect.request_id)
+        if asked is None:
+            if (asked := self._next) is None:
+                return
+            self._next = None
+            if len(self._open) >= OPEN_MAX:
+                del self._open[next(iter(self._open))]
+                self.forgotten_count += 1
+            self._open[effect.request_id] = asked
+        if isinstance(effect, events.Send):
+            asked.attempts, asked.replica_id = asked.attempts + 1, effect.replica_id
+        elif isinstance(effect, events.Refuse):
+            self._end(effect.request_id, REFUSED, effect.reason.value, effect.status, now_s)
+        elif isinstance(effect, events.GiveUp):
+            self._end(effect.request_id, FAILED, effect.cause.value, BAD_GATEWAY, now_s)
+
+    def again(self, *, hedged: bool) -> None:
+        """An attempt after the first: beside it, or in its place."""
+        if hedged:
+            self.hedge_count += 1
+        else:
+            self.retry_count += 1
+
+    def started(self, request_id: int, now_s: float) -> None:
+        """The first token came."""
+        asked = self._open.get(request_id)
+        if asked is not None and asked.ttft_s is None:
+            asked.ttft_s = now_s - asked.arrived_s
+
+    def ended(
+        self,
+        request_id: int,
+        replica_id: str,
+        status: int,
+        tokens: tuple[int | None, int],  # read, where the engine said so, and written
+        now_s: float,
+    ) -> None:
+        """The whole answer came; a status other than 200 is the engine's refusal."""
+        asked = self._open.get(request_id)
+        if asked is None:
+            return
+        read, asked.output_tokens = tokens
+        if read is not None:
+            asked.input_tokens = read
+        asked.replica_id = replica_id or asked.replica_id
+        answered = status == 200
+        self._end(request_id, FINISHED if answered else REFUSED, "" if answered else "engine", status, now_s)
+
+    def left(self, request_id: int, now_s: float) -> None:
+        """The client left."""
+        self._end(request_id, LEFT, "client-left", CLIENT_LEFT_STATUS, now_s)
+
+    def turned_away(self, asked: tuple[str, str], tenant: str, status: int, reason: str) -> None:
+        """A request that the gate never heard of: it could not be read, or asked for what is not there."""
+        now_s, (request_id, path) = time.monotonic(), asked
+        told = Outcome(request_id, tenant, "", time.time(), now_s)
+        told.path, told.outcome = path, REFUSED
+        told.status, told.reason = status, reason or "bad-request"
+        self._hand_on(told)
+
+    def lost_lines(self) -> dict[str, int]:
+        """Of each log beside the gate's, the lines that no disk would take."""
+        return {name: log.lost_lines for name, log in self.logs.items()}
+
+    def steered(self, effect: events.Effect) -> None:
+        """What the gate says of answers that get worse and of releases."""
+        match effect:
+            case events.Degrade():
+                self.degrade_level = effect.level
+            case events.StageRelease():
+                self.release = effect.version, effect.share
+            case events.PromoteRelease():
+                self.release = effect.version, 1.0
+            case events.RollBackRelease():
+                self.release = effect.version, 0.0
+
+    def _end(self, request_id: int, outcome: str, reason: str, status: int, now_s: float) -> None:
+        asked = self._open.pop(request_id, None)
+        if asked is None:
+            return
+        asked.outcome, asked.reason, asked.status = outcome, reason, status
+        asked.e2e_s = now_s - asked.arrived_s
+        self._hand_on(asked)
+
+    def _hand_on(self, outcome: Outcome) -> None:
+        for sink in self.sinks:
+            sink(outcome)

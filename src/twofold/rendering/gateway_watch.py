@@ -1,0 +1,167 @@
+"""What watches a gateway: its promises as alarms, its series on a dashboard, and who reads both.
+
+Prometheus reads `prometheus.yaml`, which names the alarms beside it; Grafana imports the dashboard.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twofold.contracts.results.serving import ServicePlan
+from twofold.live.counters import SERIES, buckets_s
+from twofold.policy.gate.settings import ClassSettings
+from twofold.rendering.burn_rates import Promise, budget_fraction, rules_of
+from twofold.rendering.runtimes import Histogram
+from twofold.rendering.yaml_text import Node, Object, yaml_text
+
+ALERTS, DASHBOARD, PROMETHEUS = "alerts.yaml", "dashboard.json", "prometheus.yaml"
+SCRAPE_EVERY = "15s"
+WIDTH, HEIGHT, COLUMNS = 12, 8, 2  # of a panel in Grafana's grid of 24 columns
+
+
+def watch_files(
+    service: ServicePlan, classes: tuple[ClassSettings, ...], host: str, port: int
+) -> dict[str, str]:
+    """Files by name for a gateway that serves a planned service, whose gate has these classes."""
+    return {
+        ALERTS: yaml_text([{"groups": [{"name": service.name, "rules": list(_rules(service, classes))}]}]),
+        DASHBOARD: json.dumps(dashboard(service), indent=1) + "\n",
+        PROMETHEUS: yaml_text([_prometheus(service, host, port)]),
+    }
+
+
+def promises(service: ServicePlan, classes: tuple[ClassSettings, ...]) -> Iterator[Promise]:
+    """Every goal of latency that the gateway counts. A class that the gate does not know has no series."""
+    known = {each.name for each in classes}
+    for each in service.classes:
+        for slo in each.slos:
+            kind, is_share, _ = slo.metric.partition("_p")
+            if each.name not in known or not is_share or kind not in SERIES:
+                continue
+            labels = {"service": service.name, "class": each.name, "goal": slo.metric}
+            yield Promise(
+                slo,
+                Histogram(SERIES[kind][0], buckets_s(kind, classes)),
+                f"class={json.dumps(each.name)}",
+                labels,
+                f"serving.{service.name}.classes.{each.name}.slos.{slo.metric}",
+                f"{service.name} {each.name}: {slo.metric} is missed",
+            )
+
+
+def _rules(service: ServicePlan, classes: tuple[ClassSettings, ...]) -> Iterator[Node]:
+    for promise in promises(service, classes):
+        yield from rules_of(promise)
+    for name, expression, calls, said in (
+        ("NoReplicaReady", "twofold_replicas_ready == 0", "page", "no replica is sent requests"),
+        (
+            "ReplicaDistrusted",
+            "twofold_replica_circuit_closed == 0",
+            "ticket",
+            "a replica's circuit stays open",
+        ),
+        ("LogLinesLost", "increase(twofold_log_lines_lost_total[5m]) > 0", "ticket", "a log's disk is full"),
+    ):
+        yield {
+            "alert": name,
+            "expr": expression,
+            "for": "1m",
+            "labels": {"service": service.name, "severity": calls},
+            "annotations": {"summary": f"{service.name}: {said}"},
+        }
+
+
+def _prometheus(service: ServicePlan, host: str, port: int) -> Object:
+    target = f"{f'[{host}]' if ':' in host else host}:{port}"
+    return {
+        "global": {"scrape_interval": SCRAPE_EVERY, "evaluation_interval": SCRAPE_EVERY},
+        "rule_files": [ALERTS],
+        "scrape_configs": [
+            {"job_name": service.name, "static_configs": [{"targets": [target]}]},
+        ],
+    }
+
+
+def dashboard(service: ServicePlan) -> Mapping[str, Any]:
+    """Grafana's model of a dashboard: what is asked, how it is answered, and by whom."""
+    panels = [
+        _panel(number, title, unit, queries, limits)
+        for number, (title, unit, queries, limits) in enumerate(_pictures(service))
+    ]
+    source = {"name": "source", "type": "datasource", "query": "prometheus", "label": "Data source"}
+    return {
+        "title": f"Twofold: {service.name}",
+        "tags": ["twofold"],
+        "schemaVersion": 39,
+        "refresh": SCRAPE_EVERY,
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [source]},
+        "panels": panels,
+    }
+
+
+Picture = tuple[str, str, dict[str, str], tuple[float, ...]]  # title, unit, queries by legend, goals
+
+
+def _pictures(service: ServicePlan) -> Iterator[Picture]:
+    rate = "sum by (%s) (rate(%s[$__rate_interval]))"
+    ended = rate % ("outcome, code", "twofold_requests_total")
+    yield "Requests that ended", "reqps", {"{{outcome}} {{code}}": ended}, ()
+    waits = {"in flight": "twofold_requests_in_flight", "queued": "twofold_requests_queued"}
+    yield "Requests now", "short", waits, ()
+    for kind, (series, meaning, _) in SERIES.items():
+        goals = {slo.metric: slo.limit_s for each in service.classes for slo in each.slos}
+        own = {metric: limit_s for metric, limit_s in goals.items() if metric.startswith(f"{kind}_p")}
+        buckets = rate % ("le, class", f"{series}_bucket")
+        shares = sorted({0.5, *(1.0 - budget_fraction(metric) for metric in own)} | {0.95})
+        queries = {
+            f"{{{{class}}}} p{share * 100:.4g}": f"histogram_quantile({share:.6g}, {buckets})"
+            for share in shares
+        }
+        yield meaning, "s", queries, tuple(sorted(own.values()))
+    for way in ("input", "output"):
+        yield (
+            f"Tokens of {way}",
+            "short",
+            {"{{class}}": rate % ("class", f"twofold_{way}_tokens_total")},
+            (),
+        )
+    ready = {"ready": "twofold_replicas_ready", "known": "twofold_replicas"}
+    yield "Replicas", "short", ready, ()
+    yield "Requests by replica", "short", {"{{replica}}": "twofold_replica_requests_in_flight"}, ()
+    more = {
+        "hedges": "rate(twofold_hedges_total[$__rate_interval])",
+        "retries": "rate(twofold_retries_total[$__rate_interval])",
+        "degrade level": "twofold_degrade_level",
+        "share of {{version}}": "twofold_release_share",
+    }
+    yield "Attempts, overload and releases", "short", more, ()
+
+
+def _panel(
+    number: int, title: str, unit: str, queries: Mapping[str, str], goals: tuple[float, ...]
+) -> Mapping[str, Any]:
+    steps = [{"color": "green", "value": None}, *({"color": "red", "value": goal} for goal in goals)]
+    custom = {"thresholdsStyle": {"mode": "line" if goals else "off"}}
+    thresholds = {"mode": "absolute", "steps": steps}
+    source = {"type": "prometheus", "uid": "$source"}
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": title,
+        "datasource": source,
+        "gridPos": {
+            "x": number % COLUMNS * WIDTH,
+            "y": number // COLUMNS * HEIGHT,
+            "w": WIDTH,
+            "h": HEIGHT,
+        },
+        "fieldConfig": {
+            "defaults": {"unit": unit, "custom": custom, "thresholds": thresholds},
+            "overrides": [],
+        },
+        "targets": [
+            {"refId": chr(ord("A") + place), "expr": query, "legendFormat": legend, "datasource": source}
+            for place, (legend, query) in enumerate(queries.items())
+        ],
+    }
