@@ -13,7 +13,7 @@ from twofold.cli.verbs import VERBS
 
 PRINTS_NONE = {  # text, files, or one word
     *("init", "check", "explain", "report", "render", "down", "predict", "completion"),
-    *("keys add", "keys list", "keys revoke"),
+    *("keys add", "keys list", "keys revoke", "top", "logs"),
 }
 LINES = [
     "plan small.yaml",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.meters import OTHERS, TENANTS_MAX, Meters
+from twofold.live.counters import OTHERS, TENANTS_MAX, Counters
 from twofold.live.metrics_text import Histogram, with_label
 from twofold.live.telemetry import FINISHED, REFUSED, Outcome, Telemetry
 from twofold.policy.gate.events import (
@@ -35,7 +35,7 @@ def answered(tenant: str = "", ttft_s: float = 0.1, output_tokens: int = 11) -> 
     )
 
 
-def page_of(meters: Meters, seen: Telemetry | None = None) -> str:
+def page_of(meters: Counters, seen: Telemetry | None = None) -> str:
     gate = Gate(GateSettings(classes=(CHAT,)), Beliefs(0.001, 0.01))
     gate.handle(ReplicaAdded('odd "name"\n', 4), 0.0)
     return meters.page(gate.view, seen or Telemetry(), {"events": 3})
@@ -58,7 +58,7 @@ def test_prometheus_reads_every_series_and_has_nothing_to_say_about_them() -> No
     seen = Telemetry()
     seen.steered(Degrade(2))
     seen.steered(StageRelease("v2", 0.05))
-    meters = Meters((CHAT,))
+    meters = Counters((CHAT,))
     meters.saw(answered("a"))
     page = page_of(meters, seen)
     assert value_of(page, "twofold_degrade_level") == 2
@@ -69,11 +69,11 @@ def test_prometheus_reads_every_series_and_has_nothing_to_say_about_them() -> No
 
 
 def test_a_page_without_any_request_is_read_too() -> None:
-    checked(page_of(Meters(())))
+    checked(page_of(Counters(())))
 
 
 def test_goals_are_buckets_so_that_who_kept_one_is_counted() -> None:
-    meters = Meters((CHAT,))
+    meters = Counters((CHAT,))
     for ttft_s in (0.1, 0.3, 0.31):
         meters.saw(answered(ttft_s=ttft_s))
     page = page_of(meters)
@@ -84,7 +84,7 @@ def test_goals_are_buckets_so_that_who_kept_one_is_counted() -> None:
 
 
 def test_strangers_names_make_no_series_without_end() -> None:
-    meters = Meters((CHAT,))
+    meters = Counters((CHAT,))
     for number in range(3 * TENANTS_MAX):
         meters.saw(answered(f"tenant-{number}"))
     page = page_of(meters)

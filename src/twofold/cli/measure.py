@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import FILE, FORCE, JSON, Verb, flag, option, usual, words
+from twofold.cli.options import FILE, FORCE, JSON, TABLES, Verb, flag, option, usual, words
 from twofold.cli.progress import stage_bar
 
 RAN_ON = (
@@ -69,6 +69,7 @@ SERVE = Verb(
         ROWS,
         FORCE,
         JSON,
+        *TABLES,
     ),
 )
 IMPORT = Verb(
@@ -88,5 +89,6 @@ IMPORT = Verb(
         ROWS,
         FORCE,
         JSON,
+        *TABLES,
     ),
 )

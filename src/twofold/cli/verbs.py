@@ -322,7 +322,7 @@ VERBS = {
         Exits 3 unless every replica that is wanted serves and a controller looks after them.
         """,
         answer="operating.status",
-        parameters=(options.SPEC, options.JSON),
+        parameters=(options.SPEC, options.JSON, *options.TABLES),
     ),
     "top": options.Verb(
         group="run",
