@@ -90,10 +90,12 @@ def _cache_tokens(engine: EngineSettings) -> int:
 
 
 def gateway_digest(settings: ServiceSettings, state: Path) -> str:
-    """Of what a running gateway cannot be told otherwise: all but its replicas and its admin port."""
-    return digest_of(
-        [write_gateway_config(replace(gateway_config(settings, state), replicas=(), admin=None))]
-    )
+    """Of what a running gateway cannot be told otherwise: all but its replicas and its admin port.
+
+    Limits   a release with another tokenizer is counted by the one that the gateway began with.
+    """
+    lasting = replace(gateway_config(settings, state), replicas=(), admin=None, tokenizer="")
+    return digest_of([write_gateway_config(lasting)])
 
 
 def address_of(
