@@ -44,7 +44,7 @@ class World:
 
     def answer(self, sent: Send) -> Response:
         response = Response()
-        self.answers[sent.attempt].set_result(Opened(sent, cast(Any, response), None, b"", 1.0, (b"", b"")))
+        self.answers[sent.attempt].set_result(Opened(sent, cast(Any, response), None, b"", 1.0, ((), b"")))
         return response
 
     def fail(self, sent: Send) -> None:

@@ -131,3 +131,19 @@ def test_without_a_tokenizer_the_length_of_a_prompt_decides(tmp_path: Path, stub
         assert not engine.requests
 
     with_engine(tmp_path, stub_engines, scenario, cache_tokens=8192)
+
+
+def test_what_tools_take_of_the_cache_counts_and_half_letters_harm_nobody(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario(engine: Any, served: Gateway) -> None:
+        message = {"role": "user", "content": "hi"}
+        tools = [{"type": "function", "function": {"description": "word " * 9000}}]
+        status, body = await served.ask(
+            {"messages": [message], "tools": tools, "max_tokens": 4}, "/v1/chat/completions"
+        )
+        assert status == 400 and json.loads(body)["error"]["code"] == "context_length_exceeded"
+        status, _ = await served.ask(b'{"prompt": "' + b"\\ud800 " * 9000 + b'", "max_tokens": 4}')
+        assert status == 400 and not engine.requests
+
+    with_engine(tmp_path, stub_engines, scenario, cache_tokens=4096)

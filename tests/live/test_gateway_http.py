@@ -126,3 +126,13 @@ def test_who_asks_on_and_on_without_an_answer_is_closed() -> None:
             await reader.readexactly(1)
 
     with_connection(scenario, timeout_s=60.0, served=answering_when(asyncio.Event()))
+
+
+def test_a_body_behind_its_answer_does_not_hold_the_connection() -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\n")
+        assert await is_answered(reader)
+        writer.write(b"x")
+        assert await reader.read() == b""
+
+    with_connection(scenario, timeout_s=0.05)

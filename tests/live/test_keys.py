@@ -1,6 +1,7 @@
 """Keys: only digests are kept, and what is revoked opens nothing."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_key_opens_for_its_tenant_and_its_text_is_kept_nowhere(tmp_path: Path)
     assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
     assert asks(looked(path), secret) == Caller("blue", 0)
     assert asks(looked(path), secret + "x") is NO_KEY
-    assert [path.name for path in path.parent.iterdir()] == ["keys.json"]
+    assert sorted(each.name for each in path.parent.iterdir()) == [".keys.json.lock", "keys.json"]
 
 
 def test_without_any_file_nobody_needs_a_key(tmp_path: Path) -> None:
@@ -86,3 +87,21 @@ def test_a_file_of_something_else_is_no_keys(tmp_path: Path, text: str) -> None:
     (tmp_path / "keys.json").write_text(text)
     with pytest.raises(FileError):
         keys.read_keys(tmp_path / "keys.json")
+
+
+def test_keys_that_are_added_at_once_are_all_kept(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    with ThreadPoolExecutor(8) as pool:
+        secrets = list(pool.map(lambda number: keys.make_key(path, f"t{number}"), range(16)))
+    ring = looked(path)
+    assert {asks(ring, secret) for secret in secrets} == {Caller(f"t{number}", 0) for number in range(16)}
+
+
+def test_a_file_that_comes_back_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, now_s = tmp_path / "keys.json", [100.0]
+    monkeypatch.setattr(keys.time, "monotonic", lambda: now_s[0])
+    secret, ring = keys.make_key(path, "blue"), looked(path)
+    assert asks(ring, secret) == Caller("blue", 0)
+    for moved in (path.rename(tmp_path / "aside"), (tmp_path / "aside").rename(path)):
+        now_s[0] += keys.LOOK_EVERY_S
+        assert asks(ring, secret) == Caller("blue", 0) or moved != path

@@ -160,3 +160,14 @@ def test_equal_prompts_have_equal_digests_whatever_else_is_asked() -> None:
         return read.prompt_digest
 
     assert digest() == digest(max_tokens=5, seed=3) != digest(prompt="b")
+    assert digest() != digest(n=7), "which may kill where one answer does not"
+
+
+@pytest.mark.parametrize("tools", [5, True, "x", ["x"], {"a": 1}])
+def test_tools_that_are_none_are_the_clients_mistake(tools: object) -> None:
+    read = read_request(CHAT, json.dumps({"messages": MESSAGES, "tools": tools}).encode(), LIMITS)
+    assert isinstance(read, Problem) and (read.status, read.field) == (400, "tools")
+
+
+def test_a_number_beyond_all_numbers_is_refused() -> None:
+    assert isinstance(read_request(COMPLETIONS, b'{"prompt": "a", "temperature": 1e999}', LIMITS), Problem)

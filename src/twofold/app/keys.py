@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.app.looping import state_of
-from twofold.live.keys import SHORT, KeptKey, make_key, read_keys, remove_keys
-from twofold.live.service import KEYS_FILE
+from twofold.live.keys import SHORT, KeptKey, keys_beside, make_key, read_keys, remove_keys
 from twofold.report.answers import Shown
 
 
@@ -44,7 +43,7 @@ class KeysListed(Shown):
 
 def keys_file(spec: Path) -> Path:
     """Where a spec's keys are."""
-    return state_of(spec) / KEYS_FILE
+    return keys_beside(state_of(spec))
 
 
 def add_key(spec: Path, tenant: str) -> KeyAdded:

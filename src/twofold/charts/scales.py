@@ -59,7 +59,7 @@ class Scale:
 
 def scale_to(axis: Axis, values: list[float], start: float, end: float) -> Scale:
     """A scale that holds all values; a single one stands in its middle. An axis in logarithms has no 0."""
-    whole = axis.unit == "" and all(each.is_integer() for each in values)
+    whole = axis.unit == "" and all(float(each).is_integer() for each in values)
     if axis.log:
         values = [each for each in values if each > LEAST] or [1.0]
         low, high = min(values), max(values)

@@ -1,6 +1,7 @@
 """The questions of `twofold measure` about services: loads on one, and results of other tools."""
 
 from dataclasses import fields
+from math import isnan
 from typing import Any
 
 import click
@@ -8,6 +9,18 @@ import click
 from twofold.cli.options import FILE, FORCE, JSON, TABLES, Verb, flag, option, usual, words
 from twofold.cli.progress import stage_bar
 
+
+class Counted(click.FloatRange):
+    """A number above 0, and none that is no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail("it is no number", param, ctx)
+        return number
+
+
+COUNTED = Counted(0, 1e6, min_open=True)
 RAN_ON = (
     words("--as", "The model's name in the catalogue, where the service calls it otherwise.", "ran_model"),
     words("--gpu", "The accelerator it ran on, by a name of the catalogue."),
@@ -83,8 +96,8 @@ IMPORT = Verb(
     writes=("out",),
     parameters=(
         click.argument("file", type=FILE),
-        option("--clients", "How many there were.", type=click.FloatRange(0, 1e6, min_open=True)),
-        option("--rate", "Requests/s that were offered.", type=click.FloatRange(0, 1e6, min_open=True)),
+        option("--clients", "How many there were.", type=COUNTED),
+        option("--rate", "Requests/s that were offered.", type=COUNTED),
         *RAN_ON,
         ROWS,
         FORCE,

@@ -1,12 +1,14 @@
 """What of an engine's answer a client may see: its text and usage, not what the engine calls things."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from twofold.live.openai_requests import Problem
 
 CLIENTS_FAULT = (400, 413, 422)  # statuses by which an engine refuses a request rather than fails
+PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")  # of the engine's machine
 MESSAGE_LIMIT = 500  # characters of an engine's words that are passed on
 
 
@@ -21,17 +23,23 @@ class Used:
 NOT_SAID = Used(0, None)
 
 
-def public(events: bytes, engines_name: bytes, public_name: bytes) -> bytes:
+def public(events: bytes, engines_names: tuple[bytes, ...], public_name: bytes) -> bytes:
     """Whole events or a whole body in which the engine's name of the model is ours.
 
-    Both names are JSON strings with their quotes. In generated text quotes are escaped, so that nothing a
-    model writes is mistaken for the field.
+    Names are JSON strings with their quotes, the engine's as it may write it (`written`). In generated text
+    quotes are escaped, so that nothing a model writes is mistaken for the field.
     """
-    if engines_name not in events:
-        return events
-    for colon in (b'"model":', b'"model": '):
-        events = events.replace(colon + engines_name, colon + public_name)
+    for name in engines_names:
+        if name in events:
+            for colon in (b'"model":', b'"model": ', b'"model" : '):
+                events = events.replace(colon + name, colon + public_name)
     return events
+
+
+def written(name: str) -> tuple[bytes, ...]:
+    """A text as JSON may have it: with letters beyond ASCII escaped or not, and slashes escaped or not."""
+    plain = {json.dumps(name, ensure_ascii=ascii).encode() for ascii in (True, False)}
+    return tuple(sorted(plain | {each.replace(b"/", b"\\/") for each in plain}))
 
 
 def error_of(status: int, body: bytes, engines_name: str, public_name: str) -> Problem:
@@ -41,7 +49,8 @@ def error_of(status: int, body: bytes, engines_name: str, public_name: str) -> P
     except (ValueError, RecursionError):
         data = None
     said = _message_of(data) or "The engine refused the request"
-    words = " ".join(said.replace(engines_name, public_name).split())[:MESSAGE_LIMIT]
+    said = PATHS.sub("…", said.replace(engines_name, public_name))
+    words = " ".join(said.split())[:MESSAGE_LIMIT]
     return Problem(413 if status == 413 else 400, words, code="refused_by_engine")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from twofold.live.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by
+from twofold.live.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by, written
 from twofold.live.gateway_config import GatewayLimits
 from twofold.live.gateway_driver import GateDriver
 from twofold.live.openai_requests import GenerationRequest
@@ -29,7 +29,7 @@ class Opened:
     tally: SseTally | None  # None: it came in one piece
     data: bytes  # of a stream what is to be passed on first; "": it has ended without a text
     between_s: float  # that the replica may be silent from now on
-    names: tuple[bytes, bytes]  # of the model, as the engine and as clients call it
+    names: tuple[tuple[bytes, ...], bytes]  # of the model, as the engine and as clients call it
     status: int = 200  # other: the engine says that the request is at fault
     used: Used = NOT_SAID  # of an answer in one piece
 
@@ -59,7 +59,7 @@ class Attempts:
             async with asyncio.timeout(first_s):
                 body = request.body(replica.model, sent.output_limit_tokens)
                 response = await self._upstream.post(replica, request.path, body)
-                names = json.dumps(replica.model).encode(), self._name
+                names = written(replica.model), self._name
                 if response.status in CLIENTS_FAULT:
                     said = await _whole(response, limits.answer_limit_bytes)
                     problem = error_of(response.status, said, replica.model, self._model)

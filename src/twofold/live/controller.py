@@ -73,11 +73,12 @@ class Controller:
         """Until the state is to end."""
         for each in (self._poll(), self._relay(), self._report(), self._beat()):
             self._spawn(each)
-        self.store.note("controller", "the controller started")
+        with suppress(sqlite3.Error):
+            self.store.note("controller", "the controller started")
         while not is_ending(self.state):
             try:
                 self.look(time.monotonic())
-            except sqlite3.Error as error:  # a full disk must not stop the healing
+            except (sqlite3.Error, OSError) as error:  # a full disk must not stop the healing
                 sys.stderr.write(f"the store refuses: {error}\n")
             self._kick.clear()
             with suppress(TimeoutError):

@@ -106,6 +106,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     driver = GateDriver(
         Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s, served_model(config)
     )
+    driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
     upstream = Upstream(limits.connect_timeout_s)
     app = GatewayApp(driver, upstream, config)
     driver.start()

@@ -151,7 +151,7 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
             raise ValueError(f"`{name}` needs a controller, and `admin` names none")
     if bool(config.certificate) != bool(config.private_key):
         raise ValueError("`certificate` and `private_key` are given together")
-    if not (is_loopback(config.host) or config.keys or config.keys_file):
+    if not (is_loopback(config.host) or config.keys or Path(config.keys_file or ".").is_file()):
         raise ValueError(f"`host` {config.host} is reached from elsewhere: that needs keys")
     for name, value in asdict(config.limits).items():
         if not 0 < value < MOST:

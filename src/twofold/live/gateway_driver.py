@@ -55,6 +55,7 @@ class GateDriver:
         self._slow_waiters: list[asyncio.Future[None]] = []
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
+        self.longest_tokens = 0  # of a prompt that a replica may be given; 0: nobody said
         self._waiting: list[asyncio.Future[None]] = []
         self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
         self._decided: list[events.Released] = []  # in this turn, of those that were held
@@ -169,7 +170,11 @@ class GateDriver:
     def patience(self, request_id: int) -> Patience:
         """How long the latest attempt of a request may be silent."""
         request = self.gate.view.requests.get(request_id)
-        return NO_PROMISE if request is None else patience_of(request, self.gate.view.beliefs)
+        return (
+            NO_PROMISE
+            if request is None
+            else patience_of(request, self.gate.view.beliefs, self.longest_tokens)
+        )
 
     def race(self, request_id: int, told: Callable[[events.Send | events.Cancel], None]) -> None:
         """From now on, tell of attempts that begin beside the request's first one, and that are to stop."""

@@ -46,8 +46,8 @@ class BoundedHttp(HttpToolsProtocol):  # type: ignore[misc]  # it is not typed
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body, which the application bounds."""
-        self._told = True
+        """A part of a body, which the application bounds; behind an answer nobody reads it."""
+        self._told = self._told or not self.cycle.response_complete
         super().on_body(body)
 
     def on_message_complete(self) -> None:

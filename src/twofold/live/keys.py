@@ -3,10 +3,13 @@
 The gateway reads it again when it changes, so that a key that is revoked opens nothing a second later.
 """
 
+import fcntl
 import json
 import os
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -18,6 +21,7 @@ from twofold.live.gateway_config import SHA256, GatewayKey
 
 LOOK_EVERY_S = 1.0
 TENANT_LIMIT = 128  # bytes of a name
+LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
 SHORT = 8  # digits of a digest by which people name a key
 
 
@@ -37,6 +41,11 @@ class Keys:
     keys: tuple[KeptKey, ...] = ()
 
 
+def keys_beside(state: Path) -> Path:
+    """The file of a service's keys: beside its state, which `down` removes, so that no key is forgotten."""
+    return state.with_name(f"{state.name}-keys.json")
+
+
 def read_keys(path: Path) -> Keys:
     """The keys in a file; none without the file. Raises FileError where it is no such file."""
     try:
@@ -54,23 +63,41 @@ def read_keys(path: Path) -> Keys:
 
 def make_key(path: Path, tenant: str) -> str:
     """A new key for a tenant; it stands nowhere else. Raises ValueRefusedError on a bad name."""
-    if not tenant.strip() or len(tenant.encode()) > TENANT_LIMIT or not tenant.isprintable():
+    if not tenant.strip() or not tenant.isprintable() or len(tenant.encode()) > TENANT_LIMIT:
         raise ValueRefusedError(f"`{tenant[:32]}` is no name of a tenant", hint="write a short word")
     secret = f"tf-{secrets.token_urlsafe(32)}"
     made = datetime.now(UTC).isoformat(timespec="seconds")
     kept = KeptKey(tenant, sha256(secret.encode()).hexdigest(), made)
-    _write(path, Keys((*read_keys(path).keys, kept)))
+    with _alone(path):
+        _write(path, Keys((*read_keys(path).keys, kept)))
     return secret
 
 
 def remove_keys(path: Path, name: str) -> tuple[KeptKey, ...]:
     """Remove a tenant's keys, or the one of a digest. Raises ValueRefusedError if there is none."""
-    there = read_keys(path).keys
-    gone = [each for each in there if name in (each.tenant, each.sha256[:SHORT], each.sha256)]
-    if not gone:
-        raise ValueRefusedError(f"no key of `{name[:64]}`", hint="`twofold keys list` shows whose there are")
-    _write(path, Keys(tuple(each for each in there if each not in gone)))
+    with _alone(path):
+        there = read_keys(path).keys
+        gone = [each for each in there if name in (each.tenant, each.sha256[:SHORT], each.sha256)]
+        if not gone:
+            hint = "`twofold keys list` shows whose there are"
+            raise ValueRefusedError(f"no key of `{name[:64]}`", hint=hint)
+        _write(path, Keys(tuple(each for each in there if each not in gone)))
     return tuple(gone)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two who write at once do so one after the other: no key is lost, and none comes back."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FileError(f"`{path}` cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _write(path: Path, keys: Keys) -> None:
@@ -95,7 +122,8 @@ class KeyRing:
     def __init__(self, configured: tuple[GatewayKey, ...], path: str) -> None:
         self._configured = {key.sha256: key.tenant for key in configured}
         self._path = Path(path) if path else None
-        self._looked_at_s, self._changed_ns = -LOOK_EVERY_S, -1
+        self._looked_at_s = -LOOK_EVERY_S
+        self._changed: tuple[int, int, int] | None = None  # None: there never was a file
         self._tenants = dict(self._configured)
 
     def tenants(self) -> dict[str, str] | None:
@@ -109,20 +137,20 @@ class KeyRing:
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._look(self._path)
-        return None if self._changed_ns < 0 and not self._configured else self._tenants
+        return None if self._changed is None and not self._configured else self._tenants
 
     def _look(self, path: Path) -> None:
         try:
-            changed_ns = path.stat().st_mtime_ns
-        except OSError:
-            if self._changed_ns >= 0:
-                self._tenants = dict(self._configured)
-            return
-        if changed_ns == self._changed_ns:
-            return
-        self._changed_ns = changed_ns
-        try:
+            seen = path.stat()
+            changed = seen.st_mtime_ns, seen.st_ino, seen.st_size
+            if changed == self._changed:
+                return
             kept = read_keys(path).keys
-        except FileError:
-            kept = ()
+        except FileNotFoundError:
+            if self._changed is None:
+                return  # there never was one
+            kept, changed = (), LOST
+        except (OSError, FileError):
+            kept, changed = (), LOST  # it may be read the next time
+        self._changed = changed
         self._tenants = {**self._configured, **{each.sha256: each.tenant for each in kept}}

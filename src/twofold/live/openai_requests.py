@@ -12,6 +12,10 @@ from twofold.live.gateway_config import GatewayLimits
 
 LIMIT_FIELDS = {CHAT: ("max_completion_tokens", "max_tokens"), COMPLETIONS: ("max_tokens",)}
 COUNT_FIELDS = ("n", "best_of")
+HARMLESS = {
+    *("stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"),
+    *("stop", "presence_penalty", "frequency_penalty"),
+}
 NOT_TEXT = ("image_url", "input_audio", "file", "type", "role")  # of a message or a part of it
 ANY_ENGINE = EngineFields()
 KINDS = {404: "not_found_error", 413: "invalid_request_error", 429: "rate_limit_error"}
@@ -80,7 +84,7 @@ def read_request(
 ) -> GenerationRequest | Problem:
     """A client's body. What the gateway acts on is judged here, and what the engine would not heed."""
     try:
-        data = json.loads(body, parse_constant=_no_number)
+        data = json.loads(body, parse_constant=_no_number, parse_float=_number)
         if not isinstance(data, dict):
             return Problem(400, "The body is not a JSON object")
         problem = _shape_problem(path, data) or _limit_problem(path, data, limits)
@@ -98,6 +102,13 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is beyond any number")
+    return value
+
+
 def _shape_problem(path: str, data: Mapping[str, Any]) -> Problem | None:
     """What an engine would fail at: it would count against the replica."""
     wanted, kinds = ("messages", (list,)) if path == CHAT else ("prompt", (str, list))
@@ -109,6 +120,9 @@ def _shape_problem(path: str, data: Mapping[str, Any]) -> Problem | None:
         return Problem(400, why, "messages")
     if path == COMPLETIONS and isinstance(said, list) and not _is_prompts(said):
         return Problem(400, "`prompt` is a text, texts, token ids or lists of token ids", "prompt")
+    tools = data.get("tools")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(each, dict) for each in tools)):
+        return Problem(400, "`tools` is a list of tools", "tools")
     if not isinstance(data.get("stream", False), bool | None):
         return Problem(400, "`stream` is true or false", "stream")
     if not isinstance(data.get("model", ""), str):
@@ -163,7 +177,8 @@ def _request(
     # Each of `n` answers, or of `best_of` that are tried, to each of several prompts, may be so long.
     several = len(prompt) if path == COMPLETIONS and isinstance(prompt, list) and not _is_ids(prompt) else 1
     answers = several * max(data.get(name) or 1 for name in COUNT_FIELDS)
-    text = json.dumps([path, prompt, data.get("tools")], sort_keys=True)
+    # What else is asked makes another request, but for what every engine does the same work for.
+    text = json.dumps([path, {each: fields[each] for each in fields if each not in HARMLESS}], sort_keys=True)
     return GenerationRequest(
         path,
         fields,

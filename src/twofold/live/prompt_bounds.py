@@ -13,6 +13,7 @@ from typing import Any
 from twofold.live.engine_fields import CHAT
 from twofold.live.openai_requests import GenerationRequest, Problem
 
+PLAIN = {"role", "content", "name"}  # of a message that is nothing but its text
 TEMPLATE_TOKENS = 8  # that a chat's template sets around each message, and around all of them
 
 
@@ -27,11 +28,10 @@ class PromptBounds:
     async def fitted(self, request: GenerationRequest) -> GenerationRequest | Problem:
         """The request, its answer no longer than there is room for where it stated no length; or why not."""
         limit = min((each for each in (self.context_tokens, self.cache_tokens) if each), default=0)
-        prompt = request.fields["messages" if request.path == CHAT else "prompt"]
-        texts, most = _texts_of(request), _most_tokens(prompt)
+        most = _most_tokens(request)
         if not limit or most + request.answer_limit_tokens <= limit:
             return request
-        tokens = most
+        tokens, texts = most, _texts_of(request)
         if texts is not None:
             tokens = await self._counted(texts, request.input_tokens)
         room = limit - tokens
@@ -64,27 +64,41 @@ def read_bounds(context_tokens: int, cache_tokens: int, tokenizer_file: str) -> 
     return replace(bounds, tokenizer=Tokenizer.from_file(tokenizer_file))
 
 
-def _most_tokens(prompt: Any) -> int:
-    """More tokens than the longest prompt of a request can have."""
+def _most_tokens(request: GenerationRequest) -> int:
+    """More tokens than the longest prompt of a request can have, tools and calls counted."""
+    if request.path != CHAT:
+        return _most_of(request.fields["prompt"])
+    told = _told(request)
+    text = json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(text) + TEMPLATE_TOKENS * (len(told) + 1)
+
+
+def _most_of(prompt: Any) -> int:
     if isinstance(prompt, str):
         return len(prompt.encode("utf-8", "surrogatepass")) + TEMPLATE_TOKENS
     if all(type(each) is int for each in prompt):
         return len(prompt)
-    if isinstance(prompt[0], dict):
-        text = json.dumps(prompt, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        return len(text) + TEMPLATE_TOKENS * (len(prompt) + 1)
-    return max(_most_tokens(each) for each in prompt)
+    return max(_most_of(each) for each in prompt)
 
 
 def _texts_of(request: GenerationRequest) -> list[str] | None:
     """What the tokenizer is to count; None where a prompt is token ids or several."""
-    fields = request.fields
+    prompt = request.fields.get("prompt")
     if request.path != CHAT:
-        return [fields["prompt"]] if isinstance(fields["prompt"], str) else None
-    told = [*fields["messages"], *(fields.get("tools") or ())]
-    return [_text_of(each) for each in told]
+        return [_sound(prompt)] if isinstance(prompt, str) else None
+    return [_sound(_text_of(each)) for each in _told(request)]
 
 
-def _text_of(message: Any) -> str:
-    content = message.get("content") if isinstance(message, dict) else message
-    return content if isinstance(content, str) else json.dumps(message, ensure_ascii=False)
+def _told(request: GenerationRequest) -> list[Any]:
+    """All that a chat's template puts before the model."""
+    return [*request.fields["messages"], *(request.fields.get("tools") or ())]
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) and message.keys() <= PLAIN else json.dumps(message)
+
+
+def _sound(text: str) -> str:
+    """Without halves of letters, which no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()

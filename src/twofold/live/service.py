@@ -19,10 +19,10 @@ from twofold.live.gateway_config import (
     GatewayReplica,
     write_gateway_config,
 )
+from twofold.live.keys import keys_beside
 from twofold.live.processes import digest_of
 from twofold.policy.gate import settings as gates
 
-KEYS_FILE = "keys.json"  # in the state folder
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
 
 
@@ -76,7 +76,7 @@ def gateway_config(
         gate_digest=settings.gate_digest,
         limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
         admin=admin,
-        keys_file=str(state / KEYS_FILE),
+        keys_file=str(keys_beside(state)),
         engine=settings.engine.kind,
         context_tokens=settings.context_tokens,
         cache_tokens=_cache_tokens(settings.engine),

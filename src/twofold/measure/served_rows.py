@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twofold.contracts.results import served
+from twofold.core.tables import harmless
 from twofold.measure.truth import Row
 
 COLUMNS = (
@@ -97,4 +98,4 @@ def _cell(value: object) -> str:
 
 def table_of(rows: Sequence[Row]) -> list[list[str]]:
     """The header and the rows, as lines of a CSV file."""
-    return [list(COLUMNS), *([row[name] for name in COLUMNS] for row in rows)]
+    return [list(COLUMNS), *([harmless(row[name]) for name in COLUMNS] for row in rows)]

@@ -105,7 +105,7 @@ class Answers:
             if admission is not None and slo_s is not None and wrote_s is not None and tokens > 1:
                 tpot_s = wrote_s / (tokens - 1)
                 learn(view, request.attempt.replica, tpot_s, slo_s, admission.attained_fraction)
-        if path.suspects is not None:
+        if path.suspects is not None and tokens:  # an engine that refuses it, has not run it
             path.suspects.answered(request.arrival.prompt_digest)
         # What was used is what counts, be it more or less than was charged when it came.
         read_tokens = request.input_tokens if event.input_tokens is None else event.input_tokens

@@ -26,17 +26,17 @@ class Patience:
 NO_PROMISE = Patience()
 
 
-def patience_of(request: Request, beliefs: Beliefs) -> Patience:
+def patience_of(request: Request, beliefs: Beliefs, longest_tokens: int = 0) -> Patience:
     """Of a request's latest attempt, as it was sent.
 
     Formula  reading  unread tokens of the replica · input_token_s
              token    max(TPOT goal, output_token_s)
              first    max(2 s, 3 · max(TTFT goal, reading + first_token_s))
-             between  max(2 s, 10 · token + 3 · reading)
+             between  max(2 s, 10 · token + 3 · max(reading, longest_tokens · input_token_s))
              whole    max(first, 3 · (E2E goal; without one: first / 3 + output limit · token))
     Why      a replica that hangs accepts connections: only silence tells. Three times a p95 that was promised
              is silence, not bad luck; where a longer queue is known, it is waited for. A replica that reads
-             others' prompts writes nothing meanwhile.
+             others' prompts writes nothing meanwhile, and the longest may come right after this was sent.
     Limits   a class with a goal for whole answers alone has that as its goal for the first token.
     """
     kind, replica = request.kind, request.attempt.replica
@@ -44,8 +44,9 @@ def patience_of(request: Request, beliefs: Beliefs) -> Patience:
     if goal_s is None:
         return NO_PROMISE
     reading_s = replica.unread_input_tokens * beliefs.input_token_s
+    longest_s = longest_tokens * beliefs.input_token_s
     first_s = max(LEAST_S, GOAL_RATIO * max(goal_s, reading_s + beliefs.first_token_s))
     token_s = max(kind.tpot_slo_s or 0.0, beliefs.output_token_s)
-    between_s = max(LEAST_S, STALL_RATIO * token_s + GOAL_RATIO * reading_s)
+    between_s = max(LEAST_S, STALL_RATIO * token_s + GOAL_RATIO * max(reading_s, longest_s))
     answered_s = kind.e2e_slo_s or first_s / GOAL_RATIO + request.output_limit_tokens * token_s
     return Patience(first_s, between_s, max(first_s, GOAL_RATIO * answered_s))

@@ -11,7 +11,7 @@ from twofold.policy.gate.events import Cause
 from twofold.policy.gate.fleet_view import Attempt, FleetView
 from twofold.policy.gate.settings import PoisonSettings
 
-CLEARED = ("",)  # in place of deaths: it was answered before, and is no suspect
+CLEARED = ""  # first among deaths: it was answered before, so that it takes twice as many
 
 
 class Suspects:
@@ -36,17 +36,18 @@ class Suspects:
         """An answer to it ended well: it kills nobody."""
         if digest:
             self._blocked_until_s.pop(digest, None)
-            self._keep(digest, CLEARED)
+            self._keep(digest, (CLEARED,))
 
     def died(self, digest: str, attempt: Attempt, now_s: float) -> bool:
         """It was on this replica when that died. Whether it is blocked from now on."""
         known = self._deaths.get(digest, ())
-        if not digest or known is CLEARED:
+        if not digest:
             return False
         life = f"{attempt.replica.replica_id} {attempt.era}"
         deaths = known if life in known else (*known, life)
         self._keep(digest, deaths)
-        if len(deaths) < self.settings.deaths_count:
+        most = self.settings.deaths_count
+        if len(deaths) < (2 * most + 1 if deaths[0] == CLEARED else most):
             return False
         self._blocked_until_s[digest] = now_s + self.settings.block_s
         while len(self._blocked_until_s) > self.settings.digest_limit_count:
