@@ -1,4 +1,4 @@
-"""How a service is, gathered from its store, its gateway and the processes there. It starts and stops nothing."""
+"""How a service is: gathered from its store, its gateway and the processes. It starts and stops nothing."""
 
 import json
 import sqlite3
