@@ -32,7 +32,8 @@ def test_loads_on_a_url_become_a_page_and_rows_that_predict_and_calibrate_take(t
         shown = measure_serve(service.url, Where(model="second"), QUICK, RAN_ON, out)
         url = service.url
     text = "\n".join(shown.lines)
-    assert all(len(line) <= 100 for line in shown.lines) and shown.exit_code == 0
+    told = [line for line in shown.lines if str(out) not in line]  # which may be as long as it likes
+    assert all(len(line) <= 100 for line in told) and shown.exit_code == 0
     for said in (f"{url}/v1/completions", "closed-2", "open-30", "TTFT", "p99 [90 %]", "LOADER", "KNEE"):
         assert said in text
     assert "latencies count from when a request was due" in text and f"wrote {out}" in text
