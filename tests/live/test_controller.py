@@ -263,7 +263,10 @@ def test_a_release_is_tried_on_a_share_and_takes_over_when_it_is_as_good(tmp_pat
     """Under a canary a new artefact is offered to the gate: it decides, the controller carries out."""
     orders, state = tmp_path / "orders", tmp_path / ".twofold"
     stub = program(tmp_path, "stub", orders)
-    canary = gates.CanarySettings(stages=(gates.Stage(0.5, 200),))
+    # Margins as wide as a busy machine is uneven: what is told apart is policy's own test.
+    canary = gates.CanarySettings(
+        stages=(gates.Stage(0.5, 200),), ttft_margin_fraction=9.0, tpot_margin_fraction=9.0
+    )
     gate = gates.GateSettings(canary=canary, rollout=gates.RolloutSettings(tick_s=0.25))
     engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=stub)
     settings = ServiceSettings(engine, 2, 64, free_port(), 0.001, 0.01, gate, name="stand-in")

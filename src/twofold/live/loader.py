@@ -51,7 +51,7 @@ class Endpoint:
     """Where a load goes, and what its requests say besides their prompt."""
 
     url: str  # of the completions themselves
-    model: str = "default"
+    model: str = ""
     is_chat: bool = False  # prompts are one message of a user
     headers: tuple[tuple[str, str], ...] = ()
     trusted: Path | None = None  # certificates, besides those that this machine trusts
@@ -82,7 +82,7 @@ def closed_loop(
     duration_s: float | None = None,
     request_count: int | None = None,
     warmup_count: int = 0,
-    model: str = "default",
+    model: str = "",
 ) -> loop.LoadPoint:
     """What `concurrency` clients get who ask again as soon as they are answered.
 
@@ -118,7 +118,7 @@ def open_loop(
     max_tokens: int,
     seed: int,
     warmup_count: int = 0,
-    model: str = "default",
+    model: str = "",
 ) -> loop.LoadPoint:
     """What requests get that come at `rate_per_s` (Poisson, from the seed), whatever became of earlier ones.
 
