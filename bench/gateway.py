@@ -233,9 +233,10 @@ class Point:
     cpu_s: list[float] = field(default_factory=list)  # of the server under test, per answer
 
 
-async def _load(port: int, concurrency: int) -> list[float]:
+async def load_s(port: int, concurrency: int, duration_s: float = DURATION_S) -> list[float]:
+    """Latencies of so many clients that ask again as soon as they are answered."""
     latencies_s: list[float] = []
-    until_s = time.perf_counter() + DURATION_S
+    until_s = time.perf_counter() + duration_s
     loop = asyncio.get_running_loop()
     clients = [
         (await loop.create_connection(lambda: Client(until_s, latencies_s), "127.0.0.1", port))[1]
@@ -256,13 +257,13 @@ async def _measure(ports: dict[str, int], processes: dict[str, BaseProcess]) -> 
 
     for port in ports.values():
         await _open(port)
-        await _load(port, 4)
+        await load_s(port, 4)
     points = {(name, concurrency): Point() for concurrency in CONCURRENCIES for name in ports}
     for concurrency in CONCURRENCIES:
         for _ in range(ROUNDS):
             for name, port in ports.items():
                 before, began_s = cpu_s(), time.perf_counter()
-                latencies_s = await _load(port, concurrency)
+                latencies_s = await load_s(port, concurrency)
                 wall_s, point = time.perf_counter() - began_s, points[name, concurrency]
                 point.rates_per_s.append(len(latencies_s) / wall_s)
                 point.p50_s.append(statistics.median(latencies_s))

@@ -10,10 +10,9 @@ import math
 import random
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
-from bench.gateway import ANSWER_END, ANSWER_EVENTS, ANSWER_HEAD, Client, Engine, _open, run_process
+from bench.gateway import ANSWER_END, ANSWER_EVENTS, ANSWER_HEAD, Engine, _open, load_s, run_process
 from twofold.live.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.settings import Beliefs, GateSettings
@@ -66,29 +65,15 @@ async def serve_logging(config: GatewayConfig) -> None:
     await gateway.serve(config)
 
 
-async def _turn(port: int) -> list[float]:
-    latencies_s: list[float] = []
-    until_s = time.perf_counter() + TURN_S
-    loop = asyncio.get_running_loop()
-    clients = [
-        (await loop.create_connection(lambda: Client(until_s, latencies_s), "127.0.0.1", port))[1]
-        for _ in range(CONCURRENCY)
-    ]
-    await asyncio.gather(*(client.done for client in clients))
-    for client in clients:
-        client.transport.close()
-    return latencies_s
-
-
 async def _measure(ports: dict[str, int]) -> dict[str, list[list[float]]]:
     turns: dict[str, list[list[float]]] = {name: [] for name in ports}
     for port in ports.values():
         await _open(port)
-        await _turn(port)
+        await load_s(port, CONCURRENCY, TURN_S)
     for pair in range(PAIRS):
         names = list(ports) if pair % 2 else list(ports)[::-1]
         for name in names:
-            turns[name].append(await _turn(ports[name]))
+            turns[name].append(await load_s(ports[name], CONCURRENCY, TURN_S))
     return turns
 
 

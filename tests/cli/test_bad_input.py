@@ -11,26 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_spec import SMALL
 from twofold.cli import main
 
-SPEC = """\
-name: small
-model: llama-3.1-8b
-training:
-  kind: finetune
-  tokens: 1 Gtok
-  sequence: 4096 tok
-  global_batch: 64 seq
-  deadline: 10 d
-  on: 1x8xH100-SXM
-serving:
-  quantisation: [fp8]
-  on: 1xH100-SXM
-  classes:
-    chat:
-      traffic: {rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok}
-      slo: {ttft_p95: 1 s, tpot_p95: 50 ms}
-"""
 MODEL_WHOSE_HEADS_DO_NOT_DIVIDE = """\
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 4,
  "num_attention_heads": 32, "num_key_value_heads": 5, "intermediate_size": 11008, "vocab_size": 32000}
@@ -39,7 +22,7 @@ MODEL_WHOSE_HEADS_DO_NOT_DIVIDE = """\
 
 def changed(*changes: tuple[str, str]) -> bytes:
     """The good spec with some of its text replaced."""
-    text = SPEC
+    text = SMALL
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
@@ -76,14 +59,14 @@ BROKEN = {
     "unknown-key": changed(("deadline:", "dedline:")),
     "unknown-model": changed(("llama-3.1-8b", "llama-3.1-8bb")),
     "wrong-unit": changed(("deadline: 10 d", "deadline: 10 GB")),
-    "zero-budget": SPEC.encode() + b"supply: {budget: 0 $}\n",
+    "zero-budget": SMALL.encode() + b"supply: {budget: 0 $}\n",
     "zero-rate": changed(("rate: 2 /s", "rate: 0 /s")),
 }
 INFEASIBLE = {
     "deadline-nothing-meets": changed(("deadline: 10 d", "deadline: 1 min")),
     "model-does-not-fit": changed(("model: llama-3.1-8b", "model: llama-3.1-405b")),
     "slo-below-physics": changed(("tpot_p95: 50 ms", "tpot_p95: 1 us")),
-    "tiny-budget": SPEC.encode() + b"supply: {budget: 1 $}\n",
+    "tiny-budget": SMALL.encode() + b"supply: {budget: 1 $}\n",
 }
 
 
@@ -187,7 +170,7 @@ def test_a_bad_value_of_an_option_is_told_with_the_option(run) -> None:
 
 
 def test_a_day_that_no_calendar_has_is_refused(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("spec.yaml").write_text(SPEC)
+    Path("spec.yaml").write_text(SMALL)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "99999999999999")
     done = run("twofold catalog prices")
     assert done.code == 2 and "`SOURCE_DATE_EPOCH=99999999999999` is no day" in done.err
@@ -195,7 +178,7 @@ def test_a_day_that_no_calendar_has_is_refused(run, monkeypatch: pytest.MonkeyPa
 
 def test_a_rate_at_its_bound_is_planned_by_a_fleet_that_there_is(run) -> None:
     """Ten million requests a second: nothing of it takes longer because there are more machines."""
-    training = SPEC[SPEC.index("training:") : SPEC.index("serving:")]
+    training = SMALL[SMALL.index("training:") : SMALL.index("serving:")]
     Path("spec.yaml").write_bytes(changed((training, ""), ("2 /s", "1e7 /s"), ("  on: 1xH100-SXM\n", "")))
     assert run("twofold plan spec.yaml").code == 0
 
@@ -207,13 +190,13 @@ def test_a_rate_at_its_bound_is_planned_by_a_fleet_that_there_is(run) -> None:
             "catalog/prices.csv",
             "provider,instance,accelerator,accelerator_count,region,term,usd_per_h,usd_per_accelerator_h,date\n"
             "us,x,L4,8,all,on_demand,100,0.01,2026-11-01\n",
-            SPEC,
+            SMALL,
             "its share of `usd_per_h` 12.5",
         ),
         (
             "quotes.csv",
             f"provider,instance\n{'n' * 200_000}\n",
-            f"{SPEC}supply: {{quotes: quotes.csv}}\n",
+            f"{SMALL}supply: {{quotes: quotes.csv}}\n",
             "a line of 200,000 characters is no quote",
         ),
         (
@@ -226,13 +209,13 @@ def test_a_rate_at_its_bound_is_planned_by_a_fleet_that_there_is(run) -> None:
         (
             "trace.csv",
             "arrival_s,ts,input_tokens,output_tokens\n0,1,2,3\n",
-            SPEC.replace(CHAT, "trace: trace.csv"),
+            SMALL.replace(CHAT, "trace: trace.csv"),
             "`arrival_s` and `ts` have one meaning",
         ),
         (
             "trace.csv",
             "arrival_s,arrival_s,input_tokens,output_tokens\n0,1,2,3\n",
-            SPEC.replace(CHAT, "trace: trace.csv"),
+            SMALL.replace(CHAT, "trace: trace.csv"),
             "column `arrival_s` stands twice",
         ),
     ],
@@ -248,7 +231,7 @@ def test_a_table_that_contradicts_itself_is_refused_with_its_line(file, content,
 
 
 def test_traffic_without_spread_is_refused(run) -> None:
-    Path("spec.yaml").write_text(SPEC)
+    Path("spec.yaml").write_text(SMALL)
     Path("scenario.yaml").write_text("name: s\nhorizon: 8 s\ntraffic: {arrivals: gamma, burstiness: 0x}\n")
     done = run("twofold simulate spec.yaml --scenario scenario.yaml")
     assert done.code == 2 and "`burstiness: 0x` is zero" in done.err
@@ -355,7 +338,7 @@ def test_a_trace_that_cannot_be_read_is_refused(name, content, run, golden) -> N
 )
 def test_a_wrong_command_line_is_told(line, run, golden) -> None:
     Path("folder").mkdir()
-    Path("spec.yaml").write_text(SPEC)
+    Path("spec.yaml").write_text(SMALL)
     done = run(line)
     assert done.code in {2, 3}
     assert done.out == ""
@@ -399,7 +382,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(run, monkeypatch, golden)
 
 def test_ctrl_c_ends_with_130_and_no_traceback(run, monkeypatch, golden) -> None:
     monkeypatch.setattr("twofold.cli.entry.twofold.invoke", interrupt)
-    Path("spec.yaml").write_text(SPEC)
+    Path("spec.yaml").write_text(SMALL)
     done = run("twofold plan spec.yaml")
     assert done.code == 130
     golden("plan-ctrl-c", done.transcript)
@@ -456,8 +439,8 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_output_that_is_lost_keeps_the_exit_contract(
     tmp_path: Path, line: str, code: int, said: str, unbuffered: str
 ) -> None:
-    (tmp_path / "spec.yaml").write_text(SPEC)
-    (tmp_path / "far.yaml").write_text(SPEC.replace("10 d", "1 us"))
+    (tmp_path / "spec.yaml").write_text(SMALL)
+    (tmp_path / "far.yaml").write_text(SMALL.replace("10 d", "1 us"))
     done = subprocess.run(
         ["bash", "-c", f"ulimit -f 2; {sys.executable} -m twofold {line}"],
         capture_output=True,
@@ -488,8 +471,8 @@ def test_output_that_is_lost_keeps_the_exit_contract(
 def test_no_verb_breaks_the_exit_contract_where_its_output_is_lost(
     line: str, how: str, run, monkeypatch
 ) -> None:
-    Path("spec.yaml").write_text(SPEC)
-    Path("far.yaml").write_text(SPEC.replace("10 d", "1 us").partition("serving:")[0])
+    Path("spec.yaml").write_text(SMALL)
+    Path("far.yaml").write_text(SMALL.replace("10 d", "1 us").partition("serving:")[0])
     assert run("twofold plan spec.yaml --out plan.json").code == 0
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr("sys.stdout", full)

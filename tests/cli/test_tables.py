@@ -8,6 +8,7 @@ import re
 import click
 import pytest
 
+from tests.small_spec import SMALL
 from twofold.cli.running import ENDLESS, columns, command_of
 from twofold.cli.verbs import VERBS
 
@@ -30,29 +31,11 @@ LINES = [
     "catalog kernels H100-SXM",
     "claims --only S0-22",
 ]
-SPEC = """\
-name: small
-model: llama-3.1-8b
-training:
-  kind: finetune
-  tokens: 1 Gtok
-  sequence: 4096 tok
-  global_batch: 64 seq
-  deadline: 10 d
-  on: 1x8xH100-SXM
-serving:
-  quantisation: [fp8]
-  on: 1xH100-SXM
-  classes:
-    chat:
-      traffic: {rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok}
-      slo: {ttft_p95: 1 s, tpot_p95: 50 ms}
-"""
 
 
 @pytest.fixture(autouse=True)
 def _small(tmp_path) -> None:
-    (tmp_path / "small.yaml").write_text(SPEC)
+    (tmp_path / "small.yaml").write_text(SMALL)
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -116,7 +99,7 @@ def test_data_are_kept_beside_a_table(run, tmp_path) -> None:
 
 
 def test_what_is_left_of_a_plan_is_a_table_too(run, tmp_path) -> None:
-    (tmp_path / "late.yaml").write_text(SPEC.replace("deadline: 10 d", "deadline: 1 min"))
+    (tmp_path / "late.yaml").write_text(SMALL.replace("deadline: 10 d", "deadline: 1 min"))
     done = run("twofold plan late.yaml --csv")
     assert done.code == 3 and "infeasible" in done.err
     assert all(row["what"].startswith("serve") for row in read(done.out))

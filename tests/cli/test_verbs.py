@@ -8,35 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_spec import SMALL
 from twofold.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-SPEC = """\
-name: small
-model: llama-3.1-8b
-training:
-  kind: finetune
-  tokens: 1 Gtok
-  sequence: 4096 tok
-  global_batch: 64 seq
-  deadline: 10 d
-  on: 1x8xH100-SXM
-serving:
-  quantisation: [fp8]
-  on: 1xH100-SXM
-  classes:
-    chat:
-      traffic: {rate: 2 /s, peak: 2x, input: 500 tok, output: 100 tok}
-      slo: {ttft_p95: 1 s, tpot_p95: 50 ms}
-"""
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A spec that is planned in a moment, in the working directory."""
     path = tmp_path / "small.yaml"
-    path.write_text(SPEC)
+    path.write_text(SMALL)
     return path
 
 
@@ -136,7 +119,7 @@ def test_a_plan_is_one_screen_of_100_columns(run, golden) -> None:
 
 def test_a_plan_with_a_confidence_says_what_holds_with_it(run, small: Path, golden) -> None:
     """The same spec as in `plan`, its latencies nearer to what a lone request gets."""
-    near = SPEC.replace("ttft_p95: 1 s, tpot_p95: 50 ms", "ttft_p95: 60 ms, tpot_p95: 9 ms")
+    near = SMALL.replace("ttft_p95: 1 s, tpot_p95: 50 ms", "ttft_p95: 60 ms, tpot_p95: 9 ms")
     small.write_text(f"{near}confidence: 80 %\n")
     done = run("twofold plan small.yaml")
     assert (done.code, done.err) == (0, "")
@@ -171,7 +154,7 @@ def test_a_plan_is_kept_explained_and_compared(run, small, golden) -> None:
         run("twofold explain plan.json training.finetune.layout"),
         run("twofold diff plan.json plan.json"),
     ]
-    small.write_text(SPEC.replace("tokens: 1 Gtok", "tokens: 2 Gtok"))
+    small.write_text(SMALL.replace("tokens: 1 Gtok", "tokens: 2 Gtok"))
     done += [run("twofold plan small.yaml --out later.json"), run("twofold diff plan.json later.json")]
     assert [one.code for one in done] == [0, 0, 0, 0, 0, 4]
     assert "training.finetune\n" in done[-1].out and "\n    tokens " in done[-1].out
@@ -212,7 +195,7 @@ def test_predict_writes_every_row_and_counts_them(run, golden) -> None:
 
 @pytest.mark.parametrize("line", ["check small.yaml", "catalog fabrics", "--help"])
 def test_what_needs_no_arrays_does_not_load_them(line: str, tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SPEC)
+    (tmp_path / "small.yaml").write_text(SMALL)
     program = (
         f"import sys; from twofold.cli import main; main({line.split()!r}); sys.exit('numpy' in sys.modules)"
     )
