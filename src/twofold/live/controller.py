@@ -44,7 +44,6 @@ RELAY_WAIT_S = 10.0
 GATEWAY_HANG_S, GATEWAY_START_S = 5.0, 30.0
 OTHERS = ("gateway", "controller", "watchdog")  # roles that are no replicas; nor are those of the trainer
 REPORT_S = 2.0
-NOT_REPORTED = -1.0
 
 
 class Controller:

@@ -67,7 +67,6 @@ class Engine:
     metrics_path: str = ""
     series: Series = Series()
     model_is_folder: bool = True  # requests name the model by its folder
-    keeps_connections: bool = True  # after a streamed answer
     stop_grace_s: float = 5.0  # between asking it to end and ending it
 
 
@@ -212,7 +211,6 @@ ENGINES: Mapping[str, Engine] = {
             "llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio"
         ),
         model_is_folder=False,
-        keeps_connections=False,
     ),
     "openai": Engine(None, health_path="", model_is_folder=False),
 }

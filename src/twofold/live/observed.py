@@ -22,7 +22,7 @@ from twofold.live.engines import (
     engine_model,
     engine_of,
 )
-from twofold.live.processes import Child, running
+from twofold.live.processes import Child, reap, running
 
 RESCAN_S = 5.0
 STOPPED_S = 1.0  # that a process may be stopped by a signal
@@ -101,15 +101,6 @@ class Processes:
                     )
         self.leaders = leaders
         self.remains = {child.role for child in found} - leaders.keys()
-
-
-def reap() -> None:
-    """Take note of our own children that have ended, so that they are gone."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 @dataclass(slots=True)

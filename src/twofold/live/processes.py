@@ -201,6 +201,15 @@ def stop_all(
     raise RunError(f"processes of {state} keep appearing", hint="stop what starts them, then ask again")
 
 
+def reap() -> None:
+    """Take note of our own children that have ended, so that they are gone."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
 def free_port() -> int:
     """A port of this machine that nobody holds at the moment."""
     with socket.socket() as probe:

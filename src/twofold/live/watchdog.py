@@ -5,13 +5,21 @@ could do the same, but it is what strangers talk to, and should start no program
 with the controller. `down` leaves a mark first, which both take as the order to end.
 """
 
-import os
 import signal
 import sys
 import time
 from pathlib import Path
 
-from twofold.live.processes import Child, make_private, private_opener, python_module, running, start, stop
+from twofold.live.processes import (
+    Child,
+    make_private,
+    private_opener,
+    python_module,
+    reap,
+    running,
+    start,
+    stop,
+)
 
 ENDING = "controller/ending"
 BEAT = "controller/beat"
@@ -85,17 +93,8 @@ def watch(state: Path) -> None:
 def main() -> None:
     """The command line of the process."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: _reap())
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: reap())
     watch(Path(sys.argv[1]))
-
-
-def _reap() -> None:
-    """Take note of children that have ended: nobody else does."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return
 
 
 if __name__ == "__main__":
