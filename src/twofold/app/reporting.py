@@ -1,17 +1,20 @@
 """`report`: a plan, a rehearsal or a live run as one page to mail, or as Markdown for a pull request."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from twofold import __version__
 from twofold.app.saved_answers import SavedAnswer, saved_answer
 from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
-from twofold.app.spreadsheets import write_table, write_workbook
+from twofold.app.spreadsheets import table_of, workbook_of
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.simulated import Simulation
 from twofold.core.errors import FileError, UsageError
+from twofold.core.extras import require_extra
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
 from twofold.report.answers import Shown
@@ -35,7 +38,7 @@ class Reported(Shown):
 
 
 def write_report(
-    source: Path,
+    source: SpecSource | Plan,
     out: Path,
     as_markdown: bool = False,
     as_workbook: bool = False,
@@ -48,9 +51,11 @@ def write_report(
     if as_markdown + as_workbook + as_table > 1:
         raise UsageError("one file is written", hint="leave out all but one of --md, --xlsx and --csv")
     if as_workbook:
-        return Reported(((str(out), write_workbook(source, out, today)),))
+        require_extra("xlsx")  # now, not after a plan
+        return _written(source, out, today, _no_workbook, workbook_of)
     if as_table:
-        return Reported(((str(out), write_table(source, out, table, today)),))
+        of_plan = partial(_table_of_plan, table)
+        return _written(source, out, today, lambda saved: table_of(saved, table), of_plan)
     return write_page(source, out, as_markdown, today)
 
 
@@ -60,30 +65,53 @@ def write_page(
     as_markdown: bool = False,
     today: date | None = None,
 ) -> Reported:
-    """Write the page of a plan, a rehearsal or a live run: HTML that opens offline and prints, or Markdown.
+    """Write the page of a plan, a rehearsal, a live run or a validation: HTML that prints, or Markdown.
 
-    A spec is planned first; a file of `simulate --out` or `up --out` is known by its schema. Raises what
-    `plan` raises, InputError for a file that no page is made of, FileError where it cannot be written. Where
-    nothing meets one half, the page of the rest is written, and the InfeasibleError has it as `left`.
+    A spec is planned first; a file that another verb wrote is known by its schema. Raises what `plan` raises,
+    InputError for a file that no page is made of, FileError where it cannot be written. Where nothing meets
+    one half, the page of the rest is written, and the InfeasibleError has it as `left`.
     """
+
+    def of_plan(plan: Plan, digest: str) -> bytes:
+        return (plan_markdown if as_markdown else plan_page)(plan, digest).encode()
+
+    return _written(source, out, today, lambda saved: _page_of(saved, as_markdown).encode(), of_plan)
+
+
+def _written(
+    source: SpecSource | Plan,
+    out: Path,
+    today: date | None,
+    of_saved: Callable[[SavedAnswer], bytes],
+    of_plan: Callable[[Plan, str], bytes],
+) -> Reported:
+    """The file of an answer that was saved, or of a plan, which may be of the half that is met alone."""
     saved, refused = saved_answer(source), None
+    notes: tuple[str, ...] = ()
     if saved is None:
         ready, refused = of_what_is_met(opened(source, today))
         notes = _staleness(ready)
-        plan = replace(ready.plan, warnings=(*notes, *ready.plan.warnings))
-        made = plan_markdown(plan, ready.digest) if as_markdown else plan_page(plan, ready.digest)
+        made = of_plan(replace(ready.plan, warnings=(*notes, *ready.plan.warnings)), ready.digest)
     else:
-        made, notes = _page_of(saved, as_markdown), ()
+        made = of_saved(saved)
     try:
         with whole_file(out) as handle:
-            handle.write(made)
+            handle.buffer.write(made)
     except OSError as error:
         raise FileError(f"cannot write `{out}`: {error.strerror}") from error
-    written = Reported(((str(out), len(made.encode())),), notes)
+    written = Reported(((str(out), len(made)),), notes)
     if refused is not None:
         refused.left = written
         raise refused
     return written
+
+
+def _table_of_plan(table: str, plan: Plan, _digest: str) -> bytes:
+    return table_of(plan, table)
+
+
+def _no_workbook(_saved: SavedAnswer) -> bytes:
+    raise UsageError("a spreadsheet is made of plans alone", hint="write `--csv`, or no option for a page")
 
 
 def _page_of(saved: SavedAnswer, as_markdown: bool) -> str:
