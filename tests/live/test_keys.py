@@ -26,7 +26,7 @@ def test_a_key_opens_for_its_tenant_and_its_text_is_kept_nowhere(tmp_path: Path)
     assert secret not in path.read_text() and path.stat().st_mode & 0o777 == 0o600
     assert asks(looked(path), secret) == Caller("blue", 0)
     assert asks(looked(path), secret + "x") is NO_KEY
-    assert sorted(each.name for each in path.parent.iterdir()) == [".keys.json.lock", "keys.json"]
+    assert sorted(each.name for each in path.parent.iterdir()) == ["keys.json", "keys.json.lock"]
 
 
 def test_without_any_file_nobody_needs_a_key(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from twofold.app.looping import state_of
+from twofold.app.looping import known_state
 from twofold.live.keys import SHORT, KeptKey, keys_beside, make_key, read_keys, remove_keys
 from twofold.report.answers import Shown
 
@@ -43,7 +43,7 @@ class KeysListed(Shown):
 
 def keys_file(spec: Path) -> Path:
     """Where a spec's keys are."""
-    return keys_beside(state_of(spec))
+    return keys_beside(known_state(spec))
 
 
 def add_key(spec: Path, tenant: str) -> KeyAdded:

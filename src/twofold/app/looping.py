@@ -178,6 +178,13 @@ def state_of(source: Path) -> Path:
     return spec_path(source).resolve().parent / STATE_FOLDER
 
 
+def known_state(spec: Path) -> Path:
+    """The same of a spec that is there. Raises FileError for one that is not: a mistyped name is no spec."""
+    if not spec_path(spec).is_file():
+        raise FileError(f"`{spec}` does not exist", hint="name the spec that `up` is given, or its folder")
+    return state_of(spec)
+
+
 @contextmanager
 def _on_the_processor() -> Iterator[None]:
     """Hides accelerators from the trainer, which runs on the processor; that is what is measured too. Engines

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twofold.app.looping import state_of
+from twofold.app.looping import known_state
 from twofold.core.data import to_data
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.core.extras import require_extra
@@ -67,13 +67,13 @@ class ShownLogs(Shown):
 def status(spec: Path) -> ShownStatus:
     """How the service of a spec is. Raises FileError when none was brought up."""
     require_extra("live")
-    return ShownStatus(service_status(state_of(spec), HAPPENED_COUNT))
+    return ShownStatus(service_status(known_state(spec), HAPPENED_COUNT))
 
 
 def top(spec: Path, tell: OnText) -> ShownStatus:
     """The same, shown anew every second until Ctrl-C; once where nobody watches."""
     require_extra("live")
-    state = state_of(spec)
+    state = known_state(spec)
     shown = ShownStatus(service_status(state, HAPPENED_COUNT), with_replicas=True)
     with suppress(KeyboardInterrupt):
         while tell("\n".join(shown.lines)):
@@ -88,7 +88,7 @@ def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> Show
     Raises FileError when there are no logs, ValueRefusedError for a program that wrote none.
     """
     require_extra("live")
-    folder = log_path(state_of(spec), "").parent
+    folder = log_path(known_state(spec), "").parent
     roles = sorted(path.stem for path in folder.glob("*.log"))
     if not roles:
         raise FileError(f"there are no logs in `{folder}`", hint="bring it up with `twofold up SPEC`")

@@ -41,7 +41,8 @@ from twofold.live.watchdog import BEAT_S, beat, is_ending, start_watchdog
 LOOK_S = 0.25
 POLL_S = 0.5  # of the gateway
 RELAY_WAIT_S = 10.0
-GATEWAY_HANG_S, GATEWAY_START_S = 5.0, 30.0
+GATEWAY_START_S = 30.0  # in which it need not answer yet
+GATEWAY_HANG_S = 5.0
 OTHERS = ("gateway", "controller", "watchdog")  # roles that are no replicas; nor are those of the trainer
 REPORT_S = 2.0
 

@@ -90,7 +90,7 @@ def _alone(path: Path) -> Iterator[None]:
     """Two who write at once do so one after the other: no key is lost, and none comes back."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     except OSError as error:
         raise FileError(f"`{path}` cannot be written: {error.strerror}") from error
     try:

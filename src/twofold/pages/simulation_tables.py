@@ -1,5 +1,6 @@
 """The tables of a rehearsal's page, and where the numbers in them come from."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from twofold.contracts.goals import QUANTILES, metric_text
@@ -83,7 +84,7 @@ def table_sections(made: simulated.Simulation) -> tuple[Section, ...]:
     return (
         _latencies(made.classes),
         _outcomes(made.fleets),
-        _pools(made.fleets),
+        _pools(made),
         _faults(made.fleets),
         _tenants(made.tenants),
         _beliefs(made.beliefs),
@@ -121,23 +122,28 @@ def _outcomes(fleets: Sequence[simulated.FleetFigures]) -> Section:
     return Section("What became of requests", heads, tuple(rows), (2, 3))
 
 
-def _pools(fleets: Sequence[simulated.FleetFigures]) -> Section:
+def _pools(made: simulated.Simulation) -> Section:
+    """The words are those of the screen: kept goals of the pool's classes, and what its replicas hold."""
+    kept: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for one in made.classes:
+        kept[one.service, one.pool] += one.goodput_per_s
     rows = [
         (
             _fleet(each),
             f"{each.replica_count:,} on {each.accelerator}",
             f"{each.replica_count_max:,}",
-            format_si(each.goodput_per_s, "1/s"),
+            format_si(kept[each.service, each.pool], "1/s"),
+            "–" if each.load_fraction is None else percent(each.load_fraction),
             percent(each.utilisation_fraction),
             percent(each.kv_utilisation_fraction),
             percent(each.prefix_hit_fraction),
             "–" if each.cost_usd is None else format_usd(each.cost_usd),
             format_si(each.energy_j / 3600.0, "Wh"),
         )
-        for each in fleets
+        for each in made.fleets
     ]
-    heads = ("pool", "replicas", "at most", "goodput", "busy", "cache", "prefix hits", "cost", "energy")
-    return Section("Pools", heads, tuple(rows), range_of(2, 9))
+    heads = ("pool", "replicas", "at most", "goodput", "busy", "computing", "cache", "prefix hits", "cost")
+    return Section("Pools", (*heads, "energy"), tuple(rows), range_of(2, 10))
 
 
 def _faults(fleets: Sequence[simulated.FleetFigures]) -> Section:
