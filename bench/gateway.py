@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
-from twofold.live.gateway_config import GatewayConfig, GatewayReplica
+from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.events import Cause, GiveUp, Send
 from twofold.policy.gate.patience import NO_PROMISE, Patience
@@ -178,10 +178,10 @@ async def serve_bare(config: GatewayConfig) -> None:
     """The application with a fixed choice."""
     import uvicorn
 
-    from twofold.live.gateway import server_config
-    from twofold.live.gateway_app import GatewayApp
-    from twofold.live.gateway_driver import GateDriver
-    from twofold.live.upstream import Upstream
+    from twofold.live.gateway.gateway import server_config
+    from twofold.live.gateway.gateway_app import GatewayApp
+    from twofold.live.gateway.gateway_driver import GateDriver
+    from twofold.live.gateway.upstream import Upstream
 
     app = GatewayApp(
         cast(GateDriver, FixedChoice(config.replicas)), Upstream(config.limits.connect_timeout_s), config
@@ -191,7 +191,7 @@ async def serve_bare(config: GatewayConfig) -> None:
 
 async def serve_gateway(config: GatewayConfig) -> None:
     """The gateway as its own process runs it."""
-    from twofold.live.gateway import serve
+    from twofold.live.gateway.gateway import serve
 
     await serve(config)
 

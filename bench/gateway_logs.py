@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench.gateway import ANSWER_END, ANSWER_EVENTS, ANSWER_HEAD, Engine, _open, load_s, run_process
-from twofold.live.gateway_config import GatewayConfig, GatewayReplica
+from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.settings import Beliefs, GateSettings
 
@@ -49,7 +49,8 @@ async def serve_paced(port: int) -> None:
 
 async def serve_logging(config: GatewayConfig) -> None:
     """The gateway as its own process runs it, or with logs that throw their lines away."""
-    from twofold.live import gateway, line_file
+    from twofold.live import line_file
+    from twofold.live.gateway import gateway
 
     if NOWHERE in config.log:
 

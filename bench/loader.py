@@ -1,10 +1,10 @@
 """How many streams a second the load generator can hold, and what is left of a bare client's.
 
 Two processes share this machine's cores: the stand-in of `bench.gateway`, which answers 16 events at once,
-and the client: `live/loader.py` with all that it does for a figure, then a bare protocol that only waits for
-the end of each answer. Their ratio is what the loader's figures cost. Other work on the machine stretches all
-times; the streams that a second of the loader's own CPU time holds are stretched least: a core to itself is
-the load up to which it measures the service and not itself.
+and the client: `live/loads/loader.py` with all that it does for a figure, then a bare protocol that only
+waits for the end of each answer. Their ratio is what the loader's figures cost. Other work on the machine
+stretches all times; the streams that a second of the loader's own CPU time holds are stretched least: a
+core to itself is the load up to which it measures the service and not itself.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ import time
 from itertools import repeat
 
 from bench.gateway import _load, _open, run_process, serve_engine
-from twofold.live.loader import Prompt, bare_endpoint, hold_closed
-from twofold.live.loads import Outcome
+from twofold.live.loads.loader import Prompt, bare_endpoint, hold_closed
+from twofold.live.loads.loads import Outcome
 from twofold.live.processes import free_port
 
 CONCURRENCIES = (1, 16, 64, 256)

@@ -1,6 +1,6 @@
 """How logs of the cluster's machine are written and read: only tests keep one."""
 
-from twofold.live.replays import LineReader
+from twofold.live.gateway.replays import LineReader
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.machine import LineFormat
 

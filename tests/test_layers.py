@@ -38,12 +38,16 @@ FLOORS = {
     "money": 11,
     "planner": 12,
     "live": 12,
+    "live.training": 13,
+    "live.gateway": 13,
+    "live.loads": 14,
+    "live.control": 14,
     "charts": 3,
-    "report": 13,
-    "rendering": 13,
-    "pages": 14,
-    "app": 15,
-    "cli": 16,
+    "report": 15,
+    "rendering": 15,
+    "pages": 16,
+    "app": 17,
+    "cli": 18,
 }
 PURE_ROOMS = ("perf", "policy", "training", "inference", "twin", "building")
 BANNED_IN_PURE = {
@@ -88,7 +92,7 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
-NAMES_MOST, NAMES_OF_A_ROOM_MOST = 760, 80
+NAMES_MOST, NAMES_OF_A_ROOM_MOST = 800, 80
 # A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {
@@ -100,7 +104,10 @@ VOCABULARIES = {
     "core": {"errors", "extras", "record"},
     "perf": {"collectives", "operators"},
     "inference": {"regimes"},
-    "live": {"measured_loads"},
+    "live": {"processes"},
+    "live.gateway": {"line_file"},
+    "live.loads": {"measured_loads"},
+    "live.control": {"reconcile"},
     "measure": {"results"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},
@@ -207,9 +214,10 @@ def test_only_answer_makes_machines_and_software_and_asks_the_models_of_them(pat
 def test_live_reads_contracts_and_never_plans() -> None:
     for path in (SOURCE / "live").rglob("*.py"):
         rooms = {target_of(name) for name in imports_of(path) if name.startswith("twofold.")} - {""}
-        assert not {room for room in rooms if room.startswith("twin") or FLOORS[room] >= FLOORS["answer"]} - {
-            "live"
-        }, path
+        others = {room for room in rooms if not room.startswith("live")}
+        assert not {room for room in others if room.startswith("twin") or FLOORS[room] >= FLOORS["answer"]}, (
+            path
+        )
 
 
 def test_the_product_never_imports_the_tools_of_its_developers() -> None:

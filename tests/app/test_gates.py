@@ -11,7 +11,7 @@ from twofold.app.gates import DIFFERS, ONE_POOL, served_gate
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core.errors import ValueRefusedError
-from twofold.live.gateway_config import GatewayConfig, read_gateway_config, write_gateway_config
+from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, write_gateway_config
 
 LAPTOP = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
 SHORT = "horizon: 5 min\nwarm_up: 10 s\nbeliefs: {error: 0 %}\n"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from twofold.live.loader import closed_loop, prompts_of
+from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
+from twofold.live.loads.loader import closed_loop, prompts_of
 from twofold.live.processes import free_port, running, stop_all
-from twofold.live.replays import entry_from_line, first_difference, read_gate_log
-from twofold.live.training_record import read_steps
+from twofold.live.training.training_record import read_steps
 from twofold.policy.gate.events import Send
 from twofold.policy.gate.gate import Gate
 

@@ -19,10 +19,10 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 from twofold.app.loop_stages import LOAD_ENDED, others_asked_ago_s, own_load_ended_s
 from twofold.app.operating import logs, status, top
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.engines import EngineSettings
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, log_path, running
-from twofold.live.service import ServiceSettings
-from twofold.live.supervisor import bring_down, bring_up
 
 STUB = Path(__file__).parents[1] / "live" / "stub_server.py"
 PARSED = [sys.executable, "-m", "twofold"]

@@ -14,8 +14,8 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 import aiohttp
 
 from tests.live.test_gateway import STREAM, configured, gateway, until
-from twofold.live.gateway import admin_server
-from twofold.live.gateway_config import GatewayAdmin, GatewayConfig
+from twofold.live.gateway.gateway import admin_server
+from twofold.live.gateway.gateway_config import GatewayAdmin, GatewayConfig
 from twofold.live.processes import free_port
 
 KEY = {"authorization": "Bearer secret"}

@@ -8,7 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twofold.core.errors import AlteredError, FileError
-from twofold.live.artefact import MANIFEST, describe_files, manifest_text, publish, verify, write_whole
+from twofold.live.training.artefact import (
+    MANIFEST,
+    describe_files,
+    manifest_text,
+    publish,
+    verify,
+    write_whole,
+)
 
 FILES = {"config.json": b"{}\n", "model.safetensors": b"\x00" * 1000, "deep/vocabulary.txt": b"a\nb\n"}
 

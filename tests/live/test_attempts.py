@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
-from twofold.live.attempts import Opened, Race
-from twofold.live.upstream import UpstreamFailed
+from twofold.live.gateway.attempts import Opened, Race
+from twofold.live.gateway.upstream import UpstreamFailed
 from twofold.policy.gate.events import Cause, Send
 
 FIRST, SECOND = Send(1, "a", 1), Send(1, "b", 2)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from twofold.live.artefact import MANIFEST
-from twofold.live.checkpoints import (
+from twofold.live.training.artefact import MANIFEST
+from twofold.live.training.checkpoints import (
     METADATA,
     complete,
     prune,

@@ -23,12 +23,12 @@ pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 from twofold.core.errors import RunError
-from twofold.live.admin_client import gateway_state
-from twofold.live.engines import EngineSettings
+from twofold.live.control.admin_client import gateway_state
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.store import Store
+from twofold.live.control.supervisor import bring_down, bring_up, need_gateway_port
 from twofold.live.processes import Child, PortError, free_port, need_free_port, running
-from twofold.live.service import ServiceSettings
-from twofold.live.store import Store
-from twofold.live.supervisor import bring_down, bring_up, need_gateway_port
 from twofold.policy.gate import settings as gates
 
 STUB = Path(__file__).with_name("stub_server.py")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.corpus import END, PADDING, TOKENIZER_FILES, TOKENS, prepare_corpus, source_texts
+from twofold.live.training.corpus import END, PADDING, TOKENIZER_FILES, TOKENS, prepare_corpus, source_texts
 
 pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
 

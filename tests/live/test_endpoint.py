@@ -9,8 +9,8 @@ import pytest
 
 from tests.openai_service import Service, served
 from twofold.core.errors import ValueRefusedError
-from twofold.live.endpoint import Reached, reach
-from twofold.live.loader import Prompt
+from twofold.live.loads.endpoint import Reached, reach
+from twofold.live.loads.loader import Prompt
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")

@@ -16,9 +16,8 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.engine_checks import EngineClient, Health, Report, read_report, until_it_answers
-from twofold.live.engine_fields import ENGINE_FIELDS
-from twofold.live.engines import (
+from twofold.live.control.engine_checks import EngineClient, Health, Report, read_report, until_it_answers
+from twofold.live.control.engines import (
     ENGINES,
     HIDE_GPUS,
     EngineSettings,
@@ -29,8 +28,9 @@ from twofold.live.engines import (
     engine_model,
     engine_of,
 )
+from twofold.live.control.service import replica_digest
+from twofold.live.gateway.engine_fields import ENGINE_FIELDS
 from twofold.live.processes import free_port, running, start, stop_all
-from twofold.live.service import replica_digest
 
 STUB = Path(__file__).with_name("stub_server.py")
 METRICS = {

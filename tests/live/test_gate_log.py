@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ShapeError
-from twofold.live.gate_log import GateLog
+from twofold.live.gateway.gate_log import GateLog
+from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.line_file import numbered
-from twofold.live.replays import entry_from_line, first_difference, read_gate_log
 from twofold.policy.gate.events import (
     Cause,
     Effect,

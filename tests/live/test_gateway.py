@@ -20,19 +20,19 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 import aiohttp
 
-from twofold.live.gateway import gateway_server
-from twofold.live.gateway_config import (
+from twofold.live.gateway.gateway import gateway_server
+from twofold.live.gateway.gateway_config import (
     GatewayConfig,
     GatewayKey,
     GatewayLimits,
     GatewayReplica,
     write_gateway_config,
 )
-from twofold.live.gateway_driver import GateDriver
+from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
+from twofold.live.gateway.upstream import CLOSED_WITHIN_S
 from twofold.live.processes import free_port
-from twofold.live.replays import entry_from_line, first_difference, read_gate_log
 from twofold.live.sse import DONE
-from twofold.live.upstream import CLOSED_WITHIN_S
 from twofold.policy.gate.events import (
     Probe,
     RequestArrived,
@@ -572,11 +572,11 @@ def test_no_request_goes_to_a_killed_replica_after_a_second(tmp_path: Path, stub
 
 @asynccontextmanager
 async def process(config: GatewayConfig, folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """`python -m twofold.live.gateway`, answering; killed at the end."""
+    """`python -m twofold.live.gateway.gateway`, answering; killed at the end."""
     path = folder / "gateway.json"
     path.write_text(write_gateway_config(config), "utf-8")
     child = subprocess.Popen(
-        [sys.executable, "-m", "twofold.live.gateway", str(path)], stderr=subprocess.PIPE
+        [sys.executable, "-m", "twofold.live.gateway.gateway", str(path)], stderr=subprocess.PIPE
     )
     try:
         async with aiohttp.ClientSession() as client:
@@ -688,7 +688,7 @@ def test_a_taken_port_is_said_with_exit_2(tmp_path: Path, stub_engines: Any) -> 
                 write_gateway_config(replace(configured(tmp_path, []), port=engine.port)), "utf-8"
             )
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "twofold.live.gateway", str(path), stderr=subprocess.PIPE
+                sys.executable, "-m", "twofold.live.gateway.gateway", str(path), stderr=subprocess.PIPE
             )
             _, said = await child.communicate()
             assert child.returncode == 2 and b"error[E-port]" in said and str(engine.port).encode() in said

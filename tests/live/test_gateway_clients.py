@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.gateway_config import GatewayKey
-from twofold.live.openai_requests import NO_KEY, Caller, Problem, caller_of
+from twofold.live.gateway.gateway_config import GatewayKey
+from twofold.live.gateway.openai_requests import NO_KEY, Caller, Problem, caller_of
 
 KEYS = tuple(
     GatewayKey(tenant, hashlib.sha256(key).hexdigest())

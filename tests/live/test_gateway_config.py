@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twofold.core.errors import FileError
-from twofold.live.gateway_config import (
+from twofold.live.gateway.gateway_config import (
     GatewayConfig,
     GatewayKey,
     GatewayLimits,

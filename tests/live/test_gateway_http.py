@@ -12,7 +12,7 @@ pytest.importorskip("httptools", reason="needs the extra [live]: `make extras`")
 import uvicorn
 from uvicorn.server import ServerState
 
-from twofold.live.http_bounds import PIPELINED_MOST, BoundedHttp
+from twofold.live.gateway.http_bounds import PIPELINED_MOST, BoundedHttp
 
 HEAD = b"GET / HTTP/1.1\r\nhost: a\r\n"
 Scenario = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

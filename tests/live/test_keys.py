@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live import keys
-from twofold.live.gateway_config import GatewayKey
-from twofold.live.openai_requests import NO_KEY, Caller, caller_of
+from twofold.live.gateway import keys
+from twofold.live.gateway.gateway_config import GatewayKey
+from twofold.live.gateway.openai_requests import NO_KEY, Caller, caller_of
 
 
 def asks(ring: keys.KeyRing, secret: str) -> object:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loader import closed_loop
-from twofold.live.loads import ARRIVAL_LIMIT_COUNT, poisson_arrivals_s, shuffled
+from twofold.live.loads.loader import closed_loop
+from twofold.live.loads.loads import ARRIVAL_LIMIT_COUNT, poisson_arrivals_s, shuffled
 
 
 @given(rate_per_s=st.floats(0.1, 50.0), duration_s=st.floats(0.1, 20.0), seed=st.integers(0, 2**31))

@@ -10,8 +10,8 @@ import pytest
 
 from twofold.contracts.results.loop import LoadPoint
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loader import Prompt, _run, bare_endpoint, closed_loop, open_loop
-from twofold.live.loads import Load, poisson_arrivals_s, shuffled
+from twofold.live.loads.loader import Prompt, _run, bare_endpoint, closed_loop, open_loop
+from twofold.live.loads.loads import Load, poisson_arrivals_s, shuffled
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.loads import Answer, Load, Outcome, load_point, quantiles
+from twofold.live.loads.loads import Answer, Load, Outcome, load_point, quantiles
 
 
 def steady(concurrency: int, e2e_s: float, window_s: float, tokens: int) -> Load:

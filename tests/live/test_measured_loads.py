@@ -6,12 +6,12 @@ from tests.openai_service import Service, served
 from twofold.contracts.results.served import Latency, Ranged, ServedLoad
 from twofold.contracts.rows.trace_rows import Arrival
 from twofold.core.errors import ValueRefusedError
-from twofold.live import measured_loads
-from twofold.live.endpoint import reach
-from twofold.live.loader import Endpoint, Prompt
-from twofold.live.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
-from twofold.live.serving_figures import knee_of
-from twofold.live.texts import texts_of
+from twofold.live.loads import measured_loads
+from twofold.live.loads.endpoint import reach
+from twofold.live.loads.loader import Endpoint, Prompt
+from twofold.live.loads.measured_loads import Loading, closed, find_knee, opened, replayed, warm_up
+from twofold.live.loads.serving_figures import knee_of
+from twofold.live.loads.texts import texts_of
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("uvloop", reason="needs the extra [live]: `make extras`")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.meters import Meters, memory_bytes, nvidia_watts, rapl_counters, rapl_j
+from twofold.live.loads.meters import Meters, memory_bytes, nvidia_watts, rapl_counters, rapl_j
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 

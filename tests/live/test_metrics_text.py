@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.counters import OTHERS, TENANTS_MAX, Counters
-from twofold.live.metrics_text import Histogram, with_label
-from twofold.live.telemetry import FINISHED, REFUSED, Outcome, Telemetry
+from twofold.live.gateway.counters import OTHERS, TENANTS_MAX, Counters
+from twofold.live.gateway.metrics_text import Histogram, with_label
+from twofold.live.gateway.telemetry import FINISHED, REFUSED, Outcome, Telemetry
 from twofold.policy.gate.events import (
     Cause,
     Degrade,
@@ -154,7 +154,7 @@ def test_every_request_ends_once_whatever_becomes_of_it() -> None:
 
 
 def test_requests_that_never_end_are_forgotten_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twofold.live.telemetry.OPEN_MAX", 3)
+    monkeypatch.setattr("twofold.live.gateway.telemetry.OPEN_MAX", 3)
     seen: list[Outcome] = []
     told = Telemetry([seen.append])
     for number in range(5):

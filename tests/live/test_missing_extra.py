@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import MissingExtraError
-from twofold.live.gateway import run_gateway
-from twofold.live.gateway_config import GatewayConfig
-from twofold.live.loader import Prompt, closed_loop
+from twofold.live.gateway.gateway import run_gateway
+from twofold.live.gateway.gateway_config import GatewayConfig
+from twofold.live.loads.loader import Prompt, closed_loop
 from twofold.policy.gate.settings import Beliefs
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.engine_fields import ENGINE_FIELDS
-from twofold.live.gateway_config import GatewayLimits
-from twofold.live.openai_requests import (
+from twofold.live.gateway.engine_fields import ENGINE_FIELDS
+from twofold.live.gateway.gateway_config import GatewayLimits
+from twofold.live.gateway.openai_requests import (
     CHAT,
     COMPLETIONS,
     GenerationRequest,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live import reconcile as r
+from twofold.live.control import reconcile as r
 
 NAMES = ("a", "b", "c")
 DIGESTS = ("old", "new")

@@ -15,7 +15,7 @@ import pytest
 
 from twofold.app.rendering import render
 from twofold.live.processes import free_port, stop_all
-from twofold.live.training_record import read_steps
+from twofold.live.training.training_record import read_steps
 
 for library, extra in {"torch": "train", "transformers": "train", "psutil": "live"}.items():
     pytest.importorskip(library, reason=f"needs the extra [{extra}]: `make extras`")

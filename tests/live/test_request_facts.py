@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from twofold.live.gateway_config import GatewayLimits
-from twofold.live.openai_requests import CHAT, COMPLETIONS, Caller, Problem, read_request
-from twofold.live.request_facts import BLOCKS_MAX, RequestFacts
+from twofold.live.gateway.gateway_config import GatewayLimits
+from twofold.live.gateway.openai_requests import CHAT, COMPLETIONS, Caller, Problem, read_request
+from twofold.live.gateway.request_facts import BLOCKS_MAX, RequestFacts
 from twofold.policy.gate.events import RequestArrived
 from twofold.policy.gate.settings import ClassSettings, GateSettings, Routing, RoutingSettings
 

@@ -30,11 +30,11 @@ from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.spec.reader import parse_spec
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.contracts.spec.supply import Supply
-from twofold.live.gateway import gateway_server
-from twofold.live.gateway_config import GatewayConfig, GatewayReplica
-from twofold.live.gateway_driver import GateDriver
+from twofold.live.gateway.gateway import gateway_server
+from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
+from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.replays import entry_from_line, read_gate_log
 from twofold.live.processes import free_port
-from twofold.live.replays import entry_from_line, read_gate_log
 from twofold.perf.constants import load_constants
 from twofold.policy.gate.events import ReleaseOffered
 from twofold.policy.gate.settings import GateSettings

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from twofold.contracts.results.served import Ranged
 from twofold.core.errors import EncodingError, FileError, TableError
-from twofold.live.served_files import Imported, _imported, read_served
+from twofold.live.loads.served_files import Imported, _imported, read_served
 
 VLLM = {
     "date": "20261101-120000", "endpoint_type": "vllm", "model_id": "ours/small", "tokenizer_id": "ours",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.contracts.results.served import Latency, Ranged, ServedLoad
-from twofold.live.serving_figures import growth_of, knee_of, latency_of, ranks
+from twofold.live.loads.serving_figures import growth_of, knee_of, latency_of, ranks
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])

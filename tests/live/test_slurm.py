@@ -21,7 +21,7 @@ import pytest
 from tests.rendered import after, texts, with_run
 from twofold.contracts.results.plan import Plan
 from twofold.live.processes import free_port, stop_all
-from twofold.live.training_record import read_events, read_steps
+from twofold.live.training.training_record import read_events, read_steps
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "scancel")
 MISSING = [name for name in PROGRAMS if not shutil.which(name)]

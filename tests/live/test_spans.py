@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.gateway_config import GatewayReplica
-from twofold.live.spans import Spans, spans_from
-from twofold.live.telemetry import FAILED, FINISHED, Outcome
+from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.spans import Spans, spans_from
+from twofold.live.gateway.telemetry import FAILED, FINISHED, Outcome
 
 REPLICAS = {"r0": GatewayReplica("r0", "127.0.0.1", 9001, "/folder/sha256-1", 4)}
 

@@ -20,10 +20,10 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 from tests.live.test_admin import KEY, added, until_serves
 from tests.live.test_admin import Admin as AdminOf
 from tests.live.test_gateway import STREAM, configured, gateway, until
-from twofold.live.gateway import admin_server
-from twofold.live.gateway_config import GatewayAdmin, GatewayKey, GatewayLimits, GatewayReplica
+from twofold.live.gateway.gateway import admin_server
+from twofold.live.gateway.gateway_config import GatewayAdmin, GatewayKey, GatewayLimits, GatewayReplica
+from twofold.live.gateway.replays import read_gate_log
 from twofold.live.processes import free_port
-from twofold.live.replays import read_gate_log
 
 ENGINES_PAGE = b"# TYPE vllm:running gauge\nvllm:running 2\n"
 
@@ -190,8 +190,8 @@ def test_an_idle_gateway_writes_a_line_a_minute_and_its_replay_has_every_probe(
 
 
 def test_a_replica_without_a_name_has_the_services_in_its_lines() -> None:
-    from twofold.live.request_log import line_of
-    from twofold.live.telemetry import Outcome
+    from twofold.live.gateway.request_log import line_of
+    from twofold.live.gateway.telemetry import Outcome
 
     outcome = Outcome("id", "", "", 0.0, 0.0)
     assert json.loads(line_of(outcome, None, "service"))["model"] == "service"
@@ -201,10 +201,10 @@ def test_a_replica_without_a_name_has_the_services_in_its_lines() -> None:
 
 def test_what_a_request_is_counted_and_logged_with_is_little(tmp_path: Path) -> None:
     """Processor time alone, which other work stretches little; all of it: `python -m bench gateway_logs`."""
-    from twofold.live.counters import Counters
+    from twofold.live.gateway.counters import Counters
+    from twofold.live.gateway.request_log import RequestLog
+    from twofold.live.gateway.telemetry import Telemetry
     from twofold.live.line_file import LineFile
-    from twofold.live.request_log import RequestLog
-    from twofold.live.telemetry import Telemetry
     from twofold.policy.gate.events import RequestArrived, Send
 
     count, meters, arrived = 3000, Counters(()), RequestArrived(5, 9, "them")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.loader import Prompt
-from twofold.live.texts import Texts, texts_of
+from twofold.live.loads.loader import Prompt
+from twofold.live.loads.texts import Texts, texts_of
 
 
 def test_prompts_are_as_long_as_asked_differ_and_come_again_from_the_same_seed() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import AlteredError, BusyError, FileError, ValueRefusedError
-from twofold.live.checkpoints import step_of, survey
 from twofold.live.processes import running, stop_all
-from twofold.live.train_job import TrainJob, published_artefact, run_training
-from twofold.live.training_record import read_events, read_steps, unequal_steps
+from twofold.live.training.checkpoints import step_of, survey
+from twofold.live.training.train_job import TrainJob, published_artefact, run_training
+from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
@@ -39,7 +39,7 @@ SUPERVISOR = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from twofold.live.train_job import TrainJob, run_training
+from twofold.live.training.train_job import TrainJob, run_training
 state, config = Path(sys.argv[1]), Path(sys.argv[2])
 job = TrainJob("killed", state / "train" / "killed", config, *map(int, sys.argv[3:7]))
 job = replace(job, checkpoint_every_steps=int(sys.argv[7]), corpus_bytes=int(sys.argv[8]))

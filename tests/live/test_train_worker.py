@@ -9,7 +9,7 @@ pytest.importorskip("transformers", reason="needs the extra [train]: `make extra
 
 
 def test_a_checkpoint_that_was_exported_before_the_workers_died_is_left_as_it_is(tmp_path: Path) -> None:
-    from twofold.live.train_worker import Order, export
+    from twofold.live.training.train_worker import Order, export
 
     whole = tmp_path / "hf" / "model.safetensors"
     whole.parent.mkdir()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.training_record import (
+from twofold.live.training.training_record import (
     WARM_UP_STEPS,
     StepLine,
     active_s,

@@ -21,7 +21,7 @@ from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.inferring import infer_spec
 from twofold.contracts.spec.reader import parse_spec, read_spec
 from twofold.core.errors import ValueRefusedError
-from twofold.live.engines import PROCESSOR_ENVIRONMENT, engine_command
+from twofold.live.control.engines import PROCESSOR_ENVIRONMENT, engine_command
 from twofold.perf.software import engine_called
 from twofold.rendering.engines import ENGINES
 

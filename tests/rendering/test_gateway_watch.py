@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
-from twofold.live.counters import Counters
-from twofold.live.telemetry import FINISHED, Outcome, Telemetry
+from twofold.live.gateway.counters import Counters
+from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
 from twofold.policy.gate.events import ReplicaAdded
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, ClassSettings, GateSettings

@@ -14,7 +14,7 @@ from twofold.app.loop_settings import train_settings
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.train_job import TrainJob, launch_command, main
+from twofold.live.training.train_job import TrainJob, launch_command, main
 from twofold.rendering.trainers import TRAINERS
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def test_our_trainer_reads_the_order_that_is_rendered(examples: dict[str, Plan],
     assert (job.rank_count, job.steps, job.sequence_tokens, job.global_batch_sequences) == (2, 110, 128, 8)
     assert job.zero_stage == 3
     assert 1 <= job.checkpoint_every_steps <= job.steps
-    assert words_of(script(plan), tmp_path)[:3] == ["python", "-m", "twofold.live.train_job"]
+    assert words_of(script(plan), tmp_path)[:3] == ["python", "-m", "twofold.live.training.train_job"]
 
 
 def test_up_starts_workers_by_the_very_line_of_a_rendered_order(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.app.looping import known_state
-from twofold.live.keys import SHORT, KeptKey, keys_beside, make_key, read_keys, remove_keys
+from twofold.live.gateway.keys import SHORT, KeptKey, keys_beside, make_key, read_keys, remove_keys
 from twofold.report.answers import Shown
 
 

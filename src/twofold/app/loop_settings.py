@@ -12,8 +12,8 @@ from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.engines import BLOCK_TOKENS, KV_BLOCK_COUNT
-from twofold.live.train_job import TrainJob
+from twofold.live.control.engines import BLOCK_TOKENS, KV_BLOCK_COUNT
+from twofold.live.training.train_job import TrainJob
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8

@@ -27,13 +27,13 @@ from twofold.contracts.results import loop
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.device.files import DeviceRecord, notes_about, read_device
-from twofold.live.admin_client import gateway_state
-from twofold.live.artefact import write_whole
-from twofold.live.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
-from twofold.live.loader import closed_loop, open_loop, prompts_of
-from twofold.live.service import ServiceSettings
-from twofold.live.supervisor import Service, bring_up
-from twofold.live.train_job import TrainJob, published_artefact, run_training
+from twofold.live.control.admin_client import gateway_state
+from twofold.live.control.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.supervisor import Service, bring_up
+from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
+from twofold.live.training.artefact import write_whole
+from twofold.live.training.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
 from twofold.rendering.gateway_watch import watch_files

@@ -25,8 +25,8 @@ from twofold.core import errors
 from twofold.core.errors import FileError, InfeasibleError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.control.supervisor import bring_down, need_gateway_port
 from twofold.live.processes import PRIVATE_UMASK, make_private, running, stop_all
-from twofold.live.supervisor import bring_down, need_gateway_port
 from twofold.report.answers import Shown
 
 STATE_FOLDER = ".twofold"

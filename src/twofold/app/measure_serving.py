@@ -14,12 +14,12 @@ from twofold.contracts.rows.trace import ordered_arrivals
 from twofold.core.errors import UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
-from twofold.live import measured_loads
-from twofold.live.endpoint import Reached, reach
-from twofold.live.meters import memory_bytes
-from twofold.live.served_files import read_served
-from twofold.live.serving_figures import growth_of, knee_of
-from twofold.live.texts import USUAL_CHARACTERS, Texts, texts_of
+from twofold.live.loads import measured_loads
+from twofold.live.loads.endpoint import Reached, reach
+from twofold.live.loads.meters import memory_bytes
+from twofold.live.loads.served_files import read_served
+from twofold.live.loads.serving_figures import growth_of, knee_of
+from twofold.live.loads.texts import USUAL_CHARACTERS, Texts, texts_of
 from twofold.measure.served_rows import RunOn, rows_of, table_of
 from twofold.report.answers import Held
 from twofold.report.served import served_lines

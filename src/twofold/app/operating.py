@@ -11,8 +11,8 @@ from twofold.app.looping import known_state
 from twofold.core.data import to_data
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.core.extras import require_extra
+from twofold.live.control.status import ServiceStatus, service_status
 from twofold.live.processes import log_path
-from twofold.live.status import ServiceStatus, service_status
 from twofold.report.answers import Shown
 from twofold.report.service import status_lines, top_lines
 

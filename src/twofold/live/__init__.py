@@ -1,5 +1,5 @@
-"""Runs the plan for real on this machine: trainer, artefacts, engines, gateway, load generator.
+"""Runs the plan for real on this machine, in four rooms: training, gateway, loads, control.
 
-Below are child processes and the code that starts, watches and measures them. Heavy libraries are imported by
+Here is what they share: child processes, files of lines, server-sent events. Heavy libraries are imported by
 the children, or inside functions.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from twofold.contracts.results.serving import SloOutcome
-from twofold.live.metrics_text import bound_text, escaped
+from twofold.live.gateway.metrics_text import bound_text, escaped
 from twofold.rendering.runtimes import Histogram
 from twofold.rendering.yaml_text import Object, Said
 

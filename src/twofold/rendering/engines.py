@@ -8,7 +8,12 @@ from math import ceil
 from types import MappingProxyType
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.engines import KV_BLOCK_COUNT, PROCESSOR_ENVIRONMENT, processor_options, serve_options
+from twofold.live.control.engines import (
+    KV_BLOCK_COUNT,
+    PROCESSOR_ENVIRONMENT,
+    processor_options,
+    serve_options,
+)
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.parted import with_role
 from twofold.rendering.records import ServedPool, on_processors

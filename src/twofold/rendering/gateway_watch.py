@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twofold.contracts.results.serving import ServicePlan
-from twofold.live.counters import SERIES, buckets_s
+from twofold.live.gateway.counters import SERIES, buckets_s
 from twofold.policy.gate.settings import ClassSettings
 from twofold.rendering.burn_rates import Promise, budget_fraction, rules_of
 from twofold.rendering.runtimes import Histogram

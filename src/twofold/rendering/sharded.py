@@ -54,7 +54,7 @@ def own_trainer(
         Option("--model-config", f'"${{CONFIG:?set it to the config.json of {plain(model.name)}}}"', ""),
     ]
     lost = [] if layout.micro_batch * layout.dp >= run.global_batch else ["micro-batches: a rank takes all"]
-    program = "python", "-m", "twofold.live.train_job"
+    program = "python", "-m", "twofold.live.training.train_job"
     return Command(program, tuple(options), lost=tuple(lost), notes=_reasons(values, file.path)), (file,)
 
 

@@ -1,6 +1,6 @@
 """The screen of a running service: one line of figures, what happened, and for `top` each replica."""
 
-from twofold.live.status import ReplicaStatus, ServiceStatus, at_clock
+from twofold.live.control.status import ReplicaStatus, ServiceStatus, at_clock
 
 WIDTH = 100
 

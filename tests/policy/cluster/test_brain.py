@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.cluster_lines import CLUSTER_LINES, CLUSTER_READER
-from twofold.live.replays import first_difference
+from twofold.live.gateway.replays import first_difference
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,

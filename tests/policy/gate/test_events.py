@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ShapeError
-from twofold.live.replays import entry_from_line
+from twofold.live.gateway.replays import entry_from_line
 from twofold.policy.gate.events import Effect, Event, OpenCircuit, to_line
 from twofold.policy.machine import Entry, Woke
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from twofold.live.replays import entry_from_line, first_difference
+from twofold.live.gateway.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import (
     Cause,
     ClientLeft,

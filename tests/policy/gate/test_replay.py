@@ -3,7 +3,7 @@ import json
 import pytest
 
 from twofold.core.errors import ShapeError
-from twofold.live.replays import entry_from_line, first_difference
+from twofold.live.gateway.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import Send
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, GateSettings

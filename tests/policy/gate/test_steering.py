@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from twofold.core.data import from_data
-from twofold.live.replays import entry_from_line, first_difference
+from twofold.live.gateway.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import (
     Cause,
     EjectReplica,

@@ -16,4 +16,4 @@ options=(
   --folder "${RUNS:-runs}/laptop-tiny"  # steps, checkpoints and what came out
   --model-config "${CONFIG:?set it to the config.json of laptop}"
 )
-exec python -m twofold.live.train_job "${options[@]}" "$@"
+exec python -m twofold.live.training.train_job "${options[@]}" "$@"

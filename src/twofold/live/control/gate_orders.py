@@ -1,0 +1,87 @@
+"""What the gate wants done beyond requests, as changes of what is wanted: `reconcile` carries them out.
+
+Each is safe to do twice: a controller that died between doing it and saying so does it again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.store import ReplicaRow, Store
+
+Told = list[dict[str, Any]]  # events for the gate that follow at once
+
+
+def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
+    """Change what is wanted as a slow effect says, and note it. Returns events that follow at once."""
+    return ORDERS[effect["type"]](store, effect, settings)
+
+
+def _start(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
+    version, name = effect["version"] or settings.version, effect["replica_id"]
+    if not store.version(version):
+        # A name that nobody registered, as a scenario's "base": what runs by now is meant.
+        version = store.kept("version") or settings.version
+    store.put(ReplicaRow(name, version, effect["pool"], effect["zone"], effect["model"], by_gate=True))
+    store.note(name, "the gate wants one more replica")
+    return []
+
+
+def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+    name = effect["replica_id"]
+    for row in store.replicas():
+        if row.replica_id == name and not row.leaving:
+            store.put(replace(row, leaving=True))
+            store.note(name, "the gate wants it no more: it drains")
+    return []
+
+
+def _promoted(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+    store.keep("version", effect["version"])
+    store.keep("offered", "")
+    store.note("gateway", f"release {short(effect['version'])} passed its trial{_because(effect)}")
+    return []
+
+
+def _rolled_back(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+    store.keep("offered", "")
+    store.note("gateway", f"release {short(effect['version'])} rolled back{_because(effect)}")
+    return []
+
+
+def short(version: str) -> str:
+    """A version as screens name it."""
+    return version.removeprefix("sha256-")[:12]
+
+
+def _because(effect: dict[str, Any]) -> str:
+    return f": {effect['reason']}" if effect.get("reason") else ""
+
+
+def _noted(words: str) -> Callable[[Store, dict[str, Any], ServiceSettings], Told]:
+    def told(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+        store.note(effect.get("replica_id", "gateway"), words.format(**effect))
+        return []
+
+    return told
+
+
+def _nothing(_store: Store, _effect: dict[str, Any], _settings: ServiceSettings) -> Told:
+    return []
+
+
+ORDERS: Mapping[str, Callable[[Store, dict[str, Any], ServiceSettings], Told]] = {
+    "StartReplica": _start,
+    "StopReplica": _stop,
+    "PromoteRelease": _promoted,
+    "RollBackRelease": _rolled_back,
+    "StageRelease": _noted("release {version} gets {share:.0%} of the requests"),
+    "FailOverZone": _noted("zone {zone} is avoided"),
+    "RestoreZone": _noted("zone {zone} is used again"),
+    "Degrade": _noted("degradation level {level}"),
+    "EjectReplica": _noted("slower or failing more often than the others: it is sent nothing for a while"),
+    "ReadmitReplica": _noted("it is tried again"),
+    "OpenCircuit": _nothing,  # its death is noted by whoever finds out why
+    "CloseCircuit": _nothing,
+}

@@ -1,0 +1,105 @@
+"""A service as its controller is told of it, and what its gateway and its replicas are told in turn."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from twofold.live.control.engines import (
+    BLOCK_TOKENS,
+    EngineSettings,
+    engine_command,
+    engine_environment,
+    engine_model,
+    engine_name,
+)
+from twofold.live.gateway.gateway_config import (
+    GatewayAdmin,
+    GatewayConfig,
+    GatewayLimits,
+    GatewayReplica,
+    write_gateway_config,
+)
+from twofold.live.gateway.keys import keys_beside
+from twofold.live.processes import digest_of
+from twofold.policy.gate import settings as gates
+
+GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """A service on this machine."""
+
+    engine: EngineSettings
+    replica_count: int
+    in_flight_limit: int  # of one replica
+    port: int  # of the gateway
+    input_token_s: float  # what the gate believes of a replica: seconds of prefill per prompt token …
+    output_token_s: float  # … and per token of an answer
+    gate: gates.GateSettings = field(default_factory=gates.GateSettings)
+    name: str = ""  # what clients see as the model's name; "": that of the artefact's folder
+    zones: tuple[str, ...] = ("",)  # named groups that the replicas are spread over
+    first_token_s: float = 0.0  # believed of an answer's first token, beyond the reading of its prompt
+    gate_digest: str = ""  # of what the gate was built as, for the twin and for this
+    context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
+
+    @property
+    def version(self) -> str:
+        """What a release is known by: the name of its artefact's folder, or of the model behind a URL."""
+        return Path(self.engine.artefact).name or self.engine.model
+
+
+def replica_digest(engine: EngineSettings) -> str:
+    """Of all that a replica's process is told but its port: equal ones need no restart."""
+    if engine.url:
+        return digest_of([engine.url, engine.model])
+    told = [f"{name}={value}" for name, value in sorted(engine_environment(engine).items())]
+    return digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
+
+
+def gateway_config(
+    settings: ServiceSettings,
+    state: Path,
+    replicas: Iterable[GatewayReplica] = (),
+    admin: GatewayAdmin | None = None,
+) -> GatewayConfig:
+    """What the gateway's process is told. The replicas are those at its start; others come and go."""
+    return GatewayConfig(
+        host="127.0.0.1",
+        port=settings.port,
+        replicas=tuple(replicas),
+        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
+        log=str(state / "gateway" / "events.jsonl"),
+        requests_log=str(state / "gateway" / "requests.jsonl"),
+        model_name=settings.name or settings.version,
+        gate=settings.gate,
+        gate_digest=settings.gate_digest,
+        limits=GatewayLimits(grace_s=GATEWAY_GRACE_S),
+        admin=admin,
+        keys_file=str(keys_beside(state)),
+        engine=settings.engine.kind,
+        context_tokens=settings.context_tokens,
+        cache_tokens=_cache_tokens(settings.engine),
+        tokenizer=str(Path(settings.engine.artefact) / "tokenizer.json"),
+    )
+
+
+def _cache_tokens(engine: EngineSettings) -> int:
+    """What one request may fill of a replica's cache, but for a block; 0 where nobody knows."""
+    return 0 if engine.url else max(0, engine.kv_capacity_tokens - BLOCK_TOKENS)
+
+
+def gateway_digest(settings: ServiceSettings, state: Path) -> str:
+    """Of what a running gateway cannot be told otherwise: all but its replicas and its admin port.
+
+    Limits   a release with another tokenizer is counted by the one that the gateway began with.
+    """
+    lasting = replace(gateway_config(settings, state), replicas=(), admin=None, tokenizer="")
+    return digest_of([write_gateway_config(lasting)])
+
+
+def address_of(
+    replica_id: str, engine: EngineSettings, host: str, port: int, in_flight_limit: int
+) -> GatewayReplica:
+    """Where the gateway finds a replica."""
+    return GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit)

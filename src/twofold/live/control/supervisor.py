@@ -1,0 +1,179 @@
+"""Brings a service up: says what is wanted, sees that a controller is there, and waits until it serves.
+
+It starts neither engines nor gateway: that is the controller's work, before and after this returns.
+"""
+
+import http.client
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.core.data import to_json
+from twofold.core.errors import RunError
+from twofold.live import processes
+from twofold.live.control.admin_client import gateway_state
+from twofold.live.control.engines import START_TIMEOUT_S, engine_command
+from twofold.live.control.service import ServiceSettings, gateway_digest, replica_digest
+from twofold.live.control.store import ReplicaRow, Store
+from twofold.live.control.watchdog import ENDING, start_controller, start_watchdog
+from twofold.live.gateway.gateway_config import HEALTH_PATH
+
+BRING_UP_S = START_TIMEOUT_S + 60.0
+FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
+LOOK_S = 0.1
+MANAGERS = ("watchdog", "controller")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service that answers. `cold_start_s` is None when nothing had to be started."""
+
+    url: str
+    replica_count: int
+    cold_start_s: float | None
+
+
+def need_gateway_port(port: int, state: Path) -> None:
+    """Raise PortError when a program other than this state's own gateway holds `port`."""
+    if not any(child.port == port for child in processes.running(state, "gateway")):
+        processes.need_free_port(port)
+
+
+def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None] = lambda _: None) -> Service:
+    """Want this service, and wait until it serves; what was told the same runs on.
+
+    Raises PortError when another program holds the port, RunError when a replica or gateway does not come.
+    """
+    need_gateway_port(settings.port, state)
+    if not settings.engine.url:
+        engine_command(settings.engine)  # raises for what is not installed, before anything is started
+    there = {child.role for child in processes.running(state)}
+    _want(settings, state)
+    (state / ENDING).unlink(missing_ok=True)
+    if "controller" not in there:
+        start_controller(state)
+    if "watchdog" not in there:
+        start_watchdog(state)
+    names = _names(settings)
+    colds = _until_it_serves(settings, state, tell) if names else _until_it_answers(settings, state)
+    started = [colds[name] for name in names if name in colds and name not in there]
+    return Service(f"http://127.0.0.1:{settings.port}", settings.replica_count, max(started, default=None))
+
+
+def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:
+    """End everything of a state, who would start it again first; returns how many processes there were."""
+    if state.is_dir() and (state / ENDING).parent.is_dir():
+        (state / ENDING).touch(mode=0o600)
+    count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in MANAGERS)
+    return count + processes.stop_all(state, grace_s=grace_s)
+
+
+def _names(settings: ServiceSettings) -> list[str]:
+    return [f"replica-{number}" for number in range(settings.replica_count)]
+
+
+def _want(settings: ServiceSettings, state: Path) -> None:
+    """Write down what is wanted: the controller reads it at its next look."""
+    version, zones = settings.version, settings.zones
+    rows = [
+        ReplicaRow(name, version, zone=zones[number % len(zones)])
+        for number, name in enumerate(_names(settings))
+    ]
+    store = Store(state)
+    try:
+        if not store.kept("admin_key"):
+            store.keep("admin_key", secrets.token_urlsafe(24))
+        there = {each.version for each in store.replicas() if not each.leaving}
+        if settings.gate.canary is None or not there:
+            store.keep("version", version)
+            store.want(to_json(settings), version, to_json(settings.engine), rows)
+            return
+        # What runs goes on; a new version is offered to the gate, which tries it on a share of the requests.
+        store.keep("service", to_json(settings))
+        store.add_version(version, to_json(settings.engine))
+        if version != store.kept("version"):
+            store.keep("offered", version)
+    finally:
+        store.close()
+
+
+def _until_it_serves(settings: ServiceSettings, state: Path, tell: Callable[[str], None]) -> dict[str, float]:
+    """Wait until every replica that is wanted is sent requests; how long each took to start."""
+    deadline_s, digest = time.monotonic() + BRING_UP_S, replica_digest(settings.engine)
+    wanted, told = set(_names(settings)), -1
+    is_tried = settings.gate.canary is not None  # a release replaces replicas by its own pace
+    store = Store(state)
+    try:
+        while time.monotonic() < deadline_s:
+            found = gateway_state(state)
+            ready = _ready(found, state, settings, digest)
+            if is_tried:
+                wanted = {row.replica_id for row in store.replicas() if not row.leaving}
+                ready = {name for name, each in (found or {}).get("replicas", {}).items() if each["healthy"]}
+            ready &= wanted
+            if wanted and len(ready) == len(wanted) and _is_told(settings, state):
+                colds = {name: store.kept(f"cold_start_s {name}") for name in wanted}
+                return {name: float(text) for name, text in colds.items() if text}
+            if len(ready) != told:
+                told = len(ready)
+                tell(f"{told} of {len(wanted)} replicas ready")
+            _refuse_failures(store, state)
+            time.sleep(LOOK_S)
+    finally:
+        store.close()
+    raise RunError(
+        f"the service did not come up within {BRING_UP_S:.0f} s\n{_last_lines(state, 'controller')}",
+        hint=f"its logs are in {state / 'logs'}",
+    )
+
+
+def _ready(found: dict[str, Any] | None, state: Path, settings: ServiceSettings, digest: str) -> set[str]:
+    """Replicas that the gateway sends requests to and whose processes were told what is wanted now."""
+    there = (found or {}).get("replicas", {})
+    healthy = {name for name, each in there.items() if each["healthy"] and not each["draining"]}
+    if settings.engine.url or not healthy:
+        return healthy
+    return {child.role for child in processes.running(state) if child.digest == digest} & healthy
+
+
+def _is_told(settings: ServiceSettings, state: Path) -> bool:
+    wanted = gateway_digest(settings, state)
+    return any(child.digest == wanted for child in processes.running(state, "gateway", exact=True))
+
+
+def _until_it_answers(settings: ServiceSettings, state: Path) -> dict[str, float]:
+    """Wait for the gateway of a service without replicas of its own."""
+    deadline_s = time.monotonic() + BRING_UP_S
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while time.monotonic() < deadline_s:
+        try:
+            direct.open(f"http://127.0.0.1:{settings.port}{HEALTH_PATH}", timeout=1.0).close()
+        except urllib.error.HTTPError as refusal:  # that no replica is healthy is an answer as well
+            refusal.close()
+        except (OSError, http.client.HTTPException):
+            time.sleep(LOOK_S)
+            continue
+        if _is_told(settings, state):
+            return {}
+        time.sleep(LOOK_S)
+    raise RunError(f"the gateway did not answer\n{_last_lines(state, 'gateway')}", hint="see its log")
+
+
+def _refuse_failures(store: Store, state: Path) -> None:
+    """Raise RunError for a replica that never served and fails again, and for a gateway that cannot start."""
+    for row in store.replicas():
+        if row.failed_count >= FAILURES_MAX and not row.has_served:
+            what = next((each.what for each in store.happened(50)[::-1] if each.role == row.replica_id), "")
+            raise RunError(
+                f"{row.replica_id} does not start: {what}\n{_last_lines(state, row.replica_id)}",
+                hint=f"its log is {processes.log_path(state, row.replica_id)}",
+            )
+
+
+def _last_lines(state: Path, role: str) -> str:
+    return processes.last_lines(processes.log_path(state, role))

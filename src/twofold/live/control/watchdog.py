@@ -1,0 +1,101 @@
+"""Keeps the controller alive: `python -m twofold.live.control.watchdog STATE`, a small process beside it.
+
+Each looks after the other: whichever is killed or stopped, the one that is left starts it again. The gateway
+could do the same, but it is what strangers talk to, and should start no programs; and it may die together
+with the controller. `down` leaves a mark first, which both take as the order to end.
+"""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from twofold.live.processes import (
+    Child,
+    make_private,
+    private_opener,
+    python_module,
+    reap,
+    running,
+    start,
+    stop,
+)
+
+ENDING = "controller/ending"
+BEAT = "controller/beat"
+BEAT_S = 1.0  # between beats of the controller …
+LATE_S = 2.5  # … after how long without one it is looked for …
+SILENT_S = 8.0  # … and after how long it hangs
+LOOK_S = 1.0
+START_PATIENCE_S = 20.0  # until the first beat
+
+
+def start_controller(state: Path) -> Child:
+    """The controller, and whoever else is missing, is its own to start. A second one ends by itself."""
+    return start(python_module("twofold.live.control.controller", str(state.resolve())), "controller", state)
+
+
+def start_watchdog(state: Path) -> Child:
+    """The process that runs this module."""
+    return start(python_module("twofold.live.control.watchdog", str(state.resolve())), "watchdog", state)
+
+
+def is_ending(state: Path) -> bool:
+    """Whether `down` has asked, or the state is gone: nothing is to be started any more."""
+    return (state / ENDING).exists() or not state.is_dir()
+
+
+def beat(state: Path) -> None:
+    """The controller is alive now; the clock is the machine's."""
+    make_private(state / "controller")
+    with open(state / BEAT, "w", opener=private_opener) as file:
+        file.write(f"{time.monotonic():.3f}")
+
+
+def silent_for_s(state: Path) -> float:
+    """Since the controller's last beat; infinite before the first of this boot."""
+    try:
+        ago_s = time.monotonic() - float((state / BEAT).read_text())
+    except (OSError, ValueError):
+        return float("inf")
+    return ago_s if ago_s >= 0 else float("inf")
+
+
+def is_stopped(child: Child) -> bool:
+    """Whether a signal has stopped it, as SIGSTOP does."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(child.process_id).status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def watch(state: Path) -> None:
+    """Until the state is to end."""
+    # One that was heard a moment ago needs no patience; one that was started beside this process does.
+    started_s = time.monotonic() if silent_for_s(state) > SILENT_S else -START_PATIENCE_S
+    while not is_ending(state):
+        silent_s = silent_for_s(state)
+        if silent_s > LATE_S:  # looking for a process reads the whole table: only when there is a reason
+            there = running(state, "controller", exact=True)
+            age_s = time.monotonic() - started_s  # of the newest that was started here, or of this process
+            hangs = silent_s > SILENT_S and (silent_s < age_s or age_s > START_PATIENCE_S)
+            hangs = hangs or any(is_stopped(child) for child in there)
+            if not there or hangs:
+                stop(there, at_once=True)
+                if not is_ending(state):
+                    start_controller(state)
+                    started_s = time.monotonic()
+        time.sleep(LOOK_S)
+
+
+def main() -> None:
+    """The command line of the process."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: reap())
+    watch(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

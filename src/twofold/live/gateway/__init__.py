@@ -1,0 +1,1 @@
+"""Stands between clients and replicas: drives `policy.gate` over sockets, counts and logs what it did."""

@@ -1,0 +1,113 @@
+"""The gateway's second server, for the controller alone: what happened to the fleet, and what is to be done.
+
+POST /events    the controller tells of replicas and releases; an address comes with each ReplicaAdded
+GET  /effects   what the gate wants done beyond requests, numbered; waits for it when asked to
+GET  /state     what the gate knows, whom it heard when, and figures of late
+GET  /metrics   its counters for Prometheus; GET /metrics/engines: those of the engines, by replica
+
+It listens on loopback, on its own port, and asks for its own key. A restart of the gateway is seen by
+`incarnation`: numbers of effects begin anew with it.
+"""
+
+import hmac
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, get_args
+from urllib.parse import parse_qs
+
+from twofold.core.data import DataError, from_data, to_data
+from twofold.live.gateway.engine_series import engine_series
+from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.metrics_text import CONTENT_TYPE
+from twofold.policy.gate import events
+
+Message = dict[str, Any]
+BODY_LIMIT_BYTES = 1 << 20
+WAIT_S_MAX = 30.0
+TOLD: dict[str, type[Any]] = {
+    each.__name__: each for each in (*get_args(events.FleetChanged), *get_args(events.Steered))
+}
+
+
+class AdminApp:
+    """The application. Mutable only through its driver."""
+
+    def __init__(self, driver: GateDriver, key: str) -> None:
+        self.driver, self._key = driver, f"Bearer {key}".encode()
+        self.incarnation = secrets.token_hex(8)
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        status, data = await self._answer(scope, receive)
+        kind = CONTENT_TYPE if isinstance(data, str) else b"application/json"
+        body = (data if isinstance(data, str) else json.dumps(data)).encode()
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Message, receive: Callable[[], Awaitable[Message]]) -> tuple[int, Any]:
+        shown = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(shown, self._key):
+            return 401, {"error": "the controller's key is needed"}
+        match scope["method"], scope["path"]:
+            case "GET", "/state":
+                return 200, {"incarnation": self.incarnation, **self.driver.admin_state()}
+            case "GET", "/metrics":
+                return 200, self.driver.metrics()
+            case "GET", "/metrics/engines":
+                return 200, await engine_series(dict(self.driver.replicas))
+            case "GET", "/effects":
+                return await self._effects(scope["query_string"])
+            case "POST", "/events":
+                body = await _body(receive)
+                return (413, {"error": "too large"}) if body is None else self._told(body)
+        return 404, {"error": "there is nothing there"}
+
+    async def _effects(self, query: bytes) -> tuple[int, Any]:
+        asked = parse_qs(query.decode("latin-1"))
+        try:
+            after = int(asked.get("after", ["0"])[0])
+            wait_s = min(float(asked.get("wait_s", ["0"])[0]), WAIT_S_MAX)
+        except ValueError as error:
+            return 400, {"error": str(error)}
+        found = await self.driver.effects_after(after, wait_s)
+        told = [[number, {"type": type(effect).__name__, **to_data(effect)}] for number, effect in found]
+        return 200, {"incarnation": self.incarnation, "effects": told}
+
+    def _told(self, body: bytes) -> tuple[int, Any]:
+        """All events of a body or none: what is wrong with one says so."""
+        try:
+            happened = [_read_event(each) for each in json.loads(body)["events"]]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return 400, {"error": f"no events: {error}"}
+        self.driver.told(happened)
+        return 200, {"incarnation": self.incarnation, "told": len(happened)}
+
+
+def _read_event(data: dict[str, Any]) -> tuple[events.Event, GatewayReplica | None]:
+    fields = dict(data)
+    kind, address = TOLD[fields.pop("type")], fields.pop("address", None)
+    event = from_data(kind, fields)
+    if not isinstance(event, events.ReplicaAdded):
+        return event, None
+    if event.in_flight_limit < 1 or not event.replica_id or not isinstance(address, dict):
+        raise DataError("a replica needs an id, an `address` and places", "ReplicaAdded")
+    known = {**address, "replica_id": event.replica_id, "in_flight_limit": event.in_flight_limit}
+    return event, from_data(GatewayReplica, known)
+
+
+async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes | None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message["type"] == "http.request" and message.get("more_body", False)
+        if len(body) > BODY_LIMIT_BYTES:
+            return None
+    return body

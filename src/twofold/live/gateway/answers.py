@@ -1,0 +1,88 @@
+"""What of an engine's answer a client may see: its text and usage, not what the engine calls things."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from twofold.live.gateway.openai_requests import Problem
+
+CLIENTS_FAULT = (400, 413, 422)  # statuses by which an engine refuses a request rather than fails
+PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")  # of the engine's machine
+MESSAGE_LIMIT = 500  # characters of an engine's words that are passed on
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens that the engine counted; None: it did not say."""
+
+    output_tokens: int
+    input_tokens: int | None
+
+
+NOT_SAID = Used(0, None)
+
+
+def public(events: bytes, engines_names: tuple[bytes, ...], public_name: bytes) -> bytes:
+    """Whole events or a whole body in which the engine's name of the model is ours.
+
+    Names are JSON strings with their quotes, the engine's as it may write it (`written`). In generated text
+    quotes are escaped, so that nothing a model writes is mistaken for the field.
+    """
+    for name in engines_names:
+        if name in events:
+            for colon in (b'"model":', b'"model": ', b'"model" : '):
+                events = events.replace(colon + name, colon + public_name)
+    return events
+
+
+def written(name: str) -> tuple[bytes, ...]:
+    """A text as JSON may have it: with letters beyond ASCII escaped or not, and slashes escaped or not."""
+    plain = {json.dumps(name, ensure_ascii=ascii).encode() for ascii in (True, False)}
+    return tuple(sorted(plain | {each.replace(b"/", b"\\/") for each in plain}))
+
+
+def error_of(status: int, body: bytes, engines_name: str, public_name: str) -> Problem:
+    """An engine's refusal in the protocol's form, in its own words but without its paths."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        data = None
+    said = _message_of(data) or "The engine refused the request"
+    said = PATHS.sub("…", said.replace(engines_name, public_name))
+    words = " ".join(said.split())[:MESSAGE_LIMIT]
+    return Problem(413 if status == 413 else 400, words, code="refused_by_engine")
+
+
+def _message_of(data: Any) -> str:
+    """Its words, wherever an engine puts them: `error.message`, `error`, `message`, `detail`."""
+    if isinstance(data, dict):
+        error = data.get("error")
+        for each in (error.get("message") if isinstance(error, dict) else error, data.get("message")):
+            if isinstance(each, str):
+                return each
+        detail = data.get("detail")
+        if isinstance(detail, str):
+            return detail
+        if isinstance(detail, list):  # of a validator: places and words
+            parts = [each.get("msg") for each in detail if isinstance(each, dict)]
+            return "; ".join(each for each in parts if isinstance(each, str))
+    return ""
+
+
+def used_by(body: bytes) -> Used | None:
+    """The tokens that a whole answer reports, 0 where it reports none; None of what is no answer."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not isinstance(data.get("choices"), list):
+        return None
+    usage = data.get("usage")
+    told = usage if isinstance(usage, dict) else {}
+    return Used(count_of(told.get("completion_tokens")) or 0, count_of(told.get("prompt_tokens")))
+
+
+def count_of(value: Any) -> int | None:
+    """A count that an engine reports, if it is one that could be."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else None

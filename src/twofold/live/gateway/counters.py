@@ -1,0 +1,170 @@
+"""The gateway's counters, and its page of them for Prometheus: `twofold_*`.
+
+Labels are bounded: classes are those that are set, tenants beyond a limit share one label, replicas are
+those of now.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from twofold.live.gateway.metrics_text import Family, Histogram, families_text
+from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
+from twofold.policy.gate.breaker import state_of
+from twofold.policy.gate.fleet_view import FleetView
+from twofold.policy.gate.settings import ClassSettings
+
+TENANTS_MAX = 100  # with a label of their own
+OTHERS, DEFAULT_CLASS = "other", "default"
+# Each doubles or so; goals are buckets too, so that who kept one is counted and not interpolated.
+TTFT_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+TPOT_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+E2E_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0)
+SERIES = {
+    "ttft": ("twofold_ttft_seconds", "From a request's arrival to the first token of its answer", TTFT_S),
+    "tpot": ("twofold_tpot_seconds", "Mean time of a token after the first", TPOT_S),
+    "e2e": ("twofold_e2e_seconds", "From a request's arrival to the last token of its answer", E2E_S),
+}
+
+
+class Counters:
+    """Counts outcomes. Mutable, and bounded by classes, replicas and `TENANTS_MAX`."""
+
+    def __init__(self, classes: Iterable[ClassSettings]) -> None:
+        known = tuple(classes)
+        self._classes = {each.name for each in known}
+        self._first = next((each.name for each in known), "")
+        self._requests: Counter[tuple[str, str, str, str]] = Counter()  # by class, outcome, status, reason
+        self._tokens: Counter[tuple[str, str]] = Counter()  # by class and direction
+        self._tenants: Counter[str] = Counter()
+        self._tenant_tokens: Counter[str] = Counter()
+        self._buckets = {kind: buckets_s(kind, known) for kind in SERIES}
+        self._histograms: dict[tuple[str, str], Histogram] = {}
+        for name in self._classes or {""}:
+            for kind in SERIES:
+                self._histogram(kind, name or DEFAULT_CLASS)
+
+    def saw(self, outcome: Outcome) -> None:
+        """One request ended."""
+        name = outcome.class_name if outcome.class_name in self._classes else self._first
+        name = name or DEFAULT_CLASS
+        self._requests[name, outcome.outcome, str(outcome.status), outcome.reason] += 1
+        tenant = self._tenant(outcome.tenant)
+        self._tenants[tenant] += 1
+        if outcome.outcome != FINISHED:
+            return
+        read, written = outcome.input_tokens or 0, outcome.output_tokens
+        self._tokens[name, "input"] += read
+        self._tokens[name, "output"] += written
+        self._tenant_tokens[tenant] += read + written
+        self._histogram("e2e", name).observe(outcome.e2e_s)
+        if outcome.ttft_s is not None:
+            self._histogram("ttft", name).observe(outcome.ttft_s)
+        if (tpot_s := outcome.tpot_s) is not None:
+            self._histogram("tpot", name).observe(tpot_s)
+
+    def page(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
+        """All series, as of now; lines that were lost by log."""
+        tenants = (
+            _counter("twofold_tenant_requests_total", "Requests that ended", _by_tenant(self._tenants)),
+            _counter("twofold_tenant_tokens_total", "Tokens of answers", _by_tenant(self._tenant_tokens)),
+        )
+        return families_text(tenants) + self.page_for_clients(view, seen, lost_lines)
+
+    def page_for_clients(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
+        """All series but those that name tenants: who else asks, and how much, is no client's business."""
+        lost = [({"log": name}, float(lines)) for name, lines in lost_lines.items()]
+        return families_text(
+            (
+                *self._counted(),
+                *_of_fleet(view),
+                *_of_gate(view, seen),
+                _counter("twofold_log_lines_lost_total", "Lines that no disk would take", lost),
+            )
+        )
+
+    def _tenant(self, tenant: str) -> str:
+        return tenant if tenant in self._tenants or len(self._tenants) < TENANTS_MAX else OTHERS
+
+    def _histogram(self, kind: str, name: str) -> Histogram:
+        found = self._histograms.get((kind, name))
+        if found is None:
+            found = self._histograms[kind, name] = Histogram(self._buckets[kind])
+        return found
+
+    def _counted(self) -> Iterator[Family]:
+        yield _counter(
+            "twofold_requests_total",
+            "Requests that ended, by what became of them",
+            (
+                ({"class": name, "outcome": outcome, "code": code, "reason": reason}, count)
+                for (name, outcome, code, reason), count in sorted(self._requests.items())
+            ),
+        )
+        for direction in ("input", "output"):
+            yield _counter(
+                f"twofold_{direction}_tokens_total",
+                f"Tokens of {direction} of requests that were answered",
+                (
+                    ({"class": name}, count)
+                    for (name, way), count in sorted(self._tokens.items())
+                    if way == direction
+                ),
+            )
+        for kind, (series, meaning, _) in SERIES.items():
+            samples = (
+                sample
+                for (of, name), histogram in sorted(self._histograms.items(), key=lambda each: each[0])
+                if of == kind
+                for sample in histogram.samples({"class": name})
+            )
+            yield Family(series, "histogram", meaning, tuple(samples))
+
+
+def _by_tenant(counts: Counter[str]) -> Iterator[tuple[dict[str, str], float]]:
+    return (({"tenant": tenant}, count) for tenant, count in sorted(counts.items()))
+
+
+def buckets_s(kind: str, classes: Iterable[ClassSettings]) -> tuple[float, ...]:
+    """The usual ones, and every class's goal."""
+    goals = {"ttft": "ttft_slo_s", "tpot": "tpot_slo_s", "e2e": "e2e_slo_s"}[kind]
+    own = {goal for each in classes if (goal := getattr(each, goals)) is not None}
+    return tuple(sorted({*SERIES[kind][2], *own}))
+
+
+def _of_fleet(view: FleetView) -> Iterator[Family]:
+    now_s, replicas = time.monotonic(), tuple(view.replicas.values())
+    yield _gauge("twofold_replicas", "Replicas that are known", [({}, len(replicas))])
+    healthy = sum(each.healthy for each in replicas)
+    yield _gauge("twofold_replicas_ready", "Replicas that are sent requests", [({}, healthy)])
+    yield _gauge(
+        "twofold_replica_requests_in_flight",
+        "Requests that a replica has",
+        (({"replica": each.replica_id}, each.in_flight_count) for each in replicas),
+    )
+    yield _gauge(
+        "twofold_replica_circuit_closed",
+        "1: the replica is trusted; 0: its circuit is open, or a try is due",
+        (
+            ({"replica": each.replica_id}, float(state_of(each.circuit, now_s).value == "closed"))
+            for each in replicas
+        ),
+    )
+
+
+def _of_gate(view: FleetView, seen: Telemetry) -> Iterator[Family]:
+    yield _gauge("twofold_requests_in_flight", "Requests at replicas", [({}, len(view.requests))])
+    yield _gauge("twofold_requests_queued", "Requests that wait in the gate", [({}, len(view.held))])
+    yield _counter("twofold_hedges_total", "Attempts beside a slow first one", [({}, seen.hedge_count)])
+    yield _counter("twofold_retries_total", "Attempts after a failed one", [({}, seen.retry_count)])
+    yield _gauge("twofold_degrade_level", "0: answers are as asked for", [({}, seen.degrade_level)])
+    release = [] if seen.release is None else [({"version": seen.release[0]}, seen.release[1])]
+    yield _gauge("twofold_release_share", "Of requests that the newest release is sent", release)
+
+
+def _counter(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> Family:
+    return Family(name, "counter", meaning, tuple(("", labels, value) for labels, value in samples))
+
+
+def _gauge(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> Family:
+    return Family(name, "gauge", meaning, tuple(("", labels, value) for labels, value in samples))

@@ -1,0 +1,198 @@
+"""The gateway's process: `python -m twofold.live.gateway.gateway CONFIG.json`. One process drives one gate.
+
+SIGTERM: no new connections, what is in flight may finish within the grace, then exit 0. A port that is taken,
+a missing extra or a broken configuration is one error on stderr and exit 2.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twofold.core import errors
+from twofold.core.errors import TwofoldError
+from twofold.live.gateway.gate_log import GateLog
+from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, served_model
+from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.request_log import RequestLog
+from twofold.live.gateway.spans import spans_from
+from twofold.live.line_file import LineFile
+from twofold.live.processes import need_free_port
+from twofold.policy.gate.gate import Gate
+
+if TYPE_CHECKING:
+    import uvicorn
+
+CLIENT_KEEP_ALIVE_S = 75
+
+
+def run_gateway(config: GatewayConfig) -> None:
+    """Serve until SIGTERM or SIGINT. Raises MissingExtraError and PortError before anything is served."""
+    try:
+        import aiohttp  # noqa: F401
+        import httptools  # noqa: F401
+        import uvicorn  # noqa: F401
+        import uvloop
+    except ImportError as error:
+        raise errors.MissingExtraError(
+            f"the gateway needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
+        ) from error
+    need_free_port(config.port, config.host)
+    if config.admin is not None:
+        need_free_port(config.admin.port)
+    uvloop.run(serve(config))
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Serve until a signal ends the server."""
+    async with gateway_server(config) as (server, driver), admin_server(config, driver):
+        await server.serve()
+
+
+@asynccontextmanager
+async def admin_server(config: GatewayConfig, driver: GateDriver) -> AsyncIterator[None]:
+    """The controller's server beside it, where the configuration names one; closed at the end."""
+    if config.admin is None:
+        yield
+        return
+    import uvicorn
+
+    from twofold.live.gateway.admin_app import AdminApp
+
+    class Beside(uvicorn.Server):  # type: ignore[misc]  # it is not typed
+        """Signals are the first server's."""
+
+        capture_signals = staticmethod(nullcontext)
+
+    told = uvicorn.Config(
+        AdminApp(driver, config.admin.key),
+        host="127.0.0.1",
+        port=config.admin.port,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = Beside(told)
+    serving = asyncio.create_task(server.serve())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.Server, GateDriver]]":
+    """One gate, its log and its connections, and the server that is still to be run; closed at the end."""
+    import uvicorn
+
+    from twofold.live.gateway.gateway_app import GatewayApp
+    from twofold.live.gateway.upstream import Upstream
+
+    limits, replicas = config.limits, {replica.replica_id: replica for replica in config.replicas}
+    try:
+        log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
+    except OSError as error:
+        raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
+    driver = GateDriver(
+        Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s, served_model(config)
+    )
+    driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
+    upstream = Upstream(limits.connect_timeout_s)
+    app = GatewayApp(driver, upstream, config)
+    driver.start()
+    try:
+        with request_log(config, driver), traces(config, driver):
+            yield uvicorn.Server(server_config(app, config)), driver
+    finally:
+        await upstream.close()
+        driver.stop()
+
+
+@contextmanager
+def request_log(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
+    """The log of requests, where the configuration names one; whole at the end."""
+    if not config.requests_log:
+        yield
+        return
+    limits, path = config.limits, Path(config.requests_log)
+    try:
+        file = LineFile(path, limits.log_limit_bytes, limits.log_file_count)
+    except OSError as error:
+        raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
+    log = RequestLog(file, driver.replicas, config.model_name)
+    driver.telemetry.sinks.append(log.saw)
+    driver.telemetry.logs["requests"] = file
+    try:
+        yield
+    finally:
+        driver.telemetry.sinks.remove(log.saw)
+        log.stop()
+
+
+@contextmanager
+def traces(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
+    """Spans, where the environment asks for them; sent at the end."""
+    spans = spans_from(os.environ, driver.replicas, config.model_name)
+    if spans is None:
+        yield
+        return
+    driver.telemetry.sinks.append(spans.saw)
+    try:
+        yield
+    finally:
+        driver.telemetry.sinks.remove(spans.saw)
+        spans.stop()
+
+
+def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
+    """How uvicorn serves an application of ours."""
+    import uvicorn
+
+    from twofold.live.gateway.http_bounds import BoundedHttp
+
+    return uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http=BoundedHttp,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=config.certificate or None,
+        ssl_keyfile=config.private_key or None,
+        limit_concurrency=config.limits.connection_limit_count,
+        timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(config.limits.grace_s)),
+    )
+
+
+def main() -> None:
+    """The command line of the process."""
+    # uvicorn hands a signal on once it has shut down in peace: then it means exit 0, as it does before.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
+    try:
+        if len(sys.argv) != 2:
+            raise errors.UsageError("the gateway's process takes the path of its configuration")
+        run_gateway(read_gateway_config(Path(sys.argv[1])))
+    except TwofoldError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,370 @@
+"""The gateway as an ASGI application: clients here, replicas there, every decision by a `GateDriver`.
+
+Raw ASGI, because its hot path is one event after the other: a framework's request and response objects cost
+more than all the rest (`python -m bench gateway`).
+"""
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from random import getrandbits
+from typing import Any
+
+from twofold.live.gateway.answers import Used, public
+from twofold.live.gateway.attempts import Attempts, Opened, Race, fed
+from twofold.live.gateway.engine_fields import ENGINE_FIELDS, STANDARD
+from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
+from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.keys import KeyRing
+from twofold.live.gateway.metrics_text import CONTENT_TYPE
+from twofold.live.gateway.openai_requests import (
+    Caller,
+    GenerationRequest,
+    Problem,
+    caller_of,
+    read_request,
+)
+from twofold.live.gateway.prompt_bounds import read_bounds
+from twofold.live.gateway.request_facts import RequestFacts
+from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
+from twofold.live.sse import DONE, SseTally
+from twofold.policy.gate import events
+
+Message = dict[str, Any]
+Headers = Iterable[tuple[bytes, bytes]]
+Receive = Callable[[], Awaitable[Message]]
+SendMessage = Callable[[Message], Awaitable[None]]
+
+JSON_HEADER = (b"content-type", b"application/json")
+TEXT_HEADER = (b"content-type", CONTENT_TYPE)
+STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+SPOKEN_CAUSES = {
+    events.Cause.REFUSED: "no replica accepted the connection",
+    events.Cause.TIMEOUT: "the replica did not answer in time",
+    events.Cause.BROKEN: "the connection to the replica was lost",
+    events.Cause.ERROR: "the replica failed",
+}
+SPOKEN_REASONS = {
+    events.RefusalReason.FULL: "Every replica is busy",
+    events.RefusalReason.NO_REPLICA: "No replica is there",
+    events.RefusalReason.RATE: "You ask for more than your limit",
+    events.RefusalReason.SLO: "The answer would come too late",
+    events.RefusalReason.QUEUE_FULL: "Too many requests wait already",
+    events.RefusalReason.EXPIRED: "No replica was free in time",
+    events.RefusalReason.SHED: "Requests of this class are not served at present",
+    events.RefusalReason.RETRY: "Too many requests are repeated",
+    events.RefusalReason.POISON: "Replicas died of this prompt",
+}
+ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+DROPPED_BODIES = 8  # of the size limit
+MODELS_PATH = "/v1/models"
+METRICS_PATH = "/metrics"
+READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH)
+SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
+
+
+class Client:
+    """One client's connection for one request. Mutable: what it was told, and whether it is still there."""
+
+    def __init__(self, receive: Receive, send: SendMessage, request_id: bytes) -> None:
+        self._receive, self._send, self._id = receive, send, (ID_HEADER, request_id)
+        self._watcher: asyncio.Task[None] | None = None
+        self.name = request_id.decode()
+        self.left = False
+        self.begun = False
+        self.writing = False
+
+    async def body(self, limits: GatewayLimits) -> bytes | Problem | None:
+        """The request's body; None when the client left before it was whole.
+
+        Of a body that is too large some more is read and dropped: a client that is still writing when its
+        connection closes sees a reset instead of the refusal.
+        """
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(limits.body_timeout_s):
+                while size <= limits.body_limit_bytes * DROPPED_BODIES:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size <= limits.body_limit_bytes:
+                        parts.append(part)
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            return Problem(408, f"The body did not come within {limits.body_timeout_s:g} s")
+        if size > limits.body_limit_bytes:
+            return Problem(413, f"The body is larger than {limits.body_limit_bytes} bytes", code="too_large")
+        return b"".join(parts)
+
+    def watch(self, task: asyncio.Task[Any]) -> None:
+        """Cancel `task`, which serves the request, when the client leaves."""
+
+        def gone(watcher: asyncio.Task[None]) -> None:
+            if self._watcher is watcher and not watcher.cancelled():
+                self.left = True
+                task.cancel()
+
+        self._watcher = asyncio.create_task(self._until_gone())
+        self._watcher.add_done_callback(gone)
+
+    def stop_watching(self) -> None:
+        """The request is as good as served: who leaves now has the answer. The watcher ends by itself."""
+        self._watcher = None
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.begun = self.writing = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
+        self.writing = False
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Waits while the client reads more slowly than the replica writes: so the replica waits too."""
+        self.writing = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        self.writing = False
+
+    async def answer(
+        self,
+        status: int,
+        body: bytes,
+        *more_headers: tuple[bytes, bytes],
+        kind: tuple[bytes, bytes] = JSON_HEADER,
+    ) -> None:
+        """A whole answer."""
+        await self.begin(status, (kind, (b"content-length", b"%d" % len(body)), *more_headers))
+        await self.write(body, last=True)
+
+    async def refuse(self, problem: Problem) -> None:
+        """An error as an answer of its own, or as the last event of a stream that has begun."""
+        if self.begun:
+            await self.write(problem.event(), last=True)
+            return
+        headers = []
+        if problem.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
+        if problem.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if problem.status in (408, 413):  # the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await self.answer(problem.status, problem.body(), *headers)
+
+
+class GatewayApp:
+    """The application. It keeps nothing between requests but its connections."""
+
+    def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
+        self.decider, self.upstream, self.limits = decider, upstream, config.limits
+        self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
+        self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
+        self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
+        self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
+        self._has_keys = bool(config.keys or config.keys_file)
+        self._engine = ENGINE_FIELDS[config.engine]
+        self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
+
+    async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
+        client = Client(receive, send, request_id_of(scope["headers"]))
+        path, method = scope["path"], scope["method"]
+        if path not in STANDARD and path not in READ_PATHS and path != f"{MODELS_PATH}/{self.model_name}":
+            await client.refuse(Problem(404, f"There is nothing at {path}"))
+            return
+        if method not in (("POST",) if path in STANDARD else ("GET", "HEAD")):
+            await client.refuse(Problem(405, f"{path} does not take {method}"))
+            return
+        if path == HEALTH_PATH:
+            await self._report(path, client)
+            return
+        caller = caller_of(scope["headers"], self._keys.tenants())
+        if not isinstance(caller, Caller):
+            await self._turn_away(client, path, caller)
+        elif path in STANDARD:
+            await self._generate(path, client, caller, scope["headers"])
+        else:
+            await self._report(path, client)
+
+    async def _report(self, path: str, client: Client) -> None:
+        if path == METRICS_PATH:
+            page = self.decider.metrics_for_clients() if self._has_keys else self.decider.metrics()
+            await client.answer(200, page.encode(), kind=TEXT_HEADER)
+            return
+        status, data = 200, {**self.decider.state(), "gate_digest": self._gate_digest}
+        if path == HEALTH_PATH:
+            healthy = sum(replica["healthy"] for replica in data["replicas"].values())
+            status = 200 if healthy else 503
+            data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}
+        elif path.startswith(MODELS_PATH):
+            data = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
+            if path == MODELS_PATH:
+                data = {"object": "list", "data": [data]}
+        await client.answer(status, json.dumps(data).encode())
+
+    async def _generate(self, path: str, client: Client, caller: Caller, headers: Headers) -> None:
+        body = await client.body(self.limits)
+        if body is None:
+            return
+        request = body if isinstance(body, Problem) else await self._read(path, body)
+        if isinstance(request, Problem):
+            await self._turn_away(client, path, request, caller.tenant)
+            return
+        arrived = self.facts.arrival(request, caller, headers, time.monotonic())
+        if isinstance(arrived, Problem):
+            await self._turn_away(client, path, arrived, caller.tenant)
+            return
+        decision = await self.decider.arrived(arrived, (client.name, path))
+        if isinstance(decision, events.Refuse):
+            await client.refuse(_refusal(decision))
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        client.watch(task)
+        try:
+            if isinstance(decision, events.Hold):  # it waits here; its client may leave meanwhile
+                await self._send_until_answered(request, await self.decider.held(decision.request_id), client)
+            else:
+                await self._send_until_answered(request, decision, client)
+        except asyncio.CancelledError:
+            self.decider.left(decision.request_id)
+            if not client.left:  # the process ends, and its grace is over
+                client.stop_watching()
+                await client.refuse(SHUTTING_DOWN)
+            task.uncancel()
+        except Exception:
+            # A mistake of ours must not hold a place at a replica for ever; the server logs it.
+            self.decider.left(decision.request_id)
+            raise
+
+    async def _turn_away(self, client: Client, path: str, problem: Problem, tenant: str = "") -> None:
+        """Refuse what the gate is never told of."""
+        self.decider.telemetry.turned_away((client.name, path), tenant, problem.status, problem.code or "")
+        await client.refuse(problem)
+
+    async def _read(self, path: str, body: bytes) -> GenerationRequest | Problem:
+        """A request for the model that is served here, and that it and its engine can answer."""
+        request = read_request(path, body, self.limits, self._engine)
+        if isinstance(request, Problem):
+            return request
+        if request.model not in ("", self.model_name):
+            said = f"There is no model `{request.model[:64]}` here; write `{self.model_name}`"
+            return Problem(404, said, "model", "model_not_found")
+        return await self._bounds.fitted(request)
+
+    async def _send_until_answered(
+        self, request: GenerationRequest, decision: events.Released, client: Client
+    ) -> None:
+        """Attempt after attempt, as the decider wants it, to the answer's last byte."""
+        while isinstance(decision, events.Send):
+            opened: Opened | None = None
+            try:
+                if self._hedges:
+                    first = await self._first_of(request, decision)
+                    if not isinstance(first, Opened):
+                        decision = first
+                        break
+                    opened = first
+                else:
+                    opened = await self.attempts.opened(request, decision)
+                used, rest = await self._pass_on(opened, client)
+            except UpstreamFailed as failure:
+                attempt = opened.sent.attempt if opened else 0
+                again = await self.decider.failed(decision.request_id, failure.cause, attempt)
+                decision = again or events.GiveUp(decision.request_id, failure.cause)
+                continue
+            finally:
+                if opened is not None:
+                    opened.close()
+            client.stop_watching()
+            sent = opened.sent
+            self.decider.ended(
+                sent.request_id, used.output_tokens, sent.attempt, used.input_tokens, opened.status
+            )
+            await client.write(rest, last=True)
+            return
+        client.stop_watching()
+        if isinstance(decision, events.Refuse):
+            await client.refuse(_refusal(decision))
+            return
+        await client.refuse(Problem(502, SPOKEN_CAUSES[decision.cause].capitalize(), code="replica_failed"))
+
+    async def _first_of(self, request: GenerationRequest, sent: events.Send) -> Opened | events.GiveUp:
+        """The first attempt to answer, of those that the decider lets run beside each other."""
+        race = Race(partial(self.attempts.opened, request), self.decider.failed)
+        self.decider.race(sent.request_id, race.told)
+        try:
+            one, outcome = await race.first(sent)
+            while True:
+                if isinstance(outcome, Opened):
+                    return outcome
+                again = await self.decider.failed(one.request_id, outcome.cause, one.attempt)
+                if isinstance(again, events.Send):
+                    race.begin(again)
+                elif again is not None:
+                    return again
+                one, outcome = await race.next()
+        finally:
+            self.decider.raced(sent.request_id)
+            race.stop()
+
+    async def _pass_on(self, opened: Opened, client: Client) -> tuple[Used, bytes]:
+        """Pass an answer that has begun through, all but its end. Returns what it took, and that end.
+
+        Raises UpstreamFailed, and CancelledError when it is the client that does not read on.
+        """
+        tally = opened.tally
+        if tally is None:  # when it began nobody knows, so the decider hears of its end alone
+            length = b"%d" % len(opened.data)
+            await client.begin(opened.status, (JSON_HEADER, (b"content-length", length)))
+            return opened.used, opened.data
+        if opened.data:
+            self.decider.started(opened.sent.request_id, opened.sent.attempt)
+        try:
+            async with asyncio.timeout(opened.between_s) as clock:
+                await client.begin(200, STREAM_HEADERS)
+                return await self._stream(opened, tally, client, clock)
+        except TimeoutError as error:
+            if client.writing:
+                client.left = True
+                raise asyncio.CancelledError from error
+            raise UpstreamFailed(events.Cause.TIMEOUT) from error
+
+    async def _stream(
+        self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout
+    ) -> tuple[Used, bytes]:
+        loop, data = asyncio.get_running_loop(), opened.data
+        while True:
+            if data:
+                await client.write(public(data, *opened.names))
+                clock.reschedule(loop.time() + opened.between_s)
+            if tally.failed:
+                raise UpstreamFailed(events.Cause.ERROR)
+            if not (chunk := await read_some(opened.response)):
+                rest = public(tally.rest(), *opened.names)
+                if not tally.finished:  # the connection ended before the answer did
+                    raise UpstreamFailed(events.Cause.BROKEN)
+                used = Used(tally.output_tokens, tally.prompt_tokens)
+                return used, rest if tally.done else rest + DONE
+            if data := fed(tally, chunk):
+                self.decider.heard(opened.sent.replica_id)
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The client's own name of its request if it is a plain one, else a new one; each answer carries it."""
+    for name, value in headers:
+        if name == ID_HEADER and PLAIN_ID.fullmatch(value):
+            return value
+    return b"req-%016x" % getrandbits(64)
+
+
+def _refusal(refuse: events.Refuse) -> Problem:
+    again_s = max(1, math.ceil(refuse.retry_after_s))
+    said = f"{SPOKEN_REASONS[refuse.reason]}; ask again in {again_s} s"
+    return Problem(refuse.status, said, code=refuse.reason.value, retry_after_s=again_s)

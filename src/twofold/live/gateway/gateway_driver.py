@@ -1,0 +1,372 @@
+"""Drives one `Gate`: turns what happens into events, logs them, and carries out what the gate decides.
+
+Every event is handled at once, without an await; what follows from it waits for the end of the turn of the
+loop, when all the turn's lines go to the log in one write, and only then to the replicas (S9).
+"""
+
+import asyncio
+import errno
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from twofold.live.gateway.counters import Counters
+from twofold.live.gateway.gate_log import GateLog
+from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.recent import Recent
+from twofold.live.gateway.telemetry import Telemetry
+from twofold.policy.gate import events
+from twofold.policy.gate.breaker import state_of
+from twofold.policy.gate.gate import Gate
+from twofold.policy.gate.patience import NO_PROMISE, Patience, patience_of
+from twofold.policy.machine import Entry, Woke
+
+# What somebody else carries out, or is to know: the controller asks for these.
+SLOW_EFFECTS = (
+    *(events.StartReplica, events.StopReplica, events.StageRelease, events.PromoteRelease),
+    *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
+    *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
+)
+ABOUT_REQUESTS = (events.Send, events.Hold, events.Refuse, events.GiveUp)
+SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
+
+
+class GateDriver:
+    """A gate between its events and its log. Mutable; lives in one event loop."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        log: GateLog,
+        replicas: Mapping[str, GatewayReplica],
+        probe_timeout_s: float,
+        model: str = "",  # the service's own, where others stand beside it
+    ) -> None:
+        self._model = model
+        self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
+        self.recent = Recent()
+        self.meters = Counters(gate.view.settings.classes)
+        self.telemetry = Telemetry([self.meters.saw])
+        self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
+        self._slow_count = 0
+        self._slow_waiters: list[asyncio.Future[None]] = []
+        self._probe_timeout_s = probe_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self.longest_tokens = 0  # of a prompt that a replica may be given; 0: nobody said
+        self._waiting: list[asyncio.Future[None]] = []
+        self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
+        self._decided: list[events.Released] = []  # in this turn, of those that were held
+        self._races: dict[int, Callable[[events.Send | events.Cancel], None]] = {}
+        self._beside: list[events.Send | events.Cancel] = []  # in this turn, of those that race
+        self._to_probe: list[events.Probe] = []
+        self._probes: set[asyncio.Task[None]] = set()
+        self._tick: asyncio.Handle | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_at_s: float | None = None
+
+    def start(self) -> None:
+        """The gate starts cold: say so, and tell it of its replicas."""
+        self.log.start(self.gate.view.settings, self.gate.view.beliefs)
+        for replica in self.replicas.values():
+            place = replica.zone, replica.pool, replica.variant or self._model, replica.version
+            self._handle(events.ReplicaAdded(replica.replica_id, replica.in_flight_limit, *place))
+
+    def stop(self) -> None:
+        """No more events: what was logged is written, and the log closed."""
+        for handle in (self._wake, self._tick):
+            if handle:
+                handle.cancel()
+        for task in self._probes:
+            task.cancel()
+        self.log.stop()
+
+    async def arrived(
+        self, arrived: events.RequestArrived, asked: tuple[str, str] = ("", "")
+    ) -> events.Decision:
+        """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
+        self.recent.arrived_at_s = now_s = time.monotonic()
+        self.telemetry.arrives(asked, arrived, now_s)
+        effects = self._handle(arrived)
+        # A full queue may refuse another request in the same breath: the new one has the largest id.
+        decisions = [effect for effect in effects if isinstance(effect, events.Decision)]
+        decision = max(decisions, key=lambda effect: effect.request_id)
+        if isinstance(decision, events.Hold):
+            self._held[decision.request_id] = self._loop.create_future()
+        await self._end_of_turn()
+        return decision
+
+    async def held(self, request_id: int) -> events.Released:
+        """What becomes of a request that was held, when it does."""
+        decision = await self._held[request_id]
+        del self._held[request_id]
+        return decision
+
+    async def failed(
+        self, request_id: int, cause: events.Cause, attempt: int = 0
+    ) -> events.Send | events.GiveUp | None:
+        """What becomes of a request of which an attempt failed; None: its other attempt goes on."""
+        request = self.gate.view.requests.get(request_id)
+        effects = self._handle(events.ResponseFailed(request_id, cause, attempt))
+        failed = (e for e in effects if isinstance(e, events.Send | events.GiveUp))
+        goes_on = request is not None and request_id in self.gate.view.requests
+        otherwise = None if goes_on else events.GiveUp(request_id, cause)
+        decision = next((e for e in failed if e.request_id == request_id), otherwise)
+        await self._end_of_turn()
+        return decision
+
+    def told(self, happened: Iterable[tuple[events.Event, GatewayReplica | None]]) -> None:
+        """What happened to the fleet, each with the address of a replica that was added."""
+        for event, address in happened:
+            if isinstance(event, events.ReplicaAdded) and address is not None:
+                self.replicas[event.replica_id] = address
+                self.recent.heard(event.replica_id)
+            self._handle(event)
+
+    async def effects_after(self, number: int, wait_s: float) -> list[tuple[int, events.Effect]]:
+        """The numbered slow effects beyond `number`; waits for one where there is none."""
+        if self._slow_count <= number and wait_s > 0:
+            waiter = self._loop.create_future()
+            self._slow_waiters.append(waiter)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await waiter
+            except TimeoutError:
+                pass
+            finally:
+                if waiter in self._slow_waiters:
+                    self._slow_waiters.remove(waiter)
+        return [each for each in self.slow_effects if each[0] > number]
+
+    def admin_state(self) -> dict[str, Any]:
+        """The same for the controller: what was heard of each replica and when, and figures of late."""
+        now_s, data, view = time.monotonic(), self.state(), self.gate.view
+        kept_tokens = dict.fromkeys(view.replicas, 0)
+        for request in view.requests.values():
+            name = request.attempt.replica.replica_id
+            kept_tokens[name] = kept_tokens.get(name, 0) + request.input_tokens + request.output_limit_tokens
+        for name in [name for name in self.replicas if name not in view.replicas]:
+            del self.replicas[name]  # drained: nothing is sent there any more
+            self.recent.heard_s.pop(name, None)
+        for name, replica in view.replicas.items():
+            address, heard_s = self.replicas[name], self.recent.heard_s.get(name)
+            data["replicas"][name] |= {
+                "host": address.host,
+                "port": address.port,
+                "heard_ago_s": None if heard_s is None else now_s - heard_s,
+                "kept_tokens": kept_tokens[name],
+                "version": replica.added.version,
+                "zone": replica.added.zone,
+            }
+        slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
+        return {**data, "recent": self.recent.figures(now_s), "ttft_slo_s": slo_s}
+
+    def heard(self, replica_id: str) -> None:
+        """A replica wrote something: whoever does is alive."""
+        self.recent.heard(replica_id)
+
+    def patience(self, request_id: int) -> Patience:
+        """How long the latest attempt of a request may be silent."""
+        request = self.gate.view.requests.get(request_id)
+        return (
+            NO_PROMISE
+            if request is None
+            else patience_of(request, self.gate.view.beliefs, self.longest_tokens)
+        )
+
+    def race(self, request_id: int, told: Callable[[events.Send | events.Cancel], None]) -> None:
+        """From now on, tell of attempts that begin beside the request's first one, and that are to stop."""
+        self._races[request_id] = told
+
+    def raced(self, request_id: int) -> None:
+        """No attempt of it begins beside another any more."""
+        self._races.pop(request_id, None)
+
+    def started(self, request_id: int, attempt: int = 0) -> None:
+        request, now_s = self.gate.view.requests.get(request_id), time.monotonic()
+        if request is not None:
+            self.recent.first_token(now_s, now_s - request.arrived_s)
+        self.telemetry.started(request_id, now_s)
+        self._handle(events.ResponseStarted(request_id, attempt))
+
+    def ended(
+        self,
+        request_id: int,
+        output_tokens: int,
+        attempt: int = 0,
+        input_tokens: int | None = None,
+        status: int = 200,
+    ) -> None:
+        """The whole answer came, or with another status the engine's refusal."""
+        request, now_s, replica_id = self.gate.view.requests.get(request_id), time.monotonic(), ""
+        if request is not None:
+            replica_id = request.attempt.replica.replica_id
+            self.recent.heard(replica_id)
+            self.recent.ended(now_s, finished=True)
+        self.telemetry.ended(request_id, replica_id, status, (input_tokens, output_tokens), now_s)
+        self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens))
+
+    def left(self, request_id: int) -> None:
+        self._held.pop(request_id, None)
+        self.telemetry.left(request_id, time.monotonic())
+        self._handle(events.ClientLeft(request_id))
+
+    def metrics(self) -> str:
+        """The page of counters."""
+        return self.meters.page(self.gate.view, self.telemetry, self._lost_lines())
+
+    def metrics_for_clients(self) -> str:
+        """The same without what names tenants."""
+        return self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
+
+    def _lost_lines(self) -> dict[str, int]:
+        return {"events": self.log.lost_lines, **self.telemetry.lost_lines()}
+
+    def state(self) -> dict[str, Any]:
+        """What the gate knows, for people and programs that look."""
+        now_s, view = time.monotonic(), self.gate.view
+        replicas = {
+            replica.replica_id: {
+                "circuit": state_of(replica.circuit, now_s).value,
+                "healthy": replica.healthy,
+                "in_flight": replica.in_flight_count,
+                "in_flight_limit": replica.in_flight_limit,
+                "draining": replica.draining,
+                "work_s": replica.work_s(view.beliefs),
+            }
+            for replica in view.replicas.values()
+        }
+        return {
+            "replicas": replicas,
+            "in_flight": len(view.requests),
+            "held": len(view.held),
+            "counts": asdict(view.counts),
+            "log_lost_lines": self.log.lost_lines,
+        }
+
+    def _handle(self, event: events.Event) -> list[events.Effect]:
+        now_s = round(time.monotonic(), 6)  # as the log writes it
+        effects = self.gate.handle(event, now_s)
+        self.log.told(Entry(now_s, event, tuple(effects)))
+        for effect in effects:
+            if isinstance(effect, ABOUT_REQUESTS):
+                self._told_of_request(effect, event, now_s)
+            elif isinstance(effect, events.Probe):
+                self._to_probe.append(effect)
+            elif isinstance(effect, SLOW_EFFECTS):
+                self._told_slowly(effect)
+        if self._held:
+            released = (effect for effect in effects if isinstance(effect, events.Released))
+            self._decided += (effect for effect in released if effect.request_id in self._held)
+        if self._races:
+            self._beside += self._beside_others(effects, event)
+        if self._tick is None:
+            self._tick = self._loop.call_soon(self._turn_ends)
+        return effects
+
+    def _beside_others(
+        self, effects: list[events.Effect], event: events.Event
+    ) -> Iterator[events.Send | events.Cancel]:
+        """Those about a request's attempts beside others: nobody asked for them, as for repeats."""
+        kinds = (events.Send, events.Cancel) if isinstance(event, Woke) else events.Cancel
+        for effect in effects:
+            if isinstance(effect, kinds) and effect.request_id in self._races:
+                yield effect
+
+    def _told_of_request(
+        self, effect: events.Decision | events.GiveUp, event: events.Event, now_s: float
+    ) -> None:
+        self.telemetry.decided(effect, now_s)
+        if isinstance(effect, events.Send):
+            if effect.attempt > 1:
+                self.telemetry.again(hedged=isinstance(event, Woke))
+        elif not isinstance(effect, events.Hold):
+            self.recent.ended(now_s, finished=False)
+
+    def _told_slowly(self, effect: events.Effect) -> None:
+        self._slow_count += 1
+        self.telemetry.steered(effect)
+        self.slow_effects.append((self._slow_count, effect))
+        for waiter in self._slow_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._slow_waiters.clear()
+
+    def _end_of_turn(self) -> asyncio.Future[None]:
+        # One future each: a client that leaves cancels the future that it waits for.
+        future = self._loop.create_future()
+        self._waiting.append(future)
+        return future
+
+    def _turn_ends(self) -> None:
+        self._tick = None
+        self.log.flush()
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+        for decision in self._decided:
+            held = self._held.get(decision.request_id)
+            if held is not None and not held.done():
+                held.set_result(decision)
+        self._decided.clear()
+        for effect in self._beside:
+            if told := self._races.get(effect.request_id):
+                told(effect)
+        self._beside.clear()
+        for probe in self._to_probe:
+            task = self._loop.create_task(self._probe(probe))
+            self._probes.add(task)
+            task.add_done_callback(self._probes.discard)
+        self._to_probe.clear()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        wake_at_s = self.gate.wake_at_s()
+        if wake_at_s == self._wake_at_s:
+            return
+        if self._wake:
+            self._wake.cancel()
+        self._wake, self._wake_at_s = None, wake_at_s
+        if wake_at_s is not None:
+            self._wake = self._loop.call_later(max(0.0, wake_at_s - time.monotonic()), self._woke)
+
+    def _woke(self) -> None:
+        self._wake = self._wake_at_s = None
+        self._handle(Woke())
+
+    async def _probe(self, probe: events.Probe) -> None:
+        name, number = probe.replica_id, probe.number
+        replica = self.replicas.get(name)
+        if replica is None:
+            return
+        cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)
+        self._handle(events.ProbeFailed(name, number, cause) if cause else events.ProbeAnswered(name, number))
+
+
+async def connect_failure(host: str, port: int, timeout_s: float) -> events.Cause | None:
+    """Why nobody accepts a connection; None when somebody does.
+
+    A busy engine's kernel still accepts, so a slow engine is not taken for a dead one. When the time is up
+    the kernel is asked what it knows: a loop of ours that was late must not accuse a replica.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.get_running_loop().sock_connect(probe, (host, port))
+        except TimeoutError:
+            try:
+                probe.getpeername()
+            except OSError:
+                return events.Cause.TIMEOUT
+        except OSError as error:
+            return cause_of(error)
+    return None
+
+
+def cause_of(error: OSError) -> events.Cause:
+    """Nobody listens, or the connection came to harm."""
+    return events.Cause.REFUSED if error.errno == errno.ECONNREFUSED else events.Cause.BROKEN

@@ -1,0 +1,156 @@
+"""The keys of a service: a file beside its state that holds digests, never a key itself.
+
+The gateway reads it again when it changes, so that a key that is revoked opens nothing a second later.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+from twofold.core.data import from_data
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live.gateway.gateway_config import SHA256, GatewayKey
+
+LOOK_EVERY_S = 1.0
+TENANT_LIMIT = 128  # bytes of a name
+LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
+SHORT = 8  # digits of a digest by which people name a key
+
+
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """One key: whose it is, its digest, and since when."""
+
+    tenant: str
+    sha256: str
+    made: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """All of a service."""
+
+    keys: tuple[KeptKey, ...] = ()
+
+
+def keys_beside(state: Path) -> Path:
+    """The file of a service's keys: beside its state, which `down` removes, so that no key is forgotten."""
+    return state.with_name(f"{state.name}-keys.json")
+
+
+def read_keys(path: Path) -> Keys:
+    """The keys in a file; none without the file. Raises FileError where it is no such file."""
+    try:
+        kept = from_data(Keys, json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return Keys()
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"`{path}` holds no keys: {error}", hint="write it by `twofold keys add`") from error
+    if not all(SHA256.fullmatch(each.sha256) for each in kept.keys):
+        raise FileError(
+            f"`{path}` holds no keys: a digest is no SHA-256", hint="remove it, and add keys anew"
+        )
+    return kept
+
+
+def make_key(path: Path, tenant: str) -> str:
+    """A new key for a tenant; it stands nowhere else. Raises ValueRefusedError on a bad name."""
+    if not tenant.strip() or not tenant.isprintable() or len(tenant.encode()) > TENANT_LIMIT:
+        raise ValueRefusedError(f"`{tenant[:32]}` is no name of a tenant", hint="write a short word")
+    secret = f"tf-{secrets.token_urlsafe(32)}"
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    kept = KeptKey(tenant, sha256(secret.encode()).hexdigest(), made)
+    with _alone(path):
+        _write(path, Keys((*read_keys(path).keys, kept)))
+    return secret
+
+
+def remove_keys(path: Path, name: str) -> tuple[KeptKey, ...]:
+    """Remove a tenant's keys, or the one of a digest. Raises ValueRefusedError if there is none."""
+    with _alone(path):
+        there = read_keys(path).keys
+        gone = [each for each in there if name in (each.tenant, each.sha256[:SHORT], each.sha256)]
+        if not gone:
+            hint = "`twofold keys list` shows whose there are"
+            raise ValueRefusedError(f"no key of `{name[:64]}`", hint=hint)
+        _write(path, Keys(tuple(each for each in there if each not in gone)))
+    return tuple(gone)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two who write at once do so one after the other: no key is lost, and none comes back."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise FileError(f"`{path}` cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write(path: Path, keys: Keys) -> None:
+    """All of it or nothing; nobody else may read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(file, "w", encoding="utf-8") as handle:
+            handle.write(json.dumps(asdict(keys), indent=1))
+            handle.flush()
+            os.fsync(handle.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise FileError(f"`{path}` cannot be written: {error.strerror}") from error
+
+
+class KeyRing:
+    """Who has which key, as configuration and file say by now. Mutable: it looks at the file again."""
+
+    def __init__(self, configured: tuple[GatewayKey, ...], path: str) -> None:
+        self._configured = {key.sha256: key.tenant for key in configured}
+        self._path = Path(path) if path else None
+        self._looked_at_s = -LOOK_EVERY_S
+        self._changed: tuple[int, int, int] | None = None  # None: there never was a file
+        self._tenants = dict(self._configured)
+
+    def tenants(self) -> dict[str, str] | None:
+        """Tenants by the digests of their keys; None: nobody needs one.
+
+        Where there was a file of keys an empty or broken one opens nothing.
+        """
+        if self._path is None:
+            return self._tenants or None
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._look(self._path)
+        return None if self._changed is None and not self._configured else self._tenants
+
+    def _look(self, path: Path) -> None:
+        try:
+            seen = path.stat()
+            changed = seen.st_mtime_ns, seen.st_ino, seen.st_size
+            if changed == self._changed:
+                return
+            kept = read_keys(path).keys
+        except FileNotFoundError:
+            if self._changed is None:
+                return  # there never was one
+            kept, changed = (), LOST
+        except (OSError, FileError):
+            kept, changed = (), LOST  # it may be read the next time
+        self._changed = changed
+        self._tenants = {**self._configured, **{each.sha256: each.tenant for each in kept}}

@@ -1,0 +1,1 @@
+"""Trains what the plan says: the launcher, its workers, checkpoints, text, and the artefact at the end."""

@@ -1,0 +1,68 @@
+"""Which checkpoints of a run may be resumed from: only whole ones, whose every byte is still as written.
+
+A distributed checkpoint is a folder that several ranks write at once, beside the training; a kill leaves any
+part of it. Its manifest is written last, so a folder without one is a cut one. Digests are checked before any
+library opens a file, because opening a checkpoint unpickles it.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from twofold.core.errors import TwofoldError
+from twofold.live.training.artefact import MANIFEST, check_files, write_manifest
+
+METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done
+KEPT_COUNT = 3  # newest complete ones; the last two could be lost to a bad disk and the run still resumes
+
+
+def step_folder(checkpoints: Path, step: int) -> Path:
+    """Where the state after `step` steps is kept."""
+    return checkpoints / f"step-{step:06d}"
+
+
+def step_of(folder: Path) -> int:
+    """The number of steps behind a checkpoint, from its name."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def complete(folder: Path) -> int:
+    """Call a checkpoint complete, once all ranks have written; returns its size in bytes."""
+    return sum(entry.size_bytes for entry in write_manifest(folder))
+
+
+def survey(checkpoints: Path) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint that is complete and checked, and why each newer one is not: cut or altered."""
+    refused: dict[Path, str] = {}
+    for folder in reversed(_folders(checkpoints)):
+        if not (folder / METADATA).exists():
+            refused[folder] = f"`{METADATA}` is missing: the save was cut"
+            continue
+        try:
+            check_files(folder)
+            return folder, refused
+        except TwofoldError as error:
+            refused[folder] = error.message
+    return None, refused
+
+
+def remove(folder: Path) -> None:
+    """Delete a checkpoint, its manifest first: a deletion that is cut leaves a cut checkpoint, not a lie."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+def prune(checkpoints: Path, kept_count: int = KEPT_COUNT) -> list[Path]:
+    """Delete all but the newest `kept_count` checkpoints that have a manifest; returns the deleted."""
+    whole = [folder for folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
+    old = whole[: max(0, len(whole) - kept_count)]
+    for folder in old:
+        remove(folder)
+    return old
+
+
+def _folders(checkpoints: Path) -> list[Path]:
+    if not checkpoints.is_dir():
+        return []
+    found = [path for path in checkpoints.iterdir() if re.fullmatch(r"step-\d{6,}", path.name)]
+    return sorted(found, key=step_of)

@@ -1,0 +1,346 @@
+"""Runs one training job to its end on this machine, whatever is killed on the way.
+
+The launcher of the training library restarts workers that die; this module restarts the launcher, orders the
+one kill that a job may ask for, watches the steps, publishes what came out, and writes the record. It keeps
+nothing in memory that matters: asked again after any crash it ends what is left over, and goes on from the
+newest complete checkpoint.
+
+Below the job's folder: `job.json`, `corpus/`, `checkpoints/`, `steps.jsonl`, `events.jsonl`, `hf/`,
+`measured.json`, `artefact.json`.
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from twofold.contracts.results import loop
+from twofold.core import errors
+from twofold.core.errors import FileError, RunError, ValueRefusedError
+from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
+from twofold.live.training.artefact import publish, verify, write_whole
+from twofold.live.training.corpus import prepare_corpus
+from twofold.live.training.training_record import (
+    StepLine,
+    append_event,
+    is_futile,
+    mend,
+    read_events,
+    read_steps,
+    summarise,
+)
+
+ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
+MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
+MAX_LAUNCHES = 3  # of the launcher, when something kills it
+SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
+WATCH_S = 0.1
+PRECISIONS = ("fp32", "bf16")
+ENVIRONMENT = {  # of the workers
+    # Without this, restarted workers read the addresses of the dead ones: pytorch/pytorch#135712.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainJob:
+    """What to train and how. A job that differs from an earlier one of its name replaces that one's run."""
+
+    name: str
+    folder: Path  # of this run alone
+    model_config: Path  # a Hugging Face config.json of a Llama
+    rank_count: int
+    steps: int
+    sequence_tokens: int
+    global_batch_sequences: int  # of all ranks together, in one step
+    zero_stage: int = 3  # 3 gathers the weights again for the backward pass, 2 keeps them from the forward
+    precision: str = "fp32"  # of the compute; weights and optimiser are always fp32
+    checkpoint_every_steps: int = 30
+    seed: int = 1
+    kill_rank: int | None = None  # this worker is killed once …
+    kill_after_step: int | None = None  # … when this step is done
+    corpus_bytes: int = 4_000_000  # of text
+    peak_learning_rate: float = 1e-3
+    warm_up_steps: int = 10  # of the learning rate, linear; then a cosine to a tenth
+    weight_decay: float = 0.1
+    gradient_norm_limit: float = 1.0
+
+
+def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
+    """Train, publish and measure; returns at once when that was done before.
+
+    Raises ValueRefusedError for a job that cannot be run, BusyError when another process runs it, RunError
+    when training fails for good or hangs, AlteredError when the published artefact was changed. No process is
+    left behind then, nor on KeyboardInterrupt.
+    """
+    model = _read_model(job)
+    with _only_one(job):
+        # At once: a run resumes from what it has written, not from goodbyes.
+        stop_all(state, role_of(job), exact=True, at_once=True)
+        order = _prepare(job, model, on_progress)
+        done = job.folder / MEASURED
+        if done.exists():
+            measured = loop.read_training_measured(done)
+            _publish(job, state)
+            return measured
+        if not (job.folder / EXPORT).exists():
+            _train(job, state, int(order["thread_count"]), on_progress)
+        on_progress("publishing the checkpoint")
+        artefact = _publish(job, state)
+        append_event(job.folder, "published", artefact=artefact.name)
+        tokens_per_step = job.global_batch_sequences * job.sequence_tokens
+        measured = summarise(job.folder, job.rank_count, tokens_per_step)
+        write_whole(done, loop.write_training_measured(measured))
+        return measured
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run an order that `render` wrote: this module with ORDER --folder FOLDER --model-config CONFIG.
+
+    Told to end (SIGTERM: a scheduler's notice) it ends its workers too, which are in a session of their own;
+    the next one with this folder goes on from the newest checkpoint.
+    """
+    parser = argparse.ArgumentParser(prog="python -m twofold.live.training.train_job")
+    parser.add_argument("order", type=Path, help="JSON with the fields of a job")
+    parser.add_argument("--folder", type=Path, required=True, help="of this run alone")
+    parser.add_argument("--model-config", type=Path, required=True, help="a config.json")
+    told = parser.parse_args(words)
+    try:
+        job = TrainJob(
+            **json.loads(told.order.read_text("utf-8")), folder=told.folder, model_config=told.model_config
+        )
+    except (OSError, ValueError, TypeError) as error:
+        raise FileError(
+            f"`{told.order}` is no order: {error}", hint="write it with `twofold render`"
+        ) from error
+    signal.signal(signal.SIGTERM, _leave)
+    run_training(job, told.folder.parent / ".state", lambda line: print(line, flush=True))
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def published_artefact(job: TrainJob, state: Path) -> Path:
+    """The folder that a finished run was published as."""
+    try:
+        name = json.loads((job.folder / ARTEFACT).read_text("utf-8"))["artefact"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"`{job.folder}` holds no published run", hint="train it first") from error
+    return state / "artefacts" / str(name)
+
+
+def role_of(job: TrainJob) -> str:
+    """The role that every process of the job carries."""
+    return f"train-{job.name}"
+
+
+def _read_model(job: TrainJob) -> dict[str, Any]:
+    """The model's configuration, after everything that can be refused beforehand was."""
+    try:
+        model = json.loads(job.model_config.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        why = f"`{job.model_config}` cannot be read: {error}"
+        raise FileError(why, hint="give a model's config.json") from error
+    kind = model.get("model_type")
+    refusals = {
+        f"a model of type `{kind}` cannot be trained here": kind != "llama",
+        f"precision `{job.precision}` cannot be trained here": job.precision not in PRECISIONS,
+        f"{job.global_batch_sequences} sequences cannot be split evenly over {job.rank_count} ranks": (
+            job.rank_count < 1
+            or job.global_batch_sequences < 1
+            or job.global_batch_sequences % job.rank_count != 0
+        ),
+        f"sequences of {job.sequence_tokens} tokens exceed the model's longest": (
+            not 0 < job.sequence_tokens <= model.get("max_position_embeddings", 0)
+        ),
+        f"rank {job.kill_rank} cannot be killed among {job.rank_count}": (
+            job.kill_rank is not None and not 0 <= job.kill_rank < job.rank_count
+        ),
+        "a run needs at least one step between checkpoints and in all": (
+            job.steps < 1 or job.checkpoint_every_steps < 1
+        ),
+    }
+    for message, refused in refusals.items():
+        if refused:
+            raise ValueRefusedError(message, hint=f"the job is `{job.name}`, its model `{job.model_config}`")
+    return dict(model)
+
+
+@contextmanager
+def _only_one(job: TrainJob) -> Iterator[None]:
+    """Hold the job's lock. The system releases it whatever kills us; children do not inherit it."""
+    path = job.folder.with_name(f"{job.folder.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise errors.BusyError(
+                f"`{job.name}` is being trained by another process", hint="wait for it, or stop it"
+            ) from error
+        yield
+
+
+def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dict[str, Any]:
+    """The order that workers read, written down; a run of another order under this name is moved aside."""
+    order = {
+        "job": {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")},
+        "model": model,
+        # Kept from the first launch on: the number of threads decides the order of sums, so the last bits.
+        "thread_count": max(1, len(os.sched_getaffinity(0)) // job.rank_count),
+    }
+    path = job.folder / ORDER
+    if path.exists():
+        before = json.loads(path.read_text("utf-8"))
+        if (before["job"], before["model"]) == (order["job"], order["model"]):
+            order["thread_count"] = before["thread_count"]
+        else:
+            on_progress(f"`{job.name}` was trained to another order before: that run is moved aside")
+            # The run before this one is kept, and only that one: its checkpoints are large.
+            aside = job.folder.with_name(f"{job.folder.name}.replaced")
+            if aside.exists():
+                shutil.rmtree(aside)
+            job.folder.rename(aside)
+    if not (job.folder / EXPORT).exists():
+        on_progress("preparing the corpus")
+        corpus = prepare_corpus(job.folder / "corpus", int(model["vocab_size"]), job.corpus_bytes)
+        order["corpus"] = corpus.name
+    elif path.exists():
+        order["corpus"] = json.loads(path.read_text("utf-8"))["corpus"]
+    write_whole(path, json.dumps(order, indent=1) + "\n")
+    return order
+
+
+def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> None:
+    """Launch the workers until the checkpoint is exported. A launcher that was killed is started again."""
+    for _ in range(MAX_LAUNCHES):
+        exit_code = _launch(job, state, thread_count, on_progress)
+        if (job.folder / EXPORT).exists():
+            return
+        if exit_code >= 0:  # it gave up by itself: it has used all its restarts
+            break
+        on_progress(f"the launcher ended by signal {-exit_code}")
+    raise _failure(job, state, f"failed after {MAX_RESTARTS} restarts")
+
+
+def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> int:
+    """Start the launcher and watch it to its end; returns its exit code, negative for a signal."""
+    import psutil
+
+    mend(job.folder / "events.jsonl")
+    launch = 1 + len(read_events(job.folder, "launched"))
+    append_event(job.folder, "launched", launch=launch)
+    told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
+    try:
+        child = start(launch_command(job), role_of(job), state, environment=told)
+        launcher = psutil.Process(child.process_id)
+        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
+        _watch(job, state, launcher, launch, on_progress)
+        return int(launcher.wait() or 0)
+    finally:
+        stop_all(state, role_of(job), exact=True, at_once=True)
+
+
+def launch_command(job: TrainJob) -> list[str]:
+    """The line that starts the workers, whoever gave the order: `up`, or a script that was rendered."""
+    return python_module(
+        "torch.distributed.run",
+        "--standalone",
+        *("--local-addr", "127.0.0.1"),
+        *("--nproc-per-node", str(job.rank_count)),
+        *("--max-restarts", str(MAX_RESTARTS)),
+        *("-m", "twofold.live.training.train_worker", str((job.folder / ORDER).resolve())),
+    )
+
+
+def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:
+    """Until the launcher ends: say each step, order the kill when its time has come, end a run that hangs."""
+    told, seen_bytes, heard_s = len(read_steps(job.folder)), -1, time.monotonic()
+    may_kill = job.kill_rank is not None and job.kill_after_step is not None
+    may_kill = may_kill and not read_events(job.folder, "kill-ordered")
+    while launcher.is_running() and launcher.status() != "zombie":
+        lines = (job.folder / name for name in ("steps.jsonl", "events.jsonl"))
+        size_bytes = sum(path.stat().st_size for path in lines if path.exists())
+        if size_bytes != seen_bytes:
+            seen_bytes, heard_s = size_bytes, time.monotonic()
+            steps = read_steps(job.folder)
+            for line in steps[told:]:
+                loss = float.fromhex(line.loss)
+                on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
+            told = len(steps)
+            if is_futile(job.folder, launch):
+                raise _failure(job, state, "failed twice before its first step")
+            last = steps[-1] if steps and steps[-1].launch == launch else None
+            if may_kill and last and last.step >= (job.kill_after_step or 0):
+                may_kill = False
+                _kill_once(job, state, last, on_progress)
+        elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
+            raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
+        time.sleep(WATCH_S)
+
+
+def _failure(job: TrainJob, state: Path, what: str) -> RunError:
+    """The error of a run that came to nothing, with what its own log says at the end."""
+    log = log_path(state, role_of(job))
+    said = last_lines(log)
+    hint = f"its log is {log}"
+    if "(exitcode: -9)" in said:
+        hint += "; a worker that something killed by signal 9 ran out of memory"
+    return RunError(f"training `{job.name}` {what}:\n{said}", hint=hint)
+
+
+def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress) -> None:
+    """Kill the worker that the job names. The order is written first: if we die here, it is not repeated."""
+    append_event(job.folder, "kill-ordered", rank=job.kill_rank or 0, after_step=line.step)
+    ours = {each.process_id for each in running(state, role_of(job), exact=True)}
+    workers = [
+        event["process_id"]
+        for event in read_events(job.folder, "worker")
+        if (event["launch"], event["attempt"], event["rank"]) == (line.launch, line.attempt, job.kill_rank)
+        and event["process_id"] in ours  # the number may belong to someone else by now
+    ]
+    if not workers:
+        return
+    on_progress(f"killing worker {job.kill_rank} after step {line.step}")
+    at_s = time.time()
+    os.kill(workers[-1], signal.SIGKILL)
+    at = {"after_step": line.step, "launch": line.launch, "attempt": line.attempt}
+    append_event(job.folder, "killed", rank=job.kill_rank or 0, **at, sent_at_s=at_s)
+
+
+def _publish(job: TrainJob, state: Path) -> Path:
+    """The artefact of the run: published now, or checked when it was before."""
+    record = job.folder / ARTEFACT
+    if record.exists():
+        path = published_artefact(job, state)
+        if path.exists():
+            verify(path)
+            return path
+    path = publish(job.folder / EXPORT, state / "artefacts")
+    write_whole(record, json.dumps({"artefact": path.name}) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except errors.TwofoldError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error
