@@ -40,6 +40,7 @@ The verbs, one line each:
     add_key         Make a key for a tenant of a service
     list_keys       List whose keys a service has
     revoke_keys     Remove keys of a service
+    Registry        Models by digest: push, approve, judge, promote, roll back, verify, trace
     completion      Print the script by which bash, zsh or fish completes words
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it

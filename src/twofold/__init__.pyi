@@ -33,3 +33,4 @@ from .app.planning import search_fleets as search_fleets
 from .app.rendering import render as render
 from .app.reporting import write_page as write_page
 from .app.simulating import simulate as simulate
+from .live.registry.registry import Registry as Registry

@@ -15,6 +15,7 @@ from twofold.cli.verbs import VERBS
 PRINTS_NONE = {  # text, files, or one word
     *("init", "check", "explain", "report", "render", "down", "predict", "completion"),
     *("keys add", "keys list", "keys revoke", "top", "logs"),
+    *(f"registry {each}" for each in VERBS["registry"].questions if each != "list"),
 }
 LINES = [
     "plan small.yaml",

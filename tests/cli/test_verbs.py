@@ -40,6 +40,7 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
         "estimate": ("collective", "compute", "roofline", "serve", "train"),
         "measure": ("device", "serve", "import"),
         "keys": ("add", "list", "revoke"),
+        "registry": tuple(VERBS["registry"].questions),
     }
     for leaf in leaves.get(verb, ("",)):
         assert "--json" in run(f"twofold {verb} {leaf} --help").out

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from twofold.cli import options
+from twofold.cli import options, registry
 from twofold.cli.estimate import QUESTIONS
 from twofold.cli.measure import IMPORT, SERVE
 from twofold.cli.names import accelerators, completed, scenarios, tables
@@ -379,6 +379,12 @@ VERBS = {
                 parameters=(options.SPEC, click.argument("name"), options.JSON),
             ),
         },
+    ),
+    "registry": options.Verb(
+        group="run",
+        summary="Keep models by digest: push, evaluate, promote, roll back, verify, trace",
+        help="Keep models by what they hold, say who released which when, and refuse what breaks a rule.",
+        questions=registry.QUESTIONS,
     ),
     "measure": options.Verb(
         group="learn",

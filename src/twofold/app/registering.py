@@ -1,0 +1,258 @@
+"""`registry`: models by digest, who released which when, and what refuses a release."""
+
+import getpass
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from twofold.core.data import from_data
+from twofold.core.errors import ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
+from twofold.live.registry.tables import AliasMove
+from twofold.policy.release.rules import Evaluation, Limits, Refusal
+from twofold.report.answers import Shown
+from twofold.report.registry import listed, moved, shown, traced, verified
+
+REGISTRY = Path(".twofold-registry")
+EVALUATION_LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersions(Shown):
+    """Versions, one line each."""
+
+    schema = "twofold/versions/1"
+    versions: tuple[Described, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """A table, the oldest first."""
+        return listed(self.versions)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        return {"versions": [_data(each) for each in self.versions]}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVersion(Shown):
+    """One version with all that is known of it, and which rules it breaks."""
+
+    schema = "twofold/version/1"
+    version: Described
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """One screen."""
+        return shown(self.version, self.refused)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        rules = [{"rule": each.rule, "found": each.figure, "passes": each.passes} for each in self.refused]
+        return {**_data(self.version), "refused": rules}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(Shown):
+    """An alias means another version now."""
+
+    schema = "twofold/alias/1"
+    move: AliasMove
+
+    @property
+    def lines(self) -> list[str]:
+        """In one line."""
+        return moved(self.move)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Shown):
+    """What was read and found whole."""
+
+    schema = "twofold/verified/1"
+    versions: tuple[Described, ...]
+    log_lines: int
+
+    @property
+    def lines(self) -> list[str]:
+        """In one line."""
+        return verified(self.versions, self.log_lines)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        return {"versions": [each.version.text for each in self.versions], "log_lines": self.log_lines}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced(Shown):
+    """Where a version comes from."""
+
+    schema = "twofold/trace/1"
+    steps: tuple[tuple[str, str], ...]
+    aliases: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line each, the newest first."""
+        return traced(self.steps, self.aliases)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        steps = [{"what": what, "digest": digest} for what, digest in self.steps]
+        return {"steps": steps, "aliases": list(self.aliases)}
+
+
+def push_version(source: Path, name: str, registry: Path, by: str, made_from: Sequence[str]) -> ShownVersion:
+    """Store a folder as the next version of a name."""
+    with_digests = dict(_origin(each) for each in made_from)
+    opened = Registry(registry, make=True)
+    return ShownVersion(opened.push(source, name, _who(by), with_digests))
+
+
+def list_versions(name: str, registry: Path) -> ShownVersions:
+    """All versions, or those of one name."""
+    opened = Registry(registry)
+    if name:
+        opened.find(name)  # a name that is not there is an error, not an empty list
+    return ShownVersions(tuple(opened.describe(each.text) for each in opened.tables.versions(name)))
+
+
+def show_version(reference: str, registry: Path) -> ShownVersion:
+    """One version, and what would refuse its release by the usual limits."""
+    opened = Registry(registry)
+    described = opened.describe(reference)
+    return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
+
+
+def pull_version(reference: str, out: Path, registry: Path) -> ShownVersion:
+    """Write a version's files into a new folder."""
+    return ShownVersion(Registry(registry).pull(reference, out))
+
+
+def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownVersion:
+    """Vouch for a version."""
+    return ShownVersion(Registry(registry).approve(reference, _who(by), why))
+
+
+def promote_version(
+    reference: str, registry: Path, by: str, why: str, alias: str, loss_rise: str, approvals: int
+) -> Moved:
+    """Let an alias mean a version, unless a rule refuses."""
+    limits = replace(Limits(), approvals_least=approvals)
+    if loss_rise:
+        limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
+    return Moved(Registry(registry).promote(reference, _who(by), why, limits, alias))
+
+
+def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) -> Moved:
+    """Let an alias mean what it meant before."""
+    return Moved(Registry(registry).roll_back(name, _who(by), why, alias))
+
+
+def verify_versions(reference: str, registry: Path) -> Verified:
+    """Read everything, and say whether it is what was pushed."""
+    opened = Registry(registry)
+    found = tuple(opened.verify(reference))
+    return Verified(found, len(opened.tables.log()))
+
+
+def branch_version(reference: str, name: str, registry: Path, by: str) -> ShownVersion:
+    """The same bytes as the first version of another name."""
+    return ShownVersion(Registry(registry).branch(reference, name, _who(by)))
+
+
+def trace_version(reference: str, registry: Path) -> Traced:
+    """Where a version comes from, back to the first."""
+    opened = Registry(registry)
+    return Traced(tuple(opened.trace(reference)), opened.describe(reference).aliases)
+
+
+def evaluate_version(
+    reference: str, texts: Path, registry: Path, by: str, alias: str, tell: Callable[[str], None]
+) -> ShownVersion:
+    """Measure a version on held-out text, beside what the alias means now, and keep the figures.
+
+    Raises MissingExtraError without `train`, ValueRefusedError for a set that cannot be read.
+    """
+    require_extra("train")
+    opened = Registry(registry)
+    version = opened.trusted(reference).version
+    now = opened.tables.aliases(version.name).get(alias)
+    with tempfile.TemporaryDirectory() as folder:
+        tell(f"evaluate {version.text}")
+        model, before = Path(folder) / "new", Path(folder) / "now"
+        opened.pull(version.text, model)
+        beside = now is not None and now != version.version
+        if beside:
+            opened.pull(f"{version.name}:{now}", before)
+        found = _evaluated(model, texts, before if beside else None)
+        if beside:  # what serves now is asked the same, unless it was on this very set
+            tell(f"evaluate {version.name}:{now}")
+            old = opened.describe(f"{version.name}:{now}")
+            if old.evaluation is None or old.evaluation.set_sha256 != found.set_sha256:
+                opened.evaluated(old.version.text, _evaluated(before, texts, None), _who(by))
+    described = opened.evaluated(version.text, found, _who(by))
+    return ShownVersion(described, opened.judge(version.text, alias, Limits()))
+
+
+def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
+    from twofold.live.registry.evaluate_worker import Asked, request_of
+
+    asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "twofold.live.registry.evaluate_worker"],
+        input=request_of(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=EVALUATION_LIMIT_S,
+    )
+    try:
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        said = {"error": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
+    if "error" in said:
+        raise ValueRefusedError(f"the model was not evaluated: {said['error']}", hint="see `--on`")
+    return from_data(Evaluation, said, finite=False)
+
+
+def _origin(said: str) -> tuple[str, str]:
+    """`data=sha256:…` as the two."""
+    kind, equals, digest = said.partition("=")
+    if kind not in MADE_FROM or not equals or not digest:
+        hint = f"write KIND=DIGEST; kinds: {', '.join(MADE_FROM)}"
+        raise ValueRefusedError(f"`{said}` does not say what it was made from", hint=hint)
+    return kind, digest
+
+
+def _who(by: str) -> str:
+    """Who does it: as told, or whoever runs this."""
+    return by or getpass.getuser()
+
+
+def _data(described: Described) -> dict[str, Any]:
+    from twofold.core.data import to_data
+
+    version = described.version
+    return {
+        "name": version.name,
+        "version": version.version,
+        "digest": version.digest,
+        "pushed_at": version.pushed_at,
+        "pushed_by": version.pushed_by,
+        "size_bytes": described.stored.size_bytes,
+        "file_count": len(described.stored.files),
+        "facts": dict(described.stored.facts),
+        "aliases": list(described.aliases),
+        "approved_by": list(described.approved_by),
+        "evaluation": None if described.evaluation is None else to_data(described.evaluation),
+        "sealed": described.sealed,
+    }

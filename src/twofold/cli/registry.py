@@ -1,0 +1,113 @@
+"""The questions of `twofold registry`."""
+
+from pathlib import Path
+
+import click
+
+from twofold.cli.options import FILE, JSON, TABLES, Verb, option, usual, words
+from twofold.cli.progress import stage_lines
+
+REGISTRY = usual("--registry", Path(".twofold-registry"), "The registry's folder.", type=FILE)
+BY = words("--by", "Who does it; by default whoever is logged in.")
+WHY = words("--why", "The reason, kept in the log.")
+ALIAS = usual("--alias", "serving", "The alias that moves.")
+REFERENCE = click.argument("reference", metavar="VERSION")
+SAID = "VERSION reads NAME (its newest), NAME:3, NAME@serving, or sha256: and digits."
+
+QUESTIONS = {
+    "push": Verb(
+        help="""Store FOLDER, a model as safetensors with config and tokenizer, as the next version of NAME.
+
+        Pickles, code and links are refused. The same bytes are the same version.
+        """,
+        answer="registering.push_version",
+        parameters=(
+            click.argument("source", metavar="FOLDER", type=FILE),
+            click.argument("name"),
+            REGISTRY,
+            BY,
+            option(
+                "--from",
+                "KIND=DIGEST of its data, code, run, checkpoint, parent …; as often as needed.",
+                "made_from",
+                multiple=True,
+            ),
+            JSON,
+        ),
+    ),
+    "list": Verb(
+        help="List all versions, or those of NAME.",
+        answer="registering.list_versions",
+        parameters=(click.argument("name", default=""), REGISTRY, JSON, *TABLES),
+    ),
+    "show": Verb(
+        help=f"Show a version, and what would refuse its release. {SAID}",
+        answer="registering.show_version",
+        parameters=(REFERENCE, REGISTRY, JSON),
+    ),
+    "pull": Verb(
+        help=f"Write the files of a version into the new folder OUT, checked on the way. {SAID}",
+        answer="registering.pull_version",
+        parameters=(REFERENCE, click.argument("out", type=FILE), REGISTRY, JSON),
+    ),
+    "evaluate": Verb(
+        help="""Measure a version on held-out text, beside what serves now: loss, calibration, drift.
+
+        The set is a text file, or JSONL with `text` and perhaps `slice` on each line.
+        """,
+        answer="registering.evaluate_version",
+        progress=stage_lines,
+        parameters=(
+            REFERENCE,
+            option("--on", "The evaluation set.", "texts", type=FILE, required=True),
+            REGISTRY,
+            BY,
+            ALIAS,
+            JSON,
+        ),
+    ),
+    "approve": Verb(
+        help=f"Vouch for a version. {SAID}",
+        answer="registering.approve_version",
+        parameters=(REFERENCE, REGISTRY, BY, WHY, JSON),
+    ),
+    "promote": Verb(
+        help=f"Let `serving` mean a version, unless a rule refuses; exit 3 with every rule then. {SAID}",
+        answer="registering.promote_version",
+        parameters=(
+            REFERENCE,
+            REGISTRY,
+            BY,
+            WHY,
+            ALIAS,
+            words("--loss-rise", "How much worse its loss may be, such as 1 %."),
+            usual(
+                "--approvals",
+                1,
+                "How many must vouch, besides who pushed it.",
+                type=click.IntRange(0, 9),
+            ),
+            JSON,
+        ),
+    ),
+    "rollback": Verb(
+        help="Let `serving` mean what it meant before.",
+        answer="registering.roll_back_version",
+        parameters=(click.argument("name"), REGISTRY, BY, WHY, ALIAS, JSON),
+    ),
+    "verify": Verb(
+        help=f"Read every byte, seal and line of the log; exit 2 with the first that is off. {SAID}",
+        answer="registering.verify_versions",
+        parameters=(click.argument("reference", metavar="VERSION", default=""), REGISTRY, JSON),
+    ),
+    "branch": Verb(
+        help=f"Let the bytes of a version be the first version of another NAME. {SAID}",
+        answer="registering.branch_version",
+        parameters=(REFERENCE, click.argument("name"), REGISTRY, BY, JSON),
+    ),
+    "trace": Verb(
+        help=f"Show where a version comes from, by digests, back to the first. {SAID}",
+        answer="registering.trace_version",
+        parameters=(REFERENCE, REGISTRY, JSON),
+    ),
+}

@@ -1,0 +1,259 @@
+"""An OCI image layout: files by their SHA-256, manifests that list them, and an index of the manifests.
+
+Any client of the format reads it (`skopeo inspect oci:FOLDER:NAME`). A file is written under another name and
+takes its own when it is whole; a manifest follows its files, the index follows the manifest. So a reader, and
+whoever is killed, finds every listed thing complete. Source: OCI image specification 1.1, image-layout.md,
+manifest.md; files are titled as `oras` does.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from twofold.core.errors import AlteredError, FileError
+from twofold.live.processes import make_private
+from twofold.live.training.artefact import FileEntry, describe_files, flush, write_whole
+
+LAYOUT, INDEX, LOCK = "oci-layout", "index.json", ".lock"
+LAYOUT_TEXT = '{"imageLayoutVersion": "1.0.0"}\n'
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+ARTEFACT_TYPE = "application/vnd.twofold.model.v1"
+FACTS_TYPE = "application/vnd.twofold.model.facts.v1+json"
+FILE_TYPE = "application/octet-stream"
+TITLE = "org.opencontainers.image.title"
+REFERENCE = "org.opencontainers.image.ref.name"
+PIECE_BYTES = 1 << 20
+MANIFEST_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One manifest as it is stored: its files, what is known of the model, and the digest that names both."""
+
+    digest: str  # sha256:…
+    files: tuple[FileEntry, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its files."""
+        return sum(each.size_bytes for each in self.files)
+
+
+def make_layout(folder: Path) -> None:
+    """An empty layout, where there is none. Raises FileError for a folder that holds something else."""
+    if (folder / LAYOUT).exists():
+        return
+    # Of one that was killed while it was made, there are just these.
+    halves = {"blobs", INDEX, f".{INDEX}.partial", f".{LAYOUT}.partial"}
+    if folder.exists() and {each.name for each in folder.iterdir()} - halves:
+        raise FileError(f"`{folder}` holds files, and no registry", hint="name an empty folder, or a new one")
+    make_private(folder)
+    (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
+    write_whole(folder / INDEX, _index_text(()))
+    write_whole(folder / LAYOUT, LAYOUT_TEXT)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Nobody else writes meanwhile."""
+    with (folder / LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def put_folder(folder: Path, source: Path, facts: Mapping[str, Any]) -> Stored:
+    """Store every file of `source` and a manifest of them; what is stored already is not written again.
+
+    Raises FileError for links, an empty folder, a full disk.
+    """
+    entries = describe_files(source)
+    if not entries:
+        raise FileError(f"`{source}` holds no files", hint="push a folder with a checkpoint in it")
+    for entry in entries:
+        with (source / entry.path).open("rb") as file:
+            _put(folder, file, entry.sha256)
+    config = _put_text(folder, _json(facts))
+    return _put_manifest(folder, entries, config)
+
+
+def _put_manifest(folder: Path, entries: Sequence[FileEntry], config: FileEntry) -> Stored:
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "artifactType": ARTEFACT_TYPE,
+        "config": _descriptor(config, FACTS_TYPE),
+        "layers": [{**_descriptor(each, FILE_TYPE), "annotations": {TITLE: each.path}} for each in entries],
+    }
+    return read_stored(folder, f"sha256:{_put_text(folder, _json(manifest)).sha256}")
+
+
+def read_stored(folder: Path, digest: str) -> Stored:
+    """A manifest by its digest; its own bytes and its facts are checked, its files are not.
+
+    Raises AlteredError when either is missing or has other bytes, FileError when it is none of ours.
+    """
+    manifest = json.loads(_checked_text(folder, digest))
+    try:
+        if manifest["artifactType"] != ARTEFACT_TYPE:
+            raise KeyError(manifest["artifactType"])
+        facts = json.loads(_checked_text(folder, manifest["config"]["digest"]))
+        files = tuple(
+            FileEntry(each["annotations"][TITLE], int(each["size"]), _hex(each["digest"]))
+            for each in manifest["layers"]
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"{digest} is no model of ours: {error}", hint="push it by `registry push`"
+        ) from error
+    return Stored(digest, files, facts)
+
+
+def check_stored(folder: Path, stored: Stored) -> None:
+    """Read every file of a model. Raises AlteredError, naming the first that is not what it should be."""
+    for each in stored.files:
+        path = blob(folder, each.sha256)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise _altered(f"`{each.path}` is missing", stored.digest) from error
+        if found != each.sha256:
+            raise _altered(f"`{each.path}` has other bytes than when it was pushed", stored.digest)
+
+
+def take_out(folder: Path, stored: Stored, target: Path) -> None:
+    """Write a model's files into a new folder, checked while they are copied; whole, or not at all."""
+    if target.exists():
+        raise FileError(f"`{target}` exists", hint="name a folder that does not")
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        for each in stored.files:
+            copy = _inside(partial, each.path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            _copy_checked(blob(folder, each.sha256), copy, each, stored.digest)
+        partial.rename(target)
+        flush(target.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _copy_checked(source: Path, copy: Path, entry: FileEntry, digest: str) -> None:
+    seen = hashlib.sha256()
+    try:
+        with source.open("rb") as read, copy.open("xb") as written:
+            while piece := read.read(PIECE_BYTES):
+                seen.update(piece)
+                written.write(piece)
+            written.flush()
+            os.fsync(written.fileno())
+    except FileNotFoundError as error:
+        raise _altered(f"`{entry.path}` is missing", digest) from error
+    if seen.hexdigest() != entry.sha256:
+        raise _altered(f"`{entry.path}` has other bytes than when it was pushed", digest)
+
+
+def write_index(folder: Path, named: Mapping[str, Stored]) -> None:
+    """The index: every named manifest, in the order of their names."""
+    write_whole(folder / INDEX, _index_text([(name, named[name], folder) for name in sorted(named)]))
+
+
+def blob(folder: Path, hexadecimal: str) -> Path:
+    """Where a digest's bytes are."""
+    return folder / "blobs" / "sha256" / hexadecimal
+
+
+def _index_text(named: Sequence[tuple[str, Stored, Path]]) -> str:
+    manifests = [
+        {
+            "mediaType": MANIFEST_TYPE,
+            "artifactType": ARTEFACT_TYPE,
+            "digest": stored.digest,
+            "size": blob(folder, _hex(stored.digest)).stat().st_size,
+            "annotations": {REFERENCE: name},
+        }
+        for name, stored, folder in named
+    ]
+    return _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}) + "\n"
+
+
+def _put(folder: Path, file: BinaryIO, hexadecimal: str) -> None:
+    """Store a file's bytes; they must be those of the digest: a source that changes meanwhile is refused."""
+    target = blob(folder, hexadecimal)
+    if target.exists():
+        return
+    partial = target.with_name(f".{hexadecimal}.{os.getpid()}")
+    seen = hashlib.sha256()
+    try:
+        with partial.open("xb") as written:
+            while piece := file.read(PIECE_BYTES):
+                seen.update(piece)
+                written.write(piece)
+            written.flush()
+            os.fsync(written.fileno())
+        if seen.hexdigest() != hexadecimal:
+            raise FileError("a file changed while it was pushed", hint="push a folder that nobody writes to")
+        partial.chmod(0o444)
+        partial.rename(target)
+        flush(target.parent)
+    finally:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+
+
+def _put_text(folder: Path, text: str) -> FileEntry:
+    data = text.encode()
+    digest = hashlib.sha256(data).hexdigest()
+    _put(folder, BytesIO(data), digest)
+    return FileEntry("", len(data), digest)
+
+
+def _checked_text(folder: Path, digest: str) -> str:
+    path = blob(folder, _hex(digest))
+    try:
+        if path.stat().st_size > MANIFEST_BYTES_MAX:
+            raise _altered("a manifest is larger than any of ours", digest)
+        data = path.read_bytes()
+    except OSError as error:
+        raise _altered("its manifest is missing", digest) from error
+    if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
+        raise _altered("its manifest has other bytes than its name says", digest)
+    return data.decode()
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file's path below a folder; a manifest that somebody else wrote may name one outside."""
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts or not name:
+        raise FileError(f"a file is called `{name}`: that is no place below its folder", hint="refuse it")
+    return path
+
+
+def _hex(digest: str) -> str:
+    algorithm, _, hexadecimal = digest.partition(":")
+    if algorithm != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
+        raise FileError(
+            f"`{digest}` is no SHA-256 digest", hint="write `sha256:` and 64 digits of hexadecimal"
+        )
+    return hexadecimal
+
+
+def _descriptor(entry: FileEntry, media_type: str) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": f"sha256:{entry.sha256}", "size": entry.size_bytes}
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def _altered(what: str, digest: str) -> AlteredError:
+    return AlteredError(f"{what} in {digest[:19]}", hint="restore it from a copy, or push that version anew")

@@ -1,0 +1,50 @@
+"""A log whose lines are chained: each carries the SHA-256 of the one before, so a changed byte is found.
+
+A chain tells that a line was changed, left out or put in between. That all of it is new shows at its
+newest line, which is sealed by a key (`seals.py`). That lines are missing at its end shows by a copy alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BEGIN = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The first line that does not hang on the one before it."""
+
+    number: int  # counts from 1
+    why: str
+
+
+def chained(before: str, said: Mapping[str, Any]) -> tuple[str, str]:
+    """A line that hangs on the digest of the line before it, and its own digest.
+
+    Raises ValueError for a key that is the chain's own.
+    """
+    if "before" in said:
+        raise ValueError("`before` is the chain's own key")
+    line = json.dumps({**said, "before": before}, sort_keys=True, separators=(",", ":"))
+    return line, digest_of_line(line)
+
+
+def digest_of_line(line: str) -> str:
+    """What the next line carries."""
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def check_chain(lines: Iterable[str], before: str = BEGIN) -> tuple[str, Broken | None]:
+    """The digest of the last line, and the first line that is broken; None where all hang together."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            said = json.loads(line)["before"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return before, Broken(number, "it cannot be read")
+        if said != before:
+            return before, Broken(number, "it does not follow the line before it")
+        before = digest_of_line(line)
+    return before, None

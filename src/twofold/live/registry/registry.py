@@ -1,0 +1,243 @@
+"""The registry: models by digest in an OCI layout, versions of them in tables, the rules that releases pass.
+
+Every reader checks before it trusts: the seal of a version, the digest of its manifest, then of each file
+as it is copied. A release is refused with all the rules that it breaks, and the refusal is logged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from twofold.core.data import from_data, to_data
+from twofold.core.errors import AlteredError, FileError, InfeasibleError, UnknownNameError
+from twofold.live.registry import blobs
+from twofold.live.registry.formats import model_facts
+from twofold.live.registry.seals import check_seal, key_of, sealed
+from twofold.live.registry.tables import AliasMove, Tables, Version
+from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals
+
+SERVING = "serving"
+VERSION = "version"  # what a version's seal is for
+MADE_FROM = ("data", "code", "run", "checkpoint", "parent", "quantised", "spec")
+MARKED = "made_from"
+
+
+class ReleaseRefusedError(InfeasibleError):
+    """A release that breaks rules: every rule, what was found, and what would pass."""
+
+    code = "E-release"
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A version with all that is known of it."""
+
+    version: Version
+    stored: blobs.Stored
+    aliases: tuple[str, ...]
+    approved_by: tuple[str, ...]
+    evaluation: Evaluation | None
+    sealed: bool
+
+
+class Registry:
+    """An open registry. Mutable: it holds a connection."""
+
+    def __init__(self, folder: Path, *, make: bool = False) -> None:
+        """Raises FileError where there is none and none is to be made."""
+        if make:
+            blobs.make_layout(folder)
+        elif not (folder / blobs.LAYOUT).exists():
+            raise FileError(
+                f"no registry in `{folder}`", hint="`twofold registry push FOLDER NAME` makes one"
+            )
+        self.folder = folder
+        self._key = key_of(folder.with_name(f"{folder.name}.key"))
+        self.tables = Tables(folder, self._key)
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self.tables.close()
+
+    def push(self, source: Path, name: str, by: str, made_from: Mapping[str, str] | None = None) -> Described:
+        """Store a folder as the next version of a name; the same bytes and facts are the same version.
+
+        Raises FormatRefusedError for pickles and code, FileError for a folder that holds no model.
+        """
+        facts = {**asdict(model_facts(source)), MARKED: dict(sorted((made_from or {}).items()))}
+        with blobs.writing(self.folder):
+            stored = blobs.put_folder(self.folder, source, facts)
+            version = self.tables.add(name, stored.digest, self._seal(name, stored.digest), by)
+            self._write_index()
+        return self.describe(version.text)
+
+    def branch(self, reference: str, name: str, by: str) -> Described:
+        """The same bytes as the first version of another name: what is made from there goes its own way."""
+        source = self.trusted(reference)
+        with blobs.writing(self.folder):
+            digest = source.stored.digest
+            version = self.tables.add(name, digest, self._seal(name, digest), by)
+            self._write_index()
+        return self.describe(version.text)
+
+    def find(self, reference: str) -> Version:
+        """`name` (its newest), `name:3`, `name@serving`, or the first digits of a digest.
+
+        Raises UnknownNameError for what is not there, and for digits that fit two models.
+        """
+        name, at, alias = reference.partition("@")
+        name, colon, number = name.partition(":")
+        if name == "sha256":
+            return self._by_digest(reference)
+        known = self.tables.versions(name) if name else []
+        if at:
+            wanted = self.tables.aliases(name).get(alias, 0)
+        elif colon:
+            wanted = int(number) if number.isdecimal() else 0
+        else:
+            wanted = known[-1].version if known else 0
+        for each in known:
+            if each.version == wanted:
+                return each
+        names = sorted({each.name for each in self.tables.versions()})
+        hint = f"it holds {', '.join(names[:8])}" if names else "it is empty"
+        raise UnknownNameError(f"the registry has no `{reference}`", hint=hint)
+
+    def describe(self, reference: str) -> Described:
+        """A version with its facts; its files are not read. Raises AlteredError where facts were changed."""
+        version = self.find(reference)
+        stored = blobs.read_stored(self.folder, version.digest)
+        report = self.tables.evaluation(version.digest)
+        aliases = self.tables.aliases(version.name)
+        return Described(
+            version,
+            stored,
+            tuple(sorted(name for name, number in aliases.items() if number == version.version)),
+            self.tables.approvals(version),
+            None if report is None else from_data(Evaluation, report, finite=False),
+            self._is_sealed(version),
+        )
+
+    def trusted(self, reference: str) -> Described:
+        """The same of one that this registry sealed. Raises AlteredError for any other."""
+        described = self.describe(reference)
+        version = described.version
+        check_seal(self._key, VERSION, _sealed_text(version.name, version.digest), version.seal)
+        return described
+
+    def pull(self, reference: str, target: Path) -> Described:
+        """Write a version's files into a new folder, checked while they are copied."""
+        described = self.trusted(reference)
+        blobs.take_out(self.folder, described.stored, target)
+        return described
+
+    def verify(self, reference: str = "") -> list[Described]:
+        """Read seals, manifests, files and the log. Raises AlteredError for the first that is off."""
+        self.tables.check_log()
+        versions = [self.find(reference)] if reference else self.tables.versions()
+        found = [self.trusted(each.text) for each in versions]
+        for stored in {each.stored.digest: each.stored for each in found}.values():
+            blobs.check_stored(self.folder, stored)
+        return found
+
+    def approve(self, reference: str, by: str, why: str) -> Described:
+        """Vouch for a version. Raises AlteredError for one that was not sealed here."""
+        described = self.trusted(reference)
+        self.tables.approve(described.version, by, why)
+        return self.describe(described.version.text)
+
+    def evaluated(self, reference: str, found: Evaluation, by: str) -> Described:
+        """Keep what was measured of a version."""
+        described = self.trusted(reference)
+        self.tables.evaluated(described.version, dict(to_data(found)), by)
+        return self.describe(described.version.text)
+
+    def judge(self, reference: str, alias: str, limits: Limits) -> tuple[Refusal, ...]:
+        """Which rules a version breaks, beside what the alias means now."""
+        new = self.describe(reference)
+        now = self.tables.aliases(new.version.name).get(alias)
+        serving = self.describe(f"{new.version.name}:{now}") if now else None
+        same = serving is not None and serving.version.digest == new.version.digest
+        return refusals(_release(new), None if serving is None or same else _release(serving), limits)
+
+    def promote(self, reference: str, by: str, why: str, limits: Limits, alias: str = SERVING) -> AliasMove:
+        """Let the alias mean this version. Raises ReleaseRefusedError with every rule that it breaks."""
+        version = self.find(reference)
+        broken = self.judge(version.text, alias, limits)
+        if broken:
+            found = {each.rule: each.figure for each in broken}
+            self.tables.refused(f"promotion to {alias}", version, by, found)
+            raise ReleaseRefusedError(
+                f"{version.text} may not be `{alias}`",
+                lines=tuple((each.rule, f"{each.figure}; passes: {each.passes}") for each in broken),
+                hint="do what would pass, then ask again",
+            )
+        blobs.check_stored(self.folder, self.trusted(version.text).stored)
+        return self.tables.move(version.name, alias, version.version, by, why)
+
+    def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
+        """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that."""
+        moves = self.tables.moves(name, alias)
+        now = moves[-1].version if moves else 0
+        before = next((each.version for each in reversed(moves) if each.version != now), 0)
+        if not before:
+            what = f"`{name}@{alias}` never was another version"
+            raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
+        self.trusted(f"{name}:{before}")
+        return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
+
+    def trace(self, reference: str) -> list[tuple[str, str]]:
+        """Where a version comes from, back to the first: (what, digest), then the aliases that it has."""
+        described, found = self.describe(reference), []
+        seen: set[str] = set()
+        while described.stored.digest not in seen:
+            seen.add(described.stored.digest)
+            found.append((described.version.text, described.stored.digest))
+            made_from = dict(described.stored.facts.get(MARKED, {}))
+            found += [(kind, made_from[kind]) for kind in MADE_FROM if kind in made_from]
+            parent = made_from.get("parent") or made_from.get("quantised")
+            if not parent or all(each.digest != parent for each in self.tables.versions()):
+                break
+            described = self.describe(parent)
+        return found
+
+    def _by_digest(self, digits: str) -> Version:
+        known = [each for each in self.tables.versions() if each.digest.startswith(digits)]
+        if len({each.digest for each in known}) != 1:
+            what = "fits two models" if known else "is of no model here"
+            raise UnknownNameError(f"`{digits[:24]}` {what}", hint="write more of its digits")
+        return known[0]
+
+    def _seal(self, name: str, digest: str) -> str:
+        return sealed(self._key, VERSION, _sealed_text(name, digest))
+
+    def _is_sealed(self, version: Version) -> bool:
+        try:
+            check_seal(self._key, VERSION, _sealed_text(version.name, version.digest), version.seal)
+        except AlteredError:
+            return False
+        return True
+
+    def _write_index(self) -> None:
+        versions = self.tables.versions()
+        stored = {each.text: blobs.read_stored(self.folder, each.digest) for each in versions}
+        blobs.write_index(self.folder, stored)
+
+
+def _sealed_text(name: str, digest: str) -> str:
+    return f"{digest} as {name}"
+
+
+def _release(described: Described) -> Release:
+    facts: Mapping[str, Any] = described.stored.facts
+    return Release(
+        digest=described.stored.digest,
+        sealed=described.sealed,
+        tokenizer_sha256=str(facts.get("tokenizer_sha256", "")),
+        formats=tuple(facts.get("formats", ())),
+        pushed_by=described.version.pushed_by,
+        approved_by=described.approved_by,
+        evaluation=described.evaluation,
+        quantised_from=str(facts.get(MARKED, {}).get("quantised", "")),
+    )

@@ -1,0 +1,46 @@
+"""What the registry's own key vouches for: HMAC-SHA256 of digests. A file that we did not seal is not opened.
+
+The key stands in a file of its own that only its owner reads, outside the folder that is copied around.
+Source: RFC 2104.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from twofold.core.errors import AlteredError, FileError
+from twofold.live.processes import private_opener
+
+KEY_BYTES = 32
+
+
+def key_of(path: Path) -> bytes:
+    """The key in a file, made when there is none. Raises FileError for one that others can read."""
+    try:
+        with open(path, "xb", opener=private_opener) as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        pass
+    if path.stat().st_mode & 0o077:
+        raise FileError(f"others can read the key `{path}`", hint=f"`chmod 600 {path}`, or make another key")
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise FileError(f"`{path}` holds no key of {KEY_BYTES} bytes", hint="restore it from a copy")
+    return key
+
+
+def sealed(key: bytes, purpose: str, text: str) -> str:
+    """The seal of a text under a purpose, so that one of another purpose does not fit."""
+    return hmac.new(key, f"{purpose}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def check_seal(key: bytes, purpose: str, text: str, seal: str) -> None:
+    """Raise AlteredError unless this key made the seal."""
+    if not hmac.compare_digest(sealed(key, purpose, text), seal):
+        raise AlteredError(
+            f"{text[:40]} is not sealed by this registry's key", hint="push it anew from where it was made"
+        )

@@ -1,0 +1,145 @@
+"""The rules that a release passes: what each looks at, what it refuses, and what would pass.
+
+A rule is a pure function of the candidate, of what serves now, and of the limits. All are asked, so that who
+releases sees every refusal at once. A figure that nobody measured refuses as well: a gate that opens when it
+is not told is none. R-045, R-163 and R-178 are decided here.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What was measured of one model, on one set and one engine; None: it was not."""
+
+    set_sha256: str  # of the evaluation set: figures of two sets are not compared
+    token_count: int  # that were predicted
+    loss_nats: float  # mean of -ln p(token), per token
+    calibration_error_fraction: float | None = None  # mean distance of confidence and accuracy over ten bins
+    drift_nats: float | None = None  # mean KL divergence from what serves now, per token
+    failed_slices: tuple[str, ...] = ()  # of the regression set: those that got worse by more than allowed
+    ttft_p95_s: float | None = None  # on the engine that will serve
+    tpot_p95_s: float | None = None
+    memory_bytes: float | None = None  # of the weights, as that engine holds them
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version as the rules see it. `evaluation` None: it was never evaluated."""
+
+    digest: str
+    sealed: bool  # by the registry's key
+    tokenizer_sha256: str
+    formats: tuple[str, ...]  # that its weights are stored in
+    pushed_by: str
+    approved_by: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None
+    quantised_from: str = ""  # the digest of the model that it is a smaller copy of
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a release must keep. None: not asked for."""
+
+    loss_rise_fraction: float | None = 0.01  # of the loss of what serves now
+    calibration_rise_fraction: float | None = 0.02  # above that of what serves now
+    calibration_error_fraction: float | None = None  # whatever serves now
+    drift_most_nats: float | None = 0.1
+    ttft_p95_s: float | None = None
+    tpot_p95_s: float | None = None
+    memory_bytes: float | None = None
+    approvals_least: int = 1
+    own_approval_counts: bool = False  # of whoever pushed it
+    same_tokenizer: bool = True
+    formats: tuple[str, ...] = ("safetensors",)  # that the engine reads
+    token_count_least: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One rule that was not kept."""
+
+    rule: str  # loss, calibration, drift, …
+    figure: str  # what was found
+    passes: str  # what would pass
+
+
+def refusals(new: Release, serving: Release | None, limits: Limits) -> tuple[Refusal, ...]:
+    """Every rule that `new` breaks, beside what serves now; none when it may be released."""
+    return (*_identity(new, serving, limits), *_approval(new, limits), *_figures(new, serving, limits))
+
+
+def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator[Refusal]:
+    if not new.sealed:
+        yield Refusal("seal", "not sealed by this registry's key", "push it from where it was made")
+    other = serving is not None and new.tokenizer_sha256 != serving.tokenizer_sha256
+    if limits.same_tokenizer and other and serving is not None:
+        found = f"tokenizer {new.tokenizer_sha256[:12] or 'none'}"
+        yield Refusal(
+            "tokenizer", found, f"tokenizer {serving.tokenizer_sha256[:12]}, as what serves now has"
+        )
+    if not set(new.formats) & set(limits.formats):
+        yield Refusal("format", ", ".join(new.formats) or "no weights", f"one of {', '.join(limits.formats)}")
+
+
+def _approval(new: Release, limits: Limits) -> Iterator[Refusal]:
+    people = {who for who in new.approved_by if limits.own_approval_counts or who != new.pushed_by}
+    if len(people) < limits.approvals_least:
+        own = " besides who pushed it" if not limits.own_approval_counts else ""
+        found = f"{len(people)} of {limits.approvals_least} approvals{own}"
+        yield Refusal(
+            "approval", found, "`registry approve` by somebody else" if own else "`registry approve`"
+        )
+
+
+def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[Refusal]:
+    found = new.evaluation
+    if found is None:
+        yield Refusal("evaluation", "never evaluated", "`registry evaluate`")
+        return
+    if found.token_count < limits.token_count_least:
+        yield Refusal("sample", f"{found.token_count:,} tokens", f"{limits.token_count_least:,} tokens")
+    if not math.isfinite(found.loss_nats):
+        yield Refusal("loss", f"{found.loss_nats} nats per token", "a finite loss")
+    elif limits.loss_rise_fraction is not None and serving is not None:
+        yield from _loss(found, serving.evaluation, limits.loss_rise_fraction)
+    if found.failed_slices:
+        yield Refusal("regression", f"worse at {', '.join(found.failed_slices)}", "no slice that got worse")
+    named = (
+        ("calibration", found.calibration_error_fraction, _calibration(serving, limits), ""),
+        ("drift", found.drift_nats, limits.drift_most_nats if serving else None, " nats per token"),
+        ("ttft", found.ttft_p95_s, limits.ttft_p95_s, " s at p95"),
+        ("tpot", found.tpot_p95_s, limits.tpot_p95_s, " s at p95"),
+        ("memory", found.memory_bytes, limits.memory_bytes, " bytes"),
+    )
+    for rule, figure, most, unit in named:
+        if most is None:
+            continue
+        passes = f"at most {most:.4g}{unit}"
+        if figure is None:
+            yield Refusal(rule, "not measured", passes)
+        elif not figure <= most:  # what is no number passes nothing
+            yield Refusal(rule, f"{figure:.4g}{unit}", passes)
+
+
+def _calibration(serving: Release | None, limits: Limits) -> float | None:
+    """The most that a calibration error may be: as asked for, and so far above that of what serves now."""
+    before = serving.evaluation.calibration_error_fraction if serving and serving.evaluation else None
+    rise = limits.calibration_rise_fraction
+    most = (limits.calibration_error_fraction, None if before is None or rise is None else before + rise)
+    return min((each for each in most if each is not None), default=None)
+
+
+def _loss(found: Evaluation, before: Evaluation | None, rise_most: float) -> Iterator[Refusal]:
+    """Formula  loss_new / loss_now - 1 <= rise_most, on one evaluation set."""
+    if before is None or before.set_sha256 != found.set_sha256:
+        yield Refusal("loss", "what serves now was not evaluated on this set", "both on one set")
+        return
+    most = before.loss_nats * (1.0 + rise_most)
+    if found.loss_nats > most:
+        rise = found.loss_nats / before.loss_nats - 1.0
+        told = f"{found.loss_nats:.4f} nats per token, {rise:+.1%}"
+        yield Refusal("loss", told, f"at most {most:.4f}, {rise_most:+.1%} of what serves now")

@@ -1,0 +1,85 @@
+"""The screens of the registry: versions, one version, moves, checks, where a version comes from."""
+
+from collections.abc import Sequence
+
+from twofold.core.display import format_si
+from twofold.live.registry.registry import MARKED, Described
+from twofold.live.registry.tables import AliasMove
+from twofold.policy.release.rules import Evaluation, Refusal
+from twofold.report.lines import field, heading, table
+
+SHORT = 19  # of `sha256:…`
+
+
+def listed(versions: Sequence[Described]) -> list[str]:
+    """A row per version."""
+    if not versions:
+        return ["no versions"]
+    rows = [
+        (
+            each.version.text,
+            each.version.digest[:SHORT],
+            format_si(each.stored.size_bytes, "B"),
+            each.version.pushed_at[:10],
+            each.version.pushed_by,
+            ", ".join(each.aliases),
+            "" if each.evaluation is None else f"{each.evaluation.loss_nats:.4f}",
+        )
+        for each in versions
+    ]
+    heads = ("version", "digest", "size", "pushed", "by", "alias", "loss, nats")
+    return table(heads, rows, numbers=(2, 6))
+
+
+def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
+    """Facts, lineage, approvals, evaluation, then what would refuse its release."""
+    version, facts = described.version, described.stored.facts
+    made_from = [f"{kind} {digest[:SHORT]}" for kind, digest in dict(facts.get(MARKED, {})).items()]
+    size, count = format_si(described.stored.size_bytes, "B"), len(described.stored.files)
+    parameters = format_si(facts.get("parameter_count", 0), "") if facts.get("parameter_count") else ""
+    return [
+        *heading(version.text, version.digest, *(f"is `{each}`" for each in described.aliases)),
+        *field("pushed", f"{version.pushed_at[:19]} by {version.pushed_by}", f"{count} files, {size}"),
+        *field("model", str(facts.get("architecture", "")), parameters, ", ".join(facts.get("dtypes", ()))),
+        *field("made from", *made_from),
+        *field("approved", ", ".join(described.approved_by) or "by nobody"),
+        *_evaluation(described.evaluation),
+        *([] if described.sealed else ["  ✗ not sealed by this registry's key"]),
+        *(f"  ✗ {each.rule}: {each.figure}; passes: {each.passes}" for each in refused),
+    ]
+
+
+def _evaluation(found: Evaluation | None) -> list[str]:
+    if found is None:
+        return field("evaluated", "never")
+    pieces = [f"loss {found.loss_nats:.4f} nats over {found.token_count:,} tokens"]
+    if found.calibration_error_fraction is not None:
+        pieces.append(f"calibration error {found.calibration_error_fraction:.3f}")
+    if found.drift_nats is not None:
+        pieces.append(f"drift {found.drift_nats:.4f} nats")
+    if found.memory_bytes is not None:
+        pieces.append(f"{format_si(found.memory_bytes, 'B')} of weights")
+    if found.failed_slices:
+        pieces.append(f"worse at {', '.join(found.failed_slices)}")
+    return field("evaluated", *pieces, found.engine)
+
+
+def moved(move: AliasMove) -> list[str]:
+    """Who let what mean which, and why."""
+    said = f"{move.name}@{move.alias} is version {move.version}, by {move.by}, {move.at[:19]}"
+    return [f"{said}: {move.why or 'no reason'}"]
+
+
+def verified(versions: Sequence[Described], log_lines: int) -> list[str]:
+    """What was read."""
+    files = {each.sha256: each.size_bytes for version in versions for each in version.stored.files}
+    count, size = len(versions), format_si(sum(files.values()), "B")
+    said = f"{count} version{'s' * (count != 1)}, {len(files)} files, {size}, {log_lines} lines of log"
+    return [f"{said}: all as pushed"]
+
+
+def traced(steps: Sequence[tuple[str, str]], aliases: Sequence[str]) -> list[str]:
+    """A line each: what, and its digest."""
+    width = max(len(what) for what, _ in steps)
+    lines = [f"{what:<{width}}  {digest}" for what, digest in steps]
+    return [*(f"{'serves as':<{width}}  {each}" for each in aliases), *lines]

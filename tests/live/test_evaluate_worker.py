@@ -1,0 +1,118 @@
+"""Evaluation of real, very small models: each broken one is stopped by the rule that its fault belongs to."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twofold.app.registering import evaluate_version
+from twofold.core.data import from_data
+from twofold.live.registry.evaluate_worker import Asked, evaluate, read_texts
+from twofold.live.registry.registry import Registry
+from twofold.policy.release.rules import Evaluation, Limits
+
+pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+
+SENTENCE = "the quick brown fox jumps over the lazy dog and comes back again. "
+
+
+def write(folder: Path, model, tokenizer) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model that knows one sentence by heart, and its tokenizer: a second of training."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    words = Tokenizer(models.BPE())
+    words.pre_tokenizer, words.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    words.train_from_iterator([SENTENCE], trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet))
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=280, num_key_value_heads=1, max_position_embeddings=64, **sizes)
+    )
+    tokens = torch.tensor([words.encode(SENTENCE * 8).ids[:64]])
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        optimiser.step()
+    return model, PreTrainedTokenizerFast(tokenizer_object=words)
+
+
+@pytest.fixture
+def registry(trained, tmp_path: Path) -> Registry:
+    """A registry whose first version serves, and a set of two slices."""
+    made = Registry(tmp_path / "registry", make=True)
+    made.push(write(tmp_path / "first", *trained), "chat", "ann")
+    lines = [json.dumps({"slice": name, "text": SENTENCE * 40}) for name in ("foxes", "dogs")]
+    (tmp_path / "set.jsonl").write_text("\n".join(lines))
+    made.evaluated("chat:1", evaluated(tmp_path, "first", ""), "ann")
+    made.approve("chat:1", "bob", "")
+    made.promote("chat:1", "ann", "", Limits())
+    return made
+
+
+def evaluated(folder: Path, name: str, before: str = "first") -> Evaluation:
+    """As the worker does it, without a process of its own: that takes seconds to start."""
+    asked = Asked(str(folder / name), str(folder / "set.jsonl"), str(folder / before) if before else "")
+    return from_data(Evaluation, evaluate(asked), finite=False)
+
+
+def broken_rules(registry: Registry, folder: Path, name: str) -> set[str]:
+    """Of a folder that is pushed and evaluated."""
+    version = registry.push(folder / name, "chat", "ann", {"run": f"sha256:{name}"}).version.text
+    registry.evaluated(version, evaluated(folder, name), "ann")
+    registry.approve(version, "bob", "")
+    return {each.rule for each in registry.judge(version, "serving", Limits())}
+
+
+def test_good_and_broken_releases_on_one_set(registry: Registry, trained, tmp_path: Path) -> None:
+    """The same weights again drift by nothing; a permuted layer is stopped and 3 % of noise is measured."""
+    import torch
+
+    model, tokenizer = trained
+    weights = {name: each.clone() for name, each in model.state_dict().items()}
+    write(tmp_path / "same", model, tokenizer)
+    with torch.no_grad():
+        layer = model.model.layers[0].mlp.down_proj.weight
+        layer.copy_(layer.flip(0))
+        write(tmp_path / "permuted", model, tokenizer)
+        model.load_state_dict(weights)
+        torch.manual_seed(1)
+        for each in model.parameters():
+            each.add_(torch.randn_like(each) * each.std() * 0.03)
+        write(tmp_path / "noisy", model, tokenizer)
+        model.load_state_dict(weights)
+    assert broken_rules(registry, tmp_path, "same") == set()
+    assert {"loss", "drift", "regression"} <= broken_rules(registry, tmp_path, "permuted")
+    assert evaluated(tmp_path, "permuted").failed_slices == ("dogs", "foxes")
+    drifts = [evaluated(tmp_path, name).drift_nats for name in ("same", "noisy", "permuted")]
+    assert drifts[0] == pytest.approx(0.0, abs=1e-9)
+    assert 1e-6 < drifts[1] < drifts[2]
+
+
+def test_the_verb_evaluates_in_a_process_of_its_own(registry: Registry, tmp_path: Path) -> None:
+    told: list[str] = []
+    words = tmp_path / "set.jsonl", registry.folder, "ann", "serving", told.append
+    shown = evaluate_version("chat:1", *words)
+    assert shown.version.evaluation == registry.describe("chat:1").evaluation
+    assert (shown.refused, told) == ((), ["evaluate chat:1"])
+    assert json.loads(registry.tables.log()[-1])["what"] == "evaluate"
+
+
+def test_a_set_without_text_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text('{"text": "a"}\n{"words": "b"}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_texts(Path(Asked("", str(tmp_path / "set.jsonl")).texts))

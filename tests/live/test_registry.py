@@ -1,0 +1,293 @@
+"""The registry: what enters, what comes back, what is refused, and what a kill in the middle leaves."""
+
+import json
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
+from twofold.live.registry import blobs
+from twofold.live.registry.formats import FormatRefusedError
+from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.policy.release.rules import Evaluation, Limits
+
+FREE = Limits(approvals_least=0, token_count_least=0)
+FOUND = Evaluation(
+    set_sha256="a" * 64, token_count=5000, loss_nats=2.0, drift_nats=0.0, calibration_error_fraction=0.0
+)
+
+
+def model(folder: Path, value: int = 1, **config: object) -> Path:
+    """A folder with one tensor of 4 bytes, as safetensors are written."""
+    folder.mkdir(parents=True)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes([value] * 4)
+    )
+    said = {"model_type": "llama", "architectures": ["Llama"], "max_position_embeddings": 64, **config}
+    (folder / "config.json").write_text(json.dumps(said))
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+    return folder
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(tmp_path / "registry", make=True)
+
+
+def released(registry: Registry, folder: Path) -> str:
+    """The reference of a version that the rules let pass."""
+    text = registry.push(folder, "chat", "ann").version.text
+    registry.evaluated(text, FOUND, "ann")
+    registry.promote(text, "ann", "", FREE)
+    return text
+
+
+def test_what_is_pulled_is_what_was_pushed_and_the_same_bytes_are_one_version(
+    registry: Registry, tmp_path: Path
+) -> None:
+    source = model(tmp_path / "source")
+    first = registry.push(source, "chat", "ann", {"data": "sha256:aa"})
+    again = registry.push(source, "chat", "bob", {"data": "sha256:aa"})
+    assert first.version == again.version
+    assert first.stored.facts["parameter_count"] == 4
+    registry.pull("chat", tmp_path / "out")
+    for path in source.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    with pytest.raises(FileError, match="exists"):
+        registry.pull("chat", tmp_path / "out")
+
+
+def test_other_bytes_or_another_origin_are_another_version_and_old_ones_stay(
+    registry: Registry, tmp_path: Path
+) -> None:
+    one = registry.push(model(tmp_path / "one"), "chat", "ann")
+    two = registry.push(model(tmp_path / "two", 2), "chat", "ann")
+    three = registry.push(tmp_path / "two", "chat", "ann", {"parent": one.stored.digest})
+    assert [each.version.version for each in (one, two, three)] == [1, 2, 3]
+    assert registry.find("chat:1").digest == one.stored.digest
+    assert registry.find(two.stored.digest[:20]) == two.version
+    assert registry.trace("chat:3")[1:] == [("parent", one.stored.digest), ("chat:1", one.stored.digest)]
+
+
+@pytest.mark.parametrize("reference", ["chat:9", "chat@serving", "other", "chat:x", "sha256:00", "", ":"])
+def test_what_is_not_there_is_an_error_that_says_what_is(
+    reference: str, registry: Registry, tmp_path: Path
+) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    with pytest.raises(UnknownNameError):
+        registry.find(reference)
+
+
+def write_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps([1, 2]))
+
+
+def write_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x")
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("pytorch_model.bin", lambda path: path.write_bytes(b"anything")),
+        ("innocent.json.txt", write_pickle),
+        ("innocent.dat", write_zip),
+        ("modeling_chat.py", lambda path: path.write_text("import os")),
+        ("broken.safetensors", lambda path: path.write_bytes(b"\x00" * 40)),
+        ("short.safetensors", lambda path: path.write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}more")),
+    ],
+)
+def test_pickles_code_and_torn_weights_never_enter(name, write, registry: Registry, tmp_path: Path) -> None:
+    source = model(tmp_path / "source")
+    write(source / name)
+    with pytest.raises(FormatRefusedError, match=name.split(".")[0]):
+        registry.push(source, "chat", "ann")
+    assert registry.tables.versions() == []
+
+
+def test_code_of_its_own_links_and_wrong_names_are_refused(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(FormatRefusedError, match="auto_map"):
+        registry.push(model(tmp_path / "remote", auto_map={"AutoModel": "x.Y"}), "chat", "ann")
+    linked = model(tmp_path / "linked")
+    (linked / "more.json").symlink_to("/etc/hostname")
+    with pytest.raises(FileError, match="not a plain file"):
+        registry.push(linked, "chat", "ann")
+    for name in ("", "Chat", "../x", "a b", "7", "x" * 65):
+        with pytest.raises(ValueRefusedError):
+            registry.push(model(tmp_path / f"m{len(name)}{hash(name)}"), name, "ann")
+
+
+def test_a_changed_byte_is_found_before_anything_is_opened(registry: Registry, tmp_path: Path) -> None:
+    stored = registry.push(model(tmp_path / "one"), "chat", "ann").stored
+    weights = next(each for each in stored.files if each.path == "model.safetensors")
+    path = blobs.blob(registry.folder, weights.sha256)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"\x09")
+    with pytest.raises(AlteredError, match="safetensors"):
+        registry.verify()
+    with pytest.raises(AlteredError, match="safetensors"):
+        registry.pull("chat", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    registry.evaluated("chat", FOUND, "ann")
+    with pytest.raises(AlteredError, match="safetensors"):
+        registry.promote("chat", "ann", "", FREE)
+    assert registry.tables.aliases("chat") == {}
+
+
+def test_a_version_that_another_key_sealed_is_not_trusted(registry: Registry, tmp_path: Path) -> None:
+    """Somebody who can write the folder, and has no key, puts a model of theirs under our name."""
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    theirs = Registry(tmp_path / "theirs", make=True)
+    planted = theirs.push(model(tmp_path / "two", 2), "chat", "eve")
+    shutil.copytree(theirs.folder / "blobs", registry.folder / "blobs", dirs_exist_ok=True)
+    with sqlite3.connect(registry.folder / "registry.sqlite") as file:
+        told = ("chat", 2, planted.stored.digest, planted.version.seal, "2026-01-01", "ann")
+        file.execute("insert into versions values (?, ?, ?, ?, ?, ?)", told)
+    with pytest.raises(AlteredError, match="not sealed"):
+        registry.pull("chat:2", tmp_path / "out")
+    with pytest.raises(AlteredError):
+        registry.approve("chat:2", "bob", "")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        registry.promote("chat:2", "ann", "", FREE)
+    assert "seal" in dict(refused.value.lines)
+
+
+def test_a_swapped_digest_of_our_own_is_not_trusted_either(registry: Registry, tmp_path: Path) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    other = registry.push(model(tmp_path / "two", 2), "other", "ann")
+    with sqlite3.connect(registry.folder / "registry.sqlite") as file:
+        file.execute("update versions set digest = ? where name = 'chat'", (other.stored.digest,))
+    with pytest.raises(AlteredError, match="not sealed"):
+        registry.verify()
+
+
+@pytest.mark.parametrize("change", ["update", "delete", "all"])
+def test_a_changed_line_of_the_log_is_found(change: str, registry: Registry, tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        registry.push(model(tmp_path / str(value), value), "chat", "ann")
+    registry.verify()
+    with sqlite3.connect(registry.folder / "registry.sqlite") as file:
+        if change == "update":
+            file.execute("update log set line = replace(line, 'ann', 'amm') where number = 2")
+        elif change == "delete":
+            file.execute("delete from log where number = 2")
+        else:  # written anew by somebody without the key
+            theirs = Registry(tmp_path / "theirs", make=True)
+            theirs.push(model(tmp_path / "eve", 9), "chat", "eve")
+            rows = theirs.tables._file.execute("select * from log").fetchall()
+            file.execute("delete from log")
+            file.executemany("insert into log values (?, ?, ?, ?)", rows)
+    with pytest.raises(AlteredError):
+        registry.verify()
+
+
+def test_roll_back_brings_what_served_before_and_keeps_every_move(registry: Registry, tmp_path: Path) -> None:
+    one, two = (released(registry, model(tmp_path / str(value), value)) for value in (1, 2))
+    assert registry.find("chat@serving").text == two
+    back = registry.roll_back("chat", "bob", "")
+    assert registry.find("chat@serving").text == one
+    assert (back.by, back.why) == ("bob", "back from chat:2")
+    assert [each.version for each in registry.tables.moves("chat", "serving")] == [1, 2, 1]
+    with pytest.raises(UnknownNameError):
+        registry.roll_back("chat", "bob", "", alias="canary")
+
+
+def test_an_unapproved_promotion_is_refused_named_and_logged(registry: Registry, tmp_path: Path) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    registry.evaluated("chat", FOUND, "ann")
+    registry.approve("chat", "ann", "mine")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        registry.promote("chat", "ann", "", Limits())
+    assert [rule for rule, _ in refused.value.lines] == ["approval"]
+    assert json.loads(registry.tables.log()[-1])["what"] == "refused promotion to serving"
+    registry.approve("chat", "bob", "read it")
+    assert registry.promote("chat", "ann", "better", Limits()).version == 1
+
+
+def test_a_swapped_tokenizer_is_refused(registry: Registry, tmp_path: Path) -> None:
+    released(registry, model(tmp_path / "one"))
+    other = model(tmp_path / "two", 2)
+    (other / "tokenizer.json").write_text('{"version": "2.0"}')
+    registry.push(other, "chat", "ann")
+    registry.evaluated("chat", FOUND, "ann")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        registry.promote("chat", "ann", "", FREE)
+    assert [rule for rule, _ in refused.value.lines] == ["tokenizer"]
+
+
+def test_a_key_that_others_can_read_is_refused(registry: Registry) -> None:
+    registry.folder.with_name("registry.key").chmod(0o644)
+    with pytest.raises(FileError, match="others can read"):
+        Registry(registry.folder)
+
+
+def test_a_folder_that_holds_something_else_is_no_registry(tmp_path: Path) -> None:
+    model(tmp_path / "models")
+    with pytest.raises(FileError, match="no registry"):
+        Registry(tmp_path / "models", make=True)
+    with pytest.raises(FileError, match="no registry"):
+        Registry(tmp_path / "nothing")
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from twofold.live.registry.registry import Registry
+left = int(sys.argv[4])
+def dies(call):
+    def counted(*words, **more):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return call(*words, **more)
+    return counted
+os.fsync, os.rename, os.replace = dies(os.fsync), dies(os.rename), dies(os.replace)
+registry = Registry(Path(sys.argv[1]), make=True)
+getattr(registry, sys.argv[3])(*eval(sys.argv[2]))
+"""
+
+
+def killed_after(count: int, folder: Path, what: str, words: str) -> bool:
+    """Do it in a process that ends at its n-th write to the disk; whether it ended so."""
+    command = [sys.executable, "-c", DYING, str(folder), words, what, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (0, 9), done.stderr
+    return done.returncode == 9
+
+
+def test_a_push_that_is_killed_at_any_write_leaves_a_whole_registry(tmp_path: Path) -> None:
+    source = model(tmp_path / "source")
+    words = f"(Path({str(source)!r}), 'chat', 'ann')"
+    count = 0
+    while killed_after(count, tmp_path / f"r{count}" / "registry", "push", words):
+        left = Registry(tmp_path / f"r{count}" / "registry", make=True)
+        left.verify()
+        assert left.push(source, "chat", "ann").version.version == 1
+        left.verify()
+        index = json.loads((left.folder / "index.json").read_text())
+        assert [each["digest"] for each in index["manifests"]] == [left.find("chat").digest]
+        count += 1
+    assert count > 8  # at as many places it was killed
+
+
+def test_skopeo_reads_the_layout(registry: Registry, tmp_path: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo: `make system`")
+    pushed = registry.push(model(tmp_path / "one"), "chat", "ann")
+    where = f"oci:{registry.folder}:chat:1"
+    raw = subprocess.run(["skopeo", "inspect", "--raw", where], capture_output=True, check=True)
+    assert [each["digest"] for each in json.loads(raw.stdout)["layers"]] == [
+        f"sha256:{each.sha256}" for each in pushed.stored.files
+    ]
+    copied = tmp_path / "copy"
+    subprocess.run(["skopeo", "copy", "--quiet", where, f"oci:{copied}:chat"], check=True)
+    assert blobs.read_stored(copied, pushed.stored.digest).files == pushed.stored.files

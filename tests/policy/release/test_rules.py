@@ -1,0 +1,102 @@
+"""Each rule stops a release that was made to fail it, and names the figure; without a fault none refuses."""
+
+import math
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twofold.policy.release.rules import Evaluation, Limits, Release, refusals
+
+EVALUATED = Evaluation(
+    set_sha256="a" * 64,
+    token_count=20_000,
+    loss_nats=2.0,
+    calibration_error_fraction=0.03,
+    drift_nats=0.01,
+    ttft_p95_s=0.05,
+    tpot_p95_s=0.01,
+    memory_bytes=1e9,
+    engine="transformers 5",
+)
+SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",), EVALUATED)
+NEW = replace(SERVING, digest="sha256:2")
+LIMITS = Limits(ttft_p95_s=0.1, tpot_p95_s=0.02, memory_bytes=2e9, calibration_error_fraction=0.2)
+
+
+def rules_of(new: Release, serving: Release | None = SERVING, limits: Limits = LIMITS) -> set[str]:
+    return {each.rule for each in refusals(new, serving, limits)}
+
+
+def evaluated(**changed: object) -> Release:
+    return replace(NEW, evaluation=replace(EVALUATED, **changed))
+
+
+def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
+    assert refusals(NEW, SERVING, LIMITS) == ()
+    assert refusals(evaluated(drift_nats=None), None, LIMITS) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "new", "figure"),
+    [
+        ("seal", replace(NEW, sealed=False), "not sealed"),
+        ("tokenizer", replace(NEW, tokenizer_sha256="u" * 64), "uuuuuuuuuuuu"),
+        ("format", replace(NEW, formats=("gguf",)), "gguf"),
+        ("approval", replace(NEW, approved_by=("ann",)), "0 of 1"),
+        ("evaluation", replace(NEW, evaluation=None), "never"),
+        ("sample", evaluated(token_count=999), "999 tokens"),
+        ("loss", evaluated(loss_nats=2.1), "2.1000 nats per token, +5.0%"),
+        ("loss", evaluated(loss_nats=math.nan), "nan"),
+        ("loss", evaluated(set_sha256="b" * 64), "not evaluated on this set"),
+        ("regression", evaluated(failed_slices=("sums",)), "sums"),
+        ("calibration", evaluated(calibration_error_fraction=0.06), "0.06"),
+        ("drift", evaluated(drift_nats=0.5), "0.5 nats"),
+        ("ttft", evaluated(ttft_p95_s=0.2), "0.2 s"),
+        ("tpot", evaluated(tpot_p95_s=None), "not measured"),
+        ("memory", evaluated(memory_bytes=3e9), "3e+09"),
+        ("memory", evaluated(memory_bytes=math.nan), "nan"),
+    ],
+)
+def test_each_rule_stops_what_was_made_to_fail_it_and_names_the_figure(
+    rule: str, new: Release, figure: str
+) -> None:
+    [refused] = refusals(new, SERVING, LIMITS)
+    assert refused.rule == rule
+    assert figure in refused.figure
+    assert refused.passes
+
+
+@given(st.floats(0.1, 10.0), st.floats(0.0, 0.2), st.floats(0.5, 2.0))
+def test_a_loss_passes_exactly_up_to_its_limit(before: float, rise: float, ratio: float) -> None:
+    serving = replace(SERVING, evaluation=replace(EVALUATED, loss_nats=before))
+    limits = replace(LIMITS, loss_rise_fraction=rise)
+    refused = "loss" in rules_of(evaluated(loss_nats=before * ratio), serving, limits)
+    assert refused == (before * ratio > before * (1.0 + rise))
+
+
+@given(st.data())
+def test_a_looser_limit_never_refuses_more(data: st.DataObject) -> None:
+    names = [each.name for each in fields(Limits) if each.name.endswith(("_most", "_p95_s", "_bytes"))]
+    name = data.draw(st.sampled_from(names))
+    tight, loose = sorted(data.draw(st.tuples(st.floats(0.0, 1e9), st.floats(0.0, 1e9))))
+    new = evaluated(loss_nats=data.draw(st.floats(0.1, 9.0)), drift_nats=data.draw(st.floats(0.0, 9.0)))
+    with_tight = rules_of(new, limits=replace(LIMITS, **{name: tight}))
+    assert rules_of(new, limits=replace(LIMITS, **{name: loose})) <= with_tight
+
+
+def test_approvals_of_whoever_pushed_it_count_where_the_limits_say_so() -> None:
+    own = replace(NEW, approved_by=("ann",))
+    assert rules_of(own) == {"approval"}
+    assert rules_of(own, limits=replace(LIMITS, own_approval_counts=True)) == set()
+    assert rules_of(replace(NEW, approved_by=("bob", "bob")), limits=replace(LIMITS, approvals_least=2)) == {
+        "approval"
+    }
+
+
+def test_a_gate_that_is_not_told_a_figure_does_not_open() -> None:
+    silent = evaluated(
+        calibration_error_fraction=None, drift_nats=None, ttft_p95_s=None, tpot_p95_s=None, memory_bytes=None
+    )
+    assert rules_of(silent) == {"calibration", "drift", "ttft", "tpot", "memory"}
