@@ -27,6 +27,7 @@ from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_environment, engine_of
 from twofold.live.control.gate_orders import carry_out, short
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
+from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
     ServiceSettings,
     address_of,
@@ -68,7 +69,7 @@ class Controller:
         self._changes = -1
         self._kick = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.engines, self.admin = EngineClient(), AdminClient(state)
+        self.engines, self.admin, self.reports = EngineClient(), AdminClient(state), Reports()
 
     async def run(self) -> None:
         """Until the state is to end."""
@@ -449,30 +450,22 @@ class Controller:
                 self._kick.set()
 
     async def _report(self) -> None:
-        """What engines say of themselves; of one that says nothing, what the gateway counts."""
+        """What engines say of themselves, when it is news to the gate."""
         while True:
             await asyncio.sleep(REPORT_S)
-            told = [each for name in list(self.watched) if (each := self._reported(name))]
-            if told:
-                await self.admin.tell(told)
-
-    def _reported(self, name: str) -> dict[str, Any] | None:
-        replica = self.watched[name]
-        there = (self.gateway or {}).get("replicas", {}).get(name)
-        if there is None or not replica.answers:
-            return None
-        said, capacity = replica.report, replica.engine.kv_capacity_tokens
-        believed = min(there["kept_tokens"] / capacity, 1.0) if capacity else 0.0
-        running = said.running_count if said and said.running_count is not None else there["in_flight"]
-        used = said.kv_used_fraction if said and said.kv_used_fraction is not None else believed
-        return {
-            "type": "ReplicaReported",
-            "replica_id": name,
-            "observed_s": time.monotonic(),
-            "running_count": running,
-            "waiting_count": said.waiting_count if said and said.waiting_count is not None else 0,
-            "kv_used_fraction": used,
-        }
+            if self.gateway is None or self.settings is None:
+                continue
+            there, now_s, scaling = self.gateway["replicas"], time.monotonic(), self.settings.gate.scaling
+            reports = [
+                report_of(replica, there[name], now_s)
+                for name, replica in self.watched.items()
+                if replica.answers and name in there
+            ]
+            self.reports.keep(self.watched)
+            fresh_s = None if scaling is None else scaling.report_s_max
+            told = list(self.reports.news(reports, self.gateway["incarnation"], fresh_s))
+            if told and not await self.admin.tell(told):
+                self.reports.keep(())
 
     async def _beat(self) -> None:
         while True:
