@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,11 @@ KEY = {"authorization": "Bearer secret"}
 def added(number: int, port: int) -> dict[str, Any]:
     address = {"host": "127.0.0.1", "port": port, "model": "m"}
     return {"type": "ReplicaAdded", "replica_id": f"r{number}", "in_flight_limit": 4, "address": address}
+
+
+def reported(**more: Any) -> dict[str, Any]:
+    known = {"observed_s": 0.0, "running_count": 1, "waiting_count": 0, "kv_used_fraction": 0.5}
+    return {"type": "ReplicaReported", "replica_id": "r1", **known, **more}
 
 
 class Admin:
@@ -117,6 +123,15 @@ def test_slow_effects_are_numbered_and_waited_for(tmp_path: Path, stub_engines: 
         {**added(0, 1), "in_flight_limit": 0},
         {**added(0, 1), "colour": "red"},
         {"type": "ReplicaRemoved"},
+        added(0, 99_999_999),
+        added(0, 0),
+        {**added(0, 1), "replica_id": ""},
+        {**added(0, 1), "in_flight_limit": 1 << 40},
+        reported(kv_used_fraction=7.0),
+        reported(running_count=-1),
+        reported(observed_s=time.monotonic() + 1e6),
+        {"type": "BeliefsChanged", "input_token_s": -1.0, "output_token_s": 0.1},
+        {"type": "BeliefsChanged", "input_token_s": 0.1, "output_token_s": 0.0},
         {},
     ],
 )
@@ -128,6 +143,7 @@ def test_what_is_no_event_of_the_fleet_is_refused_whole(told: dict[str, Any], tm
             await until_serves(admin)
             assert await admin.tell(added(1, 9), told) == 400
             assert (await admin.get("/state"))["replicas"] == {}
+            assert await admin.tell(added(1, 9), reported()) == 200  # and what is one is taken
             async with served.client.get(f"{admin.url}/state") as answer:
                 assert answer.status == 401
             async with served.client.post(

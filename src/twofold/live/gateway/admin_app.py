@@ -12,13 +12,14 @@ It listens on loopback, on its own port, and asks for its own key. A restart of 
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 from urllib.parse import parse_qs
 
 from twofold.core.data import DataError, from_data, to_data
 from twofold.live.gateway.engine_series import engine_series
-from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.gateway_config import MOST, GatewayReplica, refuse_replica
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.metrics_text import CONTENT_TYPE
 from twofold.policy.gate import events
@@ -26,6 +27,8 @@ from twofold.policy.gate import events
 Message = dict[str, Any]
 BODY_LIMIT_BYTES = 1 << 20
 WAIT_S_MAX = 30.0
+COUNT_MAX = 1 << 31
+CLOCKS_APART_S = 1.0
 TOLD: dict[str, type[Any]] = {
     each.__name__: each for each in (*get_args(events.FleetChanged), *get_args(events.Steered))
 }
@@ -95,11 +98,31 @@ def _read_event(data: dict[str, Any]) -> tuple[events.Event, GatewayReplica | No
     kind, address = TOLD[fields.pop("type")], fields.pop("address", None)
     event = from_data(kind, fields)
     if not isinstance(event, events.ReplicaAdded):
+        _refuse_nonsense(event, time.monotonic())
         return event, None
-    if event.in_flight_limit < 1 or not event.replica_id or not isinstance(address, dict):
-        raise DataError("a replica needs an id, an `address` and places", "ReplicaAdded")
+    if not isinstance(address, dict):
+        raise DataError("a replica needs an `address`", "ReplicaAdded")
     known = {**address, "replica_id": event.replica_id, "in_flight_limit": event.in_flight_limit}
-    return event, from_data(GatewayReplica, known)
+    replica = from_data(GatewayReplica, known)
+    refuse_replica(replica)
+    return event, replica
+
+
+def _refuse_nonsense(event: events.Event, now_s: float) -> None:
+    """Values that no fleet has, and that the gate would act on. Raises DataError."""
+    match event:
+        case events.ReplicaReported():
+            if not (0 <= event.running_count < COUNT_MAX and 0 <= event.waiting_count < COUNT_MAX):
+                raise DataError("requests are counted from 0", "running_count, waiting_count")
+            if not 0.0 <= event.kv_used_fraction <= 1.0:
+                raise DataError("a fraction is from 0 to 1", "kv_used_fraction")
+            if event.observed_s > now_s + CLOCKS_APART_S:  # what is true from then on would stay true
+                raise DataError("it lies in the future of this machine's monotonic clock", "observed_s")
+        case events.BeliefsChanged():
+            if not all(0.0 <= each < MOST for each in (event.input_token_s, event.first_token_s)):
+                raise DataError("seconds are 0 or more", "input_token_s, first_token_s")
+            if not 0.0 < event.output_token_s < MOST:
+                raise DataError("seconds are above 0", "output_token_s")
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes | None:

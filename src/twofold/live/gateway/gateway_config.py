@@ -13,6 +13,7 @@ from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
 MOST = 1e15  # of any limit: what is larger is a mistake, and no timer takes it
+PLACES_MAX = 1 << 20  # of one replica
 SHA256 = re.compile("[0-9a-f]{64}")
 NEED_CONTROLLER = ("scaling", "warm")  # settings that start and stop replicas by themselves
 
@@ -126,13 +127,8 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     if len(names) != len(set(names)):
         raise ValueError("two replicas have the same `replica_id`")
     for replica in config.replicas:
-        if replica.in_flight_limit < 1:
-            raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1")
-    for host, port in ((config.host, config.port), *((each.host, each.port) for each in config.replicas)):
-        if not 0 < port < 1 << 16:
-            raise ValueError(f"`port` {port} is none: 1 to 65535")
-        if not host or "\0" in host:
-            raise ValueError("`host` is the name of one")
+        refuse_replica(replica)
+    _refuse_address(config.host, config.port)
     for path in (config.log, config.requests_log):
         if "\0" in path or (path and Path(path).is_dir()):
             raise ValueError("`log` and `requests_log` are paths of files")
@@ -156,6 +152,22 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     for name, value in asdict(config.limits).items():
         if not 0 < value < MOST:
             raise ValueError(f"`{name}` is not above zero, or beyond {MOST:.0e}")
+
+
+def refuse_replica(replica: GatewayReplica) -> None:
+    """A replica that nobody could send requests to. Raises ValueError."""
+    if not replica.replica_id:
+        raise ValueError("`replica_id` is the name of a replica")
+    if not 1 <= replica.in_flight_limit <= PLACES_MAX:
+        raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1, or above {PLACES_MAX}")
+    _refuse_address(replica.host, replica.port)
+
+
+def _refuse_address(host: str, port: int) -> None:
+    if not 0 < port < 1 << 16:
+        raise ValueError(f"`port` {port} is none: 1 to 65535")
+    if not host or "\0" in host:
+        raise ValueError("`host` is the name of one")
 
 
 def is_loopback(host: str) -> bool:
