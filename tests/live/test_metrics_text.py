@@ -163,3 +163,17 @@ def test_requests_that_never_end_are_forgotten_at_a_limit(monkeypatch: pytest.Mo
     for number in range(5):
         told.left(number, 1.0)
     assert [each.request_id for each in seen] == ["2", "3", "4"] and told.forgotten_count == 2
+
+
+def test_what_is_turned_away_is_of_no_class_and_names_that_were_never_answered_are_not_kept() -> None:
+    meters = Counters((CHAT,))
+    seen = Telemetry([meters.saw])
+    for number in range(2 * TENANTS_MAX):
+        seen.turned_away(("id", "/v1/completions"), f"invented-{number}", 400, "")
+    meters.saw(answered("known"))
+    page = page_of(meters, seen)
+    refused = 'twofold_requests_total{class="(none)",outcome="refused",code="400",reason="bad-request"}'
+    assert value_of(page, refused) == 2 * TENANTS_MAX
+    assert value_of(page, f'twofold_tenant_requests_total{{tenant="{OTHERS}"}}') == 2 * TENANTS_MAX
+    assert value_of(page, 'twofold_tenant_requests_total{tenant="known"}') == 1
+    assert 'class="chat",outcome="refused"' not in page and "invented" not in page

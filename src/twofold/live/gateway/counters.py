@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from twofold.live.gateway.metrics_text import Family, Histogram, families_text
-from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
+from twofold.live.gateway.telemetry import FINISHED, NO_CLASS, Outcome, Telemetry
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.settings import ClassSettings
@@ -46,10 +46,9 @@ class Counters:
 
     def saw(self, outcome: Outcome) -> None:
         """One request ended."""
-        name = outcome.class_name if outcome.class_name in self._classes else self._first
-        name = name or DEFAULT_CLASS
+        name = self._class(outcome.class_name)
         self._requests[name, outcome.outcome, str(outcome.status), outcome.reason] += 1
-        tenant = self._tenant(outcome.tenant)
+        tenant = self._tenant(outcome)
         self._tenants[tenant] += 1
         if outcome.outcome != FINISHED:
             return
@@ -83,8 +82,14 @@ class Counters:
             )
         )
 
-    def _tenant(self, tenant: str) -> str:
-        return tenant if tenant in self._tenants or len(self._tenants) < TENANTS_MAX else OTHERS
+    def _class(self, name: str) -> str:
+        return name if name in self._classes or name == NO_CLASS else self._first or DEFAULT_CLASS
+
+    def _tenant(self, outcome: Outcome) -> str:
+        """Names are clients' word where there are no keys: one that was never answered is not kept."""
+        tenant = outcome.tenant
+        is_new = outcome.outcome == FINISHED and len(self._tenants) < TENANTS_MAX
+        return tenant if tenant in self._tenants or is_new else OTHERS
 
     def _histogram(self, kind: str, name: str) -> Histogram:
         found = self._histograms.get((kind, name))

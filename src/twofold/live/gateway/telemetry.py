@@ -13,6 +13,7 @@ from twofold.policy.gate import events
 
 OPEN_MAX = 1 << 16  # requests that are followed at once; beyond, the oldest is forgotten and counted
 FINISHED, REFUSED, FAILED, LEFT = "finished", "refused", "failed", "left"
+NO_CLASS = "(none)"  # of a request that was turned away before anybody asked for its class
 CLIENT_LEFT_STATUS = 499  # as servers write it: nobody was there to be answered
 BAD_GATEWAY = 502
 
@@ -130,7 +131,7 @@ class Telemetry:
     def turned_away(self, asked: tuple[str, str], tenant: str, status: int, reason: str) -> None:
         """A request that the gate never heard of: it could not be read, or asked for what is not there."""
         now_s, (request_id, path) = time.monotonic(), asked
-        told = Outcome(request_id, tenant, "", time.time(), now_s)
+        told = Outcome(request_id, tenant, NO_CLASS, time.time(), now_s)
         told.path, told.outcome = path, REFUSED
         told.status, told.reason = status, reason or "bad-request"
         self._hand_on(told)
