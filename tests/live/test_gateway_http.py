@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,9 +25,11 @@ async def app(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def with_connection(scenario: Scenario, timeout_s: float, served: Any = app) -> None:
+def with_connection(scenario: Scenario, timeout_s: float, served: Any = app, most: int | None = None) -> None:
     async def main() -> None:
-        config = uvicorn.Config(served, interface="asgi3", lifespan="off", log_level="error")
+        config = uvicorn.Config(
+            served, interface="asgi3", lifespan="off", log_level="error", limit_concurrency=most
+        )
         config.load()
         state = ServerState()
 
@@ -136,3 +139,53 @@ def test_a_body_behind_its_answer_does_not_hold_the_connection() -> None:
         assert await reader.read() == b""
 
     with_connection(scenario, timeout_s=0.05)
+
+
+def address_of(writer: asyncio.StreamWriter) -> tuple[str, int]:
+    host, port = writer.get_extra_info("peername")[:2]
+    return host, port
+
+
+def test_beyond_the_limit_the_connection_that_asked_nothing_for_longest_makes_room() -> None:
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        assert await is_answered(reader)  # from now on it is the newest of those that ask nothing
+        others = [await asyncio.open_connection(*address_of(writer)) for _ in range(3)]
+        for _, other in others:
+            other.write(b"GET / HT")  # a head that never ends asks nothing either
+        [*_, (last, other)] = [*others, await asyncio.open_connection(*address_of(writer))]
+        with suppress(ConnectionError):
+            assert await reader.read() == b""  # the oldest by now
+        other.write(HEAD + b"\r\n")
+        assert await is_answered(last)
+        for _, each in (*others, (last, other)):
+            each.close()
+
+    with_connection(scenario, timeout_s=60.0, most=4)
+
+
+def test_where_all_are_being_answered_a_new_one_is_told_to_come_again() -> None:
+    asked, arrived = asyncio.Event(), asyncio.Semaphore(0)
+    waiting = answering_when(asked)
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        arrived.release()
+        await waiting(scope, receive, send)
+
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        await arrived.acquire()
+        second, asking = await asyncio.open_connection(*address_of(writer))
+        asking.write(HEAD + b"\r\n")
+        await arrived.acquire()
+        third, too_many = await asyncio.open_connection(*address_of(writer))
+        too_many.write(HEAD + b"\r\n")
+        said = await third.read()
+        assert said.startswith(b"HTTP/1.1 503") and b"retry-after: 1\r\n" in said
+        assert b'"code": "too_many_connections"' in said
+        asked.set()
+        assert await is_answered(reader) and await is_answered(second)
+        for each in (asking, too_many):
+            each.close()
+
+    with_connection(scenario, timeout_s=60.0, served=served, most=2)

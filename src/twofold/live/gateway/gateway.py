@@ -158,7 +158,7 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
     """How uvicorn serves an application of ours."""
     import uvicorn
 
-    from twofold.live.gateway.http_bounds import BoundedHttp
+    from twofold.live.gateway.http_bounds import BoundedHttp, allow_connections
 
     return uvicorn.Config(
         app,
@@ -169,12 +169,12 @@ def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":
         ws="none",
         lifespan="off",
         interface="asgi3",
-        log_level="warning",
+        log_level="error",  # what is wrong with requests is counted: strangers fill no file
         access_log=False,
         server_header=False,
         ssl_certfile=config.certificate or None,
         ssl_keyfile=config.private_key or None,
-        limit_concurrency=config.limits.connection_limit_count,
+        limit_concurrency=allow_connections(config.limits.connection_limit_count),
         timeout_keep_alive=CLIENT_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(config.limits.grace_s)),
     )
