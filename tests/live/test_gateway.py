@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from twofold.policy.gate.settings import (
     Beliefs,
     ClassSettings,
     GateSettings,
+    PoisonSettings,
     QueueSettings,
     RetryBudgetSettings,
 )
@@ -498,6 +500,29 @@ def test_each_time_a_replica_works_on_a_request_is_one_that_the_gate_sent_it(
         [run] = read_gate_log(tmp_path / "events.jsonl").runs
         effects = [effect for line in run.entries for effect in entry_from_line(line).effects]
         assert len(engine.requests) == sum(isinstance(effect, Send) for effect in effects)
+
+    asyncio.run(scenario())
+
+
+def test_one_that_dies_at_once_of_a_request_on_a_used_connection_died_of_it(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    """The other one is the last: it is not given what may kill it too."""
+
+    async def scenario() -> None:
+        gate = replace(QUICK, poison=PoisonSettings())
+        async with stub_engines(2) as engines, gateway(configured(tmp_path, engines, gate=gate)) as served:
+            assert {(await served.ask(STREAM))[0] for _ in range(2)} == {200}
+            before = [len(engine.requests) for engine in engines]
+            for engine in engines:
+                engine.on_request = partial(dies, engine)
+            status, body = await served.ask({**STREAM, "prompt": "poison"})
+            assert (status, json.loads(body)["error"]["code"]) == (502, "replica_failed")
+            assert sum(len(engine.requests) for engine in engines) == sum(before) + 1
+
+    def dies(engine: Any) -> None:
+        engine.dies_after_s = 0.0
+        engine._server.close()
 
     asyncio.run(scenario())
 

@@ -67,7 +67,8 @@ class Upstream:
         A connection that the replica closed while it lay idle says nothing about the replica: the request
         goes out once more on a new one. Only a used connection is such a one, only before any byte of an
         answer, and only if it breaks at once: later, the replica has worked on the request, and whether it is
-        to do so again is the gate's to say.
+        to do so again is the gate's to say. Where nobody listens by then, the replica did not close an idle
+        connection: it died, and maybe of this request.
         """
         host = f"[{replica.host}]" if ":" in replica.host else replica.host
         url, attempt = f"http://{host}:{replica.port}{path}", Attempt()
@@ -77,7 +78,12 @@ class Upstream:
             used_for_s = time.monotonic() - attempt.reused_s
             if failure.cause is not events.Cause.BROKEN or used_for_s > CLOSED_WITHIN_S:
                 raise
-        return await self._ask(self._fresh, url, body, Attempt())
+        try:
+            return await self._ask(self._fresh, url, body, Attempt())
+        except UpstreamFailed as again:
+            if again.cause is events.Cause.REFUSED:
+                raise UpstreamFailed(events.Cause.BROKEN) from again
+            raise
 
     async def _ask(
         self, session: aiohttp.ClientSession, url: str, body: bytes, attempt: Attempt
