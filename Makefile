@@ -10,6 +10,8 @@ FAST := .fast/.installed
 VALIDATED := manifests sky deepspeed titan
 # What `pip install .` alone gives.
 CORE := .core/.installed
+# Of each serving fault in `make soak`.
+ROUNDS ?= 100
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
 ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py tests/app/test_operating.py
@@ -80,9 +82,11 @@ test-skipped: $(EXTRAS)
 	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to=$(SKIPPED).again
 	@test ! -e $(SKIPPED).again
 
-# The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example.
-soak: $(STAMP)
+# The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example. Then a hundred
+# of each serving fault, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
+soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --out docs/soak.md
 
 # In a minute, while you work.
 quick: $(STAMP)

@@ -2,7 +2,8 @@
 
 It answers `/health`, `/v1/models`, `/metrics` and both kinds of request. While the file that STUB_ORDERS
 names exists and holds `dead`, its worker is dead behind the open port, as one of transformers' is; `mute`:
-health is well and no request is ever answered; `slow`: tokens take a tenth of a second.
+health is well and no request is ever answered; `slow`: tokens take a tenth of a second. As a real one it may
+die of a prompt: with STUB_CACHE of one that is longer, in bytes and tokens of answer, and of one with POISON.
 """
 
 import json
@@ -11,9 +12,12 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 ORDERS = Path(os.environ.get("STUB_ORDERS", "/nonexistent"))
 METRICS = os.environ.get("STUB_METRICS", "")
+CACHE = int(os.environ.get("STUB_CACHE", "0"))
+PACE_S = float(os.environ.get("STUB_PACE_S", "0"))  # of each token
 
 
 def order() -> str:
@@ -47,15 +51,23 @@ class Engine(BaseHTTPRequestHandler):
         else:
             self.answer(404, "{}")
 
+    def maybe_die(self, asked: dict[str, Any]) -> None:
+        said = asked.get("prompt") or "".join(each["content"] for each in asked.get("messages", ()))
+        tokens = len(said.encode()) + asked.get("max_tokens", 4)
+        if "POISON" in said or (CACHE and tokens > CACHE):
+            os._exit(9)
+
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if order() == "dead":
             self.answer(503, json.dumps({"error": "cb_worker_dead"}))
             return
+        self.maybe_die(asked)
         while order() == "mute":
             time.sleep(0.05)
         count = min(asked.get("max_tokens", 4), 64)
         if not asked.get("stream"):
+            time.sleep(PACE_S * count)
             usage = {"prompt_tokens": 3, "completion_tokens": count}
             self.answer(200, json.dumps({"choices": [{"text": "x"}], "usage": usage}))
             return
@@ -64,7 +76,7 @@ class Engine(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for number in range(count):
-            time.sleep(0.1 if order() == "slow" else 0.0)
+            time.sleep(0.1 if order() == "slow" else PACE_S)
             last = number == count - 1
             choice = {"index": 0, "text": f"t{number} ", "finish_reason": "length" if last else None}
             event = b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"

@@ -1,0 +1,28 @@
+"""One seed of each fault that `make soak` does many of: what must hold then holds here."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
+
+from tests.soak.faults import FAULTS
+from tests.soak.rounds import run_trial
+from tests.soak.services import real_service, stub_service
+
+
+def test_whatever_is_hit_nothing_is_lost_and_the_service_comes_back(tmp_path: Path) -> None:
+    told = asyncio.run(run_trial(stub_service(tmp_path), tuple(FAULTS), seed="test"))
+    assert told.wrong == [] and [each.wrong for each in told.rounds] == [[]] * len(FAULTS)
+    assert told.books.count("completed") > 50
+
+
+def test_so_it_is_with_the_real_default_engine(tmp_path: Path) -> None:
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason="needs the extra [train]: `make extras`")
+    faults = ("prompts around the bounds", "engine killed")
+    told = asyncio.run(run_trial(real_service(tmp_path), faults, seed="real"))
+    assert told.wrong == [] and [each.wrong for each in told.rounds] == [[], []]
