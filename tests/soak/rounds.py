@@ -88,16 +88,35 @@ async def load(served: Served, told: Trial, seed: str) -> AsyncIterator[Client]:
 
 
 async def compares(client: Client, told: Trial, ends: asyncio.Event) -> None:
-    """Does `/health` say what a completion finds, asked at the same time?"""
-    agreed_s = time.monotonic()
-    while not ends.is_set():
+    """Does `/health` say what a completion finds that begins at the same time? None waits for another."""
+    samples: list[tuple[float, bool]] = []
+
+    async def sample() -> None:
+        began_s = time.monotonic()
         before = await client.is_well(PROBE_S)
-        asked = await client.once({"prompt": f"health {time.monotonic()}", "max_tokens": 1, "stream": False})
-        after = await client.is_well(PROBE_S)
-        if (asked.outcome == COMPLETED) in (before, after):
-            agreed_s = time.monotonic()
-        told.disagreed_s = max(told.disagreed_s, time.monotonic() - agreed_s)
+        asked = await client.once({"prompt": f"health {began_s}", "max_tokens": 1, "stream": False})
+        agrees = (asked.outcome == COMPLETED) in (before, await client.is_well(PROBE_S))
+        samples.append((began_s, agrees))
+
+    tasks: list[asyncio.Task[None]] = []
+    while not ends.is_set():
+        tasks.append(asyncio.create_task(sample()))
         await asyncio.sleep(SAMPLE_S)
+    await asyncio.gather(*tasks)
+    told.disagreed_s = longest_s(sorted(samples))
+
+
+def longest_s(samples: Sequence[tuple[float, bool]]) -> float:
+    """The longest run of samples that do not agree, from the first one's beginning to the last one's.
+
+    >>> longest_s([(0.0, True), (1.0, False), (2.0, False), (4.0, False), (5.0, True), (6.0, False)])
+    3.0
+    """
+    longest, since_s = 0.0, None
+    for began_s, agrees in samples:
+        since_s = None if agrees else began_s if since_s is None else since_s
+        longest = max(longest, 0.0 if since_s is None else began_s - since_s)
+    return longest
 
 
 async def run_round(served: Served, client: Client, told: Trial, name: str, seed: str) -> Round:

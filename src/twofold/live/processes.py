@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from twofold.core.errors import InputError, RunError
 
@@ -29,6 +29,7 @@ PRIVATE_UMASK = 0o077  # what we and our children write is for our own user
 SAFE_PATH = (
     "PYTHONSAFEPATH"  # no module of the working folder is taken for one of ours, by grandchildren either
 )
+STARTED_FIELD = 19  # of /proc/N/stat behind the name: when it was started, in ticks since the boot
 STARTING_LOOKS, STARTING_LOOK_S = 4, 0.005  # at a process without an environment; kernel threads have none
 
 
@@ -68,10 +69,7 @@ def start(
     """
     digest = digest or digest_of(command)
     marks = {STATE: str(state.resolve()), ROLE: role, DIGEST: digest, PORT: str(port or "")}
-    log = log_path(state, role)
-    make_private(state)
-    make_private(log.parent)
-    with open(log, "ab", opener=private_opener) as output:
+    with _output(log_path(state, role)) as output:
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -100,6 +98,40 @@ def make_private(folder: Path) -> None:
 def private_opener(path: str, flags: int) -> int:
     """For `open`: a file that is made now is for its owner alone."""
     return os.open(path, flags, 0o600)
+
+
+def _output(log: Path) -> IO[bytes]:
+    """A file that is appended to; nowhere, where the disk refuses: a service heals without its logs too."""
+    try:
+        make_private(log.parents[1])
+        make_private(log.parent)
+        return open(log, "ab", opener=private_opener)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+            raise
+        return Path(os.devnull).open("ab")
+
+
+def say(line: str) -> None:
+    """A line for the log of this process; a disk that refuses it does not end the process."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def age_s(process_id: int) -> float:
+    """Seconds since a process was started, whatever the clock on the wall was set to meanwhile.
+
+    Raises psutil.NoSuchProcess. Limits   where there is no /proc, a clock that is set shifts it.
+    """
+    import psutil
+
+    try:
+        told = Path(f"/proc/{process_id}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        began_s = int(told[STARTED_FIELD]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - began_s
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.time() - float(psutil.Process(process_id).create_time())
 
 
 def log_path(state: Path, role: str) -> Path:

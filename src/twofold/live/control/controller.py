@@ -81,7 +81,7 @@ class Controller:
             try:
                 self.look(time.monotonic())
             except (sqlite3.Error, OSError) as error:  # a full disk must not stop the healing
-                sys.stderr.write(f"the store refuses: {error}\n")
+                processes.say(f"the store refuses: {error}")
             self._kick.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -174,7 +174,7 @@ class Controller:
                 replica = watched_url(name, engine, version, now_s)
             elif leader is not None:
                 child = leader.child
-                began_s = now_s - (time.time() - leader.handle.create_time())
+                began_s = now_s - processes.age_s(child.process_id)
                 here = "127.0.0.1", child.port or 0
                 replica = Watched(name, engine, version, *here, began_s, child.process_id)
             else:
@@ -244,7 +244,7 @@ class Controller:
         leader = self.processes.leaders.get("gateway")
         if leader is None or "gateway" in self._ending:
             return reconcile.SeenGateway(has_process="gateway" in self._ending, digest="")
-        age_s = time.time() - leader.handle.create_time()
+        age_s = processes.age_s(leader.child.process_id)
         silent_s = now_s - self.gateway_seen_s
         hangs = silent_s > GATEWAY_HANG_S and age_s > GATEWAY_START_S
         trouble = troubles.get("gateway", "") or (f"silent for {silent_s:.0f} s" if hangs else "")
@@ -307,7 +307,8 @@ class Controller:
                 processes.stop_all, self.state, role, grace_s, exact=True, at_once=at_once
             )
         except TwofoldError as error:
-            self.store.note(role, error.message)
+            with suppress(sqlite3.Error):
+                self.store.note(role, error.message)
         self._ending.discard(role)
         self.processes.changed()
         self._kick.set()
@@ -345,7 +346,12 @@ class Controller:
         config = gateway_config(settings, self.state, ready, admin)
         path = self.state / CONFIG
         processes.make_private(path.parent)
-        write_whole(path, write_gateway_config(config))
+        try:
+            write_whole(path, write_gateway_config(config))
+        except OSError as error:  # a full disk: what the last one was told is told again, replicas come later
+            if not path.is_file():
+                raise
+            processes.say(f"the gateway's configuration cannot be written: {error}")
         digest, command = (
             gateway_digest(settings, self.state),
             processes.python_module("twofold.live.gateway.gateway"),
@@ -355,8 +361,8 @@ class Controller:
         self.gateway_failures, self.gateway_not_before_s = reconcile.next_failure(
             self.gateway_failures, now_s - self.gateway_not_before_s, now_s
         )
-        self.store.note("gateway", "the gateway started")
         self.processes.changed()
+        self.store.note("gateway", "the gateway started")
 
     def _end_gateway(self, trouble: str) -> None:
         self.store.note("gateway", f"ended ({trouble or 'it is told something else'})")
@@ -404,7 +410,8 @@ class Controller:
     async def _poll(self) -> None:
         while True:
             await self._ask_gateway()
-            await self._offer()
+            with suppress(sqlite3.Error):  # it is offered again
+                await self._offer()
             await asyncio.sleep(POLL_S)
 
     async def _ask_gateway(self) -> None:
@@ -443,11 +450,15 @@ class Controller:
                 continue
             if found["incarnation"] != incarnation and after:
                 continue  # another gateway: its numbers begin anew
-            for number, effect in found["effects"]:
-                for told in carry_out(self.store, effect, self.settings):
-                    await self.tell(told)
-                self.store.keep("effects", f"{found['incarnation']} {number}")
-                self._kick.set()
+            try:
+                for number, effect in found["effects"]:
+                    for told in carry_out(self.store, effect, self.settings):
+                        await self.tell(told)
+                    self.store.keep("effects", f"{found['incarnation']} {number}")
+                    self._kick.set()
+            except sqlite3.Error as error:  # what is not written is asked for again
+                processes.say(f"the store refuses: {error}")
+                await asyncio.sleep(POLL_S)
 
     async def _report(self) -> None:
         """What engines say of themselves, when it is news to the gate."""
@@ -482,7 +493,7 @@ class Controller:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            sys.stderr.write(f"a task of the controller failed: {error!r}\n")
+            processes.say(f"a task of the controller failed: {error!r}")
             raise SystemExit(1) from error  # crash-only: the watchdog starts one that knows nothing of it
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ It starts neither engines nor gateway: that is the controller's work, before and
 
 import http.client
 import secrets
+import sqlite3
 import time
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.data import to_json
-from twofold.core.errors import RunError
+from twofold.core.errors import FileError, RunError
 from twofold.live import processes
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import START_TIMEOUT_S, engine_command
@@ -47,14 +48,20 @@ def need_gateway_port(port: int, state: Path) -> None:
 def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None] = lambda _: None) -> Service:
     """Want this service, and wait until it serves; what was told the same runs on.
 
-    Raises PortError when another program holds the port, RunError when a replica or gateway does not come.
+    Raises PortError when another program holds the port, FileError when the state cannot be written,
+    RunError when a replica or gateway does not come.
     """
     need_gateway_port(settings.port, state)
     if not settings.engine.url:
         engine_command(settings.engine)  # raises for what is not installed, before anything is started
     there = {child.role for child in processes.running(state)}
-    _want(settings, state)
-    (state / ENDING).unlink(missing_ok=True)
+    try:
+        _want(settings, state)
+        (state / ENDING).unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as error:
+        why = (error.strerror or "") if isinstance(error, OSError) else str(error)
+        hint = "make room, or let this user write there, then ask again"
+        raise FileError(f"`{state}` cannot be written: {why.lower()}", hint=hint) from error
     if "controller" not in there:
         start_controller(state)
     if "watchdog" not in there:

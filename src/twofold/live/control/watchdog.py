@@ -5,6 +5,7 @@ could do the same, but it is what strangers talk to, and should start no program
 with the controller. `down` leaves a mark first, which both take as the order to end.
 """
 
+import os
 import signal
 import sys
 import time
@@ -46,10 +47,13 @@ def is_ending(state: Path) -> bool:
 
 
 def beat(state: Path) -> None:
-    """The controller is alive now; the clock is the machine's."""
+    """The controller is alive now; the clock is the machine's. In place: a full disk has room for it."""
     make_private(state / "controller")
-    with open(state / BEAT, "w", opener=private_opener) as file:
-        file.write(f"{time.monotonic():.3f}")
+    file = private_opener(str(state / BEAT), os.O_WRONLY | os.O_CREAT)
+    try:
+        os.pwrite(file, f"{time.monotonic():020.3f}".encode(), 0)
+    finally:
+        os.close(file)
 
 
 def silent_for_s(state: Path) -> float:
@@ -59,6 +63,11 @@ def silent_for_s(state: Path) -> float:
     except (OSError, ValueError):
         return float("inf")
     return ago_s if ago_s >= 0 else float("inf")
+
+
+def may_beat(state: Path) -> bool:
+    """Whether a beat can be written: where none can, silence says nothing."""
+    return os.access(state / BEAT, os.W_OK)
 
 
 def is_stopped(child: Child) -> bool:
@@ -81,6 +90,7 @@ def watch(state: Path) -> None:
             there = running(state, "controller", exact=True)
             age_s = time.monotonic() - started_s  # of the newest that was started here, or of this process
             hangs = silent_s > SILENT_S and (silent_s < age_s or age_s > START_PATIENCE_S)
+            hangs = hangs and may_beat(state)
             hangs = hangs or any(is_stopped(child) for child in there)
             if not there or hangs:
                 stop(there, at_once=True)
