@@ -71,11 +71,13 @@ def test_a_prompt_that_was_answered_is_no_suspect() -> None:
         assert "BlockPrompt" not in kinds(died(gate, sent.request_id, 2.5 + turn))
 
 
-def test_one_replica_that_dies_of_it_twice_is_two_deaths() -> None:
+@pytest.mark.parametrize("name", ["r0", "r1"])
+def test_one_replica_that_dies_of_it_twice_is_two_deaths(name: str) -> None:
+    """Whether it is back under its own name or under another."""
     gate = gate_of(1)
     died(gate, asked(gate, 0.0).request_id, 1.0)
     gate.handle(events.ReplicaRemoved("r0"), 1.0)
-    gate.handle(events.ReplicaAdded("r1", 8), 2.0)
+    gate.handle(events.ReplicaAdded(name, 8), 2.0)
     assert kinds(died(gate, asked(gate, 3.0).request_id, 4.0)) == ["BlockPrompt", "GiveUp"]
 
 

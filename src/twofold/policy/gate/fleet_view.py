@@ -21,6 +21,7 @@ class Replica:
     """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
 
     added: ReplicaAdded  # as it was announced last
+    number: int = 0  # of those that the gate was told of: one that is back after it was forgotten has another
     circuit: Circuit = field(default_factory=Circuit)
     draining: bool = False  # removed, but it still has requests
     in_flight_count: int = 0
@@ -145,6 +146,7 @@ class FleetView:
     requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
     held: dict[int, Request] = field(default_factory=dict)  # in the gate, by id
     active_count: int = 0  # of replicas that are not draining
+    known_count: int = 0  # replicas so far
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
 
@@ -156,7 +158,8 @@ class FleetView:
         """A new replica, other facts of a known one, or one that was draining and is back, in a new era."""
         replica = self.replicas.get(added.replica_id)
         if replica is None:
-            replica = self.replicas[added.replica_id] = Replica(added)
+            self.known_count += 1
+            replica = self.replicas[added.replica_id] = Replica(added, self.known_count)
             self.active_count += 1
         if replica.added.in_flight_limit != added.in_flight_limit:
             replica.in_flight_limit = added.in_flight_limit

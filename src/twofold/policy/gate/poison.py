@@ -19,7 +19,9 @@ class Suspects:
 
     def __init__(self, settings: PoisonSettings) -> None:
         self.settings = settings
-        self._deaths: OrderedDict[str, tuple[str, ...]] = OrderedDict()  # replica and era, the oldest first
+        self._deaths: OrderedDict[str, tuple[str, ...]] = (
+            OrderedDict()
+        )  # replica's number and era, the oldest first
         self._blocked_until_s: OrderedDict[str, float] = OrderedDict()
 
     def blocked_s(self, digest: str, now_s: float) -> float:
@@ -43,7 +45,7 @@ class Suspects:
         known = self._deaths.get(digest, ())
         if not digest:
             return False
-        life = f"{attempt.replica.replica_id} {attempt.era}"
+        life = f"{attempt.replica.number} {attempt.era}"
         deaths = known if life in known else (*known, life)
         self._keep(digest, deaths)
         most = self.settings.deaths_count
