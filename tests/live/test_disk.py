@@ -116,7 +116,9 @@ def test_a_beat_needs_no_room_of_its_own(tmp_path: Path) -> None:
         first = (tmp_path / "controller/beat").read_text()
         beat(tmp_path)
         assert (tmp_path / "controller/beat").read_text() != first
-        assert silent_for_s(tmp_path) < PATIENCE_S and may_beat(tmp_path)
+        # At once: a beat that were rounded up would lie in the future, and count as none.
+        assert all(silent_for_s(tmp_path) < PATIENCE_S for _ in range(100) if beat(tmp_path) is None)
+        assert may_beat(tmp_path)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 

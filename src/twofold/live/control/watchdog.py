@@ -51,7 +51,7 @@ def beat(state: Path) -> None:
     make_private(state / "controller")
     file = private_opener(str(state / BEAT), os.O_WRONLY | os.O_CREAT)
     try:
-        os.pwrite(file, f"{time.monotonic():020.3f}".encode(), 0)
+        os.pwrite(file, f"{time.monotonic():025.9f}".encode(), 0)
     finally:
         os.close(file)
 
