@@ -19,6 +19,8 @@ from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
 from twofold.live.sse import SseTally
 from twofold.policy.gate import events
 
+EVENTS_PER_TOKEN, EVENTS_BESIDE = 2, 64  # of a stream: roles, ends, letters that take two tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -30,6 +32,7 @@ class Opened:
     data: bytes  # of a stream what is to be passed on first; "": it has ended without a text
     between_s: float  # that the replica may be silent from now on
     names: tuple[tuple[bytes, ...], bytes]  # of the model, as the engine and as clients call it
+    event_limit: int  # of a stream: more, and the engine heeds no limit
     status: int = 200  # other: the engine says that the request is at fault
     used: Used = NOT_SAID  # of an answer in one piece
 
@@ -60,23 +63,24 @@ class Attempts:
                 body = request.body(replica.model, sent.output_limit_tokens)
                 response = await self._upstream.post(replica, request.path, body)
                 names = written(replica.model), self._name
+                most = EVENTS_PER_TOKEN * request.output_limit_tokens + EVENTS_BESIDE
                 if response.status in CLIENTS_FAULT:
                     said = await _whole(response, limits.answer_limit_bytes)
                     problem = error_of(response.status, said, replica.model, self._model)
                     data, status = problem.body(), problem.status
-                    opened = Opened(sent, response, None, data, between_s, names, status, Used(0, 0))
+                    opened = Opened(sent, response, None, data, between_s, names, most, status, Used(0, 0))
                 elif response.status != 200:
                     raise UpstreamFailed(events.Cause.ERROR)
                 elif request.stream and response.content_type == "text/event-stream":
                     tally = SseTally()
                     data = await _first_text(response, tally)
-                    opened = Opened(sent, response, tally, data, between_s, names)
+                    opened = Opened(sent, response, tally, data, between_s, names, most)
                 else:
                     whole = await _whole(response, limits.answer_limit_bytes)
                     if (used := used_by(whole)) is None:
                         raise UpstreamFailed(events.Cause.ERROR)
                     data = public(whole, *names)
-                    opened = Opened(sent, response, None, data, between_s, names, 200, used)
+                    opened = Opened(sent, response, None, data, between_s, names, most, 200, used)
         except TimeoutError as error:
             raise UpstreamFailed(events.Cause.TIMEOUT) from error
         finally:

@@ -339,12 +339,14 @@ class GatewayApp:
     async def _stream(
         self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout
     ) -> tuple[Used, bytes]:
-        loop, data = asyncio.get_running_loop(), opened.data
+        loop, data, seen = asyncio.get_running_loop(), opened.data, 0
         while True:
             if data:
                 await client.write(public(data, *opened.names))
-                clock.reschedule(loop.time() + opened.between_s)
-            if tally.failed:
+                if tally.content_events > seen:  # comments that keep a connection alive are no progress
+                    seen = tally.content_events
+                    clock.reschedule(loop.time() + opened.between_s)
+            if tally.failed or tally.content_events > opened.event_limit:
                 raise UpstreamFailed(events.Cause.ERROR)
             if not (chunk := await read_some(opened.response)):
                 rest = public(tally.rest(), *opened.names)
