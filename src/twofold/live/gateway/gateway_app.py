@@ -28,6 +28,7 @@ from twofold.live.gateway.openai_requests import (
     caller_of,
     read_request,
 )
+from twofold.live.gateway.openapi import METRICS_PATH, MODELS_PATH, OPENAPI_PATH, description
 from twofold.live.gateway.prompt_bounds import read_bounds
 from twofold.live.gateway.request_facts import RequestFacts
 from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
@@ -61,9 +62,7 @@ SPOKEN_REASONS = {
 }
 ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 DROPPED_BODIES = 8  # of the size limit
-MODELS_PATH = "/v1/models"
-METRICS_PATH = "/metrics"
-READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH)
+READ_PATHS = (HEALTH_PATH, "/state", MODELS_PATH, METRICS_PATH, OPENAPI_PATH)
 SHUTTING_DOWN = Problem(503, "The gateway is shutting down", code="shutting_down")
 
 
@@ -169,7 +168,7 @@ class GatewayApp:
         self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
         self._has_keys = bool(config.keys or config.keys_file)
-        self._engine = ENGINE_FIELDS[config.engine]
+        self._engine, self._description = ENGINE_FIELDS[config.engine], description(config)
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
@@ -206,6 +205,8 @@ class GatewayApp:
             data = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
             if path == MODELS_PATH:
                 data = {"object": "list", "data": [data]}
+        elif path == OPENAPI_PATH:
+            data = self._description
         await client.answer(status, json.dumps(data).encode())
 
     async def _generate(self, path: str, client: Client, caller: Caller, headers: Headers) -> None:
