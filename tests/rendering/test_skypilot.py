@@ -85,8 +85,9 @@ def test_skypilot_reads_its_tasks(examples: dict[str, Plan]) -> None:
     for name in ("assistant", "finetune", "moe", "portfolio", "laptop"):
         for config in tasks(examples[name]):
             config.pop("workdir")  # none of its own here
+            node_count = config["num_nodes"]  # SkyPilot takes what it reads out of the mapping
             given_values = [(key, "x") for key in config.get("envs", {})]
             task = sky.Task.from_yaml_config(
                 config, env_overrides=given_values, secrets_overrides=[("HF_TOKEN", "x")]
             )
-            assert task.num_nodes == config["num_nodes"]
+            assert task.num_nodes == node_count
