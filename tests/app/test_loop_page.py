@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.app.loop_page import LoopShown, _grouped, _row, notes_on_loads, share_of_load
+from twofold.app.loop_page import LoopShown, _grouped, _row, notes_on_loads, serving_rows, share_of_load
 from twofold.contracts.results.loop import (
     Finding,
     LoadPoint,
@@ -20,6 +20,7 @@ from twofold.contracts.results.loop import (
     TrainingMeasured,
 )
 from twofold.contracts.results.parts import Part
+from twofold.core.data import from_data
 from twofold.core.estimate import Estimate, Source
 from twofold.report.loop import loop_lines
 
@@ -56,6 +57,15 @@ PAGE = LoopPage(
         Row("training", "· saving", "s", None, 0.004, None),
         Row("serving", "16 clients: TTFT p95", "s", Estimate(0.2, 0.1, 0.3, "s"), 0.9, False),
         Row("serving", "16 clients: output", "tok/s", Estimate(300.0, 200.0, 400.0, "tok/s"), None, None),
+        Row(
+            "serving",
+            "2 /s: TTFT p95",
+            "s",
+            Estimate(0.04, 0.02, 0.08, "s"),
+            0.05,
+            True,
+            Estimate(0.03, 0.025, 0.036, "s"),
+        ),
     ),
     training=(RUN,),
     serving=(ServingMeasured("transformers 5.23.0", 2, 16_384.0, None, "sha256-" + "a" * 64, (LOAD,)),),
@@ -72,12 +82,31 @@ def test_the_page_fits_a_screen_and_shows_both_sides() -> None:
         "TRAINING",
         "SERVING",
         "×1.10",
+        "twin",
+        "30 ms [25–36] f",
         "×4.50 outside",
         "bit for bit",
         "38 finished",
         "input-bound",
     ):
         assert shown in text, shown
+
+
+def test_a_page_from_before_rehearsals_stood_there_is_read_and_has_no_column_of_them() -> None:
+    data = json.loads(LoopShown(PAGE).json)
+    for row in data["rows"]:
+        del row["twin"]
+    old = from_data(LoopPage, {name: value for name, value in data.items() if name != "schema"})
+    assert old.rows == tuple(replace(row, twin=None) for row in PAGE.rows)
+    assert "twin" not in "\n".join(loop_lines(old))
+
+
+def test_the_twin_s_figures_stand_at_the_rows_of_their_load() -> None:
+    opened = replace(LOAD, name="open-2", concurrency=None, rate_per_s=2.0)
+    service = replace(PAGE.serving[0], loads=(LOAD, opened))
+    said = {"open-2": {"ttft_p95": Estimate(0.03, 0.02, 0.04, "s")}}
+    rows = serving_rows({}, service, None, said)
+    assert {row.name: row.twin for row in rows if row.twin} == {"2 /s: TTFT p95": said["open-2"]["ttft_p95"]}
 
 
 def test_losses_that_differ_are_shouted() -> None:

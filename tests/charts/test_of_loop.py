@@ -1,11 +1,21 @@
 """Pictures of a live run: every row that has both sides is there, as the page's own numbers."""
 
+import json
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.app.test_loop_page import LOAD, PAGE
+from tests.charts.test_marks import PLACE, SVG, _fitted, _number
+from twofold.app.loop_page import LoopShown
 from twofold.charts.chart import Bars, Curves
-from twofold.charts.of_loop import charts_of_loop
+from twofold.charts.of_loop import SideBySide, charts_of_loop, side_by_side
+from twofold.charts.svg import svg_of
 from twofold.charts.text import text_of
+from twofold.core.estimate import Estimate
 
 
 def test_each_row_with_both_sides_is_measured_over_planned_with_the_plan_s_range() -> None:
@@ -24,6 +34,79 @@ def test_each_row_with_both_sides_is_measured_over_planned_with_the_plan_s_range
                 row.planned.high / row.planned.value,
             )
             assert ("outside" in live.name) == (row.inside is False)
+
+
+def _bars_read(chart: Bars) -> list[tuple[str, float, list[float]]]:
+    """Name of each row, where its bar ends and where its whisker does, read off the picture by its ticks."""
+    root = ElementTree.fromstring(svg_of(chart))
+    texts = list(root.iter(f"{SVG}text"))
+    ticks = [each for each in texts if each.attrib.get("text-anchor") == "middle"]
+    x = _fitted(
+        [
+            (float(each.attrib["x"]), _number(each.text or ""))
+            for each in ticks
+            if each.text != chart.axis.label
+        ]
+    )
+    names = [
+        title.text if (title := each.find(f"{SVG}title")) is not None else each.text
+        for each in texts
+        if each.attrib.get("text-anchor") == "end"
+    ]
+    groups = [each for each in root.iter(f"{SVG}g") if each.find(f"{SVG}rect") is not None]
+    ends = []
+    for group in groups:
+        box = group.find(f"{SVG}rect")
+        assert box is not None
+        ends.append(x(float(box.attrib["x"]) + float(box.attrib["width"])))
+    whiskers = {}
+    for path in root.iter(f"{SVG}path"):
+        title = path.find(f"{SVG}title")
+        if title is not None and ": 80 % range" in (title.text or ""):
+            whiskers[(title.text or "").partition(": 80 %")[0]] = [
+                x(float(place)) for place, _ in PLACE.findall(path.attrib["d"])[::2]
+            ]
+    return [(name or "", end, whiskers.get(name or "", [])) for name, end in zip(names, ends, strict=True)]
+
+
+def test_plan_twin_and_live_stand_side_by_side_where_the_json_has_them() -> None:
+    data = json.loads(LoopShown(PAGE).json)
+    (chart,) = [each for each in charts_of_loop(PAGE) if each.key == "sides.serving"]
+    assert isinstance(chart, Bars)
+    read = _bars_read(chart)
+    (row,) = [each for each in data["rows"] if each["twin"]]
+    base = row["planned"]["value"]
+    assert [name.partition(" ")[0] for name, _, _ in read[1:]] == ["twin", "live"]
+    assert read[0][0].startswith(row["name"])
+    for (_, end, whisker), told in zip(read, (row["planned"], row["twin"]), strict=False):
+        assert end == pytest.approx(told["value"] / base, rel=0.02)
+        assert whisker == pytest.approx([told["low"] / base, told["high"] / base], rel=0.02)
+    assert read[2][1] == pytest.approx(row["measured"] / base, rel=0.02) and read[2][2] == []
+
+
+ESTIMATES = st.tuples(st.floats(1e-3, 1e3), st.floats(1.0, 3.0)).map(
+    lambda drawn: Estimate(drawn[0], drawn[0] / drawn[1], drawn[0] * drawn[1], "s")
+)
+
+
+@given(
+    st.none() | ESTIMATES,
+    st.none() | ESTIMATES,
+    st.lists(st.floats(1e-3, 1e3), max_size=3),
+)
+def test_what_one_side_alone_says_is_not_drawn_and_all_else_is(
+    plan: Estimate | None, twin: Estimate | None, live: list[float]
+) -> None:
+    charts = side_by_side("k", [SideBySide("TTFT", "s", plan, twin, tuple(live))])
+    base = plan or twin
+    if base is None or ((plan is None or twin is None) and not live):
+        assert charts == ()
+        return
+    (chart,) = charts
+    assert isinstance(chart, Bars)
+    wanted = [each.value / base.value for each in (plan, twin) if each] + [each / base.value for each in live]
+    assert [bar.pieces[0].value for bar in chart.bars] == wanted
+    assert sum(bar.name.startswith("TTFT, ") for bar in chart.bars) == 1
 
 
 def test_the_parts_of_a_measured_step_stand_one_behind_the_other() -> None:

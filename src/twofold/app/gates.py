@@ -8,7 +8,7 @@ from twofold.app.simulate_inputs import opened, rehearsable
 from twofold.contracts.spec.scenario import Scenario
 from twofold.core.errors import ValueRefusedError
 from twofold.gating.build import BuiltGate
-from twofold.rehearse.run import RehearsalSettings, pool_tasks
+from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
 
 AS_GUESSED = "a prompt's tokens are guessed from its bytes before it is sent; the twin knows their number"
 AS_BATCHED = "an engine batches as it does; the twin's batches are as large as the plan's memory allows"
@@ -27,10 +27,15 @@ DIFFERS: tuple[str, ...] = (AS_GUESSED, AS_BATCHED, AT_HOME, SILENT)
 class ServedGate:
     """One service's gate, and how many replicas stand behind it."""
 
-    built: BuiltGate
+    task: PoolTask  # the rehearsal that has it
     in_flight_limit: int  # requests that one replica may have at once
     replica_count: int
     differs: tuple[str, ...]  # from the rehearsal, by necessity
+
+    @property
+    def built(self) -> BuiltGate:
+        """What the gate is told at its start."""
+        return self.task.gate
 
 
 def served_gate(
@@ -48,7 +53,8 @@ def served_gate(
         fleet = scenario.fleet.model_copy(update={"pools": TOGETHER})
         scenario, differs = scenario.model_copy(update={"fleet": fleet}), (ONE_POOL, *differs)
         tasks = pool_tasks(service, RehearsalSettings(scenario), given.tables)
-    [built] = [task.gate for task in tasks]
+    [task] = tasks
+    built = task.gate
     if len(built.in_flight_limits) > 1:
         what = "two pools behind one gate are for more machines than this one"
         raise ValueRefusedError(what, hint="leave `pools` out of `fleet`")
@@ -61,4 +67,4 @@ def served_gate(
     planned = service.replica_count
     if planned > slot_count:
         differs = (f"{slot_count} replicas, as many as this machine holds, of {planned} planned", *differs)
-    return ServedGate(built, limit, min(planned, slot_count), differs)
+    return ServedGate(task, limit, min(planned, slot_count), differs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from twofold.answer.serve_answer import ServingEstimate
 from twofold.app.planning import plan_digest
@@ -39,9 +40,12 @@ def loop_page(
     planned: Mapping[str, ServingEstimate],
     findings: tuple[loop.Finding, ...],
     notes: tuple[str, ...],
+    twin: Mapping[str, Mapping[str, Estimate]] = MappingProxyType({}),
 ) -> loop.LoopPage:
-    """One run and one service beside their plan. `planned` holds one estimate per load by its name."""
-    rows = training_rows(plan, run) + serving_rows(planned, service, plan.serving[0].cold_start_s)
+    """One run and one service beside their plan. `planned` holds one estimate per load by its name, `twin`
+    the figures of those that were rehearsed."""
+    rows = training_rows(plan, run)
+    rows += serving_rows(planned, service, plan.serving[0].cold_start_s, twin)
     return loop.LoopPage(
         name=plan.name,
         machine=device.identity.words,
@@ -84,12 +88,16 @@ def training_rows(plan: Plan, run: loop.TrainingMeasured) -> tuple[loop.Row, ...
 
 
 def serving_rows(
-    planned: Mapping[str, ServingEstimate], service: loop.ServingMeasured, cold_start: Estimate | None
+    planned: Mapping[str, ServingEstimate],
+    service: loop.ServingMeasured,
+    cold_start: Estimate | None,
+    twin: Mapping[str, Mapping[str, Estimate]] = MappingProxyType({}),
 ) -> tuple[loop.Row, ...]:
     """The serving half, load by load. `planned` holds one estimate per load, of one replica's share of it."""
     rows = [_row("serving", "cold start of a replica", "s", cold_start, service.cold_start_s)]
     for load in service.loads:
-        rows += _load_rows(planned.get(load.name), load, service.replica_count)
+        seen = twin.get(load.name, {})
+        rows += _load_rows(planned.get(load.name), load, service.replica_count, seen)
     return tuple(rows)
 
 
@@ -121,7 +129,12 @@ def notes_on_loads(service: loop.ServingMeasured, share_count: int) -> tuple[str
     return tuple(notes)
 
 
-def _load_rows(planned: ServingEstimate | None, load: loop.LoadPoint, replica_count: int) -> list[loop.Row]:
+def _load_rows(
+    planned: ServingEstimate | None,
+    load: loop.LoadPoint,
+    replica_count: int,
+    twin: Mapping[str, Estimate],
+) -> list[loop.Row]:
     _, _, busy = share_of_load(load, replica_count)
     at = f"{load.concurrency} clients" if load.concurrency else f"{load.rate_per_s:.2g} /s"
     if load.concurrency == 1:
@@ -133,18 +146,28 @@ def _load_rows(planned: ServingEstimate | None, load: loop.LoadPoint, replica_co
         ("TPOT p50", "tpot_p50", load.tpot.p50_s if load.tpot else None),
         ("E2E p95", "e2e_p95", load.e2e.p95_s if load.e2e else None),
     ]
-    rows = [_row("serving", f"{at}: {name}", "s", percentiles.get(key), value) for name, key, value in wanted]
+    rows = [
+        _row("serving", f"{at}: {name}", "s", percentiles.get(key), value, twin.get(key))
+        for name, key, value in wanted
+    ]
     if load.concurrency is None:  # an open load's output is what was asked of it
         return rows
     rate = planned.output_tokens_per_s.times(busy) if planned else None
     return [*rows, _row("serving", f"{at}: output", "tok/s", rate, load.output_tokens_per_s)]
 
 
-def _row(half: str, name: str, unit: str, planned: Estimate | None, measured: float | None) -> loop.Row:
+def _row(
+    half: str,
+    name: str,
+    unit: str,
+    planned: Estimate | None,
+    measured: float | None,
+    twin: Estimate | None = None,
+) -> loop.Row:
     inside = None
     if planned and measured is not None and planned.low < planned.high:  # a point has no inside
         inside = planned.low <= measured <= planned.high
-    return loop.Row(half, name, unit, planned, measured, inside)
+    return loop.Row(half, name, unit, planned, measured, inside, twin)
 
 
 def _grouped(parts: Iterable[Part]) -> dict[str, Estimate]:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -26,6 +26,7 @@ from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
+from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
@@ -36,12 +37,17 @@ from twofold.live.training.artefact import write_whole
 from twofold.live.training.train_job import TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
+from twofold.rehearse.loads import SEED_COUNT, OpenLoad, load_figures
 from twofold.rendering.gateway_watch import watch_files
 
 OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
 LOAD_ENDED = "load-ended"  # when our own load of the service ended: whoever asked later is somebody else
 USERS_GONE_S = 300.0
+TWIN_SAYS = (
+    f"twin: the middle of {SEED_COUNT} rehearsals of the open load through the same gate, and the range that"
+    " 80 % of them lie in; chance alone moves them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +255,32 @@ def page_of(
     )
     notes += (*filter(None, [other_layout(planned)]), *said)
     notes += notes_on_loads(served, device.rank_count)
-    page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes)
+    twin = rehearsed_loads(request, gate, served)
+    if twin:
+        notes += (TWIN_SAYS,)
+    page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes, twin)
     page = replace(page, gate_digest=gate.built.digest, differs=gate.differs)
     write_whole(request.state / "page.json", LoopShown(page).json)
     return page
+
+
+def rehearsed_loads(
+    request: LoopRequest, gate: ServedGate, served: loop.ServingMeasured
+) -> dict[str, Mapping[str, Estimate]]:
+    """What the twin shows of each open load behind the gate that served it; it knows no closed ones."""
+    found: dict[str, Mapping[str, Estimate]] = {}
+    for load in served.loads:
+        if load.rate_per_s and load.finished:
+            request.progress(f"rehearse {load.rate_per_s:.2g} requests/s in the twin, {SEED_COUNT} times")
+            asked = OpenLoad(
+                request.serving.class_name,
+                load.rate_per_s,
+                load.sent / load.rate_per_s,
+                load.input_tokens,
+                max(load.output_tokens, 1.0),
+            )
+            found[load.name] = load_figures(gate.task, served.replica_count, asked)
+    return found
 
 
 def estimate_of(

@@ -1,22 +1,71 @@
 """The charts of a live run: what was measured beside what was planned, each from the page's rows alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points
 from twofold.contracts.results import loop
 from twofold.core.display import format_si
+from twofold.core.estimate import Estimate
 
 
 def charts_of_loop(page: loop.LoopPage) -> tuple[Chart, ...]:
     """Predicted against measured of each half, then where a step's time went, then what each load got."""
     found: list[Chart] = []
     for half in dict.fromkeys(row.half for row in page.rows):
-        found += _ratios(half, [row for row in page.rows if row.half == half])
+        own = [row for row in page.rows if row.half == half]
+        found += _ratios(half, own)
+        told = [
+            SideBySide(_name(row), row.unit, row.planned, row.twin, (row.measured,))
+            for row in own
+            if row.twin is not None and row.measured is not None
+        ]
+        found += side_by_side(f"sides.{half}", told)
     for run in page.training:
         found += _parts(run)
     for service in page.serving:
         found += [*_latencies(service), *_outcomes(service)]
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """One figure as it was planned, as it was rehearsed, and each time that it happened."""
+
+    name: str
+    unit: str
+    plan: Estimate | None
+    twin: Estimate | None
+    live: tuple[float, ...]
+
+
+def side_by_side(
+    key: str, figures: Iterable[SideBySide], title: str = "plan, twin and live side by side"
+) -> tuple[Chart, ...]:
+    """Per figure a row each for the plan, the twin and every time that it happened.
+
+    All are over the plan's middle, or over the twin's where the plan has none; whiskers are their ranges. A
+    figure that one side alone has is left out; where all are there is no picture.
+    """
+    bars: list[Bar] = []
+    for each in figures:
+        said = [(name, told) for name, told in (("plan", each.plan), ("twin", each.twin)) if told is not None]
+        if not said or said[0][1].value <= 0.0 or len(said) + bool(each.live) < 2:
+            continue
+        base, rows = said[0][1].value, []
+        for name, told in said:
+            ends = (told.low / base, told.high / base) if told.low < told.high else (None, None)
+            text = f"{name} {format_si(told.value, each.unit)}"
+            rows.append(Bar(text, (Piece(name, told.value / base),), *ends))
+        for value in each.live:
+            rows.append(Bar(f"live {format_si(value, each.unit)}", (Piece("live", value / base),)))
+        bars += [replace(rows[0], name=f"{each.name}, {rows[0].name}"), *rows[1:]]
+    axis = Axis("of the plan's middle, or of the twin's", "fraction")
+    return (Bars(key, title, axis, tuple(bars), note="whiskers: 80 % ranges"),) if bars else ()
+
+
+def _name(row: loop.Row) -> str:
+    return row.name.removeprefix("· ")
 
 
 def _ratios(half: str, rows: Sequence[loop.Row]) -> Iterator[Chart]:
@@ -30,10 +79,9 @@ def _ratios(half: str, rows: Sequence[loop.Row]) -> Iterator[Chart]:
         if planned is None or row.measured is None or planned.value <= 0.0:
             continue
         low, high = planned.low / planned.value, planned.high / planned.value
-        name = f"{row.name.removeprefix('· ')}"
         where = "" if row.inside is not False else " (outside)"
         measured, middle = format_si(row.measured, row.unit), format_si(planned.value, row.unit)
-        bars.append(Bar(f"{name}, plan {middle}", (Piece("planned", 1.0),), low, high))
+        bars.append(Bar(f"{_name(row)}, plan {middle}", (Piece("planned", 1.0),), low, high))
         bars.append(Bar(f"live {measured}{where}", (Piece("measured", row.measured / planned.value),)))
     if bars:
         title, axis = f"{half}: measured over planned", Axis("of what was planned", "fraction")

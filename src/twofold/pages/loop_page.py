@@ -78,16 +78,23 @@ def _verdict(made: loop.LoopPage) -> Section:
 
 
 def _row_sections(rows: Sequence[loop.Row]) -> tuple[Section, ...]:
-    heads = ("", "planned, 80 % range", "measured", "measured / planned", "")
     return tuple(
-        Section(
-            f"{half.capitalize()}: planned and measured",
-            heads,
-            tuple(_row(row) for row in rows if row.half == half),
-            (1, 2, 3),
-        )
+        _half_section(half, [row for row in rows if row.half == half])
         for half in dict.fromkeys(row.half for row in rows)
     )
+
+
+def _half_section(half: str, rows: Sequence[loop.Row]) -> Section:
+    """A half's rows; the twin has a column where it rehearsed any of them."""
+    heads = ["", "planned, 80 % range", "measured", "measured / planned", ""]
+    cells, title = [list(_row(row)) for row in rows], "planned and measured"
+    if any(row.twin for row in rows):
+        title = "plan, twin and live"
+        heads.insert(2, "twin")
+        for row, cell in zip(rows, cells, strict=True):
+            cell.insert(2, ranged(row.twin, row.unit) if row.twin else "")
+    numbers = tuple(range(1, len(heads) - 1))
+    return Section(f"{half.capitalize()}: {title}", tuple(heads), tuple(map(tuple, cells)), numbers)
 
 
 def _row(row: loop.Row) -> tuple[Cell, ...]:
@@ -115,6 +122,9 @@ def _derived(made: loop.LoopPage, row: loop.Row) -> Derived:
         ]
     if row.planned is not None:
         parts.append(f"planned {_planned(row)}, in the plan of sha256 {made.plan_digest[:16]}")
+    if row.twin is not None:
+        gate = f", through the gate of sha256 {made.gate_digest[:16]}" if made.gate_digest else ""
+        parts.append(f"rehearsed {ranged(row.twin, row.unit)}{gate}")
     return Derived(
         _path(row), f"{_measured(row).removesuffix(' m')}, measured on {made.machine}", tuple(parts)
     )

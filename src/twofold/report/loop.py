@@ -11,10 +11,13 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
     lines = [*both_ends(f"{page.name} · planned, then real", page.machine), ""]
     for half in ("training", "serving"):
         known = [row for row in page.rows if row.planned is not None or row.measured is not None]
+        own = [row for row in known if row.half == half]
+        twin = [("twin", _twin)] if any(row.twin for row in own) else []
         rows = listed(
-            [row for row in known if row.half == half],
+            own,
             ("", lambda row: row.name),
             ("planned, 80 % range", _planned),
+            *twin,
             (
                 "measured",
                 lambda each: "–" if each.measured is None else f"{format_si(each.measured, each.unit)} m",
@@ -58,6 +61,10 @@ def _planned(row: loop.Row) -> str:
     if planned and planned.low == planned.high:
         return format_si(planned.value, row.unit)  # counted, not estimated: no letter
     return ranged(planned, row.unit)
+
+
+def _twin(row: loop.Row) -> str:
+    return ranged(row.twin, row.unit) if row.twin else ""
 
 
 def _verdict(row: loop.Row) -> str:

@@ -120,7 +120,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the page: what the plan said beside what was measured, in one unit."""
+    """One line of the page: what the plan and the twin said beside what was measured, in one unit."""
 
     half: str  # training, serving
     name: str  # step, checkpoint, TTFT p50 at 4 clients …
@@ -128,6 +128,7 @@ class Row:
     planned: Estimate | None  # None: the plan has no such number
     measured: float | None  # None: it did not happen
     inside: bool | None  # whether the measured lies in the planned range; None without both, or a range
+    twin: Estimate | None = None  # what a rehearsal of the load shows; None: it is not rehearsed
 
 
 @dataclass(frozen=True, slots=True)
