@@ -145,6 +145,11 @@ async def burst(live: Live) -> None:
     await live.many(40)
 
 
+async def repeated(live: Live) -> None:
+    for number in range(40):
+        await live.ask(prompt=f"question {number % 20}", temperature=0)
+
+
 async def again(live: Live) -> None:
     await live.many(40, {"x-stainless-retry-count": "1"})
 
@@ -254,6 +259,7 @@ class Case:
 BUSY = "traffic: {scale: 8x}"
 SLOW = "fleet: {replicas: 4}\ntraffic: {scale: 2x}\nfaults: [{kind: slow-replica, at: 5 s, slowdown: 3x}]"
 TURNS = "traffic: {arrivals: sessions, turns: 5, think: 5 s}"
+REPEATED = "traffic: {repeats: 50 %}"
 LOST = "faults: [{kind: zone-loss, at: 10 s, zone: 1}]"
 HITS: Callable[[FleetResult], float] = lambda result: result.figures.prefix_hit_fraction  # noqa: E731 (a column)
 LENGTH: Callable[[FleetResult], float] = lambda r: r.figures.output_tokens / r.figures.finished_count  # noqa: E731
@@ -264,6 +270,9 @@ CASES = {
     ),
     "queue": Case("queue: off", "queue: on", BUSY, burst, refused("full"), rises=False),
     "admission": Case("admission: off", "admission: on", BUSY, warmed_burst, refused("slo"), limit=1),
+    "answer cache": Case(
+        "answer_cache: off", "answer_cache: on", REPEATED, repeated, told_of("GiveAgain"), limit=64
+    ),
     "retry budget": Case(
         "retry_budget: off, queue: {depth: 5}",
         "retry_budget: on, queue: {depth: 5}",

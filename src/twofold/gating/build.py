@@ -133,6 +133,11 @@ def _retry_budget(policies: Policies) -> gates.RetryBudgetSettings:
     return gates.RetryBudgetSettings(attempts_fraction=policies.retry_budget.fraction)
 
 
+def _answer_cache(policies: Policies) -> gates.AnswerCacheSettings:
+    cache = policies.answer_cache
+    return gates.AnswerCacheSettings(max(1, round(cache.size_bytes)), cache.age_s)
+
+
 def _limits(scenario: Scenario, gated: GateScope) -> gates.LimitSettings:
     """What is stated; where nothing is, a tenant may ask for twice its fair share of the peak."""
     stated = scenario.policies.limits
@@ -196,6 +201,7 @@ SETTINGS: Mapping[str, Callable[[Scenario, GateScope], Any]] = {
     "admission": lambda *_: gates.AdmissionSettings(),
     "queue": lambda *_: gates.QueueSettings(),
     "degradation": lambda *_: gates.DegradationSettings(),
+    "answer_cache": lambda scenario, _: _answer_cache(scenario.policies),
     "retry_budget": lambda scenario, _: _retry_budget(scenario.policies),
     "hedge": lambda *_: gates.HedgeSettings(),
     "outliers": lambda *_: gates.OutlierSettings(),

@@ -13,6 +13,7 @@ import numpy as np
 
 from twofold.contracts.results.serving import ClassPlan
 from twofold.contracts.rows.trace import PutRight, ordered_arrivals
+from twofold.contracts.rows.trace_rows import Arrival
 from twofold.contracts.spec.scenario import Scenario
 from twofold.core.display import format_seconds
 from twofold.core.errors import ValueRefusedError
@@ -23,6 +24,7 @@ from twofold.twin.serving.profiles import Profile
 from twofold.twin.serving.traffic import Lengths, Sessions, Surge, TrafficModel, generate
 
 DRAWN_BLOCK_TOKENS = 64  # of one id of a prefix, where all requests are drawn
+TRACE_BLOCK_TOKENS = 512  # of one hash in published traces; the last one is of the prompt's rest
 MINUTE_S = 60.0
 INPUT_FRACTION = 0.75  # of the context, that a drawn prompt has at most; the rest is its answer's
 
@@ -107,6 +109,7 @@ def drawn_parts(
         shared_prefix_fraction=min(planned.shared_prefix_fraction, 0.99),
         block_tokens=block_tokens,
         sessions=sessions,
+        repeats_fraction=traffic.repeats_fraction if sessions is None else 0.0,
     )
     streams = []
     for stream, (tenant, share) in enumerate(shares, first_stream):
@@ -141,12 +144,23 @@ def _traced(part: TracedTraffic) -> Iterator[fleet_types.Arrival]:
             if class_name in part.kept:
                 sent += 1
                 tokens = max(1, round(row.input_tokens)), max(1, round(row.output_tokens))
-                yield fleet_types.Arrival(
+                arrival = fleet_types.Arrival(
                     last_s, *tokens, class_name, row.tenant, row.session_id, row.prefix_blocks
                 )
+                yield arrival._replace(answer_key=_asked_by(row, begins_s))
         if not part.repeats or not sent or last_s <= begins_s:
             return
         begins_s = last_s  # the last request of one round stands for the first of the next
+
+
+def _asked_by(row: Arrival, begins_s: float) -> str:
+    """Equal for rows of a round whose whole prompts have the same hashes; "" of a row that tells less.
+
+    Limits  a trace does not say at which temperature was asked: repeats count as if at 0.
+    """
+    if len(row.prefix_blocks) * TRACE_BLOCK_TOKENS < row.input_tokens:
+        return ""
+    return f"{begins_s:g} {row.input_tokens:g} {hash(row.prefix_blocks)}"
 
 
 def _halved(arrivals: Iterator[fleet_types.Arrival], seed: int) -> Iterator[fleet_types.Arrival]:

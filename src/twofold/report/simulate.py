@@ -159,6 +159,9 @@ def _use_pieces(fleet: simulated.FleetFigures) -> Iterator[str]:
     yield from (each.text.format(percent(each.of_fleet(fleet))) for each in OF_FLEETS if each.of_fleet)
     if fleet.saved_s:
         yield f"{format_seconds(fleet.saved_s)} of {format_seconds(fleet.computed_s)} computing saved"
+    if again := fleet.effects.get("GiveAgain"):
+        of_all = share(again / max(1, fleet.arrived_count))
+        yield f"{again:,} exact repeats ({of_all}) given {fleet.given_again_tokens:,} tokens again"
     yield f"{percent(fleet.kv_waste_fraction)} of held cache empty"
     if fleet.token_gap_p99_s is not None and fleet.token_gap_max_s is not None:
         usual, longest = (format_seconds(gap_s) for gap_s in (fleet.token_gap_p99_s, fleet.token_gap_max_s))

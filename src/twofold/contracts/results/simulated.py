@@ -175,6 +175,7 @@ class FleetFigures:
     queued_mean: float  # requests that the gate held, at the scrapes
     waiting_mean: float  # requests in engines whose answer had not begun, at the scrapes
     load_fraction: float | None = None  # requests that came over what its replicas hold; null: not known
+    given_again_tokens: int = 0  # of kept answers that exact repeats got, which no replica wrote
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from twofold.contracts.spec.reader import read_text
 from twofold.core import errors
 from twofold.core.errors import Place
 
-TRAINER = re.compile(r"(?:^|[\s/])(torchrun|accelerate\s+launch|twofold\.live\.(?:training\.)?train_job)(?=\s|$)")
+TRAINER = re.compile(
+    r"(?:^|[\s/])(torchrun|accelerate\s+launch|twofold\.live\.(?:training\.)?train_job)(?=\s|$)"
+)
 _HEAD = re.compile(r"^# ([\w-]+): (?:([\d,]+) × )?(\d{1,4}) ([A-Za-z][\w.-]+),", re.M)  # of a rendered script
 _SHAPE = re.compile(
     r"^\s*--num-layers\s.*# of (\S+)$", re.M

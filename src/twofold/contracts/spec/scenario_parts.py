@@ -73,6 +73,10 @@ class TrafficChange(Part):
     think_s: Moment = Field(
         default=20.0, description="sessions: from an answer to the next request, in the mean"
     )
+    repeats_fraction: fields.Fraction = Field(
+        default=0.0,
+        description="of requests that ask exactly what one of the last thousand asked, at temperature 0",
+    )
     bursts: Annotated[tuple[Burst, ...], Listed] = Field(default=(), description="more for a while")
     tenants: Annotated[tuple[Tenant, ...], Listed] = Field(
         default=(), description="who sends; those not named share the rest as one"
@@ -81,11 +85,14 @@ class TrafficChange(Part):
     def idle_fields(self) -> dict[str, str]:
         kinds = {"burstiness_ratio": "gamma", "day_s": "diurnal"}
         kinds |= dict.fromkeys(("turns", "think_s"), "sessions")
-        return {
+        idle = {
             name: f"belongs to arrivals `{kind}`, not `{self.arrivals}`"
             for name, kind in kinds.items()
             if kind != self.arrivals
         }
+        if self.arrivals == "sessions":
+            idle["repeats_fraction"] = "is of single requests: a session's turns hold what it said before"
+        return idle
 
     @model_validator(mode="after")
     def _shares(self) -> "TrafficChange":

@@ -29,6 +29,7 @@ class Switched(Part):
         return {name: "is set, but the policy is off" for name in type(self).model_fields if name != "switch"}
 
 
+Size = Annotated[float, Quantity(Dimension.BYTES, "MiB", zero=fields.MORE_THAN_ZERO)]
 TokenRate = Annotated[float, Quantity(Dimension.TOKEN_RATE, "tok/s", zero="nothing would ever be let in")]
 
 
@@ -80,6 +81,13 @@ class Degradation(Switched):
     shortest_fraction: fields.Fraction = Field(default=0.5, description="of its limit that an answer keeps")
 
 
+class AnswerCache(Switched):
+    """Exact repeats of a tenant's requests at temperature 0, or with a seed, get the kept answer."""
+
+    size_bytes: Size = Field(default=64 * 2.0**20, description="of all answers; the oldest go first")
+    age_s: fields.Seconds = Field(default=600.0, description="that an answer is given again")
+
+
 class RetryBudget(Switched):
     """How many retries the gate makes and lets in."""
 
@@ -124,6 +132,9 @@ class Policies(Part):
     )
     degradation: Degradation = Field(
         default=Degradation(switch="off"), description="sheds bulk, then shortens answers, under overload"
+    )
+    answer_cache: AnswerCache = Field(
+        default=AnswerCache(switch="off"), description="gives exact repeats the answer that is kept"
     )
     retry_budget: RetryBudget = Field(default=RetryBudget(), description="limits retries to a share")
     hedge: Switched = Field(default=Switched(switch="off"), description="a second attempt for a late one")

@@ -35,6 +35,7 @@ class Counters:
         self._classes = {each.name for each in known}
         self._first = next((each.name for each in known), "")
         self._requests: Counter[tuple[str, str, str, str]] = Counter()  # by class, outcome, status, reason
+        self._again: Counter[str] = Counter()  # answers and tokens that were given again
         self._tokens: Counter[tuple[str, str]] = Counter()  # by class and direction
         self._tenants: Counter[str] = Counter()
         self._tenant_tokens: Counter[str] = Counter()
@@ -53,6 +54,9 @@ class Counters:
         if outcome.outcome != FINISHED:
             return
         read, written = outcome.input_tokens or 0, outcome.output_tokens
+        if outcome.given_again:  # no replica wrote them
+            self._again.update(requests=1, input=read, output=written)
+            read = written = 0
         self._tokens[name, "input"] += read
         self._tokens[name, "output"] += written
         self._tenant_tokens[tenant] += read + written
@@ -116,6 +120,14 @@ class Counters:
                     if way == direction
                 ),
             )
+        yield _counter(
+            "twofold_cache_hits_total", "Requests that got a kept answer", [({}, self._again["requests"])]
+        )
+        yield _counter(
+            "twofold_cache_tokens_total",
+            "Tokens of answers that were given again, which no replica read or wrote",
+            (({"direction": way}, self._again[way]) for way in ("input", "output")),
+        )
         for kind, (series, meaning, _) in SERIES.items():
             samples = (
                 sample

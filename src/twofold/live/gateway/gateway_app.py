@@ -19,6 +19,7 @@ from twofold.live.gateway.attempts import Attempts, Opened, Race, fed
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS, STANDARD
 from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, GatewayLimits, served_model
 from twofold.live.gateway.gateway_driver import GateDriver
+from twofold.live.gateway.kept_answers import Copy, WholeAnswer
 from twofold.live.gateway.keys import KeyRing
 from twofold.live.gateway.metrics_text import CONTENT_TYPE
 from twofold.live.gateway.openai_requests import (
@@ -42,6 +43,7 @@ SendMessage = Callable[[Message], Awaitable[None]]
 
 JSON_HEADER = (b"content-type", b"application/json")
 TEXT_HEADER = (b"content-type", CONTENT_TYPE)
+AGAIN_HEADER = (b"x-twofold-cache", b"hit")
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 SPOKEN_CAUSES = {
     events.Cause.REFUSED: "no replica accepted the connection",
@@ -76,6 +78,8 @@ class Client:
         self.left = False
         self.begun = False
         self.writing = False
+        self.keeps = False  # the answer may be kept for others of its tenant
+        self.copy: Copy | None = None  # of what it was written, while it may be kept
 
     async def body(self, limits: GatewayLimits) -> bytes | Problem | None:
         """The request's body; None when the client left before it was whole.
@@ -123,11 +127,14 @@ class Client:
 
     async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.begun = self.writing = True
+        self.copy = Copy() if self.keeps and status == 200 else None
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
         self.writing = False
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Waits while the client reads more slowly than the replica writes: so the replica waits too."""
+        if self.copy is not None:
+            self.copy.add(data)
         self.writing = True
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
         self.writing = False
@@ -225,6 +232,10 @@ class GatewayApp:
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
+        if isinstance(decision, events.GiveAgain):
+            await _give(self.decider.given(decision.request_id), client)
+            return
+        client.keeps = bool(arrived.answer_key)
         task = asyncio.current_task()
         assert task is not None
         client.watch(task)
@@ -284,9 +295,13 @@ class GatewayApp:
                 if opened is not None:
                     opened.close()
             client.stop_watching()
-            sent = opened.sent
+            sent, answer = opened.sent, None
+            if client.copy is not None:
+                client.copy.add(rest)
+                answer = client.copy.whole(used, streamed=opened.tally is not None)
+                client.copy = None
             self.decider.ended(
-                sent.request_id, used.output_tokens, sent.attempt, used.input_tokens, opened.status
+                sent.request_id, used.output_tokens, sent.attempt, used.input_tokens, opened.status, answer
             )
             await client.write(rest, last=True)
             return
@@ -365,6 +380,15 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         if name == ID_HEADER and PLAIN_ID.fullmatch(value):
             return value
     return b"req-%016x" % getrandbits(64)
+
+
+async def _give(answer: WholeAnswer, client: Client) -> None:
+    """The answer that somebody of the same tenant had, byte for byte."""
+    if not answer.streamed:
+        await client.answer(200, answer.data, AGAIN_HEADER)
+        return
+    await client.begin(200, (*STREAM_HEADERS, AGAIN_HEADER))
+    await client.write(answer.data, last=True)
 
 
 def _refusal(refuse: events.Refuse) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any
 from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.kept_answers import WholeAnswer
 from twofold.live.gateway.recent import Recent
 from twofold.live.gateway.telemetry import Telemetry
 from twofold.policy.gate import events
@@ -30,7 +31,7 @@ SLOW_EFFECTS = (
     *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
     *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
 )
-ABOUT_REQUESTS = (events.Send, events.Hold, events.Refuse, events.GiveUp)
+ABOUT_REQUESTS = (events.Send, events.Hold, events.Refuse, events.GiveUp, events.GiveAgain)
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -59,6 +60,9 @@ class GateDriver:
         self._waiting: list[asyncio.Future[None]] = []
         self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
         self._decided: list[events.Released] = []  # in this turn, of those that were held
+        self.kept: dict[int, WholeAnswer] = {}  # by the number that the gate gave
+        self._given: dict[int, WholeAnswer] = {}  # by request, until it is written
+        self._ended: WholeAnswer | None = None  # while the gate is told of an end
         self._races: dict[int, Callable[[events.Send | events.Cancel], None]] = {}
         self._beside: list[events.Send | events.Cancel] = []  # in this turn, of those that race
         self._to_probe: list[events.Probe] = []
@@ -97,6 +101,10 @@ class GateDriver:
             self._held[decision.request_id] = self._loop.create_future()
         await self._end_of_turn()
         return decision
+
+    def given(self, request_id: int) -> WholeAnswer:
+        """The answer of a request that is given one again, once."""
+        return self._given.pop(request_id)
 
     async def held(self, request_id: int) -> events.Released:
         """What becomes of a request that was held, when it does."""
@@ -198,15 +206,19 @@ class GateDriver:
         attempt: int = 0,
         input_tokens: int | None = None,
         status: int = 200,
+        answer: WholeAnswer | None = None,
     ) -> None:
-        """The whole answer came, or with another status the engine's refusal."""
+        """The whole answer came, if it may be kept with its bytes; or the engine's refusal."""
         request, now_s, replica_id = self.gate.view.requests.get(request_id), time.monotonic(), ""
         if request is not None:
             replica_id = request.attempt.replica.replica_id
             self.recent.heard(replica_id)
             self.recent.ended(now_s, finished=True)
         self.telemetry.ended(request_id, replica_id, status, (input_tokens, output_tokens), now_s)
-        self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens))
+        size = 0 if answer is None else len(answer.data)
+        self._ended = answer
+        self._handle(events.ResponseEnded(request_id, output_tokens, None, attempt, input_tokens, size))
+        self._ended = None
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)
@@ -255,6 +267,11 @@ class GateDriver:
                 self._told_of_request(effect, event, now_s)
             elif isinstance(effect, events.Probe):
                 self._to_probe.append(effect)
+            elif isinstance(effect, events.KeepAnswer) and self._ended is not None:
+                self.kept[effect.answer_id] = self._ended
+            elif isinstance(effect, events.DropAnswers):
+                for answer_id in effect.answer_ids:
+                    self.kept.pop(answer_id, None)
             elif isinstance(effect, SLOW_EFFECTS):
                 self._told_slowly(effect)
         if self._held:
@@ -282,6 +299,10 @@ class GateDriver:
         if isinstance(effect, events.Send):
             if effect.attempt > 1:
                 self.telemetry.again(hedged=isinstance(event, Woke))
+        elif isinstance(effect, events.GiveAgain):
+            answer = self._given[effect.request_id] = self.kept[effect.answer_id]
+            self.telemetry.given_again(effect.request_id, answer.used, now_s)
+            self.recent.ended(now_s, finished=True)
         elif not isinstance(effect, events.Hold):
             self.recent.ended(now_s, finished=False)
 

@@ -4,18 +4,21 @@ x-twofold-class     one of the service's classes; without it the first one
 x-twofold-session   any text; requests of one session stay at one replica where sessions are routed
 x-twofold-deadline  seconds from now until the last token is of use
 x-twofold-zone      where the client is; replicas there are asked first
+cache-control       with `no-cache` or `no-store` no kept answer is given, and this one is not kept
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from twofold.live.gateway.kept_answers import NOT_KEPT, answer_key
 from twofold.live.gateway.openai_requests import Caller, GenerationRequest, Problem
 from twofold.policy.gate.events import RequestArrived
 from twofold.policy.gate.settings import GateSettings, Routing
 
 CLASS, SESSION = b"x-twofold-class", b"x-twofold-session"
 DEADLINE, ZONE = b"x-twofold-deadline", b"x-twofold-zone"
+CACHE = b"cache-control"
 HEADERS = frozenset((CLASS, SESSION, DEADLINE, ZONE))
 VALUE_LIMIT = 128  # bytes
 BLOCKS_MAX = 4096  # of one prompt that are hashed: beyond them nothing is remembered of it
@@ -27,6 +30,7 @@ class RequestFacts:
 
     def __init__(self, gate: GateSettings, bytes_per_token: float, model: str = "") -> None:
         self._classes = frozenset(each.name for each in gate.classes)
+        self._keeps = gate.answer_cache is not None
         self._model = model  # "": any replica serves it; else those of smaller variants do not
         self._block_tokens = gate.routes.prefix_block_tokens if gate.routing is Routing.PREFIX else 0
         self._bytes_per_token = bytes_per_token
@@ -59,6 +63,7 @@ class RequestFacts:
             None if within_s is None else now_s + within_s,
             caller.retry_count,
             request.prompt_digest,
+            answer_key(request) if self._keeps and _may_keep(headers) else "",
         )
 
     def _refused(self, said: Mapping[bytes, bytes]) -> Problem | None:
@@ -122,6 +127,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield f"{role}\x1f"
         yield from _texts(value.get("content"))
         yield from _texts(value.get("text"))
+
+
+def _may_keep(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    said = (value.lower() for name, value in headers if name == CACHE)
+    return not any(word in value for value in said for word in NOT_KEPT)
 
 
 def _seconds(text: bytes) -> float | None:

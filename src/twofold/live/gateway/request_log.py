@@ -68,5 +68,6 @@ def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str
             "e2e_s": round(outcome.e2e_s, 6),
             "replica": outcome.replica_id,
             "attempts": outcome.attempts,
+            "cache": "hit" if outcome.given_again else "",
         }
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from twofold.live.gateway.answers import Used
 from twofold.live.line_file import LineFile
 from twofold.policy.gate import events
 
@@ -40,6 +41,7 @@ class Outcome:
     replica_id: str = ""
     attempts: int = 0
     path: str = ""  # that was asked, of the protocol's
+    given_again: bool = False  # by what was kept of an earlier answer
 
     @property
     def tpot_s(self) -> float | None:
@@ -72,9 +74,7 @@ class Telemetry:
         )
         self._next.path = path
 
-    def decided(
-        self, effect: events.Send | events.Hold | events.Refuse | events.GiveUp, now_s: float
-    ) -> None:
+    def decided(self, effect: events.Decision | events.GiveUp, now_s: float) -> None:
         """What becomes of a request, or of an attempt of it."""
         asked = self._open.get(effect.request_id)
         if asked is None:
@@ -123,6 +123,13 @@ class Telemetry:
         asked.replica_id = replica_id or asked.replica_id
         answered = status == 200
         self._end(request_id, FINISHED if answered else REFUSED, "" if answered else "engine", status, now_s)
+
+    def given_again(self, request_id: int, used: Used, now_s: float) -> None:
+        """An answer that was kept is given: all of it at once, from no replica."""
+        asked = self._open.get(request_id)
+        if asked is not None:
+            asked.given_again, asked.ttft_s = True, now_s - asked.arrived_s
+            self.ended(request_id, "", 200, (used.input_tokens, used.output_tokens), now_s)
 
     def left(self, request_id: int, now_s: float) -> None:
         """The client left."""

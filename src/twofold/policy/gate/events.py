@@ -1,8 +1,8 @@
 """What happens to the gate and what it wants done: two closed unions, each value one line of JSON.
 
 An event holds only what a real system knows by then: an arrival has no id (the machine gives it one, and its
-Send, Hold or Refuse names it) and no true output length. The driver reports every attempt's end exactly once
-(ended, failed, or its client left) and every probe's end exactly once; what comes late is ignored.
+Send, Hold, Refuse or GiveAgain names it) and no true output length. The driver reports every attempt's end
+exactly once (ended, failed, or its client left), as it does every probe's; what comes late is ignored.
 """
 
 from enum import Enum
@@ -84,7 +84,7 @@ class BeliefsChanged:
 
 @record
 class RequestArrived:
-    """A client asks; the answer is exactly one Send, Hold or Refuse."""
+    """A client asks; the answer is exactly one Send, Hold, Refuse or GiveAgain."""
 
     input_tokens: int
     output_limit_tokens: int
@@ -97,6 +97,7 @@ class RequestArrived:
     deadline_s: float | None = None  # on the gate's clock; None: the class's
     retry_count: int = 0  # how often its client asked for the same before, as the client says
     prompt_digest: str = ""  # equal for equal prompts; "": not told
+    answer_key: str = ""  # equal for requests of equal answers; "": it may have another answer each time
 
 
 @record
@@ -116,6 +117,7 @@ class ResponseEnded:
     quality_score: float | None = None  # of a judged answer, 0 to 1
     attempt: int = 0
     input_tokens: int | None = None  # that the replica counted; None: it did not say
+    answer_bytes: int = 0  # of an answer that may be kept for repeats; 0: it may not
 
 
 @record
@@ -201,6 +203,29 @@ class Refuse:
     reason: RefusalReason
     status: int
     retry_after_s: float
+
+
+@record
+class GiveAgain:
+    """Answer at once with what is kept under the number; nothing goes to any replica, and nothing follows."""
+
+    request_id: int
+    answer_id: int
+
+
+@record
+class KeepAnswer:
+    """Keep the bytes of the answer that just ended, under this number."""
+
+    request_id: int
+    answer_id: int
+
+
+@record
+class DropAnswers:
+    """Forget what is kept under these numbers."""
+
+    answer_ids: tuple[int, ...]
 
 
 @record
@@ -332,14 +357,14 @@ class RestoreZone:
     zone: str
 
 
-Decision = Send | Hold | Refuse  # the answer to a RequestArrived
+Decision = Send | Hold | Refuse | GiveAgain  # the answer to a RequestArrived
 Trusted = (
     OpenCircuit | CloseCircuit | EjectReplica | ReadmitReplica | FailOverZone | RestoreZone | BlockPrompt
 )
 Released = Send | Refuse | GiveUp  # what becomes of a request that was held
 ScaledTo = StartReplica | StopReplica
 Staged = StageRelease | PromoteRelease | RollBackRelease
-Effect = Decision | GiveUp | Cancel | Probe | Trusted | ScaledTo | Staged | Degrade
+Effect = Decision | GiveUp | KeepAnswer | DropAnswers | Cancel | Probe | Trusted | ScaledTo | Staged | Degrade
 
 # --- one per line ---
 

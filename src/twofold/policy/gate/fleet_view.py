@@ -109,6 +109,7 @@ class Request:
     charged_tokens: int = 0  # its input and its output limit when it came
     shortened_tokens: int | None = None  # the output limit that it was given instead of its own
     smaller_model: str = ""  # that it was given instead of its own
+    answer_era: int | None = None  # of the cache when it came; None: its answer is not kept
     queued: bool = False  # it was held, and charged to its tenant's flow
     believed_s: float = 0.0  # from sending to its first token, as beliefs have it
     predicted_s: float | None = None  # from its arrival to its first token, when it had to wait …
@@ -130,6 +131,7 @@ class Counts:
 
     arrived: int = 0
     finished: int = 0
+    given_again: int = 0  # of the finished: answered from what was kept
     refused: int = 0
     gave_up: int = 0
     left: int = 0

@@ -47,7 +47,7 @@ class Gate(Machine[events.Event, events.Effect]):
         return canary.latest.values() if canary is not None else ()
 
     def handle(self, event: events.Event, now_s: float) -> list[events.Effect]:
-        """Fold one event in; an arrival is answered by exactly one Send, Hold or Refuse of its own."""
+        """Fold one event in; an arrival is answered by exactly one Decision of its own."""
         if self._seen_s < now_s < math.inf:
             self._seen_s = now_s
         now_s, view, steering = self._seen_s, self.view, self._steering
@@ -79,8 +79,7 @@ class Gate(Machine[events.Event, events.Effect]):
                 if replica is None or replica.draining:
                     return view.ignored()
                 view.remove_replica(replica)
-                self._fleet_changed(replica.replica_id)
-                return []
+                return self._fleet_changed(replica.replica_id)
             case events.ReplicaReported():
                 replica = view.replicas.get(event.replica_id)
                 if replica is None or (replica.report and replica.report.observed_s > event.observed_s):
@@ -92,7 +91,10 @@ class Gate(Machine[events.Event, events.Effect]):
                 return []
             case events.ReplicaStartFailed() | events.ReleaseOffered() | events.ReleaseWithdrawn():
                 followed = None if steering is None else steering.told(event, now_s)
-                return view.ignored() if followed is None else followed + self._path.drained(now_s)
+                effects = view.ignored() if followed is None else followed + self._path.drained(now_s)
+                if self._path.cache is not None and isinstance(event, events.ReleaseOffered):
+                    effects += self._path.cache.emptied()
+                return effects
             case _:
                 assert_never(event)
 
@@ -120,6 +122,8 @@ class Gate(Machine[events.Event, events.Effect]):
         view, ladder = self.view, self._path.ladder
         if ladder and ladder.tick(len(view.held), len(view.requests), view.place_count, now_s):
             effects.append(events.Degrade(ladder.level))
+        if (cache := self._path.cache) is not None:
+            effects += cache.fleet_changed(view.members("")) + cache.expired(now_s)
         return effects + self._path.drained(now_s)
 
     def _added(self, event: events.ReplicaAdded, now_s: float) -> list[events.Effect]:
@@ -129,9 +133,10 @@ class Gate(Machine[events.Event, events.Effect]):
         self.view.add_replica(event)
         if self._steering is not None:
             self._steering.added(event, now_s)
-        self._fleet_changed()
-        return self._path.drained(now_s)
+        return self._fleet_changed() + self._path.drained(now_s)
 
-    def _fleet_changed(self, gone_id: str | None = None) -> None:
+    def _fleet_changed(self, gone_id: str | None = None) -> list[events.Effect]:
         self._router.fleet_changed(gone_id)
         self.view.count_places()
+        cache = self._path.cache
+        return cache.fleet_changed(self.view.members("")) if cache is not None else []

@@ -1,7 +1,7 @@
 """A request's way through the gate: every decision about it, in the one order.
 
-rate limit → poison → repeats → shedding → class queue → route → admission → (breaker: health.py)
-  → retry and hedge
+rate limit → poison → kept answers → repeats → shedding → class queue → route → admission
+  → (breaker: health.py) → retry and hedge
 
 What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
 """
@@ -11,7 +11,8 @@ from functools import partial
 
 from twofold.policy.gate import admission
 from twofold.policy.gate.admission import Ladder, is_shed, shortened_tokens, smaller_model
-from twofold.policy.gate.events import Effect, Hold, RefusalReason, Refuse, RequestArrived, Send
+from twofold.policy.gate.answer_cache import AnswerCache
+from twofold.policy.gate.events import Effect, GiveAgain, Hold, RefusalReason, Refuse, RequestArrived, Send
 from twofold.policy.gate.fair_queue import FairQueue
 from twofold.policy.gate.fleet_view import ANY_CLASS, Attempt, FleetView, Replica, Request
 from twofold.policy.gate.limits import Limiter, Reserve
@@ -45,6 +46,7 @@ class RequestPath:
         self._budget = RetryBudget(settings.retry_budget) if settings.retry_budget else None
         self._client_budget = ClientBudget(settings.retry_budget) if settings.retry_budget else None
         self.suspects = Suspects(settings.poison) if settings.poison else None
+        self.cache = AnswerCache(settings.answer_cache) if settings.answer_cache else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
         self.pace: Pace | None = None
@@ -60,7 +62,7 @@ class RequestPath:
     # --- arrival ---
 
     def arrived(self, event: RequestArrived, now_s: float) -> list[Effect]:
-        """One Send, Hold or Refuse of this request; a full queue may refuse another one besides."""
+        """One Decision of this request; a full queue may refuse another one besides."""
         assert event.input_tokens >= 0 and event.output_limit_tokens >= 0, event
         view = self._view
         self.given_ids += 1
@@ -80,6 +82,11 @@ class RequestPath:
             blocked_s = self.suspects.blocked_s(event.prompt_digest, now_s)
             if blocked_s > 0.0:
                 return [self._refused(request, RefusalReason.POISON, blocked_s)]
+        if self.cache is not None and event.answer_key:
+            answer_id = self.cache.hit(event.tenant, event.answer_key, now_s)
+            if answer_id is not None:
+                return [self._given_again(request, answer_id)]
+            request.answer_era = self.cache.era if self.cache.is_sure else None
         if self._budget is not None and self._client_budget is not None:
             if not event.retry_count:
                 self._budget.arrived()
@@ -98,6 +105,13 @@ class RequestPath:
             self.ladder.arrived(not isinstance(effects[-1], Send))
             return effects
         return self._admitted(request, now_s)
+
+    def _given_again(self, request: Request, answer_id: int) -> GiveAgain:
+        """No replica has any work of it: its tenant is charged a request, and no tokens."""
+        self.settled(request, request.charged_tokens)
+        self._view.counts.finished += 1
+        self._view.counts.given_again += 1
+        return GiveAgain(request.request_id, answer_id)
 
     def _admitted(self, request: Request, now_s: float) -> list[Effect]:
         """Refused, or sent where it may begin at once, or held. Routing is asked first, and only asked."""

@@ -112,6 +112,17 @@ class DegradationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerCacheSettings:
+    """Answer exact repeats of a tenant's requests that have one answer only; a release empties it."""
+
+    bytes_max: int = 64 << 20  # of all answers; the oldest go first
+    age_s: float = 600.0  # that an answer is given again
+
+    def __post_init__(self) -> None:
+        assert self.bytes_max >= 1 and self.age_s > 0, self
+
+
+@dataclass(frozen=True, slots=True)
 class PoisonSettings:
     """When a prompt is taken for one that replicas die of. A repeat never goes to the last healthy one."""
 
@@ -400,6 +411,7 @@ class GateSettings:
     queue: QueueSettings | None = None
     degradation: DegradationSettings | None = None
     poison: PoisonSettings | None = None
+    answer_cache: AnswerCacheSettings | None = None
     retry_budget: RetryBudgetSettings | None = None
     hedge: HedgeSettings | None = None
     outliers: OutlierSettings | None = None

@@ -62,6 +62,7 @@ class Clients:
             output_tokens=turn.output_tokens,
             prefix_blocks=turn.prefix_blocks,
             turns=visit.turns if visit.turns is not None else (),
+            answer_key="",
         )
         return self.arrived(arrival, now_s)
 

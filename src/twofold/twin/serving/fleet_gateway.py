@@ -20,6 +20,8 @@ from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, Visit, score, unit
 from twofold.twin.serving.fleet_types import FleetWorld
 
+EVENT_BYTES = 250  # of a streamed token as engines write it, for how much an answer takes that is kept
+
 
 @dataclass(slots=True)
 class SinceFault:
@@ -47,6 +49,7 @@ class Gateway:
         self.event_count = 0
         self.effects: dict[type, int] = {}
         self.since_fault = SinceFault()
+        self.given_again_tokens = 0  # of answers that no replica wrote
         self.decisions: list[tuple[str, str, float]] = []  # of releases: version, what, when
         self.visits: dict[int, Visit] = {}  # with an open request, by the gate's id for it
         self.asking: Visit | None = None  # whose request the gate has not named yet
@@ -63,6 +66,7 @@ class Gateway:
             events.Send: self._send,
             events.Hold: self._hold,
             events.Refuse: self._refused,
+            events.GiveAgain: self._given_again,
             events.GiveUp: self._given_up,
             events.Cancel: self._cancelled,
             events.Probe: self._probe,
@@ -81,11 +85,10 @@ class Gateway:
         timeout_s = self._timeouts_s[visit.class_number]
         if timeout_s < inf:
             self.heap.push(now_s + timeout_s, Kind.TIMEOUT, (visit, tries))
-        _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _ = visit.arrival
+        _, input_tokens, _, class_name, tenant, session_id, blocks, _, model, zone, _, key = visit.arrival
         limit_tokens = visit.output_limit_tokens
-        event = events.RequestArrived(
-            input_tokens, limit_tokens, tenant, class_name, session_id, blocks, model, zone, None, tries - 1
-        )
+        asked = input_tokens, limit_tokens, tenant, class_name, session_id, blocks, model, zone
+        event = events.RequestArrived(*asked, None, tries - 1, "", key)
         self.tell(event, now_s)
 
     def timed_out(self, subject: tuple[Visit, int], now_s: float) -> None:
@@ -203,6 +206,14 @@ class Gateway:
         del self.visits[effect.request_id]
         self.clients.refused(visit, effect, now_s)
 
+    def _given_again(self, effect: events.GiveAgain, now_s: float) -> None:
+        visit = self._visit_of(effect.request_id)
+        del self.visits[effect.request_id]
+        if visit.begun_s is None:
+            visit.begun_s = now_s
+        self.given_again_tokens += visit.arrival.output_tokens
+        self.clients.finished(visit, visit.arrival.output_tokens, now_s)
+
     def _given_up(self, effect: events.GiveUp, now_s: float) -> None:
         visit = self.visits.pop(effect.request_id)
         self._drop_all(visit, now_s)
@@ -284,7 +295,8 @@ class Gateway:
         request_id = visit.request_id
         self._forget(attempt, now_s)
         score = self._score(visit, attempt.replica) if self._judges else None
-        self.tell(events.ResponseEnded(request_id, tokens, score, attempt.number), now_s)
+        size = tokens * EVENT_BYTES if visit.arrival.answer_key else 0
+        self.tell(events.ResponseEnded(request_id, tokens, score, attempt.number, None, size), now_s)
         del self.visits[request_id]
         if visit.attempts:
             self._drop_all(visit, now_s)

@@ -74,6 +74,7 @@ class Arrival(NamedTuple):
     model: str = ""
     zone: str = ""
     turns: Iterable[Turn] = ()
+    answer_key: str = ""  # equal for exact repeats that have one answer
 
 
 class Retry(Enum):

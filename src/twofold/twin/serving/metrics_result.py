@@ -50,6 +50,7 @@ def fleet_result(
             goodput_per_s=metrics.within / measured_s if measured_s else 0.0,
             input_tokens=metrics.input_tokens,
             output_tokens=metrics.output_tokens,
+            given_again_tokens=gateway.given_again_tokens,
             utilisation_fraction=engines.busy_s / spent.ready_s if spent.ready_s else 0.0,
             kv_utilisation_fraction=metrics.kv_sum / metrics.kv_samples if metrics.kv_samples else 0.0,
             prefix_hit_fraction=engines.hit_tokens / read_tokens if read_tokens else 0.0,

@@ -5,6 +5,7 @@ Sources  lengths are lognormal with the mean and 95th percentile that a spec or 
          client); days are raised cosines, whose busiest moment is the stated ratio over the mean.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +20,7 @@ from twofold.twin.serving.profiles import HOURS, Profile, hourly_weights
 
 DRAWN_COUNT = 4096  # numbers drawn at once: memory does not grow with the traffic
 NORMAL_P95 = 1.6448536
+RECENT_COUNT = 1000  # requests that others may repeat: all are equally likely to be
 PREFIX_STEP = 1 << 24  # ids of a session's or a prompt's blocks; further ones would be another's
 
 
@@ -84,6 +86,7 @@ class TrafficModel:
     block_tokens: int = 512
     sessions: Sessions | None = None
     zones: tuple[str, ...] = ()  # where requests come from, evenly
+    repeats_fraction: float = 0.0  # that ask what one of the last `RECENT_COUNT` others asked
 
     def __post_init__(self) -> None:
         assert self.rate_per_s > 0 and self.gap_cv > 0 and self.peak_ratio >= 1 and self.day_s > 0, self
@@ -118,6 +121,7 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
     chances = _endless(lambda: rest.random((DRAWN_COUNT, 3)))
     share = 1.0 / model.sessions.turns_mean if model.sessions is not None else 1.0
     ends = np.cumsum(shares / shares.sum()) if names else shares
+    repeated = _Repeats(model, np.random.default_rng((seed, 1))).asked if model.repeats_fraction else None
     for number, at_s in enumerate(arrival_times(model, times, from_s, until_s, share)):
         of_tenant, of_prompt, of_zone = next(chances)
         tenant = names[int(np.searchsorted(ends, of_tenant))] if names else ""
@@ -126,7 +130,8 @@ def generate(model: TrafficModel, seed: int, until_s: float, from_s: float = 0.0
         tokens = next(input_tokens)
         base = Arrival(at_s, tokens, next(output_tokens), model.class_name, tenant, zone=zone)
         if model.sessions is None:
-            yield base._replace(prefix_blocks=tuple(range(first, first + model.shared_blocks(tokens))))
+            drawn = base._replace(prefix_blocks=tuple(range(first, first + model.shared_blocks(tokens))))
+            yield drawn if repeated is None else repeated(drawn)
         else:
             yield _conversation(model, base, number, first, seed)
 
@@ -169,6 +174,28 @@ def rate_pieces(model: TrafficModel, from_s: float, until_s: float) -> Iterator[
             if rate > 0.0:
                 yield a_s, b_s, rate
         begin_s = end_s
+
+
+class _Repeats:
+    """Makes a share of requests ask what others of their tenant asked. Mutable: it remembers the last ones.
+
+    It draws from a generator of its own, so that another share leaves the other requests as they are.
+    """
+
+    def __init__(self, model: TrafficModel, generator: np.random.Generator) -> None:
+        self._fraction, self._generator = model.repeats_fraction, generator
+        self._recent: deque[Arrival] = deque(maxlen=RECENT_COUNT)
+        self._new_count = 0
+
+    def asked(self, drawn: Arrival) -> Arrival:
+        """The request as it is, or at its time what an earlier one asked."""
+        repeats, which = self._generator.random(2)
+        if self._recent and repeats < self._fraction:
+            return self._recent[int(which * len(self._recent))]._replace(arrival_s=drawn.arrival_s)
+        self._new_count += 1
+        drawn = drawn._replace(answer_key=f"{drawn.class_name} {self._new_count}")
+        self._recent.append(drawn)
+        return drawn
 
 
 def _conversation(model: TrafficModel, base: Arrival, number: int, first: int, seed: int) -> Arrival:
