@@ -1,4 +1,4 @@
-"""What is predicted, then run, on one GPU: cases as data. It imports nothing, for it runs where torch alone is."""
+"""What is predicted, then run, on one GPU: cases as data, with no import: it runs where torch alone is."""
 
 from dataclasses import dataclass
 
@@ -84,7 +84,7 @@ TRAINING = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of inference: a prompt of `tokens` (batch 0), or one token for each of `batch` at a context."""
+    """One step of inference: a prompt of `tokens` where `batch` is 0, else one token each at a context."""
 
     model: str
     batch: int
