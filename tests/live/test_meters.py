@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loads.meters import Meters, memory_bytes, nvidia_watts, rapl_counters, rapl_j
+from twofold.device.nvidia import watts as watts_now
+from twofold.live.loads.meters import Meters, memory_bytes, rapl_counters, rapl_j
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
@@ -38,12 +39,12 @@ def test_accelerators_tell_their_power_by_the_drivers_tool_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert nvidia_watts() is None
+    assert watts_now() is None
     tool = tmp_path / "nvidia-smi"
     for said, watts in (("100.5\\n200.5\\n", 301.0), ("[N/A]\\n", None), ("", None)):
         tool.write_text(f"#!{sys.executable}\nprint('{said}', end='')\n")
         tool.chmod(stat.S_IRWXU)
-        assert nvidia_watts() == watts
+        assert watts_now() == watts
 
 
 def test_energy_is_read_while_a_load_runs_and_is_none_where_nobody_tells(

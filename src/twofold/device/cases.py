@@ -72,6 +72,94 @@ SERVICES = (
     Service(8, 192, 8, 32),
 )
 SHORT_ANSWER_TOKENS, LONG_ANSWER_TOKENS = 4, 24
+Product = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The cases of one kind of machine: large enough to fill it, small enough for a minute."""
+
+    formats: tuple[str, ...]  # of products; the first is that of attention, training and serving too
+    squares: tuple[Product, ...]
+    wide_rows: tuple[Product, ...]
+    decode_rows: tuple[Product, ...]
+    few: tuple[Product, ...]  # of those, in the other formats
+    copies_bytes: tuple[int, ...]
+    prefills: tuple[tuple[int, int, int], ...]
+    decodes: tuple[tuple[int, int], ...]
+    heads: int  # of decoding
+    kv_heads: int
+    head_dim: int
+    stacks: tuple[Stack, ...]
+    services: tuple[Service, ...]
+    kv_block_count: int  # of an engine
+
+    @property
+    def format(self) -> str:
+        """Of attention, of training and of what is served."""
+        return self.formats[0]
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All products in the first format."""
+        return (*self.squares, *self.wide_rows, *self.decode_rows)
+
+
+PROCESSOR = Suite(
+    ("fp32", "bf16"),
+    SQUARES,
+    WIDE_ROWS,
+    DECODE_ROWS,
+    HALF_SHAPES,
+    COPIES_BYTES,
+    PREFILLS,
+    DECODES,
+    ATTENTION_HEADS,
+    ATTENTION_KV_HEADS,
+    HEAD_DIM,
+    STACKS,
+    SERVICES,
+    kv_block_count=256,
+)
+ACCELERATOR = Suite(
+    ("bf16", "fp32", "fp8"),
+    squares=tuple((size, size, size) for size in (1024, 4096, 8192)),
+    wide_rows=(
+        (8192, 2048, 2048),
+        (8192, 8192, 2048),
+        (4096, 4096, 14336),
+        (512, 4096, 4096),
+        (8192, 32768, 512),
+    ),
+    decode_rows=tuple((rows, size, size) for rows in (1, 16, 128) for size in (2048, 4096, 8192)),
+    few=((4096, 4096, 4096), (8192, 8192, 2048), (16, 8192, 8192), (128, 4096, 4096)),
+    copies_bytes=(2**20, 2**26, 2**30),
+    prefills=((1, 1024, 32), (1, 4096, 32), (8, 2048, 16), (1, 16384, 8)),
+    decodes=((1, 1024), (8, 1024), (64, 1024), (8, 8192), (64, 4096)),
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    stacks=(
+        Stack(2, 1024, 8192, 4, 1024),
+        Stack(8, 1024, 8192, 4, 1024),
+        Stack(2, 4096, 8192, 4, 2048),
+        Stack(6, 2048, 8192, 4, 2048),
+        Stack(2, 1024, 65536, 4, 1024),
+    ),
+    services=(
+        Service(4, 2048, 1, 128),
+        Service(4, 2048, 16, 128),
+        Service(4, 2048, 16, 448),
+        Service(16, 2048, 1, 128),
+        Service(16, 2048, 16, 128),
+    ),
+    kv_block_count=1024,
+)
+
+
+def suite_for(family: str) -> Suite:
+    """The cases of an accelerator's family, or of the processor's."""
+    return PROCESSOR if family == "cpu" else ACCELERATOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from twofold.device.cases import Sample
 from twofold.device.files import Figure
 from twofold.device.fit import PASSES, of_group, usual_s
 from twofold.perf.constants import ConstantRow
+from twofold.perf.formats import bytes_per_weight
 
 LOW, HIGH = 0.1, 0.9  # quantiles of the repeats
 MEASURED = Source.MEASURED
@@ -33,6 +34,12 @@ def figures(samples: Sequence[Sample], rows: Sequence[ConstantRow], rank_count: 
     return *_kernels(samples), *_links_and_storage(samples, rank_count), *software
 
 
+def power_figures(idle_w: float | None, busy_w: float | None) -> tuple[Figure, ...]:
+    """What the accelerators draw together, where the driver tells: one reading at rest, the most of many."""
+    told = (("at rest", idle_w), ("multiplying bf16", busy_w))
+    return tuple(Figure(w, w, w, "W", MEASURED, group="power", name=name) for name, w in told if w)
+
+
 def _kernels(samples: Sequence[Sample]) -> Iterator[Figure]:
     """Memory, products, the shortest call, attention."""
     for group in ("read", "copy", "triad"):
@@ -41,15 +48,19 @@ def _kernels(samples: Sequence[Sample]) -> Iterator[Figure]:
     products: dict[object, list[Sample]] = {}
     for each in of_group(samples, "gemm"):
         products.setdefault(each.sizes["format"], []).append(each)
-    for fmt, found in ((fmt, products[fmt]) for fmt in ("fp32", "bf16") if fmt in products):
+    for fmt, found in ((fmt, products[fmt]) for fmt in ("fp32", "bf16", "fp8") if fmt in products):
         best = max(found, key=lambda each: _flops(each) / usual_s(each))
         yield _figure("products", f"{fmt}, best shape", best, _flops(best), "FLOP/s")
     # One row times weights that no cache holds: what decoding one sequence does.
-    if single := [each for each in products.get("fp32", ()) if each.sizes["m"] == 1]:
+    most = max(products.values(), key=len, default=[])
+    if single := [each for each in most if each.sizes["m"] == 1]:
         largest = max(single, key=_flops)
-        yield _figure("products", "one row, weights read", largest, 2.0 * _flops(largest), "B/s")
+        read_bytes = bytes_per_weight(str(largest.sizes["format"])) * _flops(largest) / 2.0
+        yield _figure("products", "one row, weights read", largest, read_bytes, "B/s")
     for each in [each for each in of_group(samples, "launch") if each.sizes["kind"] == "add"][:1]:
         yield _figure("products", "shortest call", each)
+    for each in [each for each in of_group(samples, "launch") if each.sizes["kind"] == "host"]:
+        yield _figure("products", "shortest call, launched", each)
     for group, shape in (
         ("prefill", "prefill of {sequences} × {tokens} tok, {heads} heads"),
         ("decode", "decode of {sequences} over {context} tok"),

@@ -14,7 +14,7 @@ import numpy as np
 from twofold.catalog.types import Accelerator
 from twofold.core.errors import RunError
 from twofold.core.estimate import Source
-from twofold.device.cases import ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM, Sample
+from twofold.device.cases import Sample, Suite, suite_for
 from twofold.device.files import FitError
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
 from twofold.perf import collectives, operators
@@ -128,10 +128,14 @@ def fit_kernels(
     launches = FittedPart((floor,), fit_error("launch", np.zeros(1)))
     streams = _streams(samples, accelerator, scope)
     part = replace(part, kernel_floor_s=floor.value, memory_efficiency_fraction=streams.rows[0].value)
-    single, part = _products(samples, part, "fp32", scope, (*GEMM, *GEMM_SHAPE))
-    half, part = _products(samples, part, "bf16", scope, GEMM)
-    attention = _prefill(samples, part, scope), _decode(samples, part, scope)
-    return [launches, streams, single, half, *attention]
+    suite, products = suite_for(accelerator.family), []
+    for fmt in suite.formats:
+        if any(each.sizes["format"] == fmt for each in of_group(samples, "gemm")):
+            unknowns = (*GEMM, *GEMM_SHAPE) if fmt == suite.format else GEMM
+            found, part = _products(samples, part, fmt, scope, unknowns)
+            products.append(found)
+    attention = _prefill(samples, part, scope, suite), _decode(samples, part, scope, suite)
+    return [launches, streams, *products, *attention]
 
 
 def fitted(
@@ -195,10 +199,10 @@ def _streams(samples: Sequence[Sample], accelerator: Accelerator, scope: str) ->
 def _products(
     samples: Sequence[Sample], part: Device, fmt: str, scope: str, unknowns: Sequence[Unknown]
 ) -> tuple[FittedPart, Device]:
-    """Products in one format; what has no format of its own (the shape of short loops) comes with fp32."""
+    """Products in one format; what has no format of its own (shape of short loops) comes with the first."""
     found = [each for each in of_group(samples, "gemm") if each.sizes["format"] == fmt]
     m, n, k = (column(found, name) for name in "mnk")
-    shape = {each.name for each in GEMM_SHAPE}
+    shape, out = {each.name for each in GEMM_SHAPE}, "bf16" if fmt == "fp8" else fmt
 
     def with_values(values: Values) -> Device:
         by_format = {
@@ -209,9 +213,10 @@ def _products(
         return _changed(part, {**values, **by_format})
 
     def predict(values: Values) -> Array:
-        return np.asarray(operators.gemm_s(with_values(values), m, n, k, fmt, fmt), float)
+        return np.asarray(operators.gemm_s(with_values(values), m, n, k, fmt, out), float)
 
-    result = fitted(f"products {fmt}", scope, predict, usual(found), unknowns)
+    starts = [_starting(each, part, fmt) for each in unknowns]
+    result = fitted(f"products {fmt}", scope, predict, usual(found), starts)
     rows = tuple(
         row if row.name in shape else replace(row, scope=f"{scope};format={fmt}") for row in result.rows
     )
@@ -219,37 +224,49 @@ def _products(
     return replace(result, rows=rows), with_values(values)
 
 
+def _starting(unknown: Unknown, part: Device, fmt: str = "") -> Unknown:
+    """The search begins where the family's own constants are, if an accelerator has them."""
+    if part.family == "cpu":
+        return unknown
+    known = getattr(part, unknown.name)
+    start = float(known.get(fmt, unknown.start) if isinstance(known, Mapping) else known)
+    return replace(unknown, start=min(max(start, unknown.low), unknown.high))
+
+
 def _changed(part: Device, values: Mapping[str, Any]) -> Device:
     """The device with some of its fields, by name."""
     return replace(part, **values)
 
 
-def _prefill(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
+def _prefill(samples: Sequence[Sample], part: Device, scope: str, suite: Suite) -> FittedPart:
     found = of_group(samples, "prefill")
     sequences, tokens, heads = (column(found, name) for name in ("sequences", "tokens", "heads"))
 
     def predict(values: Values) -> Array:
         memory = {"attention_memory_efficiency_fraction": part.memory_efficiency_fraction}
         changed = _changed(part, {**memory, **values})
-        seconds = attention_prefill_s(changed, sequences, tokens, 0.0, heads, heads, HEAD_DIM, "fp32")
+        shape = sequences, tokens, 0.0, heads, heads, suite.head_dim
+        seconds = attention_prefill_s(changed, *shape, suite.format)
         return np.asarray(seconds, float)
 
-    result = fitted("attention, prefill", scope, predict, usual(found), PREFILL)
+    starts = [_starting(each, part) for each in PREFILL]
+    result = fitted("attention, prefill", scope, predict, usual(found), starts)
     memory = measured_row(
         "attention_memory_efficiency_fraction", scope, float(np.max(part.memory_efficiency_fraction)), 0.2, 0
     )
     return replace(result, rows=(*result.rows, replace(memory, high=min(memory.high, 1.0))))
 
 
-def _decode(samples: Sequence[Sample], part: Device, scope: str) -> FittedPart:
+def _decode(samples: Sequence[Sample], part: Device, scope: str, suite: Suite) -> FittedPart:
     found = of_group(samples, "decode")
     sizes = column(found, "sequences"), column(found, "context")
-    heads = ATTENTION_HEADS, ATTENTION_KV_HEADS, HEAD_DIM
+    heads = suite.heads, suite.kv_heads, suite.head_dim
 
     def predict(values: Values) -> Array:
-        return np.asarray(attention_decode_s(_changed(part, values), *sizes, *heads, "fp32"), float)
+        return np.asarray(attention_decode_s(_changed(part, values), *sizes, *heads, suite.format), float)
 
-    return fitted("attention, decode", scope, predict, usual(found), DECODE)
+    starts = [_starting(each, part) for each in DECODE]
+    return fitted("attention, decode", scope, predict, usual(found), starts)
 
 
 def fit_links(

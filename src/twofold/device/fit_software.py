@@ -15,7 +15,7 @@ from twofold.answer.stacks import engine_on, stack_on
 from twofold.catalog.types import Model
 from twofold.core.estimate import Source
 from twofold.device import fit
-from twofold.device.cases import HEAD_DIM, LONG_ANSWER_TOKENS, SERVED_VOCAB, Sample, Stack
+from twofold.device.cases import HEAD_DIM, LONG_ANSWER_TOKENS, SERVED_VOCAB, Sample, Stack, suite_for
 from twofold.device.search import Array, Unknown, Values, fit_logs, spread_log
 from twofold.inference.replica import Engine, Replica, replica_of
 from twofold.perf.constants import ConstantRow, Constants
@@ -83,8 +83,9 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     scope = f"family={family};software={SOFTWARE}"
     assumed = {**NOTHING_REPEATED, **(NOTHING_HIDDEN if family == "cpu" else {})}
     fixed = tuple(_assumed_row(name, scope, value) for name, value in assumed.items())
-    _, software = stack_on(cluster, FRAMEWORK, "fp32", constants.with_rows(fixed))
-    cases = _training_cases(samples, cluster.accelerator_count)
+    fmt = suite_for(family).format
+    _, software = stack_on(cluster, FRAMEWORK, fmt, constants.with_rows(fixed))
+    cases = _training_cases(samples, cluster.accelerator_count, fmt)
     values = _fit_cases(cases, cluster, software)
     errors_log = np.log(_step_parts_s(cases, cluster, software, values) / cases.measured_s)
     host_layer_s = values["training_host_layer_s"] + values[UPDATE_LAYER.name]
@@ -101,13 +102,13 @@ def _assumed_row(name: str, scope: str, value: float) -> ConstantRow:
     return replace(row, source=Source.ASSUMED, note="the software has none")
 
 
-def _training_cases(samples: Sequence[Sample], rank_count: int) -> _Cases:
+def _training_cases(samples: Sequence[Sample], rank_count: int, fmt: Any) -> _Cases:
     """All ranks shard every weight and take their own sequences: ZeRO-3, as the steps were run."""
     trained = fit.of_group(samples, "train")
     stacks = [Stack(**{name: int(each.sizes[name]) for name in Stack.__slots__}) for each in trained]
     models = [_llama(each.layers, each.hidden, each.vocab) for each in stacks]
     jobs = [
-        TrainingJob(model, "pretrain", each.tokens, each.sequences * rank_count, "fp32")
+        TrainingJob(model, "pretrain", each.tokens, each.sequences * rank_count, fmt)
         for model, each in zip(models, stacks, strict=True)
     ]
     rows = [(1, 1, 1, 1, 1, rank_count, 3, each.sequences, 0, 0) for each in stacks]
@@ -155,7 +156,8 @@ def _fit_cases(
 def _step_parts_s(cases: _Cases, cluster: Cluster, software: Software, values: Values) -> Array:
     """Predicted forward with backward of every case, then predicted updates."""
     named: dict[str, Any] = {each.name.removeprefix("training_"): values[each.name] for each in TRAINING}
-    step = candidate(cases.work, "fp32", cases.layouts, cluster, replace(software, **named)).step
+    fmt = suite_for(cluster.device.family).format
+    step = candidate(cases.work, fmt, cases.layouts, cluster, replace(software, **named)).step
     host_s = values["training_host_step_s"] + values[UPDATE_LAYER.name] * np.asarray(cases.work.layers)
     whole_s = np.asarray(step.total_s, float) - np.asarray(step.optimizer_s) - values["training_host_step_s"]
     return np.concatenate([whole_s, np.asarray(step.optimizer_s, float) + host_s])
@@ -182,7 +184,8 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     family = cluster.device.family
     scope = f"engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
-    _, plain = engine_on(cluster, ENGINE, constants.with_rows(fixed), weights_format="fp32")
+    fmt = suite_for(family).format
+    _, plain = engine_on(cluster, ENGINE, constants.with_rows(fixed), weights_format=fmt)
     measured_s = fit.usual(steps)
     requests, context = fit.column(steps, "requests"), fit.column(steps, "prompt") + LONG_ANSWER_TOKENS / 2
 
@@ -210,7 +213,8 @@ def _replicas(samples: Sequence[Sample], cluster: Cluster, software: Engine) -> 
     """The replica of every case: one whose shape is an array over them."""
     models = [_llama(int(each.sizes["layers"]), int(each.sizes["hidden"]), SERVED_VOCAB) for each in samples]
     shape = ModelShape.stacked([ModelShape.of(model) for model in models])
-    return replica_of(shape, replace(cluster, accelerator_count=1), software, "fp32", "fp32")
+    fmt = suite_for(cluster.device.family).format
+    return replica_of(shape, replace(cluster, accelerator_count=1), software, fmt, fmt)
 
 
 def _first_token_s(first: Sequence[Sample], cluster: Cluster, software: Engine) -> float:

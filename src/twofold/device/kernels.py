@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.device import cases
+from twofold.device.nvidia import watts
 
 if TYPE_CHECKING:
     import torch
 
 REPEATS = 5
+FORMATS = {"fp32": "float32", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}  # as torch calls them
 LEAST_REPEAT_S = 0.004  # below it a clock and a switch of tasks show
 MOST_CASE_S = 0.4  # slow cases are repeated less
 WEIGHTS_MAX = 256
+POWER_S, POWER_CALLS, POWER_SIZE = 3.0, 600, 8192  # most of a second of products before each reading
+MOST_CAPTURED = 400  # calls in one graph
+FP8_CAPABILITY = (8, 9)  # of the first parts whose tensor cores multiply 8 bits
 MANY_CALLS, FEW_CALLS, SMALL_PAYLOAD_BYTES = 8, 2, 2**16
+MOST_DECODE_ROWS = 128  # rows of a product up to which each meets another weight
+DECODE_TURNS = 8  # caches that decode takes turns among, so that none stays close to the cores
 COLD_POOL_BYTES = 32 * 2**20  # of weights that decode shapes cycle through, at least
 
 
@@ -27,6 +34,8 @@ class Bench:
 
     def __init__(self, device: "torch.device", rank: int, rank_count: int) -> None:
         self.device, self.rank, self.rank_count = device, rank, rank_count
+        self.is_accelerator = device.type == "cuda"
+        self.suite = cases.ACCELERATOR if self.is_accelerator else cases.PROCESSOR
 
     def together(self) -> None:
         """Wait for all ranks, so that each case runs on all of them at once."""
@@ -39,8 +48,32 @@ class Bench:
         """Until the accelerator has done what it was given; a processor is done when a call returns."""
         import torch
 
-        if self.device.type == "cuda":
+        if self.is_accelerator:
             torch.cuda.synchronize(self.device)
+
+    def kernel(
+        self, group: str, sizes: dict[str, cases.Number], call: Callable[[], object], *, turns: int = 1
+    ) -> cases.Sample:
+        """Seconds of what a call does on an accelerator, out of a captured graph: the host launches nothing
+        meanwhile, as it does not in engines. `turns` are the inputs that calls take turns among.
+        """
+        import torch
+
+        if not self.is_accelerator:
+            return self.timed(group, sizes, call)
+        self.together()
+        call()
+        self.wait()
+        begin_s = time.perf_counter()
+        call()
+        self.wait()
+        count = min(MOST_CAPTURED, max(turns, round(LEAST_REPEAT_S / (time.perf_counter() - begin_s))))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                call()
+        whole = self.timed(group, sizes, graph.replay)
+        return cases.Sample(group, sizes, tuple(each / count for each in whole.seconds))
 
     def timed(
         self, group: str, sizes: dict[str, cases.Number], call: Callable[[], object], *, fixed: int = 0
@@ -73,15 +106,18 @@ def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[cases.Sample]:
     import torch
 
     with torch.no_grad():
-        for size in (*cases.COPIES_BYTES, cold_bytes):
+        for size in (*bench.suite.copies_bytes, cold_bytes):
             yield from _passes(bench, size)
         one, small = torch.ones(1, device=bench.device), torch.ones((2, 2), device=bench.device)
-        yield bench.timed("launch", {"kind": "add"}, lambda: one.add_(1.0))
-        yield bench.timed("launch", {"kind": "product"}, lambda: small @ small)
-        for shape in (*cases.SQUARES, *cases.WIDE_ROWS, *cases.DECODE_ROWS):
-            yield _product(bench, shape, "fp32", cold_bytes)
-        for shape in cases.HALF_SHAPES:
-            yield _product(bench, shape, "bf16", cold_bytes)
+        yield bench.kernel("launch", {"kind": "add"}, lambda: one.add_(1.0))
+        yield bench.kernel("launch", {"kind": "product"}, lambda: small @ small)
+        if bench.is_accelerator:
+            yield bench.timed("launch", {"kind": "host"}, lambda: one.add_(1.0))
+        for name in bench.suite.formats:
+            if name == "fp8" and torch.cuda.get_device_capability(bench.device) < FP8_CAPABILITY:
+                continue
+            for shape in bench.suite.products if name == bench.suite.format else bench.suite.few:
+                yield _product(bench, shape, name, cold_bytes)
         yield from _attention(bench)
 
 
@@ -100,13 +136,23 @@ def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: i
     import torch
 
     m, n, k = shape
-    kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
-    wanted = cold_bytes // (n * k * kind.itemsize) if shape in cases.DECODE_ROWS else 1
+    kind = getattr(torch, FORMATS[name])
+    wanted = (
+        cold_bytes // (n * k * kind.itemsize)
+        if shape in (*bench.suite.decode_rows, *bench.suite.few) and m <= MOST_DECODE_ROWS
+        else 1
+    )
     count = max(1, min(wanted, WEIGHTS_MAX))
     rows = torch.randn((m, k), device=bench.device).to(kind)
     weights = cycle([torch.randn((n, k), device=bench.device).to(kind) for _ in range(count)])
     sizes: dict[str, cases.Number] = {"m": m, "n": n, "k": k, "format": name, "cold": count}
-    return bench.timed("gemm", sizes, lambda: torch.nn.functional.linear(rows, next(weights)))
+    if name != "fp8":
+        return bench.kernel(
+            "gemm", sizes, lambda: torch.nn.functional.linear(rows, next(weights)), turns=count
+        )
+    one = torch.ones((), device=bench.device)  # a scale for each side
+    how = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+    return bench.kernel("gemm", sizes, lambda: torch._scaled_mm(rows, next(weights).t(), **how), turns=count)
 
 
 def _attention(bench: Bench) -> Iterator[cases.Sample]:
@@ -114,19 +160,35 @@ def _attention(bench: Bench) -> Iterator[cases.Sample]:
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
 
+    suite = bench.suite
+    kind = getattr(torch, FORMATS[suite.format])
+
     def heads_of(sequences: int, heads: int, tokens: int) -> torch.Tensor:
-        return torch.randn((sequences, heads, tokens, cases.HEAD_DIM), device=bench.device)
+        return torch.randn((sequences, heads, tokens, suite.head_dim), device=bench.device).to(kind)
 
     sizes: dict[str, cases.Number]
-    for sequences, tokens, heads in cases.PREFILLS:
+    for sequences, tokens, heads in suite.prefills:
         query, key, value = (heads_of(sequences, heads, tokens) for _ in range(3))
         sizes = {"sequences": sequences, "tokens": tokens, "heads": heads}
-        yield bench.timed("prefill", sizes, partial(attend, query, key, value, is_causal=True))
-    for sequences, context in cases.DECODES:
-        query = heads_of(sequences, cases.ATTENTION_HEADS, 1)
-        key, value = (heads_of(sequences, cases.ATTENTION_KV_HEADS, context) for _ in range(2))
+        yield bench.kernel("prefill", sizes, partial(attend, query, key, value, is_causal=True))
+    for sequences, context in suite.decodes:
+        inputs = [
+            (
+                heads_of(sequences, suite.heads, 1),
+                heads_of(sequences, suite.kv_heads, context),
+                heads_of(sequences, suite.kv_heads, context),
+            )
+            for _ in range(DECODE_TURNS if bench.is_accelerator else 1)
+        ]
         sizes = {"sequences": sequences, "context": context}
-        yield bench.timed("decode", sizes, partial(attend, query, key, value, enable_gqa=True))
+        yield bench.kernel("decode", sizes, partial(_decode, cycle(inputs)), turns=len(inputs))
+
+
+def _decode(inputs: "Iterator[tuple[torch.Tensor, ...]]") -> "torch.Tensor":
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    query, key, value = next(inputs)
+    return attend(query, key, value, enable_gqa=True)
 
 
 def link_samples(bench: Bench) -> Iterator[cases.Sample]:
@@ -163,10 +225,31 @@ def storage_samples(bench: Bench, folder: Path) -> Iterator[cases.Sample]:
         yield cases.Sample("store", {"bytes": len(data)}, tuple(seconds))
 
 
-def cold_pool_bytes(rank_count: int) -> int:
-    """Bytes of one rank that no cache holds while all ranks use as many: twice its share of the last one."""
+def cold_pool_bytes(bench: Bench) -> int:
+    """Bytes of one rank that no cache holds while all ranks use as many: twice its share of the last one,
+    four times that of an accelerator, which is its own."""
+    import torch
+
+    if bench.is_accelerator:
+        return 4 * int(torch.cuda.get_device_properties(bench.device).L2_cache_size)
     folders = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     sizes = [path.read_text("utf-8").strip() for path in folders]
     units = {"K": 2**10, "M": 2**20}
     caches = [int(size[:-1]) * units.get(size[-1], 1) for size in sizes if size[:-1].isdigit()]
-    return max(COLD_POOL_BYTES, min(2 * max(caches, default=0) // rank_count, 2**28))
+    return max(COLD_POOL_BYTES, min(2 * max(caches, default=0) // bench.rank_count, 2**28))
+
+
+def watts_of(bench: Bench) -> dict[str, float]:
+    """What all accelerators draw at rest, and while this rank multiplies; nothing where nobody tells."""
+    import torch
+
+    idle_w, size = watts(), POWER_SIZE
+    rows = torch.randn((size, size), device=bench.device).to(torch.bfloat16)
+    drawn: list[float] = []
+    until_s = time.monotonic() + POWER_S
+    while idle_w is not None and time.monotonic() < until_s:
+        for _ in range(POWER_CALLS):
+            torch.mm(rows, rows)
+        drawn += [now_w for now_w in [watts()] if now_w is not None]  # products still run meanwhile
+        bench.wait()
+    return {"idle_w": idle_w, "busy_w": max(drawn)} if idle_w is not None and drawn else {}

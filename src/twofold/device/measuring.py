@@ -18,8 +18,17 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from twofold.core.errors import RunError
-from twofold.device.cases import LONG_ANSWER_TOKENS, SERVICES, SHORT_ANSWER_TOKENS, Sample, Service, pooled
+from twofold.core.errors import RunError, ValueRefusedError
+from twofold.device import nvidia
+from twofold.device.cases import (
+    ACCELERATOR,
+    LONG_ANSWER_TOKENS,
+    PROCESSOR,
+    SHORT_ANSWER_TOKENS,
+    Sample,
+    Service,
+    pooled,
+)
 
 WORKER = (sys.executable, "-m", "twofold.device.worker")
 SILENT_LIMIT_S = 180.0  # without a word from any rank
@@ -40,6 +49,9 @@ class Measured:
     duration_s: float
     resident_bytes: int  # of a rank that trains, the largest; 0 when none did
     load_average: float  # processes that wanted a core when this began
+    limit_w: float | None = None  # of one accelerator, as the driver has it
+    idle_w: float | None = None  # of all accelerators together
+    busy_w: float | None = None  # the same, while they multiply
 
 
 def measure(
@@ -53,7 +65,10 @@ def measure(
     Raises RunError when a rank fails or stays silent. Ranks end with this process.
     """
     began_s, load_average = time.monotonic(), os.getloadavg()[0]
-    ranks = rank_count or default_rank_count()
+    ranks, accelerators = rank_count or default_rank_count(), nvidia.count()
+    if 0 < accelerators < ranks:
+        what = f"{ranks} ranks cannot share {accelerators} accelerators"
+        raise ValueRefusedError(what, hint=f"write `--ranks {accelerators}`, or hide them: {nvidia.VISIBLE}=")
     threads = max(1, (os.cpu_count() or 1) // ranks)
     heard: dict[str, list[dict[str, Any]]] = defaultdict(list)  # of the ranks, by the kind of event
     samples: list[Sample] = []
@@ -87,13 +102,19 @@ def measure(
         duration_s=time.monotonic() - began_s,
         resident_bytes=max((each["bytes"] for each in heard["resident"]), default=0),
         load_average=load_average,
+        limit_w=nvidia.limit_w() if ready.get("accelerator") else None,
+        **{
+            f"{name}_w": each[f"{name}_w"]
+            for each in heard["power"]
+            for name in ("idle", "busy")
+            if each.get("idle_w")
+        },
     )
 
 
 def default_rank_count() -> int:
-    """Accelerators that the driver shows, else two shares of the processor, or one of a single core."""
-    accelerators = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    return accelerators or min(2, os.cpu_count() or 1)
+    """Accelerators that a process here sees, else two shares of the processor, or one of a single core."""
+    return nvidia.count() or min(2, os.cpu_count() or 1)
 
 
 @contextmanager
@@ -177,7 +198,8 @@ def _load(serving: list[dict[str, Any]]) -> list[Sample]:
     """Every burst that the served model has a case for."""
     shape = serving[0]["layers"], serving[0]["hidden"]
     replicas = [(each["port"], each["model"]) for each in serving]
-    served = [each for each in SERVICES if (each.layers, each.hidden) == shape]
+    known = (*PROCESSOR.services, *ACCELERATOR.services)
+    served = [each for each in known if (each.layers, each.hidden) == shape]
     return [sample for each in served for sample in served_samples(each, replicas)]
 
 

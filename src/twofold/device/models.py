@@ -10,15 +10,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from twofold.device.cases import HEAD_DIM, SERVED_VOCAB, SERVICES, STACKS, Sample, Stack
-from twofold.device.kernels import Bench
+from twofold.device.cases import HEAD_DIM, SERVED_VOCAB, Sample, Stack
+from twofold.device.kernels import FORMATS, Bench
 
 WARM_STEPS, TIMED_STEPS = 1, 3
 
 
 def training_samples(bench: Bench) -> Iterator[Sample]:
     """Steps of every stack, in two parts: forward with backward, and the optimiser."""
-    for stack in STACKS:
+    for stack in bench.suite.stacks:
         seconds = _steps(bench, stack)
         for index, part in enumerate(("train", "update")):
             yield Sample(part, asdict(stack), tuple(each[index] for each in seconds))
@@ -26,12 +26,14 @@ def training_samples(bench: Bench) -> Iterator[Sample]:
 
 def _steps(bench: Bench, stack: Stack) -> list[tuple[float, float]]:
     import torch
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     model = small_llama(stack.layers, stack.hidden, stack.vocab).to(bench.device)
-    if bench.rank_count > 1:  # as our trainer shards it: each block, then the rest
+    if bench.rank_count > 1 or bench.is_accelerator:  # as our trainer shards it: each block, then the rest
+        half = torch.bfloat16 if bench.suite.format == "bf16" else None
+        policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
         for block in (*model.model.layers, model):
-            fully_shard(block)
+            fully_shard(block, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     tokens = torch.randint(0, stack.vocab, (stack.sequences, stack.tokens), device=bench.device)
     seconds = []
@@ -62,14 +64,15 @@ def small_llama(layers: int, hidden: int, vocab: int) -> Any:
             num_key_value_heads=shape.kv_heads,
             head_dim=HEAD_DIM,
             vocab_size=vocab,
-            max_position_embeddings=1024,
+            max_position_embeddings=LONGEST_TOKENS,
             tie_word_embeddings=True,
             use_cache=False,
         )
     )
 
 
-BLOCK_TOKENS, BLOCK_COUNT, BATCH_TOKENS = 32, 256, 512
+BLOCK_TOKENS, BATCH_TOKENS = 32, 512
+LONGEST_TOKENS = 4096  # of a sequence
 WORDS = 1000  # of the tokenizer, each one token
 
 
@@ -85,7 +88,7 @@ def serve_each(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
         os.environ.pop(name, None)
     logging.set_verbosity_error()
-    for (layers, hidden), _ in groupby(SERVICES, key=lambda each: (each.layers, each.hidden)):
+    for (layers, hidden), _ in groupby(bench.suite.services, key=lambda each: (each.layers, each.hidden)):
         artefact = folder / f"served-{layers}-{hidden}-{bench.rank}"
         torch.manual_seed(0)
         _write_artefact(artefact, layers, hidden)
@@ -146,10 +149,13 @@ def _application(artefact: Path, bench: Bench) -> Any:
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     manager = ModelManager(
-        device=str(bench.device), dtype="float32", continuous_batching=True, force_model=str(artefact)
+        device=str(bench.device),
+        dtype=FORMATS[bench.suite.format],
+        continuous_batching=True,
+        force_model=str(artefact),
     )
     settings = ContinuousBatchingConfig(
-        block_size=BLOCK_TOKENS, num_blocks=BLOCK_COUNT, max_batch_tokens=BATCH_TOKENS
+        block_size=BLOCK_TOKENS, num_blocks=bench.suite.kv_block_count, max_batch_tokens=BATCH_TOKENS
     )
     state = GenerationState(continuous_batching=True, compile=False, cb_config=settings)
     parts = {"model_manager": manager, "generation_state": state}

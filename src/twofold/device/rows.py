@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from twofold.answer.stacks import cluster_on
 from twofold.catalog.catalog import load_catalog
 from twofold.catalog.types import Accelerator
-from twofold.device.figures import figures
+from twofold.device.figures import figures, power_figures
 from twofold.device.files import DeviceRecord, FitError, Identity, digest_of, this_identity, write_device
 from twofold.device.fit import FittedPart, Peaks, fit_kernels, fit_links, measured_row, peaks
 from twofold.device.fit_software import SOFTWARE, fit_serving, fit_training
@@ -58,7 +58,10 @@ def measure_into(
         fit=fitted.fit,
         digest=digest_of(fitted.tables),
         load_average=found.load_average,
-        figures=figures(found.samples, fitted.rows, found.rank_count),
+        figures=(
+            *figures(found.samples, fitted.rows, found.rank_count),
+            *power_figures(found.idle_w, found.busy_w),
+        ),
     )
     write_device(folder, fitted.tables, record)
     return record
@@ -116,7 +119,8 @@ def _accelerator_cells(measured: Measured, identity: Identity, found: Peaks, yea
     own = bool(measured.accelerator)
     memory = measured.memory_bytes or identity.memory_bytes // measured.rank_count
     rates = found.flops_per_s
-    tdp_w = ASSUMED_ACCELERATOR_TDP_W if own else ASSUMED_TDP_W_PER_CORE * measured.thread_count
+    assumed_w = ASSUMED_ACCELERATOR_TDP_W if own else ASSUMED_TDP_W_PER_CORE * measured.thread_count
+    told = "its limit of power is the driver's" if measured.limit_w else "the power is assumed"
     link = found.link_bytes_per_s / 1e9
     return {
         "name": NAME,
@@ -130,13 +134,15 @@ def _accelerator_cells(measured: Measured, identity: Identity, found: Peaks, yea
         "mem_bw_gb_s": f"{found.memory_bytes_per_s / 1e9:.6g}",
         "fp32_tflops": f"{rates['fp32'] / 1e12:.6g}",
         "bf16_tflops": f"{rates['bf16'] / 1e12:.6g}" if "bf16" in rates else "",
+        "fp8_tflops": f"{rates['fp8'] / 1e12:.6g}" if "fp8" in rates else "",
         "sm_count": measured.cores or measured.thread_count,
         "link_name": "collectives" if link else "none",
         "link_gb_s": f"{link:.6g}",
         "link_both_ways_gb_s": f"{2 * link:.6g}",
         "link_domain": measured.rank_count if link else 1,
-        "tdp_w": f"{tdp_w:.6g}",
-        "notes": f"{measured.accelerator or identity.processor}; the power is assumed",
+        "tdp_w": f"{measured.limit_w or assumed_w:.6g}",
+        "idle_w": f"{measured.idle_w / measured.rank_count:.6g}" if measured.idle_w else "",
+        "notes": f"{measured.accelerator or identity.processor}; {told}",
         **MEASURED_HERE,
     }
 

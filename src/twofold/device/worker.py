@@ -15,7 +15,14 @@ from queue import Queue
 from typing import Any
 
 from twofold.device.cases import Sample
-from twofold.device.kernels import Bench, cold_pool_bytes, kernel_samples, link_samples, storage_samples
+from twofold.device.kernels import (
+    Bench,
+    cold_pool_bytes,
+    kernel_samples,
+    link_samples,
+    storage_samples,
+    watts_of,
+)
 
 TIMEOUT_S = 120.0  # of one collective: a rank that died is missed
 
@@ -26,7 +33,9 @@ def main() -> None:
     answers = _answers()
     bench = _join(rank, rank_count)
     folder = Path(os.environ["TWOFOLD_STATE"])
-    _report("memory and products", kernel_samples(bench, cold_pool_bytes(rank_count)))
+    _report("memory and products", kernel_samples(bench, cold_pool_bytes(bench)))
+    if bench.is_accelerator and rank == 0:
+        _say({"event": "power", **watts_of(bench)})
     _report("links and storage", [*link_samples(bench), *storage_samples(bench, folder)])
     if _has("transformers"):
         from twofold.device.models import training_samples

@@ -4,7 +4,6 @@ Energy is that of this machine, so it is asked for only where the server runs he
 read, or that is not there, is None: nothing is made up.
 """
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +12,11 @@ from pathlib import Path
 from types import TracebackType
 
 from twofold.core.errors import ValueRefusedError
+from twofold.device.nvidia import watts
 
 RAPL = Path("/sys/class/powercap")
-NVIDIA = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
 EVERY_S = 0.25
 NVIDIA_EVERY_S = 1.0
-NVIDIA_TIMEOUT_S = 5.0
 
 
 @dataclass(slots=True)
@@ -71,8 +69,8 @@ class Meters:
                 self.memory_peak_bytes = max(self.memory_peak_bytes or 0, now_bytes)
 
     def _watch_power(self) -> None:
-        while (watts := nvidia_watts()) is not None:
-            self._watts.append((time.monotonic(), watts))
+        while (drawn_w := watts()) is not None:
+            self._watts.append((time.monotonic(), drawn_w))
             if self._ended.wait(NVIDIA_EVERY_S):
                 return
 
@@ -127,13 +125,3 @@ def rapl_j(before: dict[Path, int], after: dict[Path, int]) -> float | None:
                 return None
         used_uj += moved
     return used_uj / 1e6
-
-
-def nvidia_watts() -> float | None:
-    """What all accelerators that the driver's own tool lists draw now; None where it tells nothing."""
-    try:
-        told = subprocess.run(NVIDIA, capture_output=True, text=True, timeout=NVIDIA_TIMEOUT_S, check=True)
-        drawn = [float(line) for line in told.stdout.split("\n") if line.strip()]
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    return sum(drawn) if drawn else None

@@ -1,0 +1,52 @@
+"""What the driver's own tool tells of NVIDIA accelerators. A figure that it does not tell is None or none."""
+
+import os
+import subprocess
+
+TOOL, TIMEOUT_S = "nvidia-smi", 5.0
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def watts() -> float | None:
+    """What all accelerators draw now."""
+    drawn = told("power.draw")
+    return sum(drawn) if drawn else None
+
+
+def limit_w() -> float | None:
+    """What one may draw: the least of all limits, where they differ."""
+    return min(told("power.limit"), default=None)
+
+
+def count() -> int:
+    """Accelerators that a process here sees: those that the tool lists, unless the environment names fewer.
+
+    An empty name hides all of them, and so does one that the driver does not know, as it does from CUDA.
+    """
+    listed = len(_lines("index"))
+    named = os.environ.get(VISIBLE)
+    if named is None:
+        return listed
+    seen = 0
+    for name in (each.strip() for each in named.split(",")):
+        if not name or name.startswith("-") or (name.isdigit() and int(name) >= listed):
+            break  # CUDA stops at the first that is none
+        seen += 1
+    return min(seen, listed)
+
+
+def told(name: str) -> list[float]:
+    """A figure of every accelerator; none where one of them does not tell it."""
+    try:
+        return [float(line) for line in _lines(name)]
+    except ValueError:
+        return []
+
+
+def _lines(name: str) -> list[str]:
+    command = [TOOL, f"--query-gpu={name}", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in said.splitlines() if line.strip()]
