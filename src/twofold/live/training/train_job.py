@@ -45,7 +45,7 @@ MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS, DEVICES = ("fp32", "bf16"), ("cpu", "cuda")
 ENVIRONMENT = {  # of the workers
     # Without this, restarted workers read the addresses of the dead ones: pytorch/pytorch#135712.
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -71,6 +71,7 @@ class TrainJob:
     global_batch_sequences: int  # of all ranks together, in one step
     zero_stage: int = 3  # 3 gathers the weights again for the backward pass, 2 keeps them from the forward
     precision: str = "fp32"  # of the compute; weights and optimiser are always fp32
+    device: str = "cpu"  # cuda: one accelerator for each rank
     checkpoint_every_steps: int = 30
     seed: int = 1
     kill_rank: int | None = None  # this worker is killed once …
@@ -162,6 +163,7 @@ def _read_model(job: TrainJob) -> dict[str, Any]:
     refusals = {
         f"a model of type `{kind}` cannot be trained here": kind != "llama",
         f"precision `{job.precision}` cannot be trained here": job.precision not in PRECISIONS,
+        f"a device `{job.device}` cannot be trained on": job.device not in DEVICES,
         f"{job.global_batch_sequences} sequences cannot be split evenly over {job.rank_count} ranks": (
             job.rank_count < 1
             or job.global_batch_sequences < 1

@@ -1,4 +1,4 @@
-"""One rank of a training run, on CPU; the training library's launcher starts them all as modules.
+"""One rank of a training run, on the device that the job names; the library's launcher starts them all.
 
 Fully sharded (FSDP2) AdamW training of a Llama from random weights. Everything that decides a number comes
 from the order and the step: weights and data from the seed, the learning rate from the step, and a checkpoint
@@ -9,7 +9,9 @@ How a step's time is split: the clock is read at the end of each part. Communica
 for in collectives: FSDP's all-gathers and reduce-scatters are called through wrappers that read the clock
 before and after, and are blocking on gloo, so that nothing of them hides elsewhere; the all-reduces of the
 loss and of the gradient norm are timed in place. Waiting for a slower rank counts as communication; packing
-and unpacking of FSDP's buffers counts as compute. What no part claims is the rest of the step.
+and unpacking of FSDP's buffers counts as compute. What no part claims is the rest of the step. On an
+accelerator each part ends when the accelerator has done it, collectives inside it included: NCCL's run beside
+the compute, and only those of the loss are waited for apart.
 """
 
 import json
@@ -36,6 +38,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
@@ -67,6 +70,7 @@ class Order:
 class StepClock:
     """Splits the wall time of one step into parts. Mutable: it is read and reset once a step."""
 
+    is_accelerator: bool = False
     parts_s: dict[str, float] = field(default_factory=dict)
     _waited_s: float = 0.0  # in collectives, inside the part that is being timed
     _step_began_s: float = field(default_factory=time.perf_counter)
@@ -76,6 +80,8 @@ class StepClock:
         """Time a part; what it waits for in collectives is taken out of it."""
         began_s, waited_before_s = time.perf_counter(), self._waited_s
         yield
+        if self.is_accelerator:
+            torch.cuda.synchronize()
         taken_s = time.perf_counter() - began_s
         self.parts_s[name] = self.parts_s.get(name, 0.0) + taken_s - (self._waited_s - waited_before_s)
 
@@ -153,8 +159,8 @@ def main() -> None:
     me = {"launch": order.launch, "attempt": order.attempt, "rank": order.rank}
     append_event(order.run, "worker", process_id=os.getpid(), **me)
     mend(steps_path(order.run, order.rank))
-    dist.init_process_group("gloo")
-    clock = StepClock()
+    device = join(order)
+    clock = StepClock(device.type == "cuda")
     model, optimiser = build(order, clock)
     saver = Saver(order, dist.new_group(backend="gloo"))
     first = resume(order, model, optimiser) + 1
@@ -162,7 +168,7 @@ def main() -> None:
     clock.lap()
     for step in range(first, order.job["steps"] + 1):
         with clock.part("data"):
-            inputs, targets = batch(order, tokens, step)
+            inputs, targets = (each.to(device) for each in batch(order, tokens, step))
         loss = train_step(order, step, model, optimiser, clock, inputs, targets)
         with clock.part("checkpoint"):
             if step % order.job["checkpoint_every_steps"] == 0 or step == order.job["steps"]:
@@ -190,10 +196,30 @@ def read_order(path: Path) -> Order:
     )
 
 
+def device_of(order: Order) -> torch.device:
+    """Where this rank computes: what the job says, whatever else is there."""
+    if order.job.get("device", "cpu") == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+
+
+def join(order: Order) -> torch.device:
+    """Meet the other ranks: over NCCL between accelerators, over gloo for what is on processors."""
+    device = device_of(order)
+    if device.type == "cuda":
+        # Without it the library's products may differ from run to run: CUDA's notes on reproducibility.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
 def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
     """The sharded model with random weights from the seed, and its optimiser."""
     torch.manual_seed(order.job["seed"])
-    model = LlamaForCausalLM(config_of(order))
+    device = device_of(order)
+    model = LlamaForCausalLM(config_of(order)).to(device)
+    ranks = init_device_mesh(device.type, (order.rank_count,))  # FSDP would take an accelerator that it finds
     if order.rank == 0:
         # Tied weights are one parameter here.
         append_event(order.run, "built", parameter_count=sum(each.numel() for each in model.parameters()))
@@ -201,7 +227,7 @@ def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
     policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
     gathers_twice = order.job["zero_stage"] == 3
     for module in (*model.model.layers, model):
-        fully_shard(module, mp_policy=policy, reshard_after_forward=gathers_twice)
+        fully_shard(module, mesh=ranks, mp_policy=policy, reshard_after_forward=gathers_twice)
         module.set_custom_all_gather(Timed(clock, dist.all_gather_single))
         module.set_custom_reduce_scatter(Timed(clock, dist.reduce_scatter_single))
     # Fused: one kernel over all shards; a loop over parameters costs more in Python than in arithmetic here.
@@ -313,9 +339,16 @@ def step_line(order: Order, step: int, loss: float, clock: StepClock) -> StepLin
         loss=loss.hex(),
         at_s=time.time(),
         step_s=step_s,
-        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT_BYTES,
+        peak_memory_bytes=peak_bytes(order),
         **{f"{name}_s": each_s for name, each_s in parts_s.items()},
     )
+
+
+def peak_bytes(order: Order) -> int:
+    """The most that this rank has held: of its accelerator's memory if it has one, else of the machine's."""
+    if device_of(order).type == "cuda":
+        return int(torch.cuda.max_memory_reserved())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT_BYTES
 
 
 def export(order: Order, model: Any) -> None:
