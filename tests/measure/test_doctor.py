@@ -5,8 +5,22 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.contracts.results.loop import LoadPoint, Quantiles, ServingMeasured, StepParts, TrainingMeasured
-from twofold.measure.doctor import communication_bound, diagnose, input_bound, kv_pressure, tail_grows
+from twofold.contracts.results.loop import (
+    DataRead,
+    LoadPoint,
+    Quantiles,
+    ServingMeasured,
+    StepParts,
+    TrainingMeasured,
+)
+from twofold.measure.doctor import (
+    busy_machine,
+    communication_bound,
+    diagnose,
+    input_bound,
+    kv_pressure,
+    tail_grows,
+)
 
 PARTS = StepParts(0.001, 0.03, 0.06, 0.01, 0.004, 0.001, 0.002)
 RUN = TrainingMeasured(
@@ -40,9 +54,12 @@ def service(*loads: LoadPoint) -> ServingMeasured:
 
 
 def test_a_sound_run_passes_every_rule_with_its_figures() -> None:
-    findings = diagnose([RUN], [service(load(1, 1.0, 1.0), load(4, 3.8, 1.05))])
+    findings = diagnose(
+        [replace(RUN, off_core_fraction=0.03)], [service(load(1, 1.0, 1.0), load(4, 3.8, 1.05))]
+    )
     assert [(finding.rule, finding.verdict) for finding in findings] == [
         ("input-bound", "ok"),
+        ("busy-machine", "ok"),
         ("communication-bound", "ok"),
         ("tail-grows", "ok"),
         ("kv-pressure", "ok"),
@@ -52,7 +69,28 @@ def test_a_sound_run_passes_every_rule_with_its_figures() -> None:
 
 def test_waiting_for_data_is_input_bound() -> None:
     finding = input_bound(replace(RUN, parts=replace(PARTS, data_s=0.05)))
-    assert (finding.verdict, "50.0 ms" in finding.saw, bool(finding.advice)) == ("warn", True, True)
+    assert finding.verdict == "warn" and finding.advice.startswith("input bound: do not buy accelerators")
+
+
+def test_rare_long_stalls_are_input_bound_too_and_the_slow_half_of_staging_is_named() -> None:
+    read = DataRead("d", 4, 8_000_000, 2_000_000, 400, 6_000_000, fetch_s=30.0, tokenise_s=2.0)
+    stalled = replace(RUN, data_fraction=0.4, data=read)  # a typical step waits for nothing
+    finding = input_bound(stalled)
+    assert finding.verdict == "warn" and "40.0%" in finding.saw
+    assert "the source gives 0.20 MB/s" in finding.saw and "nearer" in finding.advice
+    slow_host = replace(read, fetch_s=1.0, tokenise_s=20.0)
+    finding = input_bound(replace(stalled, data=slow_host))
+    assert "tokenising gives 0.30 MB/s" in finding.saw and "more processes" in finding.advice
+
+
+def test_ranks_that_wait_for_cores_say_that_the_machine_is_busy() -> None:
+    finding = busy_machine(replace(RUN, off_core_fraction=0.45))
+    assert finding.verdict == "warn" and finding.advice.startswith("this machine is busy")
+    assert busy_machine(replace(RUN, off_core_fraction=0.1)).verdict == "ok"
+    assert busy_machine(RUN).verdict == "ok"  # nobody measured it
+    # Reading waits for cores too: that is no want of data.
+    finding = input_bound(replace(RUN, off_core_fraction=0.45, data_fraction=0.2))
+    assert finding.verdict == "ok" and "the machine is busy" in finding.saw
 
 
 def test_long_collectives_are_communication_bound() -> None:

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from twofold.core.errors import MissingExtraError
 
 MODULES = {
-    "train": ("torch", "transformers", "tokenizers", "safetensors"),
+    "train": ("torch", "transformers", "tokenizers", "safetensors", "fsspec"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
     "ray": ("ray",),
     "xlsx": ("xlsxwriter",),

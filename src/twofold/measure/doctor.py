@@ -12,6 +12,7 @@ from itertools import pairwise
 from twofold.contracts.results import loop
 
 INPUT_LIMIT_FRACTION = 0.05  # of a step spent waiting for data; above it the accelerators starve
+OFF_CORE_LIMIT_FRACTION = 0.20  # of compute; a quiet machine with as many threads as cores stays below 5 %
 COMMUNICATION_LIMIT_FRACTION = 0.30  # of a step exposed in collectives; well-placed dense runs stay below
 TAIL_MARGIN_RATIO = 1.1  # p95 over some dozens of requests moves by as much from run to run
 KV_LIMIT_FRACTION = 0.80  # of the cache held at once; engines begin to preempt shortly above it
@@ -21,17 +22,45 @@ def diagnose(
     training: Sequence[loop.TrainingMeasured], serving: Sequence[loop.ServingMeasured]
 ) -> tuple[loop.Finding, ...]:
     """Every rule on every run and service, in a fixed order."""
-    findings = [rule(run) for run in training for rule in (input_bound, communication_bound)]
+    findings = [rule(run) for run in training for rule in (input_bound, busy_machine, communication_bound)]
     findings += [rule(service) for service in serving for rule in (tail_grows, kv_pressure)]
     return tuple(findings)
 
 
 def input_bound(run: loop.TrainingMeasured) -> loop.Finding:
-    """Warns when a step waits for data for more than INPUT_LIMIT_FRACTION of its time."""
-    total_s, data_s = _total_s(run.parts), run.parts.data_s
-    saw = f"{_ms(data_s)} of a step's {_ms(total_s)} wait for data"
-    advice = "read ahead: more loader processes, a staging cache, tokens prepared once"
-    return _held("input-bound", saw, data_s / total_s, INPUT_LIMIT_FRACTION, advice)
+    """Warns when steps wait for data for more than INPUT_LIMIT_FRACTION of their time.
+
+    Faster accelerators would wait longer: what helps is at the source where fetching takes most of the
+    staging, and on the host where tokenising does.
+    """
+    share = run.data_fraction
+    if share is None:  # a record of before: of a typical step
+        share = run.parts.data_s / _total_s(run.parts)
+    saw, slow = f"of a step's {_ms(_total_s(run.parts))} on average {share:.1%} wait for data", ""
+    if (read := run.data) and read.staged_bytes:
+        slow = "tokenising" if read.tokenise_s > read.fetch_s else "the source"
+        rate = read.staged_bytes / max(1e-9, max(read.fetch_s, read.tokenise_s)) / 1e6
+        saw += f"; {slow} gives {rate:,.2f} MB/s of text"
+    elif busy_machine(run).verdict == "warn":
+        return loop.Finding("input-bound", "ok", f"{saw}, for want of cores: the machine is busy", "")
+    remedy = {
+        "the source": "stage the data nearer before the run, or read more files at once (`data_workers`)",
+        "tokenising": "give staging more processes (`data_workers`) and cores, or tokenise once before",
+    }.get(slow, "read ahead: more loader processes, a staging cache, tokens prepared once")
+    advice = f"input bound: do not buy accelerators, they would wait too; {remedy}"
+    return _held("input-bound", saw, share, INPUT_LIMIT_FRACTION, advice)
+
+
+def busy_machine(run: loop.TrainingMeasured) -> loop.Finding:
+    """Warns when ranks that compute wait for a core for more than OFF_CORE_LIMIT_FRACTION of that time."""
+    share = run.off_core_fraction
+    if share is None:
+        return loop.Finding("busy-machine", "ok", "nobody measured whether ranks had their cores", "")
+    saw = "of the time in which a rank computes it waits for a core that something else has"
+    advice = (
+        "this machine is busy: end what runs beside, or give it fewer ranks; its step times are no measure"
+    )
+    return _held("busy-machine", saw, share, OFF_CORE_LIMIT_FRACTION, advice)
 
 
 def communication_bound(run: loop.TrainingMeasured) -> loop.Finding:

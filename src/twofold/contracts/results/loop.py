@@ -44,6 +44,20 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class DataRead:
+    """The text that a run has read, and what staging it beside the training took."""
+
+    digest: str  # of the files' bytes, in their order
+    files: int
+    size_bytes: int
+    tokens: int
+    documents: int
+    staged_bytes: int  # while the run trained; what was staged before is not in here
+    fetch_s: float  # until these bytes had come
+    tokenise_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingMeasured:
     """One run as it happened. Quantiles are over the steps after warm-up, outside the recovery."""
 
@@ -63,6 +77,11 @@ class TrainingMeasured:
     checkpoint_write_s: float  # median, from save to complete, beside the training
     recovery: Recovery | None
     wall_s: float  # from launch to the published artefact
+    data_fraction: float | None = (
+        None  # of all time after warm-up, waiting for data, on the rank that waits most
+    )
+    off_core_fraction: float | None = None  # of compute, waiting for a core that something else had; likewise
+    data: DataRead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""What the loop trains on: real text that every machine with Python has, its own standard library.
+"""What a run without data of its own trains on, and the tokenizer of one whose model brings none.
 
-The sources are taken in the order of their names up to a limit in bytes, a byte-level BPE tokenizer of the
-model's vocabulary is trained on their first part, and all of them become one array of tokens. The same
-interpreter gives the same corpus. It is kept in a folder named by the digest of the text and the recipe;
-the folder appears whole or not at all and is checked before each use.
+The text is real and on every machine with Python: the standard library's sources, by name up to a limit in
+bytes, as one file of JSON lines. The tokenizer is a byte-level BPE of the model's vocabulary, trained on the
+first part of a run's text. The same interpreter gives the same of both. Each is named by the digest of what
+it is made of, appears whole or not at all, and is checked before each use.
 """
 
 import hashlib
@@ -12,20 +12,20 @@ import os
 import shutil
 import sysconfig
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import TwofoldError, ValueRefusedError
-from twofold.live.training.artefact import check_files, seal, write_manifest
+from twofold.live.training.artefact import check_files, seal, write_manifest, write_whole
 
-TOKENS = "tokens.npy"  # one array of uint16, for `numpy.load(mmap_mode="r")`
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 END, PADDING = "<|end|>", "<|pad|>"
-RECIPE = 1  # raised when the same text would become other tokens
+RECIPE = 2  # raised when the same text would become other tokens
 TOKENIZER_SHARE = 4  # the tokenizer learns from the first quarter: its merges hardly change after that
 SMALLEST_VOCABULARY = 256 + 2  # every byte, the end and the padding
-LARGEST_VOCABULARY = 2**16  # tokens are kept in two bytes
+LARGEST_VOCABULARY = 2**20
 # Other people's packages; tests that quote broken text; tables of characters and of help topics.
 NOT_TEXT_TO_LEARN = {"site-packages", "dist-packages", "test", "tests", "encodings", "pydoc_data"}
 CHAT_TEMPLATE = (
@@ -50,18 +50,38 @@ def source_texts(limit_bytes: int) -> list[str]:
     return texts
 
 
-def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> Path:
-    """The folder of the corpus for a vocabulary, built below `corpora` unless it is there and whole.
+def prepare_text(corpora: Path, limit_bytes: int) -> Path:
+    """The standard library's sources as a file of JSON lines below `corpora`, written unless it is there."""
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in source_texts(limit_bytes))
+    path = corpora / f"text-{hashlib.sha256(lines.encode()).hexdigest()[:16]}.jsonl"
+    try:
+        if path.read_text("utf-8") == lines:
+            return path
+    except (OSError, ValueError):  # absent, or broken: written now
+        pass
+    write_whole(path, lines)
+    return path
 
-    Raises ValueRefusedError for a vocabulary that bytes do not fit in or that two bytes do not count.
+
+def prepare_tokenizer(
+    corpora: Path, vocabulary_tokens: int, texts: Sequence[str], model_folder: Path | None = None
+) -> Path:
+    """The folder of a tokenizer: the model's own where `model_folder` has one, else trained on `texts`.
+
+    Raises ValueRefusedError for a vocabulary that bytes do not fit in, or that the model's own exceeds.
     """
     if not SMALLEST_VOCABULARY <= vocabulary_tokens <= LARGEST_VOCABULARY:
         raise ValueRefusedError(
             f"a vocabulary of {vocabulary_tokens} tokens cannot be trained on text here",
             hint=f"`vocab_size` from {SMALLEST_VOCABULARY} to {LARGEST_VOCABULARY} works",
         )
-    texts = source_texts(limit_bytes)
-    folder = corpora / _digest(texts, vocabulary_tokens)[:16]
+    own = model_folder if model_folder and (model_folder / TOKENIZER_FILES[0]).is_file() else None
+    told = (
+        [(own / name).read_text("utf-8") for name in TOKENIZER_FILES if (own / name).is_file()]
+        if own
+        else texts
+    )
+    folder = corpora / _digest(told, vocabulary_tokens)[:16]
     if folder.exists():
         try:
             check_files(folder)
@@ -71,10 +91,25 @@ def prepare_corpus(corpora: Path, vocabulary_tokens: int, limit_bytes: int) -> P
     partial = corpora / f".partial-{folder.name}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _build(partial, texts, vocabulary_tokens)
+    if own:
+        _copy(own, partial, vocabulary_tokens)
+    else:
+        _build(partial, texts, vocabulary_tokens)
     write_manifest(partial)
     seal(partial, folder)
     return folder
+
+
+def _copy(own: Path, folder: Path, vocabulary_tokens: int) -> None:
+    from tokenizers import Tokenizer
+
+    for name in TOKENIZER_FILES:
+        if (own / name).is_file():
+            shutil.copyfile(own / name, folder / name)
+    count = Tokenizer.from_file(str(folder / TOKENIZER_FILES[0])).get_vocab_size()
+    if count > vocabulary_tokens:
+        what = f"the tokenizer in `{own}` has {count} tokens, the model {vocabulary_tokens}"
+        raise ValueRefusedError(what, hint="give the model its own tokenizer")
 
 
 def _sources(root: Path) -> list[Path]:
@@ -86,7 +121,7 @@ def _sources(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _digest(texts: list[str], vocabulary_tokens: int) -> str:
+def _digest(texts: Sequence[str], vocabulary_tokens: int) -> str:
     from tokenizers import __version__ as tokenizers_version
 
     digest = hashlib.sha256(f"{RECIPE} {vocabulary_tokens} {tokenizers_version}\0".encode())
@@ -95,9 +130,7 @@ def _digest(texts: list[str], vocabulary_tokens: int) -> str:
     return digest.hexdigest()
 
 
-def _build(folder: Path, texts: list[str], vocabulary_tokens: int) -> None:
-    import numpy as np
-
+def _build(folder: Path, texts: Sequence[str], vocabulary_tokens: int) -> None:
     tokenizer = _train_tokenizer(texts, vocabulary_tokens)
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {"eos_token": END, "pad_token": PADDING}
@@ -105,15 +138,9 @@ def _build(folder: Path, texts: list[str], vocabulary_tokens: int) -> None:
     config = {**named, **reader, "chat_template": CHAT_TEMPLATE}
     _write_json(folder / "tokenizer_config.json", config)
     _write_json(folder / "special_tokens_map.json", named)
-    end = tokenizer.token_to_id(END)
-    parts = [[*encoding.ids, end] for encoding in tokenizer.encode_batch_fast(texts)]
-    tokens = np.fromiter((token for part in parts for token in part), dtype=np.uint16)
-    np.save(folder / TOKENS, tokens)
-    text_bytes = sum(len(text.encode()) for text in texts)
-    _write_json(folder / "corpus.json", {"token_count": len(tokens), "text_bytes": text_bytes})
 
 
-def _train_tokenizer(texts: list[str], vocabulary_tokens: int) -> Any:
+def _train_tokenizer(texts: Sequence[str], vocabulary_tokens: int) -> Any:
     """A byte-level BPE tokenizer, so that no text is unknown to it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -5,8 +5,8 @@ one kill that a job may ask for, watches the steps, publishes what came out, and
 nothing in memory that matters: asked again after any crash it ends what is left over, and goes on from the
 newest complete checkpoint.
 
-Below the job's folder: `job.json`, `corpus/`, `checkpoints/`, `steps.jsonl`, `events.jsonl`, `hf/`,
-`measured.json`, `artefact.json`.
+Below the job's folder: `job.json`, `data.json`, `pins/`, `corpus/`, `checkpoints/`, `steps.jsonl`,
+`events.jsonl`, `hf/`, `measured.json`, `artefact.json`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.training.artefact import publish, verify, write_whole
-from twofold.live.training.corpus import prepare_corpus
+from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.training_record import (
     StepLine,
     append_event,
@@ -41,6 +41,7 @@ from twofold.live.training.training_record import (
 )
 
 ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
+LINEAGE = "lineage.json"  # of an export: what it was made from
 MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
@@ -81,6 +82,10 @@ class TrainJob:
     warm_up_steps: int = 10  # of the learning rate, linear; then a cosine to a tenth
     weight_decay: float = 0.1
     gradient_norm_limit: float = 1.0
+    data: str = ""  # files of text, as `list_files` reads it; "": the standard library's sources
+    data_column: str = "text"  # of JSON lines and Parquet tables
+    data_workers: int = 2  # files that are staged at once, ahead of the step that reads them
+    data_digest: str = ""  # of the files; others are refused
 
 
 def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
@@ -94,7 +99,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     with _only_one(job):
         # At once: a run resumes from what it has written, not from goodbyes.
         stop_all(state, role_of(job), exact=True, at_once=True)
-        order = _prepare(job, model, on_progress)
+        order = _prepare(job, model, state, on_progress)
         done = job.folder / MEASURED
         if done.exists():
             measured = loop.read_training_measured(done)
@@ -175,6 +180,7 @@ def _read_model(job: TrainJob) -> dict[str, Any]:
         f"rank {job.kill_rank} cannot be killed among {job.rank_count}": (
             job.kill_rank is not None and not 0 <= job.kill_rank < job.rank_count
         ),
+        f"{job.data_workers} processes cannot stage data": not 1 <= job.data_workers <= 64,
         "a run needs at least one step between checkpoints and in all": (
             job.steps < 1 or job.checkpoint_every_steps < 1
         ),
@@ -200,7 +206,7 @@ def _only_one(job: TrainJob) -> Iterator[None]:
         yield
 
 
-def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dict[str, Any]:
+def _prepare(job: TrainJob, model: dict[str, Any], state: Path, on_progress: Progress) -> dict[str, Any]:
     """The order that workers read, written down; a run of another order under this name is moved aside."""
     order = {
         "job": {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")},
@@ -221,13 +227,25 @@ def _prepare(job: TrainJob, model: dict[str, Any], on_progress: Progress) -> dic
                 shutil.rmtree(aside)
             job.folder.rename(aside)
     if not (job.folder / EXPORT).exists():
-        on_progress("preparing the corpus")
-        corpus = prepare_corpus(job.folder / "corpus", int(model["vocab_size"]), job.corpus_bytes)
-        order["corpus"] = corpus.name
+        on_progress("preparing the data")
+        order["corpus"] = prepare_data(job.folder, state / "staged", _data_of(job, model), on_progress).name
     elif path.exists():
         order["corpus"] = json.loads(path.read_text("utf-8"))["corpus"]
     write_whole(path, json.dumps(order, indent=1) + "\n")
     return order
+
+
+def _data_of(job: TrainJob, model: dict[str, Any]) -> DataWanted:
+    return DataWanted(
+        data=job.data,
+        corpus_bytes=job.corpus_bytes,
+        column=job.data_column,
+        worker_count=job.data_workers,
+        digest=job.data_digest,
+        vocabulary_tokens=int(model["vocab_size"]),
+        model_folder=job.model_config.parent,
+        seed=job.seed,
+    )
 
 
 def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> None:

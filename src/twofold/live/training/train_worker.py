@@ -9,11 +9,13 @@ How a step's time is split: the clock is read at the end of each part. Communica
 for in collectives: FSDP's all-gathers and reduce-scatters are called through wrappers that read the clock
 before and after, and are blocking on gloo, so that nothing of them hides elsewhere; the all-reduces of the
 loss and of the gradient norm are timed in place. Waiting for a slower rank counts as communication; packing
-and unpacking of FSDP's buffers counts as compute. What no part claims is the rest of the step. On an
+and unpacking of FSDP's buffers counts as compute. What no part claims is the rest of the step. While it
+computes, a thread that is not on a core waits for one: the machine is busy with something else. On an
 accelerator each part ends when the accelerator has done it, collectives inside it included: NCCL's run beside
 the compute, and only those of the loss are waited for apart.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -25,10 +27,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -43,11 +46,24 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 from twofold.live.training.artefact import flush
+from twofold.live.training.batches import Batches, batches_of, stager_of
 from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of, survey
-from twofold.live.training.corpus import TOKENIZER_FILES, TOKENS
-from twofold.live.training.train_job import EXPORT
+from twofold.live.training.corpus import TOKENIZER_FILES
+from twofold.live.training.data_staging import data_digest, read_pin
+from twofold.live.training.train_job import EXPORT, LINEAGE
 from twofold.live.training.training_record import StepLine, append_event, append_step, mend, steps_path
 
+COMPUTE = ("forward", "backward", "optimiser")  # parts in which this thread computes all the time, on a CPU
+# Of a job: these do not change what is learnt.
+UNESSENTIAL = (
+    "name",
+    "kill_rank",
+    "kill_after_step",
+    "checkpoint_every_steps",
+    "data",
+    "data_workers",
+    "data_digest",
+)
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
@@ -61,6 +77,7 @@ class Order:
     corpus: Path
     thread_count: int
     rank: int
+    local_rank: int  # on its machine
     rank_count: int
     launch: int
     attempt: int
@@ -73,30 +90,38 @@ class StepClock:
     is_accelerator: bool = False
     parts_s: dict[str, float] = field(default_factory=dict)
     _waited_s: float = 0.0  # in collectives, inside the part that is being timed
+    _waiting_on_core_s: float = 0.0  # of that, what this thread computed
+    _off_core_s: float = 0.0  # of compute, what this thread did not
     _step_began_s: float = field(default_factory=time.perf_counter)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time a part; what it waits for in collectives is taken out of it."""
         began_s, waited_before_s = time.perf_counter(), self._waited_s
+        on_core_s, waiting_on_core_s = time.thread_time(), self._waiting_on_core_s
         yield
         if self.is_accelerator:
             torch.cuda.synchronize()
-        taken_s = time.perf_counter() - began_s
-        self.parts_s[name] = self.parts_s.get(name, 0.0) + taken_s - (self._waited_s - waited_before_s)
+        taken_s = time.perf_counter() - began_s - (self._waited_s - waited_before_s)
+        self.parts_s[name] = self.parts_s.get(name, 0.0) + taken_s
+        if name in COMPUTE and not self.is_accelerator:
+            on_core_s = time.thread_time() - on_core_s - (self._waiting_on_core_s - waiting_on_core_s)
+            self._off_core_s += max(0.0, taken_s - on_core_s)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Time a collective."""
-        began_s = time.perf_counter()
+        began_s, on_core_s = time.perf_counter(), time.thread_time()
         yield
         self._waited_s += time.perf_counter() - began_s
+        self._waiting_on_core_s += time.thread_time() - on_core_s
 
     def lap(self) -> tuple[float, dict[str, float]]:
         """Seconds since the last lap, and their parts; begins the next step."""
         now_s = time.perf_counter()
-        step_s, parts_s = now_s - self._step_began_s, {**self.parts_s, "communication": self._waited_s}
-        self._step_began_s, self._waited_s, self.parts_s = now_s, 0.0, {}
+        step_s = now_s - self._step_began_s
+        parts_s = {**self.parts_s, "communication": self._waited_s, "off_core": self._off_core_s}
+        self._step_began_s, self._waited_s, self._off_core_s, self.parts_s = now_s, 0.0, 0.0, {}
         return step_s, parts_s
 
 
@@ -164,18 +189,21 @@ def main() -> None:
     model, optimiser = build(order, clock)
     saver = Saver(order, dist.new_group(backend="gloo"))
     first = resume(order, model, optimiser) + 1
-    tokens = np.load(order.corpus / TOKENS, mmap_mode="r")
+    tell = partial(append_event, order.run)
+    stager = stager_of(order.run, order.job["seed"], tell, is_leader=order.local_rank == 0)
+    batches = batches_of(stager, order.job, order.rank, order.rank_count, first)
     clock.lap()
     for step in range(first, order.job["steps"] + 1):
         with clock.part("data"):
-            inputs, targets = (each.to(device) for each in batch(order, tokens, step))
+            inputs, targets = (each.to(device) for each in batches.next())
         loss = train_step(order, step, model, optimiser, clock, inputs, targets)
         with clock.part("checkpoint"):
             if step % order.job["checkpoint_every_steps"] == 0 or step == order.job["steps"]:
                 saver.save(step, whole_state(order, model, optimiser))
         append_step(order.run, order.rank, step_line(order, step, loss, clock))
+    batches.close()
     saver.wait()
-    export(order, model)
+    export(order, model, lineage_of(order, batches))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -190,6 +218,7 @@ def read_order(path: Path) -> Order:
         corpus=path.parent / "corpus" / data["corpus"],
         thread_count=data["thread_count"],
         rank=int(os.environ["RANK"]),
+        local_rank=int(os.environ["LOCAL_RANK"]),
         rank_count=int(os.environ["WORLD_SIZE"]),
         launch=int(os.environ["TWOFOLD_LAUNCH"]),
         attempt=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
@@ -279,16 +308,6 @@ def whole_state(order: Order, model: Any, optimiser: Any) -> dict[str, Any]:
     return {"model": weights, "optimiser": moments, f"random-{order.rank}": torch.get_rng_state()}
 
 
-def batch(order: Order, tokens: Any, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's sequences of the step, and what follows each token, from the seed and the step alone."""
-    job = order.job
-    length, count = job["sequence_tokens"] + 1, job["global_batch_sequences"]
-    starts = np.random.default_rng([job["seed"], step]).integers(0, len(tokens) - length, size=count)
-    own = starts.reshape(order.rank_count, -1)[order.rank]
-    rows = torch.from_numpy(np.stack([tokens[start : start + length] for start in own]).astype(np.int64))
-    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-
-
 def train_step(
     order: Order,
     step: int,
@@ -351,14 +370,34 @@ def peak_bytes(order: Order) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT_BYTES
 
 
-def export(order: Order, model: Any) -> None:
+def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:
+    """What the model was made from: with the same of all of it a run has the same losses, bit for bit.
+
+    Names of runs and of machines are left out: equal work gives equal artefacts.
+    """
+    job = order.job
+    tokens = job["steps"] * job["global_batch_sequences"] * job["sequence_tokens"]
+    pins = [pin for number in batches.files_read(tokens) if (pin := read_pin(order.run, number))]
+    settings = {name: job[name] for name in sorted(job) if name not in UNESSENTIAL}
+    config = json.dumps(order.model, sort_keys=True).encode()
+    return {
+        "data": {"digest": data_digest(pins), "sha256": [pin.sha256 for pin in pins]},
+        "tokenizer": order.corpus.name,
+        "settings": settings,
+        "model_config_sha256": hashlib.sha256(config).hexdigest(),
+        "thread_count": order.thread_count,
+        "software": {"twofold": version("twofold"), "torch": torch.__version__},
+    }
+
+
+def export(order: Order, model: Any, lineage: Mapping[str, Any]) -> None:
     """Write the whole model as a Hugging Face checkpoint with its tokenizer; the folder appears finished."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole on rank 0, empty elsewhere
     weights = get_model_state_dict(model, options=options)
     if order.rank != 0 or (order.run / EXPORT).exists():  # there, if a rank died after the last step
         return
-    partial = order.run / ".hf.partial"
-    shutil.rmtree(partial, ignore_errors=True)
+    unfinished = order.run / ".hf.partial"
+    shutil.rmtree(unfinished, ignore_errors=True)
     whole = LlamaForCausalLM(config_of(order))
     missing, unexpected = whole.load_state_dict(weights, strict=False)
     tied = {"lm_head.weight"} if whole.config.tie_word_embeddings else set()
@@ -369,12 +408,13 @@ def export(order: Order, model: Any) -> None:
         setattr(whole.config, name, token)
         setattr(whole.generation_config, name, token)
     whole.config.use_cache = whole.generation_config.use_cache = True
-    whole.save_pretrained(partial)
-    for name in TOKENIZER_FILES:
-        shutil.copyfile(order.corpus / name, partial / name)
-    for path in partial.iterdir():
+    whole.save_pretrained(unfinished)
+    for name in filter(lambda name: (order.corpus / name).exists(), TOKENIZER_FILES):
+        shutil.copyfile(order.corpus / name, unfinished / name)
+    (unfinished / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n", "utf-8")
+    for path in unfinished.iterdir():
         flush(path)
-    partial.rename(order.run / EXPORT)
+    unfinished.rename(order.run / EXPORT)
     flush(order.run)
     append_event(order.run, "exported", step=order.job["steps"])
 

@@ -13,13 +13,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from twofold.contracts.results import loop
+from twofold.live.training.data_staging import pins_of
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
 
@@ -41,12 +42,17 @@ class StepLine:
     optimiser_s: float
     checkpoint_s: float
     peak_memory_bytes: int  # of this process so far
+    off_core_s: float = 0.0  # of compute: its thread waited for a core that something else had
 
     @property
     def other_s(self) -> float:
         """What no part accounts for: logging, Python between the parts."""
         named = self.data_s + self.forward_s + self.backward_s + self.communication_s
         return self.step_s - named - self.optimiser_s - self.checkpoint_s
+
+
+NAMES = {field.name for field in fields(StepLine)}
+NEEDED = {field.name for field in fields(StepLine) if field.default is MISSING}
 
 
 def steps_path(run: Path, rank: int) -> Path:
@@ -86,8 +92,14 @@ def read_events(run: Path, event: str = "") -> list[dict[str, Any]]:
 
 def read_steps(run: Path, rank: int = 0) -> list[StepLine]:
     """The steps of one rank in the order in which they were done, repeated ones every time."""
-    names = {field.name for field in fields(StepLine)}
-    return [StepLine(**data) for data in read_lines(steps_path(run, rank)) if set(data) == names]
+    return [line for data in read_lines(steps_path(run, rank)) if (line := step_line(data))]
+
+
+def step_line(data: Mapping[str, Any]) -> StepLine | None:
+    """A line of a file of steps; None for one that is none."""
+    if data.keys() <= NAMES and data.keys() >= NEEDED:
+        return StepLine(**data)
+    return None
 
 
 def summarise(run: Path, rank_count: int, tokens_per_step: int) -> loop.TrainingMeasured:
@@ -116,6 +128,42 @@ def summarise(run: Path, rank_count: int, tokens_per_step: int) -> loop.Training
         checkpoint_write_s=statistics.median([float(event["write_s"]) for event in saves] or [0.0]),
         recovery=recovery_of(lines, events),
         wall_s=active_s(lines, events),
+        data_fraction=max(_share(rank, "data_s") for rank in by_rank),
+        off_core_fraction=max(_off_core(rank) for rank in by_rank),
+        data=data_read(run, events),
+    )
+
+
+def _share(lines: Sequence[StepLine], part: str) -> float:
+    """Of all time after warm-up: a stall of one step in ten counts, which a typical step does not show."""
+    kept = _after_warm_up(lines)
+    return float(sum(getattr(line, part) for line in kept) / sum(line.step_s for line in kept))
+
+
+def _off_core(lines: Sequence[StepLine]) -> float:
+    """Of the time in which a rank computed."""
+    kept = _after_warm_up(lines)
+    computed_s = sum(line.forward_s + line.backward_s + line.optimiser_s for line in kept)
+    return sum(line.off_core_s for line in kept) / computed_s if computed_s else 0.0
+
+
+def data_read(run: Path, events: Iterable[Mapping[str, Any]]) -> loop.DataRead | None:
+    """What was read, and how fast it came; None for a run of before there was such a record."""
+    try:
+        said = json.loads((run / "hf" / "lineage.json").read_text("utf-8"))["data"]
+    except (OSError, ValueError, KeyError):
+        return None
+    pins = [pin for pin in pins_of(run) if pin.sha256 in said["sha256"]]  # what was staged ahead was not read
+    staged = [event for event in events if event["event"] == "staged"]  # beside the training, by this run
+    return loop.DataRead(
+        digest=said["digest"],
+        files=len(pins),
+        size_bytes=sum(pin.size_bytes for pin in pins),
+        tokens=sum(pin.token_count for pin in pins),
+        documents=sum(pin.document_count for pin in pins),
+        staged_bytes=sum(event["size_bytes"] for event in staged),
+        fetch_s=sum(event["fetch_s"] for event in staged),
+        tokenise_s=sum(event["tokenise_s"] for event in staged),
     )
 
 

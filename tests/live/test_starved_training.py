@@ -1,0 +1,114 @@
+"""Real runs that wait: for a source that is slow, and for cores that something else has."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from twofold.contracts.results.loop import TrainingMeasured
+from twofold.live.processes import stop_all
+from twofold.live.training.train_job import TrainJob, run_training
+from twofold.measure.doctor import busy_machine, input_bound
+
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "vocab_size": 320,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+FILES, DELAY_S = 6, 1.0
+
+
+class SlowFiles(BaseHTTPRequestHandler):
+    """Answers every file with the same few lines, after a while."""
+
+    never = threading.Event()
+
+    def do_GET(self) -> None:
+        self.never.wait(DELAY_S)
+        body = "".join(json.dumps({"text": f"{self.path} {at} " * 12}) + "\n" for at in range(12)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def slow_source() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SlowFiles) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        port = server.server_address[1]
+        yield ",".join(f"http://127.0.0.1:{port}/{number}.jsonl" for number in range(FILES))
+        server.shutdown()
+        thread.join()
+
+
+def trained(state: Path, name: str, **changes: object) -> TrainingMeasured:
+    config = state / "config.json"
+    config.write_text(json.dumps(MODEL), "utf-8")
+    job = TrainJob(name, state / "train" / name, config, 1, 15, 32, 8, checkpoint_every_steps=100)
+    try:
+        return run_training(replace(job, **changes), state, lambda _: None)  # type: ignore[arg-type]
+    finally:
+        stop_all(state)
+
+
+def test_r_170_a_slow_source_is_input_bound_and_no_accelerator_is_bought(
+    tmp_path: Path, slow_source: str
+) -> None:
+    slow = trained(tmp_path, "slow", data=slow_source, data_workers=1)
+    finding = input_bound(slow)
+    assert finding.verdict == "warn" and "the source gives" in finding.saw, finding
+    assert "input bound: do not buy accelerators" in finding.advice and "the data nearer" in finding.advice
+    assert slow.data is not None and slow.data.files >= 5 and slow.data.fetch_s >= 4 * DELAY_S
+    # R-025: the same files from the staging cache: the same losses, and hardly any waiting.
+    staged = trained(tmp_path, "staged", data=slow_source, data_workers=FILES)
+    assert staged.last_loss == slow.last_loss and staged.data == replace(slow.data, staged_bytes=0,
+                                                                         fetch_s=0, tokenise_s=0)  # fmt: skip
+    # On a quiet machine below 5 %; steps of 50 ms that share their cores wait for the reading thread too.
+    assert input_bound(staged).verdict == "ok", staged
+    assert (staged.data_fraction or 0.0) < (slow.data_fraction or 0.0) / 4, (staged, slow)
+
+
+def test_burnt_cores_say_that_this_machine_is_busy(tmp_path: Path) -> None:
+    import os
+
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * len(os.sched_getaffinity(0)))
+    ]
+    try:
+        record = trained(tmp_path, "starved", corpus_bytes=60_000)
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    finding = busy_machine(record)
+    assert finding.verdict == "warn" and finding.advice.startswith("this machine is busy"), finding
+    assert input_bound(record).verdict == "ok"
