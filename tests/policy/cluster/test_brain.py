@@ -22,6 +22,7 @@ from twofold.policy.cluster.events import (
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobProgressed,
     JobRefusal,
     JobStarted,
     JobSubmitted,
@@ -48,6 +49,7 @@ from twofold.policy.cluster.settings import (
     PreemptionSettings,
     SharingSettings,
     TeamQuota,
+    WatchSettings,
 )
 from twofold.policy.cluster.view import ClusterCounts
 from twofold.policy.machine import Entry, Woke
@@ -61,6 +63,7 @@ SETTINGS = ClusterSettings(
         restart_limit=3, lemon_failure_count=2, lemon_chance_fraction=0.9, quarantine_s=500.0
     ),
     sharing=SharingSettings(release_hold_s=300.0, lead_s=60.0, serving_count_max=12),
+    watch=WatchSettings(slow_count=2),
 )
 NODES = st.sampled_from([f"n{index}" for index in range(8)])
 JOBS = st.sampled_from([f"j{index}" for index in range(12)])
@@ -191,6 +194,15 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
             assert self.brain.handle(CheckpointWritten(job_id, write_s), self.now_s) == []
             assert self.twin.handle(CheckpointWritten(job_id, write_s), self.now_s) == []
 
+    @rule(slow=st.sampled_from([1.0, 1.0, 3.0]), late=st.sampled_from([0, 0, 1, -1]))
+    def all_report(self, slow: float, late: int) -> None:
+        """Of each gang the last node works so much longer than the others."""
+        for job_id, job in list(self.jobs.items()):
+            if job.placement and not job.lost:
+                node_s = tuple((node_id, 1.0) for node_id in job.placement)
+                node_s = (*node_s[:-1], (node_s[-1][0], slow))
+                self.tell(JobProgressed(job_id, 1.0, node_s, max(job.attempt + late, 0)))
+
     @rule(job_id=JOBS, late=st.sampled_from([0, 0, 1, -1]))
     def not_written(self, job_id: str, late: int) -> None:
         self.tell(CheckpointFailed(job_id, max(self.attempt_of(job_id) + late, 0)))
@@ -319,6 +331,10 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
             assert job.asked.preemptible and job.placement
             assert isinstance(event, CheckpointWritten) and event.job_id == effect.job_id
             assert event.attempt in (0, job.attempt)
+        if effect.reason is StopReason.HUNG:
+            assert job.placement and not job.lost and isinstance(event, Woke)
+            job.lost, job.saving_s = True, None
+            return
         job.placement, job.saving_s, job.lost = {}, None, False
         if effect.reason is StopReason.GAVE_UP:
             self.forget(effect.job_id)
@@ -410,6 +426,7 @@ class PreemptsAtOnce(BrainAgainstOnlooker):
         **{name: getattr(SETTINGS, name) for name in ("teams", "queue", "sharing")},
         preemption=PreemptionSettings(minimum_run_s=0.0),
         faults=FaultSettings(spare_count=1, backoff_s=200.0, hold_s=300.0),
+        watch=WatchSettings(slow_count=2, start_wait_s=2000.0),
     )
 
 
@@ -419,7 +436,7 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
     for step in range(steps):
         busy = [job_id for job_id, job in life.jobs.items() if job.placement]
         some_job = random.choice(busy or list(life.jobs) or ["j0"])
-        match random.choice("aaaasssssswwwwwwwwttttttttttfffcxnrrrdo"):
+        match random.choice("aaaasssssswwwwwwwwttttttttttfffcxnrrrdopp"):
             case "a":
                 count = random.choice([1, 2, 4, 4, 8, 8, 12, 16])
                 least = random.choice([count, max(count // 2, 1)])
@@ -456,6 +473,9 @@ def live_on(life: BrainAgainstOnlooker, random: Random, steps: int) -> ClusterCo
                 life.node_repaired(random.choice(names), random.choice(list(RepairKind)))
             case "d":
                 life.serving_needs(random.choice([0, 0, 4, 8, 12]))
+            case "p":
+                for slow in [random.choice([1.0, 3.0])] * 2:  # as often as makes a node slow
+                    life.all_report(slow, 0)
             case "o":
                 life.not_written(some_job, 0)
         life.every_job_is_somewhere()

@@ -10,12 +10,16 @@ from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.machine import Entry, Woke
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-TIMES = ("expected_s", "checkpoint_write_s", "restart_s", "write_s", "until_s")
+TIMES = {
+    **dict.fromkeys(("expected_s", "checkpoint_write_s", "restart_s", "write_s", "until_s"), NUMBERS),
+    **dict.fromkeys(("step_s", "slow_ratio"), NUMBERS),
+    "node_s": st.lists(st.tuples(st.text(max_size=4), NUMBERS), max_size=3).map(tuple),
+}
 
 
 def of(union: Any) -> st.SearchStrategy[Any]:
     return st.one_of(
-        st.builds(kind, **{name: NUMBERS for name in TIMES if name in kind.__dataclass_fields__})
+        st.builds(kind, **{name: TIMES[name] for name in TIMES if name in kind.__dataclass_fields__})
         for kind in get_args(union)
     )
 

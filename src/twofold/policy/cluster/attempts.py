@@ -50,9 +50,11 @@ def set_state(view: ClusterView, job: Job, state: JobState) -> None:
 
 def halt(view: ClusterView, job: Job) -> None:
     """Its attempt is over: nothing is waited for. It keeps its accelerators until they are taken back."""
-    for due in (Due.SAVE, Due.WAITED, Due.RESTART):
+    for due in (Due.SAVE, Due.WAITED, Due.RESTART, Due.SILENT):
         view.timers.cancel(due, job.job_id)
     job.saving_since_s = None
+    job.step_s_max, job.slow_node_id = 0.0, ""
+    job.slow_counts.clear()
     job.making_room = None
     view.leaving.pop(job.job_id, None)
     if job.placement:
@@ -96,6 +98,8 @@ def _ordered(view: ClusterView, job: Job, now_s: float) -> None:
     job.attempt += 1
     job.begun_s = job.since_s = now_s
     view.counts.started += 1
+    if view.settings.watch.start_wait_s is not None:
+        view.timers.set(Due.SILENT, job.job_id, now_s + view.settings.watch.start_wait_s)
 
 
 def _without(view: ClusterView, job: Job, now_s: float) -> None:
@@ -105,7 +109,9 @@ def _without(view: ClusterView, job: Job, now_s: float) -> None:
 
 
 def save_later(view: ClusterView, job: Job, now_s: float) -> None:
-    """The next checkpoint of the cadence."""
+    """The next checkpoint of the cadence, of a job that writes any."""
+    if not job.submitted.saves:
+        return
     rate = view.interruptions.failures_per_s
     interval_s = next_interval_s(rate, job.size_count, job.write_s, view.settings.cadence)
     view.timers.set(Due.SAVE, job.job_id, now_s + interval_s)

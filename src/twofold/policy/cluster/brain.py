@@ -7,7 +7,7 @@ serving's share → spares → the queue. Each is a function of the view and the
 import math
 from typing import assert_never
 
-from twofold.policy.cluster import attempts, events, recovery, serving_pool
+from twofold.policy.cluster import attempts, events, recovery, serving_pool, watching
 from twofold.policy.cluster.gang_queue import Job, JobState, TeamUse
 from twofold.policy.cluster.placement import Node
 from twofold.policy.cluster.room import expected_end_s
@@ -62,9 +62,14 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                 if job := self._reported(event, JobState.STARTING):
                     attempts.set_state(view, job, JobState.RUNNING)
                     job.since_s = now_s
+                    view.timers.cancel(Due.SILENT, job.job_id)
                     view.expect_end(job, expected_end_s(job, job.size_count, now_s) - job.submitted.restart_s)
                     attempts.save_later(view, job, now_s)
                     return []
+            case events.JobProgressed():
+                job = self._reported(event, JobState.RUNNING)
+                if job and watching.is_sound(event):
+                    return watching.progressed(view, job, event, now_s)
             case events.JobFinished():
                 if job := self._reported(event):
                     attempts.end(view, job, now_s)
@@ -77,7 +82,8 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
             case events.CheckpointWritten():
                 job = self._reported(event, JobState.RUNNING)
                 if job and math.isfinite(event.write_s) and event.write_s >= 0:
-                    return attempts.written(view, job, event.write_s, now_s)
+                    effects = attempts.written(view, job, event.write_s, now_s)
+                    return effects or watching.left_the_slow(view, job, now_s)
             case events.CheckpointFailed():
                 job = self._reported(event, JobState.RUNNING)
                 if job and job.saving_since_s is not None:
@@ -125,6 +131,8 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                 attempts.to_queue(view, view.jobs[name], now_s)
             case Due.RESTART:
                 return recovery.on_sound_nodes(view, view.jobs[name], now_s)
+            case Due.SILENT:
+                return watching.silent(view, view.jobs[name], now_s)
             case Due.RELEASE:
                 return recovery.released(view, view.nodes[name])
             case Due.LOOK:

@@ -10,6 +10,9 @@ One JobSubmitted is answered by a RefuseJob, or is followed by StartJob when its
 ResizeJob and SwapNode begins an attempt (counted from 1) from the last checkpoint; JobStarted says that its
 work goes on. Each SaveCheckpoint is answered by CheckpointWritten or CheckpointFailed; one that is not
 answered in time counts as failed, and is asked for again.
+
+JobProgressed is for drivers that see steps: a job that has sent one is watched, and is ended when it falls
+silent or sets a pace that another node need not have. An attempt that StopJob ends as hung still runs.
 """
 
 from enum import Enum
@@ -60,6 +63,7 @@ class StopReason(Enum):
     FAILED = "failed"  # its attempt is over already, and nothing takes the lost part's place: queued again
     GAVE_UP = "gave-up"  # it failed too often: it is failed for good
     CANCELLED = "cancelled"
+    HUNG = "hung"  # nothing was heard of it: it is ended wherever it runs; what follows is told after this
 
 
 # --- events ---
@@ -103,6 +107,7 @@ class JobSubmitted:
     checkpoint_write_s: float  # a first guess: the written ones tell
     restart_s: float
     preemptible: bool
+    saves: bool = True  # whether it writes checkpoints; one that does not is asked for none
 
 
 @record
@@ -110,6 +115,19 @@ class JobStarted:
     """The attempt has loaded its checkpoint; its work goes on from now."""
 
     job_id: str
+    attempt: int = 0
+
+
+@record
+class JobProgressed:
+    """Steps were done since the last report; after JobStarted.
+
+    `node_s`: what each node worked itself in a step, waiting for others apart; empty where nobody knows.
+    """
+
+    job_id: str
+    step_s: float  # of one step, the mean since the last report
+    node_s: tuple[tuple[str, float], ...] = ()
     attempt: int = 0
 
 
@@ -163,7 +181,7 @@ class ServingDemand:
 
 
 NodeReport = NodeAdded | NodeFailed | NodeRepaired
-JobReport = JobStarted | JobFinished | JobFailed | CheckpointWritten | CheckpointFailed
+JobReport = JobStarted | JobProgressed | JobFinished | JobFailed | CheckpointWritten | CheckpointFailed
 ClusterEvent = NodeReport | JobSubmitted | JobReport | JobCancelled | ServingDemand | Woke
 
 # --- effects ---
@@ -249,7 +267,16 @@ class ReclaimServing:
     node_ids: tuple[str, ...]
 
 
+@record
+class SlowNode:
+    """The gang waits for this node, step after step. To be told, not done."""
+
+    node_id: str
+    job_id: str
+    slow_ratio: float  # of its own work per step to the others' median
+
+
 NewAttempt = StartJob | ResizeJob | SwapNode
 JobOrder = NewAttempt | SaveCheckpoint | StopJob | RefuseJob
-NodeOrder = QuarantineNode | ReleaseNode | GrantServing | ReclaimServing
+NodeOrder = QuarantineNode | ReleaseNode | GrantServing | ReclaimServing | SlowNode
 ClusterEffect = JobOrder | NodeOrder

@@ -66,6 +66,9 @@ class Job:
     saving_since_s: float | None = None  # a checkpoint is being written
     making_room: MakingRoom | None = None
     spared_until_s: float = 0.0  # it could not write a checkpoint: no victim before this
+    step_s_max: float = 0.0  # of the steps that its attempt reported
+    slow_counts: dict[str, int] = field(default_factory=dict)  # reports in a row that each node was slow in
+    slow_node_id: str = ""  # of these, the one that it leaves once its work is safe
 
     def __post_init__(self) -> None:
         self.job_id, self.write_s = self.submitted.job_id, self.submitted.checkpoint_write_s

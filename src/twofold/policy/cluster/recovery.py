@@ -114,7 +114,7 @@ def node_failed(
         effects.append(events.ReclaimServing((node.node_id,)))
     effects += _blamed(view, node, event.cause, now_s)
     for job in hit:
-        effects += _interrupted(view, job, event.cause, 0.0, now_s)
+        effects += interrupted(view, job, event.cause, 0.0, now_s)
     return effects
 
 
@@ -125,7 +125,7 @@ def job_failed(
     node = view.nodes.get(event.node_id)
     effects = [] if node is None else _blamed(view, node, event.cause, now_s)
     pause_s = backoff_s(job.failed_count + 1, view.settings.faults)
-    return effects + _interrupted(view, job, event.cause, pause_s, now_s)
+    return effects + interrupted(view, job, event.cause, pause_s, now_s)
 
 
 def node_repaired(
@@ -188,9 +188,10 @@ def backoff_s(failed_count: int, faults: FaultSettings) -> float:
     return min(faults.backoff_s * 2.0 ** min(failed_count - 2, DOUBLINGS_MAX), faults.backoff_s_max)
 
 
-def _interrupted(
+def interrupted(
     view: ClusterView, job: Job, cause: events.FaultCause, pause_s: float, now_s: float
 ) -> list[events.ClusterEffect]:
+    """An attempt is over by a failure: it starts once more where it can, waits, or is given up."""
     faults, making = view.settings.faults, job.making_room
     job.failed_count += 1
     view.counts.interrupted += 1
@@ -254,13 +255,21 @@ def _blamed(
     view.node_failures.fail()
     recent = tuple(at_s for at_s in node.failed_at_s if now_s - at_s < faults.lemon_window_s)
     node.failed_at_s = (*recent, now_s)[-REMEMBERED_FAILURES_MAX:]
-    limit = max(1, int(faults.quarantine_fraction_max * len(view.nodes)))
-    if node.quarantined_until_s is not None or len(view.quarantined) >= limit:
-        return []
     rate = view.node_failures.failures_per_s
-    if not is_lemon(len(node.failed_at_s), rate, len(view.nodes), faults):
+    if not is_lemon(len(node.failed_at_s), rate, len(view.nodes), faults) or not may_set_apart(view, node):
         return []
-    until_s = now_s + faults.quarantine_s
+    return set_apart(view, node, now_s)
+
+
+def may_set_apart(view: ClusterView, node: Node) -> bool:
+    """Whether a node may be quarantined: it is not, and not too many are."""
+    limit = max(1, int(view.settings.faults.quarantine_fraction_max * len(view.nodes)))
+    return node.quarantined_until_s is None and len(view.quarantined) < limit
+
+
+def set_apart(view: ClusterView, node: Node, now_s: float) -> list[events.ClusterEffect]:
+    """Quarantine a node: nothing is started there before its time is over."""
+    until_s = now_s + view.settings.faults.quarantine_s
     with view.change(node):
         node.quarantined_until_s = until_s
         if node.use is NodeUse.SPARE:

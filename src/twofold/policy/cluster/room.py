@@ -189,6 +189,7 @@ def may_make_room(job: Job, least_run_s: float, now_s: float) -> bool:
     """Whether a job may be preempted now at all, if its attempt has run so long."""
     return (
         job.submitted.preemptible
+        and job.submitted.saves
         and job.state is JobState.RUNNING
         and job.making_room is None
         and now_s - job.begun_s >= least_run_s

@@ -96,6 +96,21 @@ class FaultSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """Of attempts that stand still or are slow without ending; only jobs that report progress are watched."""
+
+    silence_s: float = 300.0  # without a report, before an attempt counts as hung …
+    silence_ratio: float = 10.0  # … or so many of the longest steps that it reported, if that is longer
+    start_wait_s: float | None = None  # for an attempt to start, before it counts as hung; None: for ever
+    slow_ratio: float = 1.5  # of a node's own work per step to the median of the gang's others …
+    slow_count: int = 5  # … in so many reports in a row: it sets their pace
+
+    def __post_init__(self) -> None:
+        assert min(self.silence_s, self.silence_ratio) > 0 and self.slow_ratio > 1, self
+        assert self.slow_count >= 1 and (self.start_wait_s is None or self.start_wait_s > 0), self
+
+
+@dataclass(frozen=True, slots=True)
 class SharingSettings:
     """Of the pool that training and serving share over the day."""
 
@@ -122,6 +137,7 @@ class ClusterSettings:
     cadence: CadenceSettings = field(default_factory=CadenceSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
 
     def __post_init__(self) -> None:
         names = [team.team for team in self.teams]

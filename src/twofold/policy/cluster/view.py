@@ -27,6 +27,7 @@ class Due(Enum):
     SAVE = "save"  # the job's next checkpoint
     WAITED = "waited"  # for the job's checkpoint, long enough
     RESTART = "restart"  # the job's pause is over
+    SILENT = "silent"  # nothing was heard of the job for too long
     RELEASE = "release"  # the node's quarantine is over
     LOOK = "look"  # at the queue
     SERVING = "serving"  # look at what it should have
@@ -107,6 +108,8 @@ class ClusterCounts:
     shrunk: int = 0
     grown: int = 0
     swapped: int = 0
+    hung: int = 0  # attempts of which nothing was heard
+    slow: int = 0  # nodes that gangs were found to wait for
     quarantined: int = 0
     checkpoints: int = 0
     checkpoints_lost: int = 0  # failed, or not in time

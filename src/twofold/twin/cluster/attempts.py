@@ -13,7 +13,7 @@ LAST_STOPS = {  # others are queued again
     events.StopReason.CANCELLED: "cancelled",
 }
 DONE_TOLERANCE_FRACTION = 1e-9  # of a job's work, that rounding may leave undone
-FAULT_STOPS = {events.StopReason.FAILED, events.StopReason.GAVE_UP}
+FAULT_STOPS = {events.StopReason.FAILED, events.StopReason.GAVE_UP, events.StopReason.HUNG}
 
 
 def begin(state: ClusterState, job: Job, placement: events.Placement, attempt: int) -> None:

@@ -80,6 +80,8 @@ class NodeEvents:
                     with state.nodes.change(node, state.now_s):
                         node.serving = False
                 self._neighbours_changed(effect.node_ids)
+            case events.SlowNode():
+                pass  # nobody is there to be told
             case _:
                 assert_never(effect)
 
