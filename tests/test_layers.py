@@ -43,6 +43,7 @@ FLOORS = {
     "live.gateway": 13,
     "live.loads": 14,
     "live.control": 14,
+    "live.jobs": 14,
     "live.registry": 14,
     "charts": 3,
     "report": 15,
@@ -113,6 +114,7 @@ VOCABULARIES = {
     "measure": {"results"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},
+    "live.jobs": {"orders"},
     "twin.serving": {"fault_types", "fleet_types"},
     "twin.cluster": {"cluster_types"},
 }

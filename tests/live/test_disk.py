@@ -17,7 +17,7 @@ from twofold.core.errors import FileError
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import bring_down, bring_up
-from twofold.live.control.watchdog import beat, may_beat, silent_for_s
+from twofold.live.watchdog import CONTROLLER, beat, may_beat, silent_for_s
 from twofold.live.gateway.replays import read_gate_log
 from twofold.live.processes import age_s, free_port, running, start, stop
 
@@ -94,10 +94,10 @@ def test_a_read_only_disk_is_said_and_silence_there_says_nothing(tmp_path: Path)
     state.mkdir()
     mounted(state, "-t", "tmpfs", "-o", SMALL, "tmpfs")
     try:
-        beat(state)
-        assert may_beat(state)
+        beat(state, CONTROLLER)
+        assert may_beat(state, CONTROLLER)
         mounted(state, "-o", "remount,ro")
-        assert not may_beat(state)
+        assert not may_beat(state, CONTROLLER)
         settings = ServiceSettings(engine, 1, 4, free_port(), 0.001, 0.01)
         with pytest.raises(FileError, match=r"cannot be written: .*[Rr]ead-only") as caught:
             bring_up(settings, state)
@@ -111,14 +111,14 @@ def test_a_read_only_disk_is_said_and_silence_there_says_nothing(tmp_path: Path)
 def test_a_beat_needs_no_room_of_its_own(tmp_path: Path) -> None:
     mounted(tmp_path, "-t", "tmpfs", "-o", SMALL, "tmpfs")
     try:
-        beat(tmp_path)
+        beat(tmp_path, CONTROLLER)
         fill(tmp_path / "filler")
         first = (tmp_path / "controller/beat").read_text()
-        beat(tmp_path)
+        beat(tmp_path, CONTROLLER)
         assert (tmp_path / "controller/beat").read_text() != first
         # At once: a beat that were rounded up would lie in the future, and count as none.
-        assert all(silent_for_s(tmp_path) < PATIENCE_S for _ in range(100) if beat(tmp_path) is None)
-        assert may_beat(tmp_path)
+        assert all(silent_for_s(tmp_path, CONTROLLER) < PATIENCE_S for _ in range(100) if beat(tmp_path, CONTROLLER) is None)
+        assert may_beat(tmp_path, CONTROLLER)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
 

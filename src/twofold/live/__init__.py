@@ -1,5 +1,5 @@
-"""Runs the plan for real on this machine, in four rooms: training, gateway, loads, control.
+"""Runs the plan for real on this machine, in five rooms: training, gateway, loads, control, jobs.
 
-Here is what they share: child processes, files of lines, server-sent events. Heavy libraries are imported by
+Here is what they share: child processes, their watchdog, files of lines, server-sent events. Heavy libraries are imported by
 the children, or inside functions.
 """

@@ -21,6 +21,9 @@ from typing import IO, Any
 from twofold.core.errors import InputError, RunError
 
 STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
+# What a job of a queue starts in a state of its own, as the trainer does, is the queue's as well.
+QUEUE, JOB, ATTEMPT = "TWOFOLD_QUEUE", "TWOFOLD_JOB", "TWOFOLD_ATTEMPT"
+OWNERS = ((STATE, ROLE, DIGEST), (QUEUE, JOB, ATTEMPT))
 GRACE_S = 5.0  # between asking a process to end and ending it
 ENDING_LOOK_S = 0.05
 LOG_TAIL_LINES = 8
@@ -62,8 +65,9 @@ def start(
     digest: str = "",
     port: int | None = None,
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Child:
-    """Start `command` in a session of its own, its output appended to the role's log.
+    """Start `command` in a session of its own, in `folder`, its output appended to the role's log.
 
     A session of its own: Ctrl-C reaches us alone, and we decide what ends.
     """
@@ -77,6 +81,7 @@ def start(
             stderr=subprocess.STDOUT,
             env={**os.environ, SAFE_PATH: "1", **(environment or {}), **marks},
             start_new_session=True,
+            cwd=folder,
             umask=PRIVATE_UMASK,
         )
     process.returncode = 0  # it may outlive us: nobody waits for it, and Python need not warn of that
@@ -150,15 +155,20 @@ def last_lines(log: Path) -> str:
     return "\n".join(line[:200] for line in text.splitlines()[-LOG_TAIL_LINES:])
 
 
-def running(state: Path, role: str = "", *, exact: bool = False) -> list[Child]:
-    """Every live process of this state whose role starts with `role`, or is `exact`ly it; children too."""
+def running(state: Path, role: str = "", *, exact: bool = False, own: bool = False) -> list[Child]:
+    """Every live process of this state whose role starts with `role`, or is `exact`ly it; children too.
+
+    With `own`, without those that a job of the state's queue has started in states of their own.
+    """
     wanted, found = str(state.resolve()), []
     for process_id, marks in _environments():
-        own, port = marks.get(ROLE, ""), marks.get(PORT, "")
-        asked = own == role if exact else own.startswith(role)
-        if asked and marks.get(STATE) == wanted and process_id != os.getpid():
-            digest = marks.get(DIGEST, "")
-            found.append(Child(process_id, own, digest, int(port) if port.isdigit() else None))
+        port = marks.get(PORT, "")
+        for state_mark, role_mark, digest_mark in OWNERS[:1] if own else OWNERS:
+            its_role, digest = marks.get(role_mark, ""), marks.get(digest_mark, "")
+            asked = its_role == role if exact else its_role.startswith(role)
+            if asked and marks.get(state_mark) == wanted and process_id != os.getpid():
+                found.append(Child(process_id, its_role, digest, int(port) if port.isdigit() else None))
+                break
     return found
 
 
@@ -201,7 +211,7 @@ def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool =
             with suppress(psutil.NoSuchProcess):
                 getattr(process, end)()
         deadline_s = time.monotonic() + grace_s
-        while (processes := [each for each in processes if _lives(each)]) and time.monotonic() < deadline_s:
+        while (processes := [each for each in processes if lives(each)]) and time.monotonic() < deadline_s:
             psutil.wait_procs(processes, timeout=ENDING_LOOK_S)
     if immortal := processes:
         names = ", ".join(str(process.pid) for process in immortal)
@@ -210,7 +220,8 @@ def stop(children: Iterable[Child], grace_s: float = GRACE_S, *, at_once: bool =
         )
 
 
-def _lives(process: Any) -> bool:
+def lives(process: Any) -> bool:
+    """Whether a `psutil.Process` still runs; one that has ended and waits to be noted does not."""
     import psutil
 
     try:

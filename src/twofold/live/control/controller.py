@@ -36,16 +36,17 @@ from twofold.live.control.service import (
     replica_digest,
 )
 from twofold.live.control.store import ReplicaRow, Store
-from twofold.live.control.watchdog import BEAT_S, beat, is_ending, start_watchdog
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
 from twofold.live.training.artefact import write_whole
+from twofold.live.watchdog import BEAT_S, CONTROLLER, MANAGERS, beat, is_ending, start_watchdog
 
 LOOK_S = 0.25
 POLL_S = 0.5  # of the gateway
 RELAY_WAIT_S = 10.0
 GATEWAY_START_S = 30.0  # in which it need not answer yet
 GATEWAY_HANG_S = 5.0
-OTHERS = ("gateway", "controller", "watchdog")  # roles that are no replicas; nor are those of the trainer
+OTHERS = ("gateway", "watchdog", *MANAGERS)  # roles that are no replicas; nor are those of trainers and jobs
+JOBS = ("train-", "job-")
 REPORT_S = 2.0
 
 
@@ -147,7 +148,7 @@ class Controller:
 
     def _names(self) -> list[str]:
         roles = {*self.processes.leaders, *self.processes.remains, *self.watched, *self.rows}
-        return sorted(r for r in roles if r not in (*OTHERS, *self._ending) and not r.startswith("train-"))
+        return sorted(r for r in roles if r not in (*OTHERS, *self._ending) and not r.startswith(JOBS))
 
     def _follow(self, now_s: float) -> None:
         """Whoever has a process is asked; whoever lost it is not, and that is a failure."""
@@ -481,7 +482,7 @@ class Controller:
     async def _beat(self) -> None:
         while True:
             with suppress(OSError):
-                beat(self.state)
+                beat(self.state, CONTROLLER)
             await asyncio.sleep(BEAT_S)
 
     def _spawn(self, work: Any) -> "asyncio.Task[None]":

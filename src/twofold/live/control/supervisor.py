@@ -21,13 +21,12 @@ from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import START_TIMEOUT_S, engine_command
 from twofold.live.control.service import ServiceSettings, gateway_digest, replica_digest
 from twofold.live.control.store import ReplicaRow, Store
-from twofold.live.control.watchdog import ENDING, start_controller, start_watchdog
 from twofold.live.gateway.gateway_config import HEALTH_PATH
+from twofold.live.watchdog import CONTROLLER, ENDING, MANAGERS, start_manager, start_watchdog
 
 BRING_UP_S = START_TIMEOUT_S + 60.0
 FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
 LOOK_S = 0.1
-MANAGERS = ("watchdog", "controller")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,8 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
         why = (error.strerror or "") if isinstance(error, OSError) else str(error)
         hint = "make room, or let this user write there, then ask again"
         raise FileError(f"`{state}` cannot be written: {why.lower()}", hint=hint) from error
-    if "controller" not in there:
-        start_controller(state)
+    if CONTROLLER not in there:
+        start_manager(state, CONTROLLER)
     if "watchdog" not in there:
         start_watchdog(state)
     names = _names(settings)
@@ -74,9 +73,10 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
 
 def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:
     """End everything of a state, who would start it again first; returns how many processes there were."""
-    if state.is_dir() and (state / ENDING).parent.is_dir():
+    if state.is_dir():
         (state / ENDING).touch(mode=0o600)
-    count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in MANAGERS)
+    managers = ("watchdog", *MANAGERS)
+    count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in managers)
     return count + processes.stop_all(state, grace_s=grace_s)
 
 

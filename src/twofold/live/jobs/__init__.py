@@ -1,0 +1,1 @@
+"""A queue of jobs on this machine's slots: a driver of `policy.cluster`, its log, gangs of processes."""

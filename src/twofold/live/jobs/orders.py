@@ -1,0 +1,152 @@
+"""What was asked of a queue: its settings, jobs that were submitted, jobs that nobody wants any more.
+
+Each is a file of its own, written whole: who submits needs no driver that listens, and one that is killed
+reads them again. Below a state's `jobs`: `settings.json`, `orders/ID.json`, `orders/ID.cancel`, `log.jsonl`,
+`slots/SLOT.lost` while a slot is out of use, and a folder per job.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from twofold.core.data import DataError, from_data, to_json
+from twofold.core.errors import FileError, UnknownNameError
+from twofold.live.processes import make_private
+from twofold.live.training.artefact import write_whole
+from twofold.live.watchdog import JOBS
+from twofold.policy.cluster.settings import ClusterSettings, WatchSettings
+
+JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+START_WAIT_S = 900.0  # for the first step of a job that reports steps, its libraries and its checkpoint read
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue. A slot is a rank with its share of the machine: cores, or an accelerator."""
+
+    slot_count: int
+    accelerators: bool = False  # slot n is accelerator n; else cores
+    cluster: ClusterSettings = field(
+        default_factory=lambda: ClusterSettings(watch=WatchSettings(start_wait_s=START_WAIT_S))
+    )
+    report_s: float = 30.0  # between reports of a job's steps to the brain
+    grace_s: float = 30.0  # for a job that is told to end, to write its last checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """One job: what is run, and what its owner says of it."""
+
+    job_id: str
+    command: tuple[str, ...]
+    slot_count: int
+    process_count: int  # each runs `command`, told its rank; 1: a launcher that starts its ranks itself
+    folder: str  # where it writes steps and events, as the trainer does
+    team: str = "default"
+    priority: int = 0  # higher goes first
+    kind: str = "command"
+    expected_s: float = 3600.0
+    checkpoint_write_s: float = 10.0
+    restart_s: float = 30.0
+    saves: bool = False  # it writes a checkpoint when it is asked; only such a job makes room for others
+    working_folder: str = "."
+
+
+def jobs_folder(state: Path) -> Path:
+    """Where everything of a state's queue is."""
+    return state / JOBS
+
+
+def job_folder(state: Path, job_id: str) -> Path:
+    """Where everything of one job is."""
+    return jobs_folder(state) / "runs" / job_id
+
+
+def write_settings(state: Path, settings: QueueSettings) -> None:
+    """From its next idle moment on the queue has these."""
+    make_private(jobs_folder(state))
+    write_whole(_settings_path(state), to_json(settings))
+
+
+def read_settings(state: Path) -> QueueSettings:
+    """Raises FileError where there is no queue, or its settings are of another version."""
+    path = _settings_path(state)
+    try:
+        return from_data(QueueSettings, json.loads(path.read_text("utf-8")))
+    except FileNotFoundError as error:
+        hint = "submit one with `twofold jobs submit SPEC`"
+        raise FileError(f"no jobs were submitted in `{state}`", hint=hint) from error
+    except (OSError, ValueError, DataError) as error:
+        raise FileError(f"`{path}` cannot be read: {error}", hint="submit a job once more") from error
+
+
+def submit(state: Path, order: JobOrder) -> None:
+    """Put a job into the queue: it is there when this returns, whatever is killed then."""
+    make_private(jobs_folder(state))
+    write_whole(_order_path(state, order.job_id), to_json(order))
+
+
+def cancel(state: Path, job_id: str) -> None:
+    """Nobody wants the job any more. Raises UnknownNameError."""
+    read_order(state, job_id)
+    (_orders(state) / f"{job_id}.cancel").touch(mode=0o600)
+
+
+def cancelled(state: Path) -> set[str]:
+    """The jobs that nobody wants any more."""
+    return {path.stem for path in _orders(state).glob("*.cancel")}
+
+
+def read_order(state: Path, job_id: str) -> JobOrder:
+    """One job as it was submitted. Raises UnknownNameError, FileError."""
+    path = _order_path(state, job_id)
+    if not JOB_ID.fullmatch(job_id) or not path.exists():
+        known = [each for each, _ in order_files(state)]
+        there = f"jobs: {', '.join(known[-8:])}" if known else "there is none: `twofold jobs submit SPEC`"
+        raise UnknownNameError(f"there is no job `{job_id}`", hint=there)
+    try:
+        return from_data(JobOrder, json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, DataError) as error:
+        raise FileError(f"`{path}` cannot be read: {error}", hint="cancel it, and submit it again") from error
+
+
+def order_files(state: Path) -> Iterator[tuple[str, Path]]:
+    """Every job that was ever submitted, oldest first."""
+    paths = sorted(_orders(state).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return ((path.stem, path) for path in paths)
+
+
+def new_job_id(state: Path, name: str) -> str:
+    """An id that no job has: `tiny-1`, `tiny-2` …"""
+    stem = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:48] or "job"
+    taken = {job_id for job_id, _ in order_files(state)}
+    return next(f"{stem}-{number}" for number in range(1, len(taken) + 2) if f"{stem}-{number}" not in taken)
+
+
+def lost_slots(state: Path, settings: QueueSettings) -> set[str]:
+    """Slots that are out of use: marked by hand, or by an accelerator that is gone."""
+    marked = {path.stem for path in (jobs_folder(state) / "slots").glob("*.lost")}
+    if settings.accelerators:
+        marked |= {
+            slot for number, slot in enumerate(slots(settings)) if not Path(f"/dev/nvidia{number}").exists()
+        }
+    return marked & set(slots(settings))
+
+
+def slots(settings: QueueSettings) -> tuple[str, ...]:
+    """The names of all slots, in order."""
+    return tuple(f"slot-{number}" for number in range(settings.slot_count))
+
+
+def _orders(state: Path) -> Path:
+    return jobs_folder(state) / "orders"
+
+
+def _order_path(state: Path, job_id: str) -> Path:
+    return _orders(state) / f"{job_id}.json"
+
+
+def _settings_path(state: Path) -> Path:
+    return jobs_folder(state) / "settings.json"
