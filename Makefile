@@ -20,7 +20,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py tests/
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast system docs test test-skipped soak quick core check verbs structure bench golden validate-rendered fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -81,6 +81,10 @@ test-skipped: $(EXTRAS)
 	rm -f $(SKIPPED).again
 	test ! -s $(SKIPPED) || $(BIN)/python -m pytest -rs @$(SKIPPED) --skipped-to=$(SKIPPED).again
 	@test ! -e $(SKIPPED).again
+
+# The same with no network but loopback: nothing needs one after the installation. As root.
+test-cut: $(STAMP)
+	$(BIN)/python tests/loopback_only.py $(MAKE) test
 
 # The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example. Then a hundred
 # of each serving fault, or `make soak ROUNDS=10`: docs/soak.md says what came of them.

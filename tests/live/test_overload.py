@@ -1,4 +1,4 @@
-"""Overload and a noisy tenant over HTTP, before engines that sleep; exact in tests/policy/gate/test_overload.py.
+"""Overload and a noisy tenant over HTTP, before engines that sleep; tests/policy/gate has them exact.
 
 Margins are wide: whatever else the machine does stretches all times. docs/soak.md has figures of longer runs.
 """
