@@ -90,7 +90,7 @@ test-cut: $(STAMP)
 # of each serving fault, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --out docs/soak.md
+	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --out docs/soak.md
 
 # In a minute, while you work.
 quick: $(STAMP)

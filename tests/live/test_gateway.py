@@ -668,6 +668,39 @@ def test_what_outlasts_the_grace_is_told_so_and_the_exit_is_0_all_the_same(
     asyncio.run(scenario())
 
 
+def test_a_gateway_that_was_stopped_for_a_moment_goes_on_and_blames_nobody(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    """By its clock it leaps; what came meanwhile lies in the kernel."""
+
+    async def scenario() -> None:
+        async with stub_engines(2) as engines:
+            config = configured(tmp_path, engines)
+            async with process(config, tmp_path) as child, aiohttp.ClientSession() as client:
+                for engine in engines:
+                    engine.tokens, engine.gap_s = 20, 0.05
+                url = f"http://127.0.0.1:{config.port}"
+
+                async def ask() -> bytes:
+                    async with client.post(url + PATH, json={**STREAM, "max_tokens": 20}) as answer:
+                        return await answer.read()
+
+                asking = [asyncio.create_task(ask()) for _ in range(4)]
+                await until(lambda: sum(len(engine.requests) for engine in engines) == 4)
+                child.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(1.5)  # longer than several probes may take, and than the answers
+                child.send_signal(signal.SIGCONT)
+                assert all(
+                    said.endswith(DONE) and b'"error"' not in said for said in await asyncio.gather(*asking)
+                )
+                async with client.get(url + "/state") as answer:
+                    state = await answer.json()
+                assert all(each["healthy"] for each in state["replicas"].values())
+                assert (state["counts"]["finished"], state["in_flight"]) == (4, 0)
+
+    asyncio.run(scenario())
+
+
 def test_a_killed_gateway_leaves_a_log_that_replays_and_starts_cold_again(
     tmp_path: Path, stub_engines: Any
 ) -> None:

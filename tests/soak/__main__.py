@@ -16,7 +16,9 @@ from random import Random
 
 from tests.soak.clients import PATIENCE_S
 from tests.soak.faults import FAULTS
-from tests.soak.page import Setting, page_of
+from tests.soak.memory import over
+from tests.soak.overload import Figures, beside_a_noisy_one, overloaded
+from tests.soak.page import Setting, kept_sections, memory_section, overload_section, page_of, with_section
 from tests.soak.rounds import AGREE_S, CLIENTS, Trial, run_trial
 from tests.soak.services import CONTEXT_TOKENS, PACE_S, stub_service
 
@@ -24,29 +26,56 @@ from tests.soak.services import CONTEXT_TOKENS, PACE_S, stub_service
 def main() -> None:
     """The command line."""
     options = _options()
-    seeds, trials = range(options.seed, options.seed + options.rounds), list[Trial]()
-    for seed in seeds:
-        began_s = time.monotonic()
-        chance = Random(seed)
+    wrong = _faults(options) if options.rounds else []
+    if options.overload_s:
+        _keep(
+            options.out, overload_section(_loads(options.overload_s), options.overload_s, _setting(options))
+        )
+    if options.memory:
+        with tempfile.TemporaryDirectory() as folder:
+            memory = asyncio.run(over(Path(folder), options.memory))
+        _keep(options.out, memory_section(memory, _setting(options)))
+    sys.exit(1 if wrong else 0)
+
+
+def _faults(options: argparse.Namespace) -> list[str]:
+    """Every fault in every trial; what did not hold."""
+    trials = list[Trial]()
+    for seed in range(options.seed, options.seed + options.rounds):
+        began_s, chance = time.monotonic(), Random(seed)
         faults = chance.sample(list(FAULTS), len(FAULTS))
         bound = chance.choice((CONTEXT_TOKENS, 100_000))  # of the context, or of the cache
         with tempfile.TemporaryDirectory() as folder:
             trials.append(asyncio.run(run_trial(stub_service(Path(folder), bound), faults, str(seed))))
         wrong = _wrong(trials[-1])
-        print(
-            f"seed {seed}: {len(faults)} faults in {time.monotonic() - began_s:.0f} s, {len(wrong)} wrong",
-            *wrong,
-            sep="\n  ",
+        took = f"seed {seed}: {len(faults)} faults in {time.monotonic() - began_s:.0f} s, {len(wrong)} wrong"
+        print(took, *wrong, sep="\n  ", flush=True)
+        before = options.out.read_text("utf-8") if options.out.exists() else ""
+        options.out.write_text(
+            "\n".join([page_of(trials, _setting(options)), *kept_sections(before)]), "utf-8"
         )
-        sys.stdout.flush()
-        options.out.write_text(page_of(trials, _setting(options, seeds)), "utf-8")
-    sys.exit(1 if any(map(_wrong, trials)) else 0)
+    return [each for trial in trials for each in _wrong(trial)]
+
+
+def _loads(seconds: float) -> dict[str, Figures]:
+    with tempfile.TemporaryDirectory() as folder:
+        over_all = asyncio.run(overloaded(Path(folder), seconds, (0.9, 1.0, 3.0)))
+    with tempfile.TemporaryDirectory() as folder:
+        alone, quiet, noisy = asyncio.run(beside_a_noisy_one(Path(folder), seconds))
+    beside = {"a quiet tenant alone": alone, "the same beside a noisy one": quiet, "the noisy one": noisy}
+    return {f"{ratio:g} of what the engines can do": each for ratio, each in over_all.items()} | beside
+
+
+def _keep(out: Path, section: str) -> None:
+    out.write_text(with_section(out.read_text("utf-8") if out.exists() else "", section), "utf-8")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of each fault")
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    parser.add_argument("--overload-s", type=float, default=0.0, help="seconds of each load; 0: none")
+    parser.add_argument("--memory", type=int, default=0, help="requests of which the memory is looked at")
     parser.add_argument("--out", type=Path, default=Path("docs/soak.md"))
     parser.add_argument("--shared", action="store_true", help="other work runs on this machine: say so")
     return parser.parse_args()
@@ -56,14 +85,14 @@ def _wrong(trial: Trial) -> list[str]:
     return trial.wrong + [f"{made.fault}: {each}" for made in trial.rounds for each in made.wrong]
 
 
-def _setting(options: argparse.Namespace, seeds: range) -> Setting:
+def _setting(options: argparse.Namespace) -> Setting:
     told = subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False
     )
     return Setting(
         commit=told.stdout.strip() or "unknown",
         date=datetime.now(UTC).date().isoformat(),
-        seeds=f"{seeds.start} to {seeds.stop - 1}",
+        seeds=f"{options.seed} to {options.seed + options.rounds - 1}",
         cores=os.cpu_count() or 0,
         shared=options.shared,
         load=os.getloadavg()[1],

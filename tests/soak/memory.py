@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ class Memory:
 @asynccontextmanager
 async def quick_engine() -> AsyncIterator[Any]:
     server = await asyncio.get_running_loop().create_server(Engine, "127.0.0.1", 0)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # of hedges that lost, it writes to nobody
     try:
         yield type("At", (), {"port": server.sockets[0].getsockname()[1]})
     finally:

@@ -1,13 +1,18 @@
 """What many rounds came to, as the page `docs/soak.md`."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
 from tests.soak.clients import BROKEN, COMPLETED, POISON, TOLD, TOO_LONG
 from tests.soak.faults import FAULTS
+from tests.soak.memory import CONNECTIONS, Memory
+from tests.soak.overload import E2E_S, PLACES, REPLICAS, TOKENS_MOST, TTFT_S, Figures
 from tests.soak.rounds import Trial
+
+MIB = 1 << 20
 
 HEAD = """\
 # Faults at random
@@ -49,6 +54,27 @@ says; the gate's log replays, and its counts are the clients' own (within connec
 and a completion contradict each other for at most {agree_s:.0f} s (worst: {disagreed_s:.1f} s); no process
 is left after `down`.
 
+"""
+
+
+OVERLOAD = """\
+## Overload
+
+A gateway before {replicas} engines of {places} places each that sleep through every token, so that they need
+little of the machine; answers of 1 to {most} tokens, arrivals are Poisson and wait for nobody; the class
+promises a first token in {ttft_s:.1f} s and the last in {e2e_s:.1f} s. {seconds:.0f} s each.
+Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
+
+| load | offered /s | accepted | refused | goodput /s | TTFT p95 | E2E p95 |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+MEMORY = """\
+## Memory
+
+{requests:,} streamed requests by {connections} connections with all policies on: each prompt, session and
+id is new, of 1,000 tenants. The gateway's process has {first_mib:.1f} MiB after a quarter of them and
+{last_mib:.1f} MiB after all: {grown:+.0f} bytes a request, at most {most_mib:.1f} MiB at any look.
+Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 """
 
 
@@ -107,3 +133,44 @@ def rows_of(trials: Sequence[Trial]) -> list[str]:
 
 def _span(seconds: list[float]) -> str:
     return f"{median(seconds):.2f} s | {max(seconds):.2f} s" if seconds else "never | never"
+
+
+def overload_section(loads: Mapping[str, Figures], seconds: float, setting: Setting) -> str:
+    """The section's text, a row per load."""
+    shared = ", shared with other work" if setting.shared else ""
+    told = {"replicas": REPLICAS, "places": PLACES, "most": TOKENS_MOST, "ttft_s": TTFT_S, "e2e_s": E2E_S}
+    head = OVERLOAD.format(**{**asdict(setting), **told, "shared": shared, "seconds": seconds})
+    rows = [
+        f"| {name} | {each.offered_per_s:.1f} | {each.accepted_count} | {each.refused_count}"
+        f" | {each.goodput_per_s:.1f} | {each.ttft_s_p95:.2f} s | {each.e2e_s_p95:.2f} s |"
+        for name, each in loads.items()
+    ]
+    return head + "\n".join(rows) + "\n"
+
+
+def memory_section(memory: Memory, setting: Setting) -> str:
+    """The section's text."""
+    shared = ", shared with other work" if setting.shared else ""
+    quarter = len(memory.rss_bytes) // 4
+    told = {
+        "requests": memory.requests,
+        "connections": CONNECTIONS,
+        "first_mib": memory.rss_bytes[quarter] / MIB,
+        "last_mib": memory.rss_bytes[-1] / MIB,
+        "most_mib": max(memory.rss_bytes) / MIB,
+        "grown": memory.grown_bytes / (memory.requests * (1 - (quarter + 1) / len(memory.rss_bytes))),
+    }
+    return MEMORY.format(**{**asdict(setting), **told, "shared": shared})
+
+
+def with_section(page: str, section: str) -> str:
+    """A page with this section in the place of the one of its title, or at the end."""
+    title = section.partition("\n")[0]
+    parts = [part for part in re.split(r"(?m)^(?=## )", page) if part.partition("\n")[0] != title]
+    return "\n".join(part.strip("\n") + "\n" for part in (*parts, section) if part.strip())
+
+
+def kept_sections(page: str) -> list[str]:
+    """What other parts than the faults wrote into a page."""
+    own = ("## Overload", "## Memory")
+    return [part for part in re.split(r"(?m)^(?=## )", page) if part.startswith(own)]
