@@ -7,7 +7,7 @@ EXTRAS := .venv/.extras
 # The same product with its busiest modules compiled, in an environment of its own.
 FAST := .fast/.installed
 # Programs that read what is rendered.
-VALIDATED := manifests sky deepspeed titan
+VALIDATED := manifests sky deepspeed titan triton
 # What `pip install .` alone gives.
 CORE := .core/.installed
 # Of each serving fault in `make soak`.
@@ -126,7 +126,8 @@ validate-rendered: $(VALIDATED:%=.validated/%)
 .validated/manifests: PARSERS := kubernetes-validate==1.37.0 ray[serve]==2.60.0
 .validated/sky: PARSERS := skypilot==0.14.1
 .validated/deepspeed: PARSERS := -r requirements-live.lock deepspeed
-.validated/titan: PARSERS := -r requirements-live.lock torchtitan
+.validated/titan: PARSERS := -r requirements-live.lock torchtitan triton
+.validated/triton: PARSERS := tritonclient[grpc]==2.73.0
 
 .validated/%: $(STAMP)
 	$(PYTHON) -m venv $@

@@ -120,7 +120,7 @@ def test_slurm_has_a_job_for_each_side(plan: Plan) -> None:
 
 
 def test_what_joins_no_workers_says_so(plan: Plan) -> None:
-    for target in ("kubernetes", "compose", "ray", "skypilot"):
+    for target in ("kubernetes", "compose", "ray", "skypilot", "triton"):
         with pytest.raises(ValueRefusedError, match="joins no workers"):
             files(plan, target)
     with pytest.raises(ValueRefusedError, match="has no workers"):

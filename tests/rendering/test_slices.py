@@ -8,7 +8,7 @@ from tests.rendered import Files, texts
 from twofold.contracts.results.plan import Plan
 
 MIG, VGPU, MODE = "H100-SXM5-80GB:1g.10gb", "L40S:L40S-12C", "MI300X:CPX"
-TARGETS = ("shell", "compose", "slurm", "kubernetes", "ray", "skypilot")
+TARGETS = ("shell", "compose", "slurm", "kubernetes", "ray", "skypilot", "triton")
 
 
 def sliced(plan: Plan, accelerator: str, per_node: int = 7) -> Plan:

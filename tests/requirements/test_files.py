@@ -34,12 +34,16 @@ def test_r_006_fsdp_and_deepspeed_are_configured_with_the_degrees_of_the_plan(co
     assert sizes[0] * sizes[1] * sizes[2] == told["train_batch_size"] == by_deepspeed.batch_samples
 
 
-def test_r_051_vllm_and_tensorrt_llm_are_started_as_planned(command: str) -> None:
-    """Argument checkers of engines: tests/rendering/test_parsers.py; a first token: tests/live.
-
-    Triton's own model repository is not written: TensorRT-LLM answers by its own server.
-    """
+def test_r_051_vllm_tensorrt_llm_and_triton_are_told_what_is_planned(command: str) -> None:
+    """Argument checkers of engines, and Triton's schema: tests/rendering; a first token: tests/live."""
     made, files = files_of(command)
+    triton = {each.path: each.text for each in render(made, "triton").files}
+    told = {
+        "by-vllm": json.loads(triton["launched-by-vllm/llama-3-1-8b/1/model.json"])["max_num_seqs"],
+        "by-tensorrt-llm": documents(triton["launched-by-tensorrt-llm/llama-3-1-8b/1/model.yaml"])[0][
+            "max_batch_size"
+        ],
+    }
     flags = {
         "by-vllm": ("--max-num-seqs", "--tensor-parallel-size"),
         "by-tensorrt-llm": ("--max_batch_size", "--tp_size"),
@@ -48,5 +52,7 @@ def test_r_051_vllm_and_tensorrt_llm_are_started_as_planned(command: str) -> Non
         script = files[f"launched-{service.name}.sh"]
         replica = service.pools[0].replica
         batch, ranks = flags[service.name]
+        assert told[service.name] == replica.max_batch
+        assert 'name: "llama-3-1-8b"' in triton[f"launched-{service.name}/llama-3-1-8b/config.pbtxt"]
         assert re.search(rf"^  {batch} {replica.max_batch} ", script, re.M)
         assert re.search(rf"^  {ranks} {replica.tp} ", script, re.M) or replica.tp == 1

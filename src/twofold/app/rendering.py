@@ -34,11 +34,12 @@ from twofold.rendering.records import (
 from twofold.rendering.shell import shell_files
 from twofold.rendering.skypilot import skypilot
 from twofold.rendering.slurm import slurm_files
+from twofold.rendering.triton import triton
 from twofold.report.answers import Shown
 
 INSTEAD = "the bill and rehearsals, which are of pools that do both: this is the choice `disaggregation`"
 JOINED = ("shell", "slurm")  # targets that start workers apart, and what joins them
-Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
+Target = Literal["shell", "compose", "slurm", "kubernetes", "ray", "skypilot", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +172,6 @@ TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProx
         "kubernetes": kubernetes,
         "ray": ray,
         "skypilot": skypilot,
+        "triton": triton,
     }
 )

@@ -17,7 +17,7 @@ from twofold.cli.names import accelerators, completed, scenarios, tables
 from twofold.cli.progress import passed_on, patient_bar, stage_bar, stage_lines, watched_bar, watched_screen
 
 AXES = ["fabric", "nodes", "context", "size", "format", "tenancy"]
-TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray", "skypilot"]
+TARGETS = ["shell", "compose", "slurm", "kubernetes", "ray", "skypilot", "triton"]
 HALVES = ["training", "inference"]
 SHELLS = ["bash", "zsh", "fish"]
 VERDICTS = ["holds", "conditional", "contradicted", "unverifiable"]

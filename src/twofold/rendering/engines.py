@@ -17,6 +17,7 @@ from twofold.live.control.engines import (
 from twofold.rendering.commands import Command, Option
 from twofold.rendering.parted import with_role
 from twofold.rendering.records import ServedPool, on_processors
+from twofold.rendering.yaml_text import Said
 
 # What each engine calls a format of the weights; "" where the checkpoint says it and no option does.
 VLLM_FORMATS = {
@@ -36,6 +37,7 @@ SGLANG_FORMATS = {
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 IN_CHECKPOINT = ("int4", "int8", "nvfp4", "mxfp4")  # made beforehand, not while it is loaded
 CACHE_8_BIT = ("fp8", "int8")
+OF_SERVERS = ("--host", "--port", "--served-model-name")  # of what asks the engine, not its own
 PREFILL_TOKENS = 2048  # of a step, where the plan says none
 
 
@@ -78,7 +80,7 @@ def sglang(pool: ServedPool, weights: str, native_format: str) -> Command:
         Option("--max-running-requests", str(replica.max_batch), f"{at}.max_batch"),
         *_chunk(pool, "--chunked-prefill-size"),
         Option("--context-length", str(pool.longest_tokens), _longest(pool)),
-        *([] if _shares(pool) else [Option("--disable-radix-cache", "", "no class shares a prefix")]),
+        *([] if shared_prefix(pool).value else [_prefix(pool, "", "--disable-radix-cache")]),
     ]
     program = "python", "-m", "sglang.launch_server"
     return Command(program, tuple(options), lost=_lost(pool, stored, native_format))
@@ -173,6 +175,23 @@ def engine_command(pool: ServedPool, weights: str, native_format: str) -> Comman
     return with_role(command, name, pool) if pool.role else command
 
 
+def engine_arguments(command: Command) -> Mapping[str, Said]:
+    """The options of `vllm serve` as its engine has them: numbers as numbers, switches as yes or no.
+
+    Those of its server are left out.
+    """
+    found: dict[str, Said] = {}
+    for option in command.options:
+        if option.flag in OF_SERVERS:
+            continue
+        name = option.flag.removeprefix("--").replace("-", "_")
+        value = int(option.value) if option.value.isdecimal() else option.value or True
+        if name.startswith("no_"):
+            name, value = name.removeprefix("no_"), False
+        found[name] = Said(value, option.because)
+    return found
+
+
 def _where(pool: ServedPool) -> tuple[Option, ...]:
     return Option("--host", "0.0.0.0", "all of the machine"), Option(
         "--port", str(pool.port), "one for each pool"
@@ -215,15 +234,17 @@ def _chunk(pool: ServedPool, flag: str) -> list[Option]:
     return [Option(flag, str(chunk), f"{pool.at}.replica.chunk_tokens")] if chunk else []
 
 
-def _shares(pool: ServedPool) -> bool:
-    return any(each.shared_prefix_fraction > 0.0 for each in pool.classes)
+def shared_prefix(pool: ServedPool) -> Said:
+    """Whether requests of any class begin alike."""
+    for each in pool.classes:
+        if each.shared_prefix_fraction > 0.0:
+            return Said(True, f"serving.{pool.service.name}.classes.{each.name}.shared_prefix_fraction")
+    return Said(False, "no class shares a prefix")
 
 
 def _prefix(pool: ServedPool, with_it: str, without: str) -> Option:
-    if _shares(pool):
-        name = next(each.name for each in pool.classes if each.shared_prefix_fraction > 0.0)
-        return Option(with_it, "", f"serving.{pool.service.name}.classes.{name}.shared_prefix_fraction")
-    return Option(without, "", "no class shares a prefix")
+    shared = shared_prefix(pool)
+    return Option(with_it if shared.value else without, "", shared.because)
 
 
 def _longest(pool: ServedPool) -> str:

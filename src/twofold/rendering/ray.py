@@ -8,8 +8,8 @@ from math import ceil
 
 from twofold.contracts.results.parts import Machine
 from twofold.core.errors import ValueRefusedError
-from twofold.rendering.commands import Command
 from twofold.rendering.devices import ray_name
+from twofold.rendering.engines import engine_arguments
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
 from twofold.rendering.kubernetes_pods import (
@@ -38,7 +38,6 @@ NEEDS = (
     "needs in the cluster: KubeRay. Without Kubernetes: serve deploy serve.yaml, and for a run",
     "  ray job submit --working-dir . -- python on_nodes.py NODES ACCELERATORS RUN.sh",
 )
-OWN_OPTIONS = ("--host", "--port", "--served-model-name")  # Ray Serve's own
 ON_NODES = '''"""Starts one script on every node of a run at once; the address of the first is told to all."""
 
 import os
@@ -141,7 +140,7 @@ def _application(pool: ServedPool, given: Given, *, alone: bool) -> Object:
             else {}
         ),
         "deployment_config": _replicas(pool),
-        "engine_kwargs": _engine_arguments(command),
+        "engine_kwargs": engine_arguments(command),
     }
     return {
         "name": pool.name,
@@ -169,20 +168,6 @@ def _replicas(pool: ServedPool) -> Object:
         "target_ongoing_requests": Said(ongoing, said),
     }
     return {"autoscaling_config": scaled, "max_ongoing_requests": most}
-
-
-def _engine_arguments(command: Command) -> Object:
-    """The options of `vllm serve` as its engine has them: numbers as numbers, switches as yes or no."""
-    found: dict[str, Node] = {}
-    for option in command.options:
-        if option.flag in OWN_OPTIONS:
-            continue
-        name = option.flag.removeprefix("--").replace("-", "_")
-        value = int(option.value) if option.value.isdecimal() else option.value or True
-        if name.startswith("no_"):
-            name, value = name.removeprefix("no_"), False
-        found[name] = Said(value, option.because)
-    return found
 
 
 def _lost(pool: ServedPool, given: Given) -> list[str]:
