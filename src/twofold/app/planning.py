@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twofold.answer.ladders import Ladders, compare_along
+from twofold.app.kinds import PLAN, refused_for_a_plan
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog.catalog import Catalog
@@ -29,7 +30,6 @@ from twofold.report.compare import comparison_lines
 from twofold.report.details import screen_lines
 from twofold.report.differences import Difference
 
-SCHEMA = "twofold/plan/1"
 LEFT_OUT = "leave out `{}`, and the rest is planned"
 PlanSource = Plan | Path | str | Mapping[str, Any]
 
@@ -216,16 +216,20 @@ def plan_digest(plan: Plan) -> str:
 
 def read_plan(path: Path) -> dict[str, Any]:
     """A plan's JSON as a mapping. Raises InputError when it is not one of this schema."""
-    hint = "write one with `twofold plan SPEC --json`"
     try:
         data = json.loads(path.read_text("utf-8"))
+    except IsADirectoryError as error:
+        raise refused_for_a_plan(path, "") from error
     except OSError as error:
+        hint = "write one with `twofold plan SPEC --out FILE`"
         raise FileError(f"cannot read `{path}`: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is not JSON", hint=hint) from error
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise InputError(f"'{path}' is not a plan of schema {SCHEMA}", hint=hint)
-    return data
+        raise refused_for_a_plan(path, "") from error
+    schema = str(data.get("schema", "")) if isinstance(data, dict) else ""
+    if schema != PLAN:
+        raise refused_for_a_plan(path, schema if schema.startswith("twofold/") else "")
+    found: dict[str, Any] = data
+    return found
 
 
 def plan_value(source: PlanSource) -> Plan:

@@ -1,20 +1,18 @@
 """Files that a verb wrote as data, known by their schema: a rehearsal, a live run, a validation."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from twofold.app.kinds import PLAN, SAID_BYTES, schema_of
 from twofold.contracts.results import loop, simulated
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import FileError, InputError
 from twofold.report.validate import Validated
 
 LARGEST_BYTES = 32_000_000  # a rehearsal has 0.3 MB at most, a plan 2
-SAID_BYTES = 4096  # of a file, that are looked at for what it says it is
-SAYS = re.compile(rb'^\s*\{(?s:.*?)"schema"\s*:\s*"(twofold/[\w-]+/\d+)"')
 HINT = "a page is made of a spec, a plan, and the JSON of `simulate`, `up` or `validate`"
 KINDS: Mapping[str, Any] = MappingProxyType(
     {
@@ -23,7 +21,6 @@ KINDS: Mapping[str, Any] = MappingProxyType(
         Validated.schema: Validated,
     }
 )
-PLAN = "twofold/plan/1"
 SPEC_KEYS = {"name", "training", "serving"}
 
 SavedAnswer = simulated.Simulation | loop.LoopPage | Validated
@@ -55,10 +52,8 @@ def saved_answer(source: object) -> SavedAnswer | None:
     if size > LARGEST_BYTES:
         what = f"`{path}` has {size / 1e6:,.0f} MB: a page is made of {LARGEST_BYTES / 1e6:,.0f} MB at most"
         raise FileError(what, hint="write the answer of one run with `--out`, without its requests")
-    said = SAYS.match(begin)
-    if said and said[1].decode() == PLAN:
-        return None
-    return _answer(_read(path), f"`{path}`", said[1].decode() if said else "")
+    said = schema_of(path)
+    return None if said == PLAN else _answer(_read(path), f"`{path}`", said)
 
 
 def _answer(data: Mapping[str, Any], what: str, schema: str) -> SavedAnswer | None:

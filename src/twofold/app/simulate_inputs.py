@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twofold.answer.context import model_of
+from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import Ready, feasible, plan_digest, plan_value, ready
 from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
@@ -26,7 +27,6 @@ from twofold.twin.cluster import cluster_types
 from twofold.twin.serving import fleet_types
 
 OTHER_CONSTANTS = "the plan was made with other constants than these: its figures and the twin's differ"
-SAID_SIZE = 4096  # bytes of a JSON file that are looked at for its schema
 Row = TypeVar("Row", fleet_types.RequestRecord, cluster_types.JobRecord)
 
 
@@ -101,14 +101,7 @@ def _is_plan(source: object) -> bool:
         return str(source.get("schema", "")).startswith("twofold/plan/")
     if isinstance(source, str) and ("\n" in source or ": " in source):
         return False
-    path = Path(str(source))
-    if path.suffix != ".json":
-        return False
-    try:
-        with path.open("rb") as handle:
-            return b'"twofold/plan/' in handle.read(SAID_SIZE)
-    except OSError:
-        return False
+    return schema_of(Path(str(source))).startswith("twofold/plan/")
 
 
 def _of_plan(source: Any) -> Rehearsable:

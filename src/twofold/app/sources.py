@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from twofold.app.kinds import refuse_for_a_spec
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.places import region_names
 from twofold.catalog.types import Accelerator, MandateRow, Model, Node, Partition
@@ -47,6 +48,7 @@ def load(source: SpecSource) -> Loaded:
     if isinstance(source, str) and ("\n" in source or ": " in source):
         return _from_text(source)
     path = spec_path(Path(source))
+    refuse_for_a_spec(path)
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
     catalog = load_catalog(device, folder if folder.exists() else None)
