@@ -88,7 +88,7 @@ def _attention_s(shape: tuple[int, ...], queries: int, backend: SDPBackend | Non
         return captured_s(call, count)
 
 
-BACKENDS = (("", None), ("@cudnn", SDPBackend.CUDNN_ATTENTION))
+BACKENDS = (("", None), ("@flash", SDPBackend.FLASH_ATTENTION))
 
 
 def _prefills() -> Iterator[Case]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from twofold.device import cases
 from twofold.device.nvidia import watts
+from twofold.perf.formats import bytes_per_weight
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ MOST_CAPTURED = 400  # calls in one graph
 FP8_CAPABILITY = (8, 9)  # of the first parts whose tensor cores multiply 8 bits
 MANY_CALLS, FEW_CALLS, SMALL_PAYLOAD_BYTES = 8, 2, 2**16
 MOST_DECODE_ROWS = 128  # rows of a product up to which each meets another weight
-DECODE_TURNS = 8  # caches that decode takes turns among, so that none stays close to the cores
+MOST_TURNS = 64
 COLD_POOL_BYTES = 32 * 2**20  # of weights that decode shapes cycle through, at least
 
 
@@ -118,7 +119,7 @@ def kernel_samples(bench: Bench, cold_bytes: int) -> Iterator[cases.Sample]:
                 continue
             for shape in bench.suite.products if name == bench.suite.format else bench.suite.few:
                 yield _product(bench, shape, name, cold_bytes)
-        yield from _attention(bench)
+        yield from _attention(bench, cold_bytes)
 
 
 def _passes(bench: Bench, size: int) -> Iterator[cases.Sample]:
@@ -155,7 +156,7 @@ def _product(bench: Bench, shape: tuple[int, int, int], name: str, cold_bytes: i
     return bench.kernel("gemm", sizes, lambda: torch._scaled_mm(rows, next(weights).t(), **how), turns=count)
 
 
-def _attention(bench: Bench) -> Iterator[cases.Sample]:
+def _attention(bench: Bench, cold_bytes: int) -> Iterator[cases.Sample]:
     """Prefill, causal, and decode, whose query heads share those of keys and values."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention as attend
@@ -178,10 +179,19 @@ def _attention(bench: Bench) -> Iterator[cases.Sample]:
                 heads_of(sequences, suite.kv_heads, context),
                 heads_of(sequences, suite.kv_heads, context),
             )
-            for _ in range(DECODE_TURNS if bench.is_accelerator else 1)
+            for _ in range(_decode_turns(bench, sequences * context, cold_bytes))
         ]
         sizes = {"sequences": sequences, "context": context}
         yield bench.kernel("decode", sizes, partial(_decode, cycle(inputs)), turns=len(inputs))
+
+
+def _decode_turns(bench: Bench, cached_tokens: int, cold_bytes: int) -> int:
+    """Caches that decode takes turns among, so that an accelerator keeps none of them close to its cores."""
+    suite = bench.suite
+    if not bench.is_accelerator:
+        return 1
+    cache_bytes = 2 * cached_tokens * suite.kv_heads * suite.head_dim * int(bytes_per_weight(suite.format))
+    return max(1, min(MOST_TURNS, cold_bytes // cache_bytes))
 
 
 def _decode(inputs: "Iterator[tuple[torch.Tensor, ...]]") -> "torch.Tensor":
@@ -239,17 +249,19 @@ def cold_pool_bytes(bench: Bench) -> int:
     return max(COLD_POOL_BYTES, min(2 * max(caches, default=0) // bench.rank_count, 2**28))
 
 
-def watts_of(bench: Bench) -> dict[str, float]:
-    """What all accelerators draw at rest, and while this rank multiplies; nothing where nobody tells."""
+def busy_w(bench: Bench) -> float | None:
+    """The most that all accelerators draw while this rank multiplies; None where nobody tells."""
     import torch
 
-    idle_w, size = watts(), POWER_SIZE
+    size = POWER_SIZE
     rows = torch.randn((size, size), device=bench.device).to(torch.bfloat16)
     drawn: list[float] = []
     until_s = time.monotonic() + POWER_S
-    while idle_w is not None and time.monotonic() < until_s:
+    while time.monotonic() < until_s:
         for _ in range(POWER_CALLS):
             torch.mm(rows, rows)
         drawn += [now_w for now_w in [watts()] if now_w is not None]  # products still run meanwhile
         bench.wait()
-    return {"idle_w": idle_w, "busy_w": max(drawn)} if idle_w is not None and drawn else {}
+        if not drawn:
+            break
+    return max(drawn, default=None)

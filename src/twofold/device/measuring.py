@@ -69,7 +69,7 @@ def measure(
     if 0 < accelerators < ranks:
         what = f"{ranks} ranks cannot share {accelerators} accelerators"
         raise ValueRefusedError(what, hint=f"write `--ranks {accelerators}`, or hide them: {nvidia.VISIBLE}=")
-    threads = max(1, (os.cpu_count() or 1) // ranks)
+    threads, idle_w = max(1, (os.cpu_count() or 1) // ranks), nvidia.watts()
     heard: dict[str, list[dict[str, Any]]] = defaultdict(list)  # of the ranks, by the kind of event
     samples: list[Sample] = []
     with (
@@ -103,12 +103,8 @@ def measure(
         resident_bytes=max((each["bytes"] for each in heard["resident"]), default=0),
         load_average=load_average,
         limit_w=nvidia.limit_w() if ready.get("accelerator") else None,
-        **{
-            f"{name}_w": each[f"{name}_w"]
-            for each in heard["power"]
-            for name in ("idle", "busy")
-            if each.get("idle_w")
-        },
+        idle_w=idle_w if ready.get("accelerator") else None,
+        busy_w=next((each["busy_w"] for each in heard["power"]), None),
     )
 
 

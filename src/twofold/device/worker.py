@@ -17,11 +17,11 @@ from typing import Any
 from twofold.device.cases import Sample
 from twofold.device.kernels import (
     Bench,
+    busy_w,
     cold_pool_bytes,
     kernel_samples,
     link_samples,
     storage_samples,
-    watts_of,
 )
 
 TIMEOUT_S = 120.0  # of one collective: a rank that died is missed
@@ -35,7 +35,7 @@ def main() -> None:
     folder = Path(os.environ["TWOFOLD_STATE"])
     _report("memory and products", kernel_samples(bench, cold_pool_bytes(bench)))
     if bench.is_accelerator and rank == 0:
-        _say({"event": "power", **watts_of(bench)})
+        _say({"event": "power", "busy_w": busy_w(bench)})
     _report("links and storage", [*link_samples(bench), *storage_samples(bench, folder)])
     if _has("transformers"):
         from twofold.device.models import training_samples
