@@ -1,5 +1,6 @@
 """What a rank does that a whole run shows only by chance."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,17 +9,72 @@ torch = pytest.importorskip("torch", reason="needs the extra [train]: `make extr
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 
-def test_a_checkpoint_that_was_exported_before_the_workers_died_is_left_as_it_is(tmp_path: Path) -> None:
-    from twofold.live.training.train_worker import Order, export
+def test_a_scale_halves_at_an_overflow_and_grows_after_many_good_steps() -> None:
+    from twofold.live.training.loss_scale import GROWS_AFTER_STEPS, LossScale
 
-    whole = tmp_path / "hf" / "model.safetensors"
-    whole.parent.mkdir()
-    whole.write_text("weights")
-    sizes = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    model, corpus = dict.fromkeys(sizes, 1), tmp_path / "corpus"
-    order = Order(
-        tmp_path, {"steps": 1}, model, corpus, 1, rank=0, local_rank=0, rank_count=2, launch=1, attempt=1
-    )
-    export(order, torch.nn.Linear(2, 2), {})
-    assert [path.name for path in tmp_path.rglob("*")] == ["hf", "model.safetensors"]
-    assert whole.read_text() == "weights"
+    scale = LossScale.of("fp16")
+    first = scale.scale
+    assert not scale.heard(is_finite=False) and scale.scale == first / 2
+    assert all(scale.heard(is_finite=True) for _ in range(GROWS_AFTER_STEPS)) and scale.scale == first
+    resumed = LossScale.of("fp16")
+    scale.heard(is_finite=True)
+    resumed.restore(scale.state())
+    assert resumed == scale
+    plain = LossScale.of("bf16")
+    assert plain.heard(is_finite=False) and plain.scale == 1.0  # nothing is scaled: a step is a step
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # it is
+def test_bytes_are_digested_as_they_are_written(tmp_path: Path) -> None:
+    import hashlib
+
+    from torch.distributed import checkpoint as dcp
+
+    from twofold.live.training.artefact import MANIFEST, check_files
+    from twofold.live.training.checkpoints import complete
+    from twofold.live.training.digesting import DigestingWriter
+
+    folder, state = tmp_path / "step-000001", {"w": torch.arange(100_000.0), "note": "some object"}
+    dcp.save(state, storage_writer=DigestingWriter(folder), no_dist=True)
+    data = folder / "__0_0.distcp"
+    left = json.loads((folder / f"{data.name}.sha256").read_text("utf-8"))
+    assert left["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+    assert complete(folder) == sum(path.stat().st_size for path in folder.iterdir() if path.name != MANIFEST)
+    assert {entry.path for entry in check_files(folder)} == {data.name, ".metadata"}
+    found = {"w": torch.zeros(100_000), "note": ""}
+    dcp.load(found, checkpoint_id=folder, no_dist=True)
+    assert torch.equal(found["w"], state["w"])
+
+
+def test_a_large_network_is_written_in_shards_that_the_library_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from twofold.live.training import exporting
+    from twofold.live.training.corpus import prepare_tokenizer, source_texts
+    from twofold.live.training.train_model import build_network
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = {"model_type": "llama", **sizes, "vocab_size": 320, "tie_word_embeddings": True}
+    network = build_network({"seed": 1, "weights": "", "adapter_rank": 0}, model, lambda *_, **__: None)
+    tokenizer = prepare_tokenizer(tmp_path, 320, source_texts(20_000))
+    monkeypatch.setattr(exporting, "SHARD_BYTES", 40_000)
+    exporting.write_export(network, tmp_path / "hf", tokenizer, {"data": "none"}, rank=0)
+    files = sorted(path.name for path in (tmp_path / "hf").glob("*.safetensors"))
+    assert len(files) > 2 and files[0].startswith("model-00001-of-")
+    assert all(path.stat().st_size < 60_000 for path in (tmp_path / "hf").glob("*.safetensors"))
+    loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not any(info.values()), info
+    assert all(torch.equal(own, loaded.state_dict()[name]) for name, own in network.state_dict().items())
+    assert loaded.config.eos_token_id is not None and loaded.config.use_cache
+
+
+def test_without_a_compiler_it_runs_eagerly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from twofold.live.training import train_model
+
+    told: list[str] = []
+    monkeypatch.setattr(train_model.shutil, "which", lambda _: None)
+    monkeypatch.setattr(train_model.torch.cuda, "is_available", lambda: False)
+    assert not train_model.can_compile(lambda event, **facts: told.append(f"{event}: {facts['reason']}"))
+    assert told == ["not-compiled: compiling needs a C++ compiler, which is not there: it runs eagerly"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.training_record import (
     WARM_UP_STEPS,
     StepLine,
     active_s,
     append_event,
     append_step,
-    is_futile,
     mend,
     read_events,
     read_steps,
@@ -132,12 +132,31 @@ def test_a_kill_that_nobody_saw_heal_is_no_recovery() -> None:
 def test_two_attempts_that_died_before_a_step_make_a_third_futile(tmp_path: Path) -> None:
     def started(attempt: int, launch: int = 2) -> bool:
         append_event(tmp_path, "worker", launch=launch, attempt=attempt, rank=0, process_id=1)
-        return is_futile(tmp_path, launch)
+        watch = RunWatch(tmp_path, launch)
+        watch.look()
+        return watch.is_futile
 
     assert [started(attempt) for attempt in range(3)] == [False, False, True]
     append_step(tmp_path, 0, replace(LINE, launch=2, attempt=1))
-    assert not is_futile(tmp_path, launch=2)  # attempt 1 got somewhere: 2 may as well
+    watch = RunWatch(tmp_path, 2)
+    watch.look()
+    assert not watch.is_futile  # attempt 1 got somewhere: 2 may as well
     assert [started(attempt, launch=3) for attempt in range(2)] == [False, False]
+
+
+def test_a_watch_tells_each_step_of_its_launch_once_whole_lines_only(tmp_path: Path) -> None:
+    append_step(tmp_path, 0, replace(LINE, launch=1, step=1))
+    watch = RunWatch(tmp_path, 2)
+    assert watch.look() == ([], True) and watch.look() == ([], False)
+    first, second = (replace(LINE, launch=2, step=step) for step in (1, 2))
+    append_step(tmp_path, 0, first)
+    with (tmp_path / "steps.jsonl").open("a") as file:
+        file.write('{"launch": 2, "att')
+    assert watch.look() == ([first], True)
+    with (tmp_path / "steps.jsonl").open("a") as file:
+        file.write("\n" + "[" * 10_000 + "\n")  # mended, and broken by somebody
+    append_step(tmp_path, 0, second)
+    assert watch.look() == ([second], True) and watch.last == second
 
 
 def test_a_night_between_two_launches_is_not_work() -> None:

@@ -11,10 +11,12 @@ from ruamel.yaml import YAML
 
 from tests.rendered import after, texts, with_run, words_of
 from twofold.app.loop_settings import train_settings
+from twofold.app.loop_stages import laid_out
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.training.train_job import TrainJob, launch_command, main
+from twofold.live.training.train_job import RECOMPUTES, TrainJob, launch_command, main
+from twofold.rendering.sharded import OWN_RECOMPUTES
 from twofold.rendering.trainers import TRAINERS
 
 ROOT = Path(__file__).parents[2]
@@ -164,7 +166,7 @@ def test_up_starts_workers_by_the_very_line_of_a_rendered_order(
 ) -> None:
     """`up` gives another order only where it tries out what it does: it saves often, and kills a rank."""
     spec = read_spec(ROOT / "examples" / "laptop" / "twofold.yaml")
-    of_up = train_settings(spec, tmp_path)
+    of_up = laid_out(train_settings(spec, tmp_path), examples["laptop"])
     order = json.loads(beside(examples["laptop"], ".job.json"))
     rendered = TrainJob(**order, folder=of_up.folder, model_config=of_up.model_config)
     assert launch_command(of_up) == launch_command(rendered)
@@ -175,6 +177,10 @@ def test_up_starts_workers_by_the_very_line_of_a_rendered_order(
         "kill_rank",
         "kill_after_step",
     }
+
+
+def test_our_trainer_knows_what_it_is_told_to_recompute() -> None:
+    assert set(OWN_RECOMPUTES) == set(RECOMPUTES)
 
 
 def test_an_order_that_cannot_be_run_is_refused_by_name(examples: dict[str, Plan], tmp_path: Path) -> None:

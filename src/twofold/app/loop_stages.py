@@ -24,6 +24,7 @@ from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
+from twofold.contracts.results.plan import Plan
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.core.estimate import Estimate
@@ -34,7 +35,7 @@ from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.train_job import TrainJob, published_artefact, run_training
+from twofold.live.training.train_job import RECOMPUTES, TrainJob, published_artefact, run_training
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
 from twofold.rehearse.loads import SEED_COUNT, OpenLoad, load_figures
@@ -98,22 +99,30 @@ def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
 
 def train(request: LoopRequest, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
     """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
-    layout = planned.training[0].layout  # how it shards; the trainer knows no other way to split a model
-    job = replace(request.training, zero_stage=layout.zero_stage if layout else 3)
+    job = laid_out(request.training, planned)
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
     return record, published_artefact(job, request.state)
 
 
+def laid_out(job: TrainJob, planned: Plan) -> TrainJob:
+    """The job with what the plan's layout says of it: how it shards, accumulates and recomputes."""
+    layout = planned.training[0].layout
+    if layout is None:
+        return job
+    return replace(
+        job,
+        zero_stage=layout.zero_stage,
+        micro_batch_sequences=layout.micro_batch if layout.dp == job.rank_count else 0,
+        recompute=layout.recompute if layout.recompute in RECOMPUTES else "none",
+    )
+
+
 def other_layout(planned: ShownPlan) -> str:
     """In words, what of the planned layout the trainer does not do; "" when it does all of it."""
-    run = planned.training[0]
-    layout = run.layout
-    if layout is None:
+    layout = planned.training[0].layout
+    if layout is None or (layout.tp * layout.cp * layout.pp == 1 and layout.recompute in RECOMPUTES):
         return ""
-    plain = layout.tp * layout.cp * layout.pp == 1 and layout.recompute == "none"
-    if plain and layout.micro_batch * layout.dp == run.batch_samples:
-        return ""
-    return f"planned as {layout.text}; the trainer splits the batch over its ranks and nothing else"
+    return f"planned as {layout.text}; the trainer has data parallel ranks, and recomputes other parts"
 
 
 def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate) -> None:

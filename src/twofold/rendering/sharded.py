@@ -22,6 +22,7 @@ from twofold.rendering.torchrun import (
 )
 from twofold.rendering.yaml_text import Node, Said, yaml_text
 
+OWN_RECOMPUTES = ("none", "selective", "mlp", "full")  # tests hold that our trainer knows them
 SCRIPT = '"${TRAIN_SCRIPT:?set it to a script that has the arguments of Hugging Face Trainer}"'
 
 
@@ -37,6 +38,7 @@ def own_trainer(
     """The trainer that `up` starts, with the same order."""
     del weights, plan_digest
     layout, at = run.layout, f"{run.at}.layout"
+    recompute = layout.recompute if layout.recompute in OWN_RECOMPUTES else "none"
     values = [
         ("name", run.name, f"{run.at}.name"),
         ("rank_count", layout.dp, f"{at}.dp"),
@@ -45,6 +47,12 @@ def own_trainer(
         ("global_batch_sequences", run.global_batch, f"{run.at}.batch_samples"),
         ("zero_stage", layout.zero_stage, f"{at}.zero_stage"),
         ("precision", run.run.precision or "fp32", f"{run.at}.precision"),
+        (
+            "micro_batch_sequences",
+            layout.micro_batch,
+            f"{at}.micro_batch",
+        ),
+        ("recompute", recompute, f"{at}.recompute"),
         ("checkpoint_every_steps", run.checkpoint_steps, f"{run.at}.run.checkpoints.interval_s"),
     ]
     file = RenderedFile(f"{run.name}.job.json", _json({name: value for name, value, _ in values}))
@@ -53,7 +61,7 @@ def own_trainer(
         Option("--folder", f'"${{RUNS:-runs}}/{run.name}"', "steps, checkpoints and what came out"),
         Option("--model-config", f'"${{CONFIG:?set it to the config.json of {plain(model.name)}}}"', ""),
     ]
-    lost = [] if layout.micro_batch * layout.dp >= run.global_batch else ["micro-batches: a rank takes all"]
+    lost = [] if recompute == layout.recompute else [f"{layout.recompute} recompute: it does others or none"]
     program = "python", "-m", "twofold.live.training.train_job"
     return Command(program, tuple(options), lost=tuple(lost), notes=_reasons(values, file.path)), (file,)
 

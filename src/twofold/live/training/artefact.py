@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,14 +28,19 @@ class FileEntry:
     sha256: str
 
 
-def describe_files(folder: Path) -> tuple[FileEntry, ...]:
-    """Every file below `folder`, sorted by path, the manifest itself apart. Raises FileError for a link."""
+def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -> tuple[FileEntry, ...]:
+    """Every file below `folder`, sorted by path, the manifest itself apart. Raises FileError for a link.
+
+    Those that are `known` are not read.
+    """
     entries = []
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise FileError(f"`{path}` is not a plain file", hint="publish files, not links to them")
-        if path.is_file() and name != MANIFEST:
+        if known and name in known:
+            entries.append(known[name])
+        elif path.is_file() and name != MANIFEST:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             entries.append(FileEntry(name, path.stat().st_size, digest))
@@ -47,9 +52,9 @@ def manifest_text(entries: Iterable[FileEntry]) -> str:
     return json.dumps([asdict(entry) for entry in entries], indent=1, sort_keys=True) + "\n"
 
 
-def write_manifest(folder: Path) -> tuple[FileEntry, ...]:
+def write_manifest(folder: Path, known: Mapping[str, FileEntry] | None = None) -> tuple[FileEntry, ...]:
     """Describe `folder` and write its manifest last, whole: from then on it counts as complete."""
-    entries = describe_files(folder)
+    entries = describe_files(folder, known)
     write_whole(folder / MANIFEST, manifest_text(entries))
     return entries
 
@@ -148,7 +153,7 @@ def _read_manifest(folder: Path) -> tuple[FileEntry, ...]:
         return tuple(FileEntry(**each) for each in json.loads((folder / MANIFEST).read_text("utf-8")))
     except FileNotFoundError as error:
         raise _altered(folder, f"`{MANIFEST}` is missing") from error
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _altered(folder, f"`{MANIFEST}` cannot be read: {error}") from error
 
 

@@ -5,14 +5,16 @@ part of it. Its manifest is written last, so a folder without one is a cut one. 
 library opens a file, because opening a checkpoint unpickles it.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 from twofold.core.errors import TwofoldError
-from twofold.live.training.artefact import MANIFEST, check_files, write_manifest
+from twofold.live.training.artefact import MANIFEST, FileEntry, check_files, write_manifest
 
 METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done
+DIGEST_SUFFIX = ".sha256"  # of what a rank leaves beside a file that it wrote
 KEPT_COUNT = 3  # newest complete ones; the last two could be lost to a bad disk and the run still resumes
 
 
@@ -27,8 +29,16 @@ def step_of(folder: Path) -> int:
 
 
 def complete(folder: Path) -> int:
-    """Call a checkpoint complete, once all ranks have written; returns its size in bytes."""
-    return sum(entry.size_bytes for entry in write_manifest(folder))
+    """Call a checkpoint complete, once all ranks have written; returns its size in bytes.
+
+    Files that were digested as they were written are not read again.
+    """
+    known = {}
+    for path in folder.glob(f"*{DIGEST_SUFFIX}"):
+        name = path.name.removesuffix(DIGEST_SUFFIX)
+        known[name] = FileEntry(name, **json.loads(path.read_text("utf-8")))
+        path.unlink()
+    return sum(entry.size_bytes for entry in write_manifest(folder, known))
 
 
 def survey(checkpoints: Path) -> tuple[Path | None, dict[Path, str]]:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,25 +29,24 @@ from twofold.contracts.results import loop
 from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
-from twofold.live.training.artefact import publish, verify, write_whole
+from twofold.live.training.artefact import MANIFEST, publish, verify, write_whole
+from twofold.live.training.checkpoints import step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
-from twofold.live.training.training_record import (
-    StepLine,
-    append_event,
-    is_futile,
-    mend,
-    read_events,
-    read_steps,
-    summarise,
-)
+from twofold.live.training.rendezvous import address_towards, interface_towards
+from twofold.live.training.run_watch import RunWatch
+from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
 
 ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
 LINEAGE = "lineage.json"  # of an export: what it was made from
+WEIGHTS = "*.safetensors"
 MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
-PRECISIONS, DEVICES = ("fp32", "bf16"), ("cpu", "cuda")
+STOP = "stop"  # a file: workers that see it save and end
+PRECISIONS, DEVICES = ("fp32", "bf16", "fp16"), ("cpu", "cuda")
+COMPUTES = ("eager", "compiled")
+RECOMPUTES = ("none", "selective", "mlp", "full")
 ENVIRONMENT = {  # of the workers
     # Without this, restarted workers read the addresses of the dead ones: pytorch/pytorch#135712.
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
@@ -86,6 +86,16 @@ class TrainJob:
     data_column: str = "text"  # of JSON lines and Parquet tables
     data_workers: int = 2  # files that are staged at once, ahead of the step that reads them
     data_digest: str = ""  # of the files; others are refused
+    micro_batch_sequences: int = 0  # of a rank at once, the rest accumulated; 0: its whole share
+    recompute: str = "none"  # in the backward pass: nothing, attention (selective), mlp, whole layers (full)
+    compute: str = "eager"  # or compiled, where the machine has a compiler
+    evaluate_every_steps: int = 0  # on text that is held out; 0: never
+    evaluation_sequences: int = 16  # of all ranks together
+    weights: str = ""  # a published folder to begin with; "": random weights from the seed
+    adapter_rank: int = 0  # trains adapters of this rank beside frozen weights; 0: all weights
+    branch_from: str = ""  # a checkpoint of another run, whose state and step this one goes on from
+    host_count: int = 1  # with as many ranks each, and one folder that all of them see
+    rendezvous: str = ""  # host:port of the first host, where several meet; "": there is one
 
 
 def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
@@ -99,6 +109,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     with _only_one(job):
         # At once: a run resumes from what it has written, not from goodbyes.
         stop_all(state, role_of(job), exact=True, at_once=True)
+        (job.folder / STOP).unlink(missing_ok=True)
         order = _prepare(job, model, state, on_progress)
         done = job.folder / MEASURED
         if done.exists():
@@ -119,13 +130,15 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
 def main(words: Sequence[str] | None = None) -> None:
     """Run an order that `render` wrote: this module with ORDER --folder FOLDER --model-config CONFIG.
 
-    Told to end (SIGTERM: a scheduler's notice) it ends its workers too, which are in a session of their own;
-    the next one with this folder goes on from the newest checkpoint.
+    Told to end (SIGTERM: a scheduler's notice) it lets its workers finish a step, save and end, and exits
+    with 143; told again, it ends them at once. The next one with this folder goes on from the newest
+    checkpoint.
     """
     parser = argparse.ArgumentParser(prog="python -m twofold.live.training.train_job")
     parser.add_argument("order", type=Path, help="JSON with the fields of a job")
     parser.add_argument("--folder", type=Path, required=True, help="of this run alone")
     parser.add_argument("--model-config", type=Path, required=True, help="a config.json")
+    parser.add_argument("--join", action="store_true", help="on every host but the first of several")
     told = parser.parse_args(words)
     try:
         job = TrainJob(
@@ -135,12 +148,38 @@ def main(words: Sequence[str] | None = None) -> None:
         raise FileError(
             f"`{told.order}` is no order: {error}", hint="write it with `twofold render`"
         ) from error
-    signal.signal(signal.SIGTERM, _leave)
-    run_training(job, told.folder.parent / ".state", lambda line: print(line, flush=True))
+    state = told.folder.parent / ".state"
+    if told.join:
+        join_training(job, state, _say)
+        return
+    stopping = Stopping(job.folder)
+    signal.signal(signal.SIGTERM, stopping)
+    try:
+        run_training(job, state, _say)
+    except RunError:
+        if stopping.is_asked:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class Stopping:
+    """What a signal to stop does: a file tells the run, whose workers see it at their next step. Mutable."""
+
+    run: Path
+    is_asked: bool = False
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Ask for it; asked twice, leave at once."""
+        if self.is_asked:
+            raise SystemExit(128 + number)
+        self.is_asked = True
+        (self.run / STOP).touch()
 
 
 def published_artefact(job: TrainJob, state: Path) -> Path:
@@ -161,21 +200,35 @@ def _read_model(job: TrainJob) -> dict[str, Any]:
     """The model's configuration, after everything that can be refused beforehand was."""
     try:
         model = json.loads(job.model_config.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = f"`{job.model_config}` cannot be read: {error}"
         raise FileError(why, hint="give a model's config.json") from error
-    kind = model.get("model_type")
-    refusals = {
-        f"a model of type `{kind}` cannot be trained here": kind != "llama",
-        f"precision `{job.precision}` cannot be trained here": job.precision not in PRECISIONS,
-        f"a device `{job.device}` cannot be trained on": job.device not in DEVICES,
+    for message, refused in (_refusals(job, model) | _refused_options(job)).items():
+        if refused:
+            raise ValueRefusedError(message, hint=f"the job is `{job.name}`, its model `{job.model_config}`")
+    return dict(model)
+
+
+def _refusals(job: TrainJob, model: dict[str, Any]) -> dict[str, bool]:
+    """What is wrong with the numbers of a job, and whether it is."""
+    longest = model.get("max_position_embeddings") or model.get("n_positions") or job.sequence_tokens
+    ranks, micro = max(1, job.rank_count), job.micro_batch_sequences
+    share = job.global_batch_sequences // ranks
+    return {
         f"{job.global_batch_sequences} sequences cannot be split evenly over {job.rank_count} ranks": (
             job.rank_count < 1
             or job.global_batch_sequences < 1
             or job.global_batch_sequences % job.rank_count != 0
         ),
+        f"the {share} sequences of a rank are not whole micro-batches of {micro}": (
+            micro < 0 or (micro > 0 and share % micro != 0)
+        ),
+        f"{job.rank_count} ranks cannot be split evenly over {job.host_count} hosts": (
+            job.host_count < 1 or job.rank_count % job.host_count != 0
+        ),
+        f"{job.host_count} hosts need an address to meet at": job.host_count > 1 and not job.rendezvous,
         f"sequences of {job.sequence_tokens} tokens exceed the model's longest": (
-            not 0 < job.sequence_tokens <= model.get("max_position_embeddings", 0)
+            not 0 < job.sequence_tokens <= longest
         ),
         f"rank {job.kill_rank} cannot be killed among {job.rank_count}": (
             job.kill_rank is not None and not 0 <= job.kill_rank < job.rank_count
@@ -184,11 +237,29 @@ def _read_model(job: TrainJob) -> dict[str, Any]:
         "a run needs at least one step between checkpoints and in all": (
             job.steps < 1 or job.checkpoint_every_steps < 1
         ),
+        "a model without a `model_type` cannot be trained": not isinstance(model.get("model_type"), str),
+        "a model without a `vocab_size` cannot be trained": not isinstance(model.get("vocab_size"), int),
     }
-    for message, refused in refusals.items():
-        if refused:
-            raise ValueRefusedError(message, hint=f"the job is `{job.name}`, its model `{job.model_config}`")
-    return dict(model)
+
+
+def _refused_options(job: TrainJob) -> dict[str, bool]:
+    """What a job asks for that there is not, and whether it does."""
+    branch = Path(job.branch_from)
+    return {
+        f"precision `{job.precision}` cannot be trained here": job.precision not in PRECISIONS,
+        f"a device `{job.device}` cannot be trained on": job.device not in DEVICES,
+        f"recompute `{job.recompute}` is not known": job.recompute not in RECOMPUTES,
+        f"compute `{job.compute}` is not known": job.compute not in COMPUTES,
+        f"`{job.weights}` holds no weights": bool(job.weights) and not any(Path(job.weights).glob(WEIGHTS)),
+        "adapters need the library peft, which is not installed: pip install peft": (
+            job.adapter_rank > 0 and find_spec("peft") is None
+        ),
+        f"`{job.branch_from}` is no whole checkpoint": bool(job.branch_from)
+        and not (branch / MANIFEST).is_file(),
+        f"a run of {job.steps} steps cannot go on from `{branch.name}`": (
+            bool(job.branch_from) and branch.name.startswith("step-") and step_of(branch) >= job.steps
+        ),
+    }
 
 
 @contextmanager
@@ -262,55 +333,99 @@ def _train(job: TrainJob, state: Path, thread_count: int, on_progress: Progress)
 
 def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress) -> int:
     """Start the launcher and watch it to its end; returns its exit code, negative for a signal."""
-    import psutil
-
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
+    watch = RunWatch(job.folder, launch)
+    while watch.look()[1]:  # what earlier launches wrote
+        pass
     append_event(job.folder, "launched", launch=launch)
+    on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
+    with _launcher(job, state, launch, thread_count, role_of(job)) as launcher:
+        _watch(job, state, launcher, watch, on_progress)
+        exit_code = int(launcher.wait() or 0)
+    watch.look()
+    if watch.has_stopped:
+        step = watch.last.step if watch.last else 0
+        raise RunError(
+            f"training `{job.name}` was told to stop, and has saved step {step}",
+            hint="the same command goes on from there",
+        )
+    return exit_code
+
+
+@contextmanager
+def _launcher(job: TrainJob, state: Path, launch: int, thread_count: int, role: str) -> Iterator[Any]:
+    """The workers' launcher on this host, as a process; it and its workers are ended afterwards."""
+    import psutil
+
     told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
+    if job.rendezvous:
+        told["GLOO_SOCKET_IFNAME"] = interface_towards(job.rendezvous)
     try:
-        child = start(launch_command(job), role_of(job), state, environment=told)
-        launcher = psutil.Process(child.process_id)
-        on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
-        _watch(job, state, launcher, launch, on_progress)
-        return int(launcher.wait() or 0)
+        child = start(launch_command(job), role, state, environment=told)
+        yield psutil.Process(child.process_id)
     finally:
-        stop_all(state, role_of(job), exact=True, at_once=True)
+        stop_all(state, role, exact=True, at_once=True)
 
 
 def launch_command(job: TrainJob) -> list[str]:
-    """The line that starts the workers, whoever gave the order: `up`, or a script that was rendered."""
+    """The line that starts the workers of this host, whoever gave the order: `up`, or a rendered script."""
+    meets = ["--standalone", "--local-addr", "127.0.0.1"]
+    if job.rendezvous:
+        own, first = address_towards(job.rendezvous), job.rendezvous.rpartition(":")[0]
+        meets = ["--nnodes", str(job.host_count), "--rdzv-backend", "c10d", "--rdzv-id", job.name]
+        meets += ["--rdzv-endpoint", job.rendezvous, "--rdzv-conf", f"is_host={int(own == first)}"]
+        meets += ["--local-addr", own]
     return python_module(
         "torch.distributed.run",
-        "--standalone",
-        *("--local-addr", "127.0.0.1"),
-        *("--nproc-per-node", str(job.rank_count)),
+        *meets,
+        *("--nproc-per-node", str(job.rank_count // job.host_count)),
         *("--max-restarts", str(MAX_RESTARTS)),
         *("-m", "twofold.live.training.train_worker", str((job.folder / ORDER).resolve())),
     )
 
 
-def _watch(job: TrainJob, state: Path, launcher: Any, launch: int, on_progress: Progress) -> None:
+def join_training(job: TrainJob, state: Path, on_progress: Progress) -> None:
+    """Run the share of this host in a job that `run_training` of the first host runs, to its end.
+
+    Raises RunError when that one's launches end without an export, or none begins.
+    """
+    if not job.rendezvous:
+        raise ValueRefusedError("nobody to join", hint="give `rendezvous`, as host:port of the first host")
+    joined, heard_s = 0, time.monotonic()
+    while not (job.folder / EXPORT).exists():
+        launches = [int(event["launch"]) for event in read_events(job.folder, "launched")]
+        if launches and launches[-1] > joined and not read_events(job.folder, "stopped"):
+            joined = launches[-1]
+            order = json.loads((job.folder / ORDER).read_text("utf-8"))
+            on_progress(f"joining launch {joined} of `{job.name}`")
+            with _launcher(
+                job, state, joined, int(order["thread_count"]), f"{role_of(job)}-joined"
+            ) as launcher:
+                launcher.wait()
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
+            raise RunError(f"nobody launches `{job.name}`", hint="start it on the first host")
+        time.sleep(WATCH_S)
+
+
+def _watch(job: TrainJob, state: Path, launcher: Any, watch: RunWatch, on_progress: Progress) -> None:
     """Until the launcher ends: say each step, order the kill when its time has come, end a run that hangs."""
-    told, seen_bytes, heard_s = len(read_steps(job.folder)), -1, time.monotonic()
+    heard_s = time.monotonic()
     may_kill = job.kill_rank is not None and job.kill_after_step is not None
     may_kill = may_kill and not read_events(job.folder, "kill-ordered")
     while launcher.is_running() and launcher.status() != "zombie":
-        lines = (job.folder / name for name in ("steps.jsonl", "events.jsonl"))
-        size_bytes = sum(path.stat().st_size for path in lines if path.exists())
-        if size_bytes != seen_bytes:
-            seen_bytes, heard_s = size_bytes, time.monotonic()
-            steps = read_steps(job.folder)
-            for line in steps[told:]:
-                loss = float.fromhex(line.loss)
-                on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
-            told = len(steps)
-            if is_futile(job.folder, launch):
+        steps, has_news = watch.look()
+        for line in steps:
+            loss = float.fromhex(line.loss)
+            on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
+        if has_news:
+            heard_s = time.monotonic()
+            if watch.is_futile:
                 raise _failure(job, state, "failed twice before its first step")
-            last = steps[-1] if steps and steps[-1].launch == launch else None
-            if may_kill and last and last.step >= (job.kill_after_step or 0):
+            if may_kill and watch.last and watch.last.step >= (job.kill_after_step or 0):
                 may_kill = False
-                _kill_once(job, state, last, on_progress)
+                _kill_once(job, state, watch.last, on_progress)
         elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
             raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
         time.sleep(WATCH_S)

@@ -1,6 +1,6 @@
 """One rank of a training run, on the device that the job names; the library's launcher starts them all.
 
-Fully sharded (FSDP2) AdamW training of a Llama from random weights. Everything that decides a number comes
+Fully sharded (FSDP2) AdamW training of a causal model. Everything that decides a number comes
 from the order and the step: weights and data from the seed, the learning rate from the step, and a checkpoint
 holds weights, optimiser, random state. So a run that was killed anywhere has the same losses, bit for bit, as
 one that was not.
@@ -20,7 +20,7 @@ import json
 import math
 import os
 import resource
-import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,22 +35,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
-from twofold.live.training.artefact import flush
-from twofold.live.training.batches import Batches, batches_of, stager_of
+from twofold.live.training.artefact import MANIFEST, check_files
+from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of, survey
-from twofold.live.training.corpus import TOKENIZER_FILES
 from twofold.live.training.data_staging import data_digest, read_pin
-from twofold.live.training.train_job import EXPORT, LINEAGE
+from twofold.live.training.digesting import DigestingWriter
+from twofold.live.training.exporting import write_export
+from twofold.live.training.loss_scale import LossScale
+from twofold.live.training.train_job import EXPORT, STOP
+from twofold.live.training.train_model import build_network, shard
 from twofold.live.training.training_record import StepLine, append_event, append_step, mend, steps_path
 
 COMPUTE = ("forward", "backward", "optimiser")  # parts in which this thread computes all the time, on a CPU
@@ -89,6 +86,7 @@ class StepClock:
 
     is_accelerator: bool = False
     parts_s: dict[str, float] = field(default_factory=dict)
+    collectives_s: dict[str, float] = field(default_factory=dict)  # of all steps, by name
     _waited_s: float = 0.0  # in collectives, inside the part that is being timed
     _waiting_on_core_s: float = 0.0  # of that, what this thread computed
     _off_core_s: float = 0.0  # of compute, what this thread did not
@@ -109,11 +107,13 @@ class StepClock:
             self._off_core_s += max(0.0, taken_s - on_core_s)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, name: str = "all-reduce") -> Iterator[None]:
         """Time a collective."""
         began_s, on_core_s = time.perf_counter(), time.thread_time()
         yield
-        self._waited_s += time.perf_counter() - began_s
+        taken_s = time.perf_counter() - began_s
+        self._waited_s += taken_s
+        self.collectives_s[name] = self.collectives_s.get(name, 0.0) + taken_s
         self._waiting_on_core_s += time.thread_time() - on_core_s
 
     def lap(self) -> tuple[float, dict[str, float]]:
@@ -130,6 +130,7 @@ class Timed:
     """A collective of FSDP's with a clock around it."""
 
     clock: StepClock
+    name: str
     collective: Callable[..., Any]
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -138,8 +139,45 @@ class Timed:
 
     def __call__(self, output_tensor: Any, input_tensor: Any, **how: Any) -> Any:
         """Run it in the group and by the operation that FSDP names, and count the wait."""
-        with self.clock.waiting():
+        with self.clock.waiting(self.name):
             return self.collective(output_tensor, input_tensor, **how)
+
+
+@dataclass(slots=True)
+class Trained:
+    """What a rank trains, and what its steps change. Mutable."""
+
+    order: Order
+    network: Any
+    optimiser: Any
+    scale: LossScale
+    clock: StepClock
+    is_told_to_stop: bool = False  # by a signal to this process
+
+    def tell(self, event: str, **facts: int | float | str) -> None:
+        """Write down an event, on rank 0."""
+        if self.order.rank == 0:
+            append_event(self.order.run, event, **facts)
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on, beside the order; random numbers are those of each rank.
+
+        Frozen weights are those that the run began with: they are not kept again.
+        """
+        weights, moments = get_state_dict(self.network, self.optimiser, options=self.options)
+        random = {self.random: torch.get_rng_state()}
+        return {"model": weights, "optimiser": moments, "scale": self.scale.state(), **random}
+
+    @property
+    def random(self) -> str:
+        """The name of this rank's random state in a checkpoint."""
+        return f"random-{self.order.rank}"
+
+    @property
+    def options(self) -> StateDictOptions:
+        """Which weights a checkpoint holds."""
+        frozen = self.order.job["adapter_rank"] > 0
+        return StateDictOptions(ignore_frozen_params=frozen, strict=not frozen)
 
 
 @dataclass(slots=True)
@@ -159,14 +197,20 @@ class Saver:
         self.wait()
         began_s = time.perf_counter()
         folder = step_folder(self.order.run / "checkpoints", step)
-        written = dcp.async_save(dict(state), checkpoint_id=folder, process_group=self.group)
+        writer = DigestingWriter(folder)
+        written = dcp.async_save(dict(state), storage_writer=writer, process_group=self.group)
         self._pending = self._finisher.submit(self._finish, written, folder, began_s)
 
     def wait(self) -> None:
-        """Until nothing is being written; raises what writing raised."""
-        if self._pending is not None:
+        """Until nothing is being written. One that cannot be written is told of, and training goes on."""
+        if self._pending is None:
+            return
+        try:
             self._pending.result()
-            self._pending = None
+        except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
+            if self.order.rank == 0:
+                append_event(self.order.run, "not-saved", reason=" ".join(str(error).split())[-300:])
+        self._pending = None
 
     def _finish(self, written: Any, folder: Path, began_s: float) -> None:
         written.result()  # on rank 0: when every rank has written and the index is there
@@ -177,7 +221,7 @@ class Saver:
 
 
 def main() -> None:
-    """Train to the last step and export, from wherever the run stands."""
+    """Train to the last step and export, from wherever the run stands; told to stop, save and end."""
     order = read_order(Path(sys.argv[1]))
     torch.set_num_threads(order.thread_count)
     torch.use_deterministic_algorithms(True)
@@ -185,27 +229,59 @@ def main() -> None:
     append_event(order.run, "worker", process_id=os.getpid(), **me)
     mend(steps_path(order.run, order.rank))
     device = join(order)
-    clock = StepClock(device.type == "cuda")
-    model, optimiser = build(order, clock)
+    trained = build(order, StepClock(device.type == "cuda"))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(trained, "is_told_to_stop", True))
     saver = Saver(order, dist.new_group(backend="gloo"))
-    first = resume(order, model, optimiser) + 1
+    first = resume(trained) + 1
     tell = partial(append_event, order.run)
     stager = stager_of(order.run, order.job["seed"], tell, is_leader=order.local_rank == 0)
     batches = batches_of(stager, order.job, order.rank, order.rank_count, first)
-    clock.lap()
-    for step in range(first, order.job["steps"] + 1):
-        with clock.part("data"):
-            inputs, targets = (each.to(device) for each in batches.next())
-        loss = train_step(order, step, model, optimiser, clock, inputs, targets)
-        with clock.part("checkpoint"):
-            if step % order.job["checkpoint_every_steps"] == 0 or step == order.job["steps"]:
-                saver.save(step, whole_state(order, model, optimiser))
-        append_step(order.run, order.rank, step_line(order, step, loss, clock))
+    is_whole = train(trained, saver, batches, first)
     batches.close()
     saver.wait()
-    export(order, model, lineage_of(order, batches))
+    for name, waited_s in trained.clock.collectives_s.items():
+        append_event(order.run, "collective", name=name, rank=order.rank, waited_s=waited_s)
+    if is_whole and not (order.run / EXPORT).exists():  # there, if a rank died after the last step
+        lineage = lineage_of(order, batches)
+        write_export(trained.network, order.run / EXPORT, order.corpus, lineage, order.rank)
+        trained.tell("exported", step=order.job["steps"])
     dist.barrier()
     dist.destroy_process_group()
+
+
+def train(trained: Trained, saver: Saver, batches: Batches, first: int) -> bool:
+    """The steps from `first` on; False when it was told to stop before the last one."""
+    order, job, clock = trained.order, trained.order.job, trained.clock
+    held_out = _held_out(trained, batches)
+    clock.lap()
+    for step in range(first, job["steps"] + 1):
+        with clock.part("data"):
+            batch = on_device(order, batches.next())
+        loss, stops = train_step(trained, step, batch)
+        with clock.part("checkpoint"):
+            if step % job["checkpoint_every_steps"] == 0 or step == job["steps"] or stops:
+                saver.save(step, trained.state())
+        append_step(order.run, order.rank, step_line(order, step, loss, clock))
+        if held_out and (step % job["evaluate_every_steps"] == 0 or step == job["steps"]):
+            trained.tell("evaluated", step=step, loss=evaluate(trained, held_out).hex())
+            clock.lap()
+        if stops and step < job["steps"]:
+            saver.wait()
+            trained.tell("stopped", step=step, launch=order.launch)
+            return False
+    return True
+
+
+def _held_out(trained: Trained, batches: Batches) -> Batch | None:
+    """What the job is evaluated by, where it asks for that."""
+    order = trained.order
+    if not order.job["evaluate_every_steps"]:
+        return None
+    found = held_out_batch(batches.stager, order.job, order.rank, order.rank_count)
+    if found is None:
+        trained.tell("not-evaluated", reason="the first file holds too little text to hold some out")
+        return None
+    return on_device(order, found)
 
 
 def read_order(path: Path) -> Order:
@@ -227,9 +303,15 @@ def read_order(path: Path) -> Order:
 
 def device_of(order: Order) -> torch.device:
     """Where this rank computes: what the job says, whatever else is there."""
-    if order.job.get("device", "cpu") == "cpu":
+    if order.job["device"] == "cpu":
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", order.local_rank)
+
+
+def on_device(order: Order, batch: Batch) -> Batch:
+    """A batch where this rank computes."""
+    device = device_of(order)
+    return batch[0].to(device), batch[1].to(device)
 
 
 def join(order: Order) -> torch.device:
@@ -243,45 +325,36 @@ def join(order: Order) -> torch.device:
     return device
 
 
-def build(order: Order, clock: StepClock) -> tuple[Any, Any]:
-    """The sharded model with random weights from the seed, and its optimiser."""
-    torch.manual_seed(order.job["seed"])
+def build(order: Order, clock: StepClock) -> Trained:
+    """The sharded model and its optimiser."""
+    tell = partial(append_event, order.run) if order.rank == 0 else lambda *_, **__: None
     device = device_of(order)
-    model = LlamaForCausalLM(config_of(order)).to(device)
+    network = build_network(order.job, order.model, tell).to(device)
     ranks = init_device_mesh(device.type, (order.rank_count,))  # FSDP would take an accelerator that it finds
-    if order.rank == 0:
-        # Tied weights are one parameter here.
-        append_event(order.run, "built", parameter_count=sum(each.numel() for each in model.parameters()))
-    compute = torch.bfloat16 if order.job["precision"] == "bf16" else torch.float32
-    policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
-    gathers_twice = order.job["zero_stage"] == 3
-    for module in (*model.model.layers, model):
-        fully_shard(module, mesh=ranks, mp_policy=policy, reshard_after_forward=gathers_twice)
-        module.set_custom_all_gather(Timed(clock, dist.all_gather_single))
-        module.set_custom_reduce_scatter(Timed(clock, dist.reduce_scatter_single))
+
+    def timed(module: Any) -> None:
+        module.set_custom_all_gather(Timed(clock, "all-gather", dist.all_gather_single))
+        module.set_custom_reduce_scatter(Timed(clock, "reduce-scatter", dist.reduce_scatter_single))
+
+    shard(network, order.job, ranks, tell, timed)
     # Fused: one kernel over all shards; a loop over parameters costs more in Python than in arithmetic here.
     optimiser = torch.optim.AdamW(
-        model.parameters(),
+        [each for each in network.parameters() if each.requires_grad],
         lr=order.job["peak_learning_rate"],
         betas=(0.9, 0.95),
         weight_decay=order.job["weight_decay"],
         fused=True,
     )
-    return model, optimiser
+    return Trained(order, network, optimiser, LossScale.of(order.job["precision"]), clock)
 
 
-def config_of(order: Order) -> Any:
-    """The model's configuration as the library reads it. Weights are fp32, whatever it was served in."""
-    given = {key: value for key, value in order.model.items() if key != "torch_dtype"}
-    return LlamaConfig(**{**given, "dtype": "float32", "use_cache": False, "attn_implementation": "sdpa"})
-
-
-def resume(order: Order, model: Any, optimiser: Any) -> int:
+def resume(trained: Trained) -> int:
     """Load the newest checkpoint that may be; returns how many steps are behind it.
 
     Rank 0 alone looks, so that all ranks take the same one, and deletes what was cut or altered: a save of
-    the same step would otherwise write into it.
+    the same step would otherwise write into it. A run without any that branches off another begins with that.
     """
+    order = trained.order
     chosen = torch.zeros(1, dtype=torch.int64)
     if order.rank == 0:
         newest, refused = survey(order.run / "checkpoints")
@@ -291,52 +364,91 @@ def resume(order: Order, model: Any, optimiser: Any) -> int:
         chosen[0] = step_of(newest) if newest else 0
     dist.broadcast(chosen, src=0)
     step = int(chosen.item())
+    folder = step_folder(order.run / "checkpoints", step)
+    if not step and order.job["branch_from"]:
+        folder = Path(order.job["branch_from"])
+        step = step_of(folder)
+        check_files(folder)
+        digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        trained.tell("branched", step=step, checkpoint=str(folder), sha256=digest)
     if step:
-        state = whole_state(order, model, optimiser)
-        dcp.load(state, checkpoint_id=step_folder(order.run / "checkpoints", step))
-        parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimiser"]}
-        set_state_dict(model, optimiser, **parts)
-        torch.set_rng_state(state[f"random-{order.rank}"])
-    if order.rank == 0:
-        append_event(order.run, "resumed", step=step, launch=order.launch, attempt=order.attempt)
+        _load(trained, folder)
+    trained.tell("resumed", step=step, launch=order.launch, attempt=order.attempt)
     return step
 
 
-def whole_state(order: Order, model: Any, optimiser: Any) -> dict[str, Any]:
-    """All that the next step depends on, beside the order: weights, optimiser, random state of each rank."""
-    weights, moments = get_state_dict(model, optimiser)
-    return {"model": weights, "optimiser": moments, f"random-{order.rank}": torch.get_rng_state()}
+def _load(trained: Trained, folder: Path) -> None:
+    """A checkpoint's state, by as many ranks as there are now: a new one keeps its own random numbers."""
+    state = trained.state()
+    if trained.random not in FileSystemReader(folder).read_metadata().state_dict_metadata:
+        del state[trained.random]
+    dcp.load(state, checkpoint_id=folder)
+    parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimiser"]}
+    set_state_dict(trained.network, trained.optimiser, **parts, options=trained.options)
+    trained.scale.restore(state["scale"])
+    if trained.random in state:
+        torch.set_rng_state(state[trained.random])
 
 
-def train_step(
-    order: Order,
-    step: int,
-    model: Any,
-    optimiser: Any,
-    clock: StepClock,
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
-) -> float:
-    """One step; returns the mean loss over all ranks."""
-    with clock.part("forward"):
-        logits = model(input_ids=inputs, use_cache=False).logits.float()
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-    with clock.part("backward"):
-        loss.backward()
-    mean_loss = loss.detach().clone() / order.rank_count
+def train_step(trained: Trained, step: int, batch: Batch) -> tuple[float, bool]:
+    """One step, in as many micro-batches as the job says; the mean loss over all ranks, and whether to stop.
+
+    Gradients of micro-batches are summed in fp32, and exchanged with the last one.
+    """
+    order, clock, network = trained.order, trained.clock, trained.network
+    micro = order.job["micro_batch_sequences"] or len(batch[0])
+    parts = list(zip(batch[0].split(micro), batch[1].split(micro), strict=True))
+    said = torch.zeros(2, dtype=torch.float64)  # the loss, and how many ranks were told to stop
+    said[1] = trained.is_told_to_stop or (order.run / STOP).exists()
+    for at, (inputs, targets) in enumerate(parts, 1):
+        network.set_requires_gradient_sync(at == len(parts))
+        with clock.part("forward"):
+            loss = loss_of(network, inputs, targets) / len(parts)
+        with clock.part("backward"):
+            (loss * trained.scale.scale).backward()
+        said[0] += loss.detach().double().cpu() / order.rank_count
     with clock.waiting():
-        dist.all_reduce(mean_loss)
+        dist.all_reduce(said)
     with clock.part("optimiser"):
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(order.job, step)
-        parameters = [each for each in model.parameters() if each.grad is not None]
-        norm: Any = torch.nn.utils.get_total_norm([each.grad for each in parameters])
-        with clock.waiting():
-            norm = norm.full_tensor()
-        torch.nn.utils.clip_grads_with_norm_(parameters, order.job["gradient_norm_limit"], norm)
+        _descend(trained, step)
+    return float(said[0].item()), bool(said[1].item())
+
+
+def loss_of(network: Any, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean loss of a batch, its logits in fp32 whatever they were computed in."""
+    logits = network(input_ids=inputs, use_cache=False).logits.float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def _descend(trained: Trained, step: int) -> None:
+    """Clip the gradients and take the step, unless they overflowed."""
+    job, optimiser = trained.order.job, trained.optimiser
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate(job, step)
+    parameters = [each for each in trained.network.parameters() if each.grad is not None]
+    norm: Any = torch.nn.utils.get_total_norm([each.grad for each in parameters]) / trained.scale.scale
+    with trained.clock.waiting():
+        norm = norm.full_tensor()
+    scale = trained.scale.scale
+    if trained.scale.heard(is_finite=bool(norm.isfinite())):
+        if scale != 1.0:
+            torch._foreach_div_([each.grad for each in parameters], scale)
+        torch.nn.utils.clip_grads_with_norm_(parameters, job["gradient_norm_limit"], norm)
         optimiser.step()
-        optimiser.zero_grad()
-    return float(mean_loss.item())
+    optimiser.zero_grad()
+
+
+def evaluate(trained: Trained, batch: Batch) -> float:
+    """The mean loss over all ranks on text that nothing trained on."""
+    trained.network.eval()
+    micro = trained.order.job["micro_batch_sequences"] or len(batch[0])
+    with torch.no_grad():
+        parts = zip(batch[0].split(micro), batch[1].split(micro), strict=True)
+        losses = [float(loss_of(trained.network, *part)) * len(part[0]) for part in parts]
+    trained.network.train()
+    mean = torch.tensor(sum(losses) / len(batch[0]) / trained.order.rank_count, dtype=torch.float64)
+    dist.all_reduce(mean)
+    return float(mean)
 
 
 def learning_rate(job: Mapping[str, Any], step: int) -> float:
@@ -388,35 +500,6 @@ def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:
         "thread_count": order.thread_count,
         "software": {"twofold": version("twofold"), "torch": torch.__version__},
     }
-
-
-def export(order: Order, model: Any, lineage: Mapping[str, Any]) -> None:
-    """Write the whole model as a Hugging Face checkpoint with its tokenizer; the folder appears finished."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)  # whole on rank 0, empty elsewhere
-    weights = get_model_state_dict(model, options=options)
-    if order.rank != 0 or (order.run / EXPORT).exists():  # there, if a rank died after the last step
-        return
-    unfinished = order.run / ".hf.partial"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    whole = LlamaForCausalLM(config_of(order))
-    missing, unexpected = whole.load_state_dict(weights, strict=False)
-    tied = {"lm_head.weight"} if whole.config.tie_word_embeddings else set()
-    assert not unexpected and set(missing) <= tied, (missing, unexpected)
-    special = json.loads((order.corpus / "tokenizer.json").read_text("utf-8"))["added_tokens"]
-    ends = {"eos_token_id": special[0]["id"], "pad_token_id": special[1]["id"], "bos_token_id": None}
-    for name, token in ends.items():
-        setattr(whole.config, name, token)
-        setattr(whole.generation_config, name, token)
-    whole.config.use_cache = whole.generation_config.use_cache = True
-    whole.save_pretrained(unfinished)
-    for name in filter(lambda name: (order.corpus / name).exists(), TOKENIZER_FILES):
-        shutil.copyfile(order.corpus / name, unfinished / name)
-    (unfinished / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n", "utf-8")
-    for path in unfinished.iterdir():
-        flush(path)
-    unfinished.rename(order.run / EXPORT)
-    flush(order.run)
-    append_event(order.run, "exported", step=order.job["steps"])
 
 
 if __name__ == "__main__":

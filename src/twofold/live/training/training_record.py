@@ -10,8 +10,8 @@ import json
 import os
 import statistics
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -80,7 +80,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a file; torn ones are left out. A file that is not there has none."""
     found = []
     for line in path.read_bytes().splitlines() if path.exists() else ():
-        with suppress(ValueError):  # torn by a kill
+        with suppress(ValueError, RecursionError):  # torn by a kill, or broken by somebody
             found.append(json.loads(line))
     return [data for data in found if isinstance(data, dict)]
 
@@ -190,6 +190,23 @@ def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> loop.StepParts:
     return loop.StepParts(checkpoint_s=checkpoint_s, **{name: part(name) for name in names})
 
 
+def slowest_collective(run: Path) -> str:
+    """In words, which collective the ranks waited in longest, and which rank they waited for; "" for none.
+
+    The rank that the others wait for is the one that waits least itself.
+    """
+    by_name: dict[str, float] = defaultdict(float)
+    by_rank: dict[int, float] = defaultdict(float)
+    for event in read_events(run, "collective"):
+        by_name[event["name"]] += event["waited_s"]
+        by_rank[event["rank"]] += event["waited_s"]
+    if len(by_rank) < 2:
+        return ""
+    name, waited_s = max(by_name.items(), key=lambda each: each[1])
+    share = waited_s / (sum(by_name.values()) or 1.0)
+    return f"{name} ({share:.0%} of the waiting), for rank {min(by_rank, key=by_rank.__getitem__)}"
+
+
 def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) -> loop.Recovery | None:
     """What the kill that we ordered cost; None when there was none, or when we died before seeing it heal."""
     kills = [event for event in events if event["event"] == "killed"]
@@ -211,12 +228,10 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
     )
 
 
-def is_futile(run: Path, launch: int) -> bool:
+def is_futile(started: Collection[int], stepped: Collection[int]) -> bool:
     """Whether two attempts in a row of a launch died before their first step: a third would too."""
-    started = {event["attempt"] for event in read_events(run, "worker") if event["launch"] == launch}
-    stepped = {line.attempt for line in read_steps(run) if line.launch == launch}
     latest = max(started, default=0)
-    return latest >= 2 and not stepped & {latest - 1, latest - 2, latest}
+    return latest >= 2 and not set(stepped) & {latest - 1, latest - 2, latest}
 
 
 def unequal_steps(lines: Iterable[StepLine]) -> list[int]:

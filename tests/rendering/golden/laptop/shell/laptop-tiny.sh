@@ -8,6 +8,8 @@
 # laptop-tiny.job.json: global_batch_sequences is training.tiny.batch_samples
 # laptop-tiny.job.json: zero_stage is training.tiny.layout.zero_stage
 # laptop-tiny.job.json: precision is training.tiny.precision
+# laptop-tiny.job.json: micro_batch_sequences is training.tiny.layout.micro_batch
+# laptop-tiny.job.json: recompute is training.tiny.layout.recompute
 # laptop-tiny.job.json: checkpoint_every_steps is training.tiny.run.checkpoints.interval_s
 set -euo pipefail
 export FILES="${FILES:-$(dirname "$0")}"
