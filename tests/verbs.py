@@ -58,6 +58,7 @@ LINES = [
     "registry trace tiny --registry OUT/registry",
     "measure device --out OUT",
     "measure serve http://127.0.0.1:9",
+    "measure train examples/laptop",
     "measure import tests/measure/vllm-result.json --out OUT/served.csv",
     f"calibrate {TRAINING} --out OUT/calibration.json",
     f"predict training --in {TRAINING} --out OUT/training.csv",
@@ -74,6 +75,7 @@ NEEDS = {
     "measure device": "train",
     "registry evaluate": "train",
     "measure serve": "live",
+    "measure train": "train,live",
 }  # what they end with 2 for
 REFUSED = {"registry promote": 3, "registry rollback": 2}  # a model that was never evaluated, or never served
 

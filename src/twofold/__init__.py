@@ -26,8 +26,9 @@ The verbs, one line each:
     simulate        Rehearse a plan in the digital twin, under traffic and faults
     up              Train, serve and measure on this machine; planned beside measured
     down            Stop what `up` started, and remove its state
-    measure_device  Measure this machine as a device that plans use
+    measure_device  Measure this machine or your training for plans, or any service under load
     measure_serve   Measure any service under load, by its address
+    measure_train   Measure short runs of your own model on this machine
     measure_import  Import what other load generators measured
     calibrate       Fit a few factors to rows that you measured, for plans beside
     predict         Predict measured runs, row by row
@@ -42,6 +43,7 @@ The verbs, one line each:
     revoke_keys     Remove keys of a service
     Registry        Models by digest: push, approve, judge, promote, roll back, verify, trace
     completion      Print the script by which bash, zsh or fish completes words
+    keys            Add, list and revoke the keys of a service
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
 returns shows itself in a terminal and in a notebook.

@@ -17,6 +17,7 @@ from .app.looping import down as down
 from .app.looping import up as up
 from .app.measure_serving import measure_import as measure_import
 from .app.measure_serving import measure_serve as measure_serve
+from .app.measure_training import measure_train as measure_train
 from .app.measured_rows import calibrate as calibrate
 from .app.measured_rows import predict as predict
 from .app.measured_rows import validate as validate

@@ -38,7 +38,7 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
     golden(f"help-{verb}", done.transcript)
     leaves = {
         "estimate": ("collective", "compute", "roofline", "serve", "train"),
-        "measure": ("device", "serve", "import"),
+        "measure": ("device", "serve", "train", "import"),
         "keys": ("add", "list", "revoke"),
         "registry": tuple(VERBS["registry"].questions),
     }

@@ -85,6 +85,50 @@ SERVE = Verb(
         *TABLES,
     ),
 )
+
+
+def gathered_training(parsed: dict[str, Any]) -> dict[str, Any]:
+    """The words on the runs as one argument."""
+    from twofold.app.measure_training import TrainWanted
+
+    parsed["what"] = TrainWanted(**{each.name: parsed.pop(each.name) for each in fields(TrainWanted)})
+    return parsed
+
+
+TRAIN = Verb(
+    help="""Train MODEL, a config.json or a folder with one, in short runs on this machine, and measure them.
+
+    The first run has the most ranks, the first precision, and runs eagerly; each other one differs from it
+    in one thing: ranks, precision, compiled. One rank is killed on the way. Step parts, checkpoints, restart,
+    the loader, power and clocks where the machine tells them; minutes in all.
+    """,
+    answer="measure_training.measure_train",
+    gathered=gathered_training,
+    progress=stage_bar,
+    writes=("out",),
+    parameters=(
+        click.argument("model", type=FILE),
+        usual("--ranks", "1,2", "Of each run, such as 1,2 or 1..8."),
+        usual("--precision", "fp32,bf16", "Of the products: fp32, bf16, fp16.", "precisions"),
+        usual("--compute", "eager,compiled", "Eager or compiled, which needs a compiler.", "computes"),
+        usual("--steps", 24, "Of each run.", type=click.IntRange(4, 100_000)),
+        usual("--batch", "8 seq", "Of all ranks, in one step."),
+        usual("--sequence", "128 tok", "Of each sequence."),
+        option("--micro-batch", "Sequences of a rank at once; its whole share unless told.",
+               type=click.IntRange(0, 1_000_000), default=0),
+        usual("--recompute", "none", "In the backward pass.",
+              type=click.Choice(["none", "selective", "mlp", "full"])),
+        words("--data", "Your files: 'text/*.jsonl', s3://…; the standard library's sources unless told."),
+        usual("--column", "text", "Of JSON lines and Parquet: holds the text."),
+        usual("--device", "cpu", "What it runs on.", type=click.Choice(["cpu", "cuda"])),
+        words("--gpu", "The name of what it runs on in the catalogue, for the rows."),
+        usual("--seed", 1, "Of weights and of the order of text.", type=click.IntRange(0)),
+        option("--out", "Write a row per eager run, as `predict` and `calibrate` read them.", type=FILE),
+        FORCE,
+        JSON,
+        *TABLES,
+    ),
+)  # fmt: skip
 IMPORT = Verb(
     help="""Read FILE, results of `vllm bench serve`, AIPerf or GuideLLM, as loads.
 

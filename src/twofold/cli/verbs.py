@@ -12,7 +12,7 @@ import click
 
 from twofold.cli import options, registry
 from twofold.cli.estimate import QUESTIONS
-from twofold.cli.measure import IMPORT, SERVE
+from twofold.cli.measure import IMPORT, SERVE, TRAIN
 from twofold.cli.names import accelerators, completed, scenarios, tables
 from twofold.cli.progress import passed_on, patient_bar, stage_bar, stage_lines, watched_bar, watched_screen
 
@@ -388,7 +388,7 @@ VERBS = {
     ),
     "measure": options.Verb(
         group="learn",
-        summary="Measure this machine for plans, or any service under load",
+        summary="Measure this machine or your training for plans, or any service under load",
         help="Measure what plans are made from.",
         questions={
             "device": options.Verb(
@@ -416,6 +416,7 @@ VERBS = {
                 ),
             ),
             "serve": SERVE,
+            "train": TRAIN,
             "import": IMPORT,
         },
     ),
