@@ -100,7 +100,7 @@ NAMES_MOST, NAMES_OF_A_ROOM_MOST = 840, 80
 VOCABULARIES = {
     "contracts.results": {
         *("compliance", "courses", "holdings", "ledger", "loop", "premises"),
-        *("served", "serving", "simulated", "sweeps", "training"),
+        *("served", "serving", "simulated", "sweeps", "trained", "training"),
     },
     "contracts.rows": {"calibrations"},
     "answer": {"loads", "quick_single", "paths", "uncertainty"},

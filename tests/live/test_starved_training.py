@@ -58,7 +58,7 @@ class SlowFiles(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def slow_source() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), SlowFiles) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -79,18 +79,32 @@ def trained(state: Path, name: str, **changes: object) -> TrainingMeasured:
         stop_all(state)
 
 
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, slow_source: str
+) -> tuple[TrainingMeasured, TrainingMeasured]:
+    """One run from a slow source, and one of the same text once it is staged, read by more workers."""
+    state = tmp_path_factory.mktemp("starved")
+    slow = trained(state, "slow", data=slow_source, data_workers=1)
+    return slow, trained(state, "staged", data=slow_source, data_workers=FILES)
+
+
 def test_r_170_a_slow_source_is_input_bound_and_no_accelerator_is_bought(
-    tmp_path: Path, slow_source: str
+    runs: tuple[TrainingMeasured, TrainingMeasured],
 ) -> None:
-    slow = trained(tmp_path, "slow", data=slow_source, data_workers=1)
+    slow, _ = runs
     finding = input_bound(slow)
     assert finding.verdict == "warn" and "the source gives" in finding.saw, finding
     assert "input bound: do not buy accelerators" in finding.advice and "the data nearer" in finding.advice
     assert slow.data is not None and slow.data.files >= 5 and slow.data.fetch_s >= 4 * DELAY_S
-    # R-025: the same files from the staging cache: the same losses, and hardly any waiting.
-    staged = trained(tmp_path, "staged", data=slow_source, data_workers=FILES)
-    assert staged.last_loss == slow.last_loss and staged.data == replace(slow.data, staged_bytes=0,
-                                                                         fetch_s=0, tokenise_s=0)  # fmt: skip
+
+
+def test_r_025_a_staging_cache_and_more_workers_keep_the_ranks_fed(
+    runs: tuple[TrainingMeasured, TrainingMeasured],
+) -> None:
+    slow, staged = runs
+    assert slow.data is not None and staged.last_loss == slow.last_loss
+    assert staged.data == replace(slow.data, staged_bytes=0, fetch_s=0, tokenise_s=0)
     # On a quiet machine below 5 %; steps of 50 ms that share their cores wait for the reading thread too.
     assert input_bound(staged).verdict == "ok", staged
     assert (staged.data_fraction or 0.0) < (slow.data_fraction or 0.0) / 4, (staged, slow)

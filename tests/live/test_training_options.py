@@ -123,7 +123,7 @@ def test_adapters_are_trained_beside_weights_that_stay(state: Path, plain: Ran) 
     assert json.loads((folder / "adapter_config.json").read_text("utf-8"))["r"] == 4
 
 
-def test_a_run_that_is_told_to_stop_saves_and_goes_on_to_the_same_losses(state: Path, plain: Ran) -> None:
+def test_r_027_equal_hashes_are_equal_losses_though_one_run_was_told_to_stop(state: Path, plain: Ran) -> None:
     job = job_of(state, "stopped", checkpoint_every_steps=100, evaluate_every_steps=EVERY)
     order = {name: getattr(job, name) for name in ("name", "rank_count", "steps", "sequence_tokens",
              "global_batch_sequences", "checkpoint_every_steps", "data", "warm_up_steps",
@@ -146,6 +146,9 @@ def test_a_run_that_is_told_to_stop_saves_and_goes_on_to_the_same_losses(state: 
     losses = {line.step: float.fromhex(line.loss) for line in read_steps(job.folder)}
     assert losses == plain.losses and len(read_steps(job.folder)) == STEPS  # none was repeated
     assert (job.folder / "measured.json").exists()
+    ours, theirs = (json.loads((run / "hf" / "lineage.json").read_text("utf-8"))
+                    for run in (job.folder, plain.job.folder))  # fmt: skip
+    assert ours == theirs and ours["data"]["digest"] and ours["software"]["torch"]
 
 
 @pytest.mark.parametrize(

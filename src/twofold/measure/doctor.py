@@ -41,7 +41,7 @@ def input_bound(run: loop.TrainingMeasured) -> loop.Finding:
         slow = "tokenising" if read.tokenise_s > read.fetch_s else "the source"
         rate = read.staged_bytes / max(1e-9, max(read.fetch_s, read.tokenise_s)) / 1e6
         saw += f"; {slow} gives {rate:,.2f} MB/s of text"
-    elif busy_machine(run).verdict == "warn":
+    elif share > INPUT_LIMIT_FRACTION and busy_machine(run).verdict == "warn":
         return loop.Finding("input-bound", "ok", f"{saw}, for want of cores: the machine is busy", "")
     remedy = {
         "the source": "stage the data nearer before the run, or read more files at once (`data_workers`)",
