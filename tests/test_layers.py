@@ -265,7 +265,7 @@ def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() ->
     gateways = {"attempts.py", "http_bounds.py", "upstream.py"}
     controllers = {"observed.py", "engine_checks.py"}
     # Imported by those who asked first: programs of their own.
-    assert needy == gateways | controllers | {"admin_session.py", "train_worker.py"}
+    assert needy == gateways | controllers | {"admin_session.py", "asked.py", "train_worker.py"}
 
 
 def test_help_loads_neither_numpy_nor_pydantic() -> None:

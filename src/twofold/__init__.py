@@ -44,6 +44,7 @@ The verbs, one line each:
     Registry        Models by digest: push, approve, judge, promote, roll back, verify, trace
     completion      Print the script by which bash, zsh or fish completes words
     keys            Add, list and revoke the keys of a service
+    jobs            Queue training runs and commands on this machine's slots
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
 returns shows itself in a terminal and in a notebook.

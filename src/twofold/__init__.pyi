@@ -10,6 +10,10 @@ from .app.device_tables import kernels as kernels
 from .app.device_tables import partitions as partitions
 from .app.estimating import estimate as estimate
 from .app.estimating import search_layouts as search_layouts
+from .app.jobs import cancel_job as cancel_job
+from .app.jobs import job_logs as job_logs
+from .app.jobs import list_jobs as list_jobs
+from .app.jobs import submit_job as submit_job
 from .app.keys import add_key as add_key
 from .app.keys import list_keys as list_keys
 from .app.keys import revoke_keys as revoke_keys

@@ -16,6 +16,7 @@ PRINTS_NONE = {  # text, files, or one word
     *("init", "check", "explain", "report", "render", "down", "predict", "completion"),
     *("keys add", "keys list", "keys revoke", "top", "logs"),
     *(f"registry {each}" for each in VERBS["registry"].questions if each != "list"),
+    *("jobs submit", "jobs cancel", "jobs logs"),
 }
 LINES = [
     "plan small.yaml",

@@ -25,7 +25,7 @@ from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs import gangs
 from twofold.live.jobs.driver import Driver
 from twofold.live.jobs.job_log import LINES, LOG, read_job_log, replayed
-from twofold.live.jobs.listing import JobStatus, list_jobs
+from twofold.live.jobs.listing import JobStatus, jobs_of
 from twofold.live.jobs.orders import (
     JobOrder,
     QueueSettings,
@@ -82,7 +82,7 @@ def a_job(state: Path, job_id: str, steps: int = 5, step_s: float = 0.02, **othe
 
 
 def job(state: Path, job_id: str) -> JobStatus:
-    return next(each for each in list_jobs(state) if each.job_id == job_id)
+    return next(each for each in jobs_of(state) if each.job_id == job_id)
 
 
 def until(true: Callable[[], object], driver: Driver | None = None) -> None:
@@ -96,7 +96,7 @@ def until(true: Callable[[], object], driver: Driver | None = None) -> None:
 
 
 def over(state: Path) -> bool:
-    return all(each.state in ("finished", "failed", "cancelled", "refused") for each in list_jobs(state))
+    return all(each.state in ("finished", "failed", "cancelled", "refused") for each in jobs_of(state))
 
 
 def last_loss(order: JobOrder) -> str:
@@ -262,7 +262,7 @@ def test_a_job_that_is_cancelled_writes_its_last_checkpoint_and_ends(state: Path
     until(lambda: over(state) and gangs.is_gone(state, "gone"), driver)
     lines = (Path(order.folder) / "steps.jsonl").read_text().splitlines()
     assert json.loads((Path(order.folder) / "checkpoint.json").read_text())["step"] == len(lines)
-    assert {each.state for each in list_jobs(state)} == {"cancelled"}
+    assert {each.state for each in jobs_of(state)} == {"cancelled"}
     with pytest.raises(UnknownNameError, match="there is no job `nobody`"):
         cancel(state, "nobody")
 
@@ -321,7 +321,7 @@ def test_whatever_is_killed_at_random_the_jobs_end_as_if_nothing_had_been(state:
         if found:
             os.kill(drawn.choice(found).process_id, signal.SIGKILL)
     until(lambda: over(state))
-    assert {each.state for each in list_jobs(state)} == {"finished"}
+    assert {each.state for each in jobs_of(state)} == {"finished"}
     assert [last_loss(each) for each in jobs] == [chain(150), chain(60), chain(60)]
     log_replays(state)
 

@@ -96,27 +96,32 @@ def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> Show
         raise ValueRefusedError(f"`{role}` has no log", hint=f"write one of {', '.join(roles)}")
     paths = {each: folder / f"{each}.log" for each in ([role] if role else roles)}
     ends = {each: path.stat().st_size for each, path in paths.items()}
-    shown = ShownLogs({each: tuple(_last(path)) for each, path in paths.items()})
+    shown = ShownLogs({each: tuple(last_of(path)) for each, path in paths.items()})
     if not follow:
         return shown
     for line in shown.lines:
         tell(line)
     with suppress(KeyboardInterrupt):
-        for each, line in _following(paths, ends):
+        for each, line in following(paths, ends, lambda: True):
             tell(f"{each}: {line}" if len(paths) > 1 else line)
     return ShownLogs({})
 
 
-def _last(path: Path) -> list[str]:
+def last_of(path: Path) -> list[str]:
+    """The last lines of a log."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - TAIL_BYTES))
         return file.read().decode("utf-8", "replace").splitlines()[-LOG_LINES:]
 
 
-def _following(paths: dict[str, Path], ends: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Whole lines as they come; a log that became shorter is a new one."""
-    while all(path.parent.is_dir() for path in paths.values()):
+def following(
+    paths: dict[str, Path], ends: dict[str, int], more: Callable[[], bool]
+) -> Iterator[tuple[str, str]]:
+    """Whole lines as they come, while `more` do; a log that became shorter is a new one."""
+    left = True
+    while left and all(path.parent.is_dir() for path in paths.values()):
+        left = more()  # before the look, so that what was written last is shown
         for role, path in paths.items():
             with suppress(OSError), path.open("rb") as file:
                 start = ends[role] if file.seek(0, 2) >= ends[role] else 0

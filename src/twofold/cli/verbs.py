@@ -12,6 +12,7 @@ import click
 
 from twofold.cli import options, registry
 from twofold.cli.estimate import QUESTIONS
+from twofold.cli.jobs import CANCEL, LIST, LOGS, SUBMIT
 from twofold.cli.measure import IMPORT, SERVE, TRAIN
 from twofold.cli.names import accelerators, completed, scenarios, tables
 from twofold.cli.progress import passed_on, patient_bar, stage_bar, stage_lines, watched_bar, watched_screen
@@ -385,6 +386,12 @@ VERBS = {
         summary="Keep models by digest: push, evaluate, promote, roll back, verify, trace",
         help="Keep models by what they hold, say who released which when, and refuse what breaks a rule.",
         questions=registry.QUESTIONS,
+    ),
+    "jobs": options.Verb(
+        group="run",
+        summary="Queue training runs and commands on this machine's slots",
+        help="Run jobs of teams on the slots of this machine: gangs, priorities, shares, checkpoints.",
+        questions={"submit": SUBMIT, "list": LIST, "cancel": CANCEL, "logs": LOGS},
     ),
     "measure": options.Verb(
         group="learn",

@@ -1,6 +1,6 @@
 """The training half of a rehearsal: the plan's run and others' jobs on a cluster under the real brain."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -50,14 +50,7 @@ def rehearse_training(
             f"a cluster over {format_seconds(horizon_s)} would not end: a year is the most",
             hint="write a shorter `horizon`",
         )
-    settings = cluster.ClusterSettings(
-        teams=tuple(
-            cluster.TeamQuota(team, ceil(share * site.accelerator_count), weight_ratio=max(share, 1e-6))
-            for team, share in site.shares.items()
-        ),
-        faults=cluster.FaultSettings(spare_count=change.spares),
-        cadence=cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
-    )
+    settings = brain_settings(change, site.shares, site.accelerator_count)
     world = cluster_world(site, scenario, horizon_s, seed, catalog, constants, settings)
     check_cluster_ends(world, change)
     split, jobs = None, partial(jobs_of, site, world)
@@ -68,6 +61,20 @@ def rehearse_training(
     step = step_rehearsal(site.run, change, seed) if site.run else None
     files = checkpoint_files(watch.largest_count, world.checkpoint, world.store)
     return training_figures(result, watch, site.run, step, files, split)
+
+
+def brain_settings(
+    change: ClusterChange, shares: Mapping[str, float], accelerator_count: int
+) -> cluster.ClusterSettings:
+    """What a brain is told of a cluster: by the twin, and by a queue of jobs on real slots."""
+    return cluster.ClusterSettings(
+        teams=tuple(
+            cluster.TeamQuota(team, ceil(share * accelerator_count), weight_ratio=max(share, 1e-6))
+            for team, share in shares.items()
+        ),
+        faults=cluster.FaultSettings(spare_count=change.spares),
+        cadence=cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
+    )
 
 
 def left_out(runs: Sequence[TrainingPlan], change: ClusterChange) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class JobStatus:
     why: str = ""  # of its latest stop, or its refusal
 
 
-def list_jobs(state: Path) -> list[JobStatus]:
+def jobs_of(state: Path) -> list[JobStatus]:
     """Every job that was ever submitted, oldest first. Raises ShapeError for a log that is none."""
     told: dict[str, JobStatus] = {}
     for run in read_job_log(jobs_folder(state) / LOG):

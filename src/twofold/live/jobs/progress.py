@@ -14,9 +14,9 @@ from statistics import fmean
 from typing import Any
 
 from twofold.live.training.artefact import write_whole
+from twofold.live.training.train_job import SAVE
 from twofold.live.training.training_record import steps_path
 
-SAVE = "save"
 MOST_BYTES = 1 << 20  # of one file in one look
 
 

@@ -39,6 +39,7 @@ from twofold.live.training.training_record import StepLine, append_event, mend, 
 ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
 LINEAGE = "lineage.json"  # of an export: what it was made from
 WEIGHTS = "*.safetensors"
+SAVE = "save"  # a file: workers of a queue's run that see another text in it write a checkpoint
 MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended

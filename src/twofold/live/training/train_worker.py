@@ -40,6 +40,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from torch.distributed.device_mesh import init_device_mesh
 
 from twofold.live.training.artefact import MANIFEST, check_files
+from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of, survey
 from twofold.live.training.data_staging import data_digest, read_pin
@@ -252,14 +253,15 @@ def main() -> None:
 def train(trained: Trained, saver: Saver, batches: Batches, first: int) -> bool:
     """The steps from `first` on; False when it was told to stop before the last one."""
     order, job, clock = trained.order, trained.order.job, trained.clock
-    held_out = _held_out(trained, batches)
+    asked, held_out = AskedSaves(order.run, order.rank), _held_out(trained, batches)
     clock.lap()
     for step in range(first, job["steps"] + 1):
         with clock.part("data"):
             batch = on_device(order, batches.next())
         loss, stops = train_step(trained, step, batch)
         with clock.part("checkpoint"):
-            if step % job["checkpoint_every_steps"] == 0 or step == job["steps"] or stops:
+            due = step % job["checkpoint_every_steps"] == 0 or step == job["steps"] or stops
+            if asked.now() or due:
                 saver.save(step, trained.state())
         append_step(order.run, order.rank, step_line(order, step, loss, clock))
         if held_out and (step % job["evaluate_every_steps"] == 0 or step == job["steps"]):

@@ -1,0 +1,274 @@
+"""`jobs`: a queue of training runs and commands on this machine's slots."""
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from twofold.app.loop_settings import MACHINE, train_settings
+from twofold.app.looping import known_state
+from twofold.app.operating import OnText, ShownLogs, following, last_of
+from twofold.app.sources import load, spec_path
+from twofold.contracts.spec.scenario import find_scenario
+from twofold.contracts.spec.spec import Spec
+from twofold.contracts.spec.training_run import TrainingRun
+from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.jobs import orders
+from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
+from twofold.live.processes import log_path, python_module, running
+from twofold.live.training.artefact import write_whole
+from twofold.live.watchdog import ENDING, JOBS, start_manager, start_watchdog
+from twofold.rehearse.training import brain_settings
+from twofold.report.answers import Shown
+from twofold.report.jobs import jobs_lines
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted(Shown):
+    """A job that is in the queue now."""
+
+    schema = "twofold/job/1"
+    job: str
+    team: str
+    priority: int
+    ranks: int
+    slots: int  # that the machine has
+    command: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What was taken, and how to follow it."""
+        shares = f"{self.ranks} of {self.slots} slots, team {self.team}, priority {self.priority}"
+        return [f"{self.job} is queued: {shares}", "see `twofold jobs list` and `twofold jobs logs`"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobsListed(Shown):
+    """Every job of a queue, oldest first."""
+
+    schema = "twofold/jobs/1"
+    jobs: tuple[JobStatus, ...]
+    controlled: bool  # a driver is alive
+
+    @property
+    def lines(self) -> list[str]:
+        """A row each."""
+        return jobs_lines(self.jobs, self.controlled or all(each.state in OVER for each in self.jobs))
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled(Shown):
+    """A job that nobody wants any more."""
+
+    schema = "twofold/job-cancelled/1"
+    job: str
+
+    @property
+    def lines(self) -> list[str]:
+        """In one line."""
+        return [f"{self.job} is cancelled: where it runs it writes a last checkpoint and ends"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a submission says of its job; empty and None where it says nothing."""
+
+    name: str = ""
+    team: str = ""
+    priority: int | None = None
+    ranks: int = 1
+    slots: int | None = None
+    kind: str = "command"
+    saves: bool = False
+    expect: str = ""
+
+
+def submit_job(
+    spec: Path, command: Sequence[str] = (), wanted: Wanted = Wanted(), scenario: str = ""
+) -> JobSubmitted:
+    """Queue a training run of a spec, or a command, and see that a driver is there.
+
+    Raises ValueRefusedError for what this machine's slots cannot run, MissingExtraError.
+    """
+    require_extra("live", *(() if command else ("train",)))
+    path = spec_path(spec)
+    read, state = load(path).spec, known_state(spec)
+    slot_count = slots_here(read)
+    queue = queue_settings(slot_count, scenario)
+    order = _of_command(state, tuple(command), wanted) if command else _of_run(state, read, wanted)
+    if order.slot_count > slot_count:
+        what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
+        raise ValueRefusedError(what, hint=f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`")
+    if scenario or not (orders.jobs_folder(state) / "settings.json").exists():
+        orders.write_settings(state, queue)
+    elif (before := orders.read_settings(state)).slot_count != slot_count:
+        orders.write_settings(state, replace(before, slot_count=slot_count))
+    orders.submit(state, order)
+    _see_to_a_driver(state)
+    said = shlex.join(order.command) if command else f"training run of {path.name}"
+    return JobSubmitted(order.job_id, order.team, order.priority, order.slot_count, slot_count, said)
+
+
+def list_jobs(spec: Path) -> JobsListed:
+    """Every job that was submitted for a spec's machine. Raises FileError when none was."""
+    require_extra("live")
+    state = known_state(spec)
+    orders.read_settings(state)
+    return JobsListed(tuple(jobs_of(state)), bool(running(state, JOBS, exact=True)))
+
+
+def cancel_job(spec: Path, job: str) -> JobCancelled:
+    """Take a job out of the queue; one that runs writes a last checkpoint. Raises UnknownNameError."""
+    require_extra("live")
+    state = known_state(spec)
+    over = {each.job_id: each.state for each in jobs_of(state) if each.state in OVER}
+    if job in over:
+        raise ValueRefusedError(f"`{job}` is {over[job]}", hint="see `twofold jobs list`")
+    orders.cancel(state, job)
+    _see_to_a_driver(state)
+    return JobCancelled(job)
+
+
+def job_logs(spec: Path, tell: OnText, job: str, follow: bool = False) -> ShownLogs:
+    """What a job said last; with `follow` what it says from now on, until it is over or Ctrl-C."""
+    require_extra("live")
+    state = known_state(spec)
+    orders.read_order(state, job)
+    path = log_path(state, f"job-{job}")
+    if not path.exists() and not follow:
+        raise FileError(f"`{job}` has said nothing yet", hint="see `twofold jobs list`, or add `--follow`")
+    said, end = (last_of(path), path.stat().st_size) if path.exists() else ([], 0)
+    if not follow:
+        return ShownLogs({job: tuple(said)})
+    for line in said:
+        tell(line)
+    with suppress(KeyboardInterrupt):
+        for _, line in following({job: path}, {job: end}, _goes_on(state, job)):
+            tell(line)
+    return ShownLogs({})
+
+
+def slots_here(spec: Spec) -> int:
+    """The shares of this machine that a spec plans with: each is a slot."""
+    runs, services = spec.training, spec.services
+    stated = [*(run.on for run in runs), *(service.on for service in services)]
+    given = [on for on in stated if on is not None and on.accelerator == MACHINE]
+    if not given:
+        hint = f"write `on: 1x2x{MACHINE}` in `training:`: two slots, each with half of it"
+        raise ValueRefusedError("the spec says nothing of this machine's slots", hint=hint)
+    return max(on.count * (on.accelerators_per_node or 1) for on in given)
+
+
+def queue_settings(slot_count: int, scenario: str = "") -> orders.QueueSettings:
+    """What the queue's brain is told: as a rehearsal of the scenario tells its own, where one is named.
+
+    `failures` of the scenario are believed from the start here, where the twin has them happen: a node is
+    this machine.
+    """
+    accelerators = all(Path(f"/dev/nvidia{number}").exists() for number in range(slot_count))
+    queue = orders.QueueSettings(slot_count, accelerators)
+    change = find_scenario(scenario).cluster if scenario else None
+    if change is None:
+        return queue
+    shares = {quota.team: quota.share_fraction for quota in change.quotas}
+    told = brain_settings(change, shares, slot_count)
+    cadence = told.cadence
+    if change.failures_per_node_per_s:
+        rate = change.failures_per_node_per_s / slot_count
+        cadence = replace(cadence, prior_failures_per_accelerator_s=rate)
+    return replace(queue, cluster=replace(told, cadence=cadence, watch=queue.cluster.watch))
+
+
+def _of_command(state: Path, command: tuple[str, ...], wanted: Wanted) -> orders.JobOrder:
+    slot_count = wanted.ranks if wanted.slots is None else wanted.slots
+    if slot_count % wanted.ranks:
+        what = f"{slot_count} slots do not divide among {wanted.ranks} ranks"
+        raise ValueRefusedError(
+            what, hint=f"write `--slots {wanted.ranks * max(1, slot_count // wanted.ranks)}`"
+        )
+    job_id = orders.new_job_id(state, wanted.name or Path(command[0]).stem)
+    order = orders.JobOrder(
+        job_id=job_id,
+        command=command,
+        slot_count=slot_count,
+        process_count=wanted.ranks,
+        folder=str(orders.job_folder(state, job_id) / "run"),
+        kind=wanted.kind,
+        saves=wanted.saves,
+        working_folder=str(Path.cwd()),
+    )
+    return _as_wanted(order, wanted)
+
+
+def _of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
+    """The trainer, told what the spec says. It writes a checkpoint when the brain asks, and its last one."""
+    run = _run_of(spec, wanted.name)
+    job_id = orders.new_job_id(state, run.name)
+    folder = orders.job_folder(state, job_id)
+    job = replace(
+        train_settings(spec.model_copy(update={"training": (run,)}), state),
+        folder=folder / "run",
+        kill_rank=None,
+        kill_after_step=None,
+    )
+    job = replace(job, checkpoint_every_steps=job.steps)
+    told = {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")}
+    write_whole(folder / "order.json", json.dumps(told, indent=1) + "\n")
+    where = ("--folder", str(job.folder.resolve()), "--model-config", str(job.model_config.resolve()))
+    command = python_module("twofold.live.training.train_job", str((folder / "order.json").resolve()), *where)
+    checkpoint = run.checkpoint
+    order = orders.JobOrder(
+        job_id=job_id,
+        command=tuple(command),
+        slot_count=job.rank_count,
+        process_count=1,
+        folder=str(job.folder.resolve()),
+        team=run.team or "default",
+        priority=run.priority,
+        kind=run.kind,
+        checkpoint_write_s=checkpoint.write_within_s if checkpoint.stall_s is None else checkpoint.stall_s,
+        saves=True,
+        working_folder=str(folder.resolve()),
+    )
+    return _as_wanted(order, wanted)
+
+
+def _as_wanted(order: orders.JobOrder, wanted: Wanted) -> orders.JobOrder:
+    return replace(
+        order,
+        team=wanted.team or order.team,
+        priority=order.priority if wanted.priority is None else wanted.priority,
+        expected_s=parse_quantity(wanted.expect, Dimension.TIME) if wanted.expect else order.expected_s,
+    )
+
+
+def _run_of(spec: Spec, name: str) -> TrainingRun:
+    if not spec.training:
+        hint = "name a command behind `--`, or write `training:`"
+        raise UsageError("the spec trains nothing, and no command is given", hint=hint)
+    found = [run for run in spec.training if name in ("", run.name)]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(run.name for run in spec.training)
+    if name:
+        raise UnknownNameError(f"no training run is named `{name}`", hint=f"runs: {names}")
+    raise UsageError(
+        f"the spec has {len(spec.training)} training runs", hint=f"write `--name` and one of {names}"
+    )
+
+
+def _see_to_a_driver(state: Path) -> None:
+    (state / ENDING).unlink(missing_ok=True)
+    there = {child.role for child in running(state)}
+    if JOBS not in there:
+        start_manager(state, JOBS)
+    if "watchdog" not in there:
+        start_watchdog(state)
+
+
+def _goes_on(state: Path, job: str) -> Callable[[], bool]:
+    return lambda: next(each.state for each in jobs_of(state) if each.job_id == job) not in OVER

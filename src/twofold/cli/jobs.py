@@ -1,0 +1,71 @@
+"""The questions of `twofold jobs`: a queue on this machine's slots."""
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from twofold.cli.options import JSON, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
+from twofold.cli.progress import passed_on
+
+KINDS = ["command", "finetune", "evaluate", "quantise"]
+
+
+def gathered(parsed: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a job as one argument."""
+    from twofold.app.jobs import Wanted
+
+    wanted = Wanted(**{each.name: parsed.pop(each.name) for each in fields(Wanted)})
+    return {**parsed, "wanted": wanted}
+
+
+SUBMIT = Verb(
+    help="""Queue a training run of SPEC, or COMMAND behind `--`, on the slots of `on: …this-machine`.
+
+    A slot is a rank with its share of the machine. A gang starts on all its slots or waits; a higher
+    --priority has others make room, each after a checkpoint. A command runs once per rank, told RANK,
+    WORLD_SIZE and TWOFOLD_JOB_FOLDER.
+    """,
+    answer="jobs.submit_job",
+    gathered=gathered,
+    parameters=(
+        SPEC,
+        click.argument("command", nargs=-1),
+        words("--name", "Of the command's job; of a spec with several runs, which one."),
+        words("--team", "Whose share it counts for; as the spec says, else `default`."),
+        option(
+            "--priority", "Higher goes first; as the spec says, else 0.", type=click.IntRange(-1000, 1000)
+        ),
+        usual("--ranks", 1, "Processes of the command.", type=RANKS),
+        option("--slots", "Of the command, all ranks together; one each unless told.", type=RANKS),
+        usual("--kind", "command", "What the command does.", type=click.Choice(KINDS)),
+        flag("--saves", "It writes steps, and a checkpoint when asked: it makes room for others."),
+        words("--expect", "How long it takes, such as '20 min'; an hour unless told."),
+        words(
+            "--scenario",
+            "Shares of teams, spares, failures and checkpoints of the queue, from its `cluster`.",
+        ),
+        JSON,
+    ),
+)
+LIST = Verb(
+    help="List every job with its state, as the queue's log tells.",
+    answer="jobs.list_jobs",
+    parameters=(SPEC, JSON, *TABLES),
+)
+CANCEL = Verb(
+    help="Take JOB out of the queue; where it runs it writes a last checkpoint and ends.",
+    answer="jobs.cancel_job",
+    parameters=(SPEC, click.argument("job"), JSON),
+)
+LOGS = Verb(
+    help="Print the end of what JOB said.",
+    answer="jobs.job_logs",
+    progress=passed_on,
+    parameters=(
+        SPEC,
+        click.argument("job"),
+        flag("--follow", "Go on with what it says, until it is over or Ctrl-C."),
+        JSON,
+    ),
+)

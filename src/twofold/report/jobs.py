@@ -1,0 +1,35 @@
+"""The screen of a queue of jobs: a row each."""
+
+import time
+from collections.abc import Sequence
+
+from twofold.live.jobs.listing import JobStatus
+from twofold.report.lines import listed
+
+
+def jobs_lines(jobs: Sequence[JobStatus], controlled: bool) -> list[str]:
+    """The table, and what is wrong with whoever drives it."""
+    if not jobs:
+        return ["no jobs were submitted"]
+    lines = listed(
+        jobs,
+        ("job", lambda job: job.job_id),
+        ("team", lambda job: job.team),
+        (">priority", lambda job: str(job.priority)),
+        ("state", lambda job: f"{job.state} ({job.why})" if job.why and job.state in SAYS_WHY else job.state),
+        (">ranks", lambda job: str(job.ranks)),
+        (">step", lambda job: "-" if job.step is None else str(job.step)),
+        (">restarts", lambda job: str(job.restarts)),
+        ("since", lambda job: _clock(job.since_s)),
+    )
+    alone = "  nobody drives the queue: `twofold jobs submit` starts a driver again"
+    return lines if controlled else [*lines, alone]
+
+
+SAYS_WHY = ("failed", "refused", "queued")
+
+
+def _clock(at_s: float) -> str:
+    """On this machine's clock; with the day when that was another one."""
+    at, today = time.localtime(at_s), time.localtime()
+    return time.strftime("%H:%M:%S" if at[:3] == today[:3] else "%m-%d %H:%M:%S", at)

@@ -1,0 +1,131 @@
+"""The real trainer under the queue: it makes room with a checkpoint, is killed, and ends at the same loss."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+
+from tests.live.test_jobs import QUICK, effects, job, log_replays, over
+from tests.live.test_train_job import ignore, job_of
+from twofold.live import processes
+from twofold.live.control.supervisor import bring_down
+from twofold.live.jobs.driver import Driver
+from twofold.live.jobs.orders import JobOrder, QueueSettings, job_folder, submit, write_settings
+from twofold.live.training.train_job import TrainJob, run_training
+from twofold.live.training.training_record import read_events, read_steps, unequal_steps
+from twofold.live.watchdog import JOBS, start_manager
+from twofold.policy.cluster import events
+
+PATIENCE_S = 240.0
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    found = tmp_path / ".twofold"
+    # A checkpoint about once a second: the trainer's steps take some milliseconds.
+    settings = replace(QUICK, cadence=replace(QUICK.cadence, fixed_interval_s=1.0, wait_s=60.0))
+    write_settings(found, QueueSettings(2, cluster=settings, report_s=0.5, grace_s=20.0))
+    yield found
+    bring_down(found)
+    assert not processes.running(found)
+
+
+def queued(state: Path, job_id: str, steps: int, **other: int) -> TrainJob:
+    """A run of the tiny model in the queue, which writes its last checkpoint and those it is asked for."""
+    folder = job_folder(state, job_id)
+    told = replace(job_of(state, job_id, steps=steps, checkpoint_every_steps=steps), folder=folder / "run")
+    fields = {key: value for key, value in asdict(told).items() if key not in ("folder", "model_config")}
+    folder.mkdir(parents=True)
+    (folder / "order.json").write_text(json.dumps(fields))
+    words = (
+        str(folder / "order.json"),
+        "--folder",
+        str(told.folder),
+        "--model-config",
+        str(told.model_config),
+    )
+    command = processes.python_module("twofold.live.training.train_job", *words)
+    submit(
+        state,
+        JobOrder(job_id, tuple(command), 2, 1, str(told.folder), saves=True, checkpoint_write_s=0.2, **other),
+    )
+    return told
+
+
+def until(true: Callable[[], object], driver: Driver | None = None) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        if driver is not None:
+            driver.look()
+        time.sleep(0.1)
+
+
+def calm_loss(tmp_path: Path, steps: int) -> str:
+    """The last loss of the same run by itself, on as many threads."""
+    calm = job_of(tmp_path / "calm", "calm", steps=steps, checkpoint_every_steps=steps)
+    run_training(calm, tmp_path / "calm", ignore)
+    return read_steps(calm.folder)[-1].loss
+
+
+def test_a_run_makes_room_with_a_checkpoint_and_ends_at_the_same_loss(state: Path, tmp_path: Path) -> None:
+    long = queued(state, "long", 260)
+    driver = Driver(state)
+    until(lambda: job(state, "long").state == "running", driver)
+    urgent = queued(state, "urgent", 12, priority=4)
+    until(lambda: over(state), driver)
+    assert [job(state, each).state for each in ("long", "urgent")] == ["finished"] * 2
+    assert events.StopJob("long", events.StopReason.PREEMPTED) in effects(state, events.StopJob)
+    assert read_events(long.folder, "resumed")[-1]["step"] > 0  # from the checkpoint that it was asked for
+    assert not unequal_steps(read_steps(long.folder))
+    assert read_steps(urgent.folder)[-1].step == 12
+    assert read_steps(long.folder)[-1].loss == calm_loss(tmp_path, 260)
+    log_replays(state)
+
+
+@pytest.mark.parametrize("seed", [int(os.environ.get("TWOFOLD_SEED", "3"))])
+def test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_is(
+    state: Path, tmp_path: Path, seed: int
+) -> None:
+    """Kill -9 of each once, in an order and at moments that the seed draws."""
+    drawn = random.Random(seed)
+    run = queued(state, "killed", 400)
+    start_manager(state, JOBS)
+    until(lambda: read_steps(run.folder))
+    for role in drawn.sample(["worker", "launcher", "driver", "job"], 4):
+        moment_s = time.monotonic() + drawn.uniform(0.1, 1.5)
+        until(lambda at_s=moment_s: time.monotonic() >= at_s)
+        if job(state, "killed").state == "finished":
+            break
+        kill_one(state, run, role)
+        before = len(read_steps(run.folder))
+        until(lambda known=before: len(read_steps(run.folder)) > known or over(state))
+    until(lambda: over(state))
+    assert job(state, "killed").state == "finished"
+    assert not unequal_steps(read_steps(run.folder))
+    assert read_steps(run.folder)[-1].loss == calm_loss(tmp_path, 400)
+    log_replays(state)
+
+
+def kill_one(state: Path, run: TrainJob, role: str) -> None:
+    """A worker of the trainer, its launcher, the driver, or the shell that the job runs under."""
+    if role == "driver":
+        found = processes.running(state, JOBS, exact=True)
+    elif role == "job":
+        found = processes.running(state, "job-killed", exact=True, own=True)
+    else:
+        found = processes.running(run.folder.parent / ".state", "train-")
+        workers = {event["process_id"] for event in read_events(run.folder, "worker")}
+        found = [child for child in found if (child.process_id in workers) == (role == "worker")]
+    for child in found[:1]:
+        os.kill(child.process_id, signal.SIGKILL)
