@@ -107,7 +107,7 @@ VOCABULARIES = {
     "core": {"errors", "extras", "record"},
     "perf": {"collectives", "operators"},
     "inference": {"regimes"},
-    "live": {"processes"},
+    "live": {"processes", "watchdog"},
     "live.gateway": {"line_file"},
     "live.loads": {"measured_loads"},
     "live.control": {"reconcile"},
@@ -264,8 +264,10 @@ def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() ->
                 needy.add(path.name)
     gateways = {"attempts.py", "http_bounds.py", "upstream.py"}
     controllers = {"observed.py", "engine_checks.py"}
-    # Imported by those who asked first: programs of their own.
-    assert needy == gateways | controllers | {"admin_session.py", "asked.py", "train_worker.py"}
+    # Imported by those who asked first: programs of their own, and what a worker of a training run is made of.
+    workers = {"accumulation.py", "asked.py", "batches.py", "digesting.py", "exporting.py", "loss_scale.py"}
+    workers |= {"train_model.py", "train_worker.py"}
+    assert needy == gateways | controllers | workers | {"admin_session.py"}
 
 
 def test_help_loads_neither_numpy_nor_pydantic() -> None:

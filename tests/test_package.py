@@ -15,6 +15,7 @@ FUNCTIONS = {
     "catalog": ("catalog_rows", "partitions", "kernels"),
     "measure": ("measure_device", "measure_serve", "measure_import"),
     "keys": ("add_key", "list_keys", "revoke_keys"),
+    "jobs": ("submit_job", "list_jobs", "cancel_job", "job_logs"),
     "registry": ("Registry",),
     "report": ("write_page",),
 }
@@ -32,7 +33,7 @@ def test_help_lists_every_function_with_one_line_and_verbs_as_the_command_does()
     assert sorted(listed) == sorted(twofold.__all__)
     for verb, said in VERBS.items():
         name = {"catalog": "catalog_rows", "report": "write_page"}.get(verb, verb)
-        assert verb in ("init", "keys", "measure", "registry") or listed[name] == said.summary
+        assert verb in ("init", "keys", "measure", "registry", "jobs") or listed[name] == said.summary
 
 
 def test_every_verb_names_a_function_that_is_there() -> None:

@@ -59,6 +59,8 @@ PROGRAMS = {
     "arguments.py",
     "job_config.py",
     "config_args.py",
+    "model.py",  # of TensorRT-LLM, as the next
+    "helpers.py",
 }
 
 

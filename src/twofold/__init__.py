@@ -26,7 +26,7 @@ The verbs, one line each:
     simulate        Rehearse a plan in the digital twin, under traffic and faults
     up              Train, serve and measure on this machine; planned beside measured
     down            Stop what `up` started, and remove its state
-    measure_device  Measure this machine or your training for plans, or any service under load
+    measure_device  Measure this machine as a device that plans use
     measure_serve   Measure any service under load, by its address
     measure_train   Measure short runs of your own model on this machine
     measure_import  Import what other load generators measured
@@ -41,10 +41,12 @@ The verbs, one line each:
     add_key         Make a key for a tenant of a service
     list_keys       List whose keys a service has
     revoke_keys     Remove keys of a service
+    submit_job      Queue a training run or a command on this machine's slots
+    list_jobs       Jobs of a queue: whose, in which state, at which step
+    cancel_job      Take a job out of its queue, or end it
+    job_logs        What a job said last
     Registry        Models by digest: push, approve, judge, promote, roll back, verify, trace
     completion      Print the script by which bash, zsh or fish completes words
-    keys            Add, list and revoke the keys of a service
-    jobs            Queue training runs and commands on this machine's slots
 
 Every function stands below `twofold.app` with its types, and is imported when first asked for; what it
 returns shows itself in a terminal and in a notebook.

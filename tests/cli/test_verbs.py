@@ -41,6 +41,7 @@ def test_every_verb_helps_and_speaks_json(verb, run, golden) -> None:
         "measure": ("device", "serve", "train", "import"),
         "keys": ("add", "list", "revoke"),
         "registry": tuple(VERBS["registry"].questions),
+        "jobs": ("submit", "list", "cancel", "logs"),
     }
     for leaf in leaves.get(verb, ("",)):
         assert "--json" in run(f"twofold {verb} {leaf} --help").out

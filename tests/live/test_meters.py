@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import ValueRefusedError
-from twofold.device.nvidia import watts as watts_now
+from twofold.core.nvidia import watts as watts_now
 from twofold.live.loads.meters import Meters, memory_bytes, rapl_counters, rapl_j
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")

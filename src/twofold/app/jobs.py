@@ -17,11 +17,11 @@ from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live import watchdog
 from twofold.live.jobs import orders
 from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
 from twofold.live.processes import log_path, python_module, running
 from twofold.live.training.artefact import write_whole
-from twofold.live.watchdog import ENDING, JOBS, start_manager, start_watchdog
 from twofold.rehearse.training import brain_settings
 from twofold.report.answers import Shown
 from twofold.report.jobs import jobs_lines
@@ -99,7 +99,7 @@ def submit_job(
     read, state = load(path).spec, known_state(spec)
     slot_count = slots_here(read)
     queue = queue_settings(slot_count, scenario)
-    order = _of_command(state, tuple(command), wanted) if command else _of_run(state, read, wanted)
+    order = _of_command(state, tuple(command), wanted) if command else order_of_run(state, read, wanted)
     if order.slot_count > slot_count:
         what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
         raise ValueRefusedError(what, hint=f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`")
@@ -118,7 +118,7 @@ def list_jobs(spec: Path) -> JobsListed:
     require_extra("live")
     state = known_state(spec)
     orders.read_settings(state)
-    return JobsListed(tuple(jobs_of(state)), bool(running(state, JOBS, exact=True)))
+    return JobsListed(tuple(jobs_of(state)), bool(running(state, watchdog.JOBS, exact=True)))
 
 
 def cancel_job(spec: Path, job: str) -> JobCancelled:
@@ -204,7 +204,7 @@ def _of_command(state: Path, command: tuple[str, ...], wanted: Wanted) -> orders
     return _as_wanted(order, wanted)
 
 
-def _of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
+def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
     """The trainer, told what the spec says. It writes a checkpoint when the brain asks, and its last one."""
     run = _run_of(spec, wanted.name)
     job_id = orders.new_job_id(state, run.name)
@@ -262,12 +262,12 @@ def _run_of(spec: Spec, name: str) -> TrainingRun:
 
 
 def _see_to_a_driver(state: Path) -> None:
-    (state / ENDING).unlink(missing_ok=True)
+    (state / watchdog.ENDING).unlink(missing_ok=True)
     there = {child.role for child in running(state)}
-    if JOBS not in there:
-        start_manager(state, JOBS)
+    if watchdog.JOBS not in there:
+        watchdog.start_manager(state, watchdog.JOBS)
     if "watchdog" not in there:
-        start_watchdog(state)
+        watchdog.start_watchdog(state)
 
 
 def _goes_on(state: Path, job: str) -> Callable[[], bool]:

@@ -9,8 +9,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twofold.core.nvidia import watts
 from twofold.device import cases
-from twofold.device.nvidia import watts
 from twofold.perf.formats import bytes_per_weight
 
 if TYPE_CHECKING:

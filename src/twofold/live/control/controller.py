@@ -19,7 +19,7 @@ from typing import Any, assert_never
 
 from twofold.core.data import from_data
 from twofold.core.errors import TwofoldError
-from twofold.live import processes
+from twofold.live import processes, watchdog
 from twofold.live.control import reconcile
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
@@ -38,14 +38,17 @@ from twofold.live.control.service import (
 from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
 from twofold.live.training.artefact import write_whole
-from twofold.live.watchdog import BEAT_S, CONTROLLER, MANAGERS, beat, is_ending, start_watchdog
 
 LOOK_S = 0.25
 POLL_S = 0.5  # of the gateway
 RELAY_WAIT_S = 10.0
 GATEWAY_START_S = 30.0  # in which it need not answer yet
 GATEWAY_HANG_S = 5.0
-OTHERS = ("gateway", "watchdog", *MANAGERS)  # roles that are no replicas; nor are those of trainers and jobs
+OTHERS = (
+    "gateway",
+    "watchdog",
+    *watchdog.MANAGERS,
+)  # roles that are no replicas; nor are those of trainers and jobs
 JOBS = ("train-", "job-")
 REPORT_S = 2.0
 
@@ -78,7 +81,7 @@ class Controller:
             self._spawn(each)
         with suppress(sqlite3.Error):
             self.store.note("controller", "the controller started")
-        while not is_ending(self.state):
+        while not watchdog.is_ending(self.state):
             try:
                 self.look(time.monotonic())
             except (sqlite3.Error, OSError) as error:  # a full disk must not stop the healing
@@ -112,7 +115,7 @@ class Controller:
         if "watchdog" not in troubles or troubles["watchdog"]:
             for process in processes.running(self.state, "watchdog", exact=True):
                 processes.stop([process], at_once=True)
-            start_watchdog(self.state)
+            watchdog.start_watchdog(self.state)
             self.processes.changed()
 
     # --- what is wanted and what is there ---
@@ -482,8 +485,8 @@ class Controller:
     async def _beat(self) -> None:
         while True:
             with suppress(OSError):
-                beat(self.state, CONTROLLER)
-            await asyncio.sleep(BEAT_S)
+                watchdog.beat(self.state, watchdog.CONTROLLER)
+            await asyncio.sleep(watchdog.BEAT_S)
 
     def _spawn(self, work: Any) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

@@ -9,11 +9,11 @@ from typing import Any
 
 from twofold.core.data import from_data
 from twofold.core.errors import FileError
+from twofold.live import watchdog
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import FILE, Happened, ReplicaRow, Store
 from twofold.live.processes import running
-from twofold.live.watchdog import CONTROLLER, SILENT_S, silent_for_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,8 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
     return ServiceStatus(
         name=settings.name or version,
         url=f"http://127.0.0.1:{settings.port}",
-        controlled=CONTROLLER in first and silent_for_s(state, CONTROLLER) < SILENT_S,
+        controlled=watchdog.CONTROLLER in first
+        and watchdog.silent_for_s(state, watchdog.CONTROLLER) < watchdog.SILENT_S,
         gateway_answers=found is not None,
         replicas=tuple(_replica(row, gateway, first, settings) for row in rows),
         requests_per_s=recent.get("requests_per_s", 0.0),

@@ -16,13 +16,12 @@ from typing import Any
 
 from twofold.core.data import to_json
 from twofold.core.errors import FileError, RunError
-from twofold.live import processes
+from twofold.live import processes, watchdog
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import START_TIMEOUT_S, engine_command
 from twofold.live.control.service import ServiceSettings, gateway_digest, replica_digest
 from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.gateway.gateway_config import HEALTH_PATH
-from twofold.live.watchdog import CONTROLLER, ENDING, MANAGERS, start_manager, start_watchdog
 
 BRING_UP_S = START_TIMEOUT_S + 60.0
 FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
@@ -56,15 +55,15 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
     there = {child.role for child in processes.running(state)}
     try:
         _want(settings, state)
-        (state / ENDING).unlink(missing_ok=True)
+        (state / watchdog.ENDING).unlink(missing_ok=True)
     except (OSError, sqlite3.Error) as error:
         why = (error.strerror or "") if isinstance(error, OSError) else str(error)
         hint = "make room, or let this user write there, then ask again"
         raise FileError(f"`{state}` cannot be written: {why.lower()}", hint=hint) from error
-    if CONTROLLER not in there:
-        start_manager(state, CONTROLLER)
+    if watchdog.CONTROLLER not in there:
+        watchdog.start_manager(state, watchdog.CONTROLLER)
     if "watchdog" not in there:
-        start_watchdog(state)
+        watchdog.start_watchdog(state)
     names = _names(settings)
     colds = _until_it_serves(settings, state, tell) if names else _until_it_answers(settings, state)
     started = [colds[name] for name in names if name in colds and name not in there]
@@ -74,8 +73,8 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
 def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:
     """End everything of a state, who would start it again first; returns how many processes there were."""
     if state.is_dir():
-        (state / ENDING).touch(mode=0o600)
-    managers = ("watchdog", *MANAGERS)
+        (state / watchdog.ENDING).touch(mode=0o600)
+    managers = ("watchdog", *watchdog.MANAGERS)
     count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in managers)
     return count + processes.stop_all(state, grace_s=grace_s)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from twofold.core.errors import TwofoldError
-from twofold.live import processes
+from twofold.live import processes, watchdog
 from twofold.live.jobs import gangs
 from twofold.live.jobs.job_log import LOG, JobLog, read_job_log, replayed
 from twofold.live.jobs.orders import (
@@ -30,7 +30,6 @@ from twofold.live.jobs.orders import (
     slots,
 )
 from twofold.live.jobs.progress import Heard, ask_to_save
-from twofold.live.watchdog import BEAT_S, JOBS, beat, is_ending, start_watchdog
 from twofold.policy.cluster import events
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.gang_queue import JobState
@@ -97,7 +96,7 @@ class Driver:
 
     def run(self) -> None:
         """Until the state is to end."""
-        while not is_ending(self.state):
+        while not watchdog.is_ending(self.state):
             self._keep_watch()
             self.look()
             time.sleep(LOOK_S)
@@ -293,15 +292,15 @@ class Driver:
         import psutil
 
         now_s = time.monotonic()
-        if now_s - self._beaten_s >= BEAT_S:
+        if now_s - self._beaten_s >= watchdog.BEAT_S:
             self._beaten_s = now_s
             with suppress(OSError):
-                beat(self.state, JOBS)
+                watchdog.beat(self.state, watchdog.JOBS)
         known = self._watchdog is not None and processes.lives(self._watchdog)
         if known and now_s - self._watched_s < WATCHDOG_EVERY_S:  # looking for it reads the whole table
             return
         self._watched_s = now_s
-        there = processes.running(self.state, "watchdog", exact=True) or [start_watchdog(self.state)]
+        there = processes.running(self.state, "watchdog", exact=True) or [watchdog.start_watchdog(self.state)]
         with suppress(psutil.Error):
             self._watchdog = psutil.Process(there[0].process_id)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import FileError, UnknownNameError
+from twofold.live import watchdog
 from twofold.live.processes import make_private
 from twofold.live.training.artefact import write_whole
-from twofold.live.watchdog import JOBS
 from twofold.policy.cluster.settings import ClusterSettings, WatchSettings
 
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -56,7 +56,7 @@ class JobOrder:
 
 def jobs_folder(state: Path) -> Path:
     """Where everything of a state's queue is."""
-    return state / JOBS
+    return state / watchdog.JOBS
 
 
 def job_folder(state: Path, job_id: str) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from twofold.core.errors import ValueRefusedError
-from twofold.device.nvidia import watts
+from twofold.core.nvidia import watts
 
 RAPL = Path("/sys/class/powercap")
 EVERY_S = 0.25

@@ -1,0 +1,120 @@
+"""`jobs` of a spec: its slots, what the brain is told of them, checkpoints that move live as in the twin."""
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+
+from twofold.app.jobs import Wanted, order_of_run, queue_settings, slots_here
+from twofold.app.simulating import SimulateOptions, simulate
+from twofold.app.sources import load
+from twofold.core.errors import UnknownNameError, ValueRefusedError
+from twofold.live import processes
+from twofold.live.control.supervisor import bring_down
+from twofold.live.jobs.driver import Driver
+from twofold.live.jobs.orders import submit, write_settings
+from twofold.policy.cluster.gang_queue import JobState
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
+STUB = Path(__file__).parents[1] / "live" / "stub_trainer.py"
+PATIENCE_S = 60.0
+RUN = """\
+model: ./config.json
+training:
+  name: tiny
+  steps: 3000000
+  sequence: 128 tok
+  global_batch: 8 seq
+  precision: fp32
+  framework: pytorch-fsdp
+  team: red
+  priority: 2
+  on: 1x2xthis-machine
+  checkpoint: {write_within: WRITE, stall: WRITE}
+"""
+
+
+def a_spec(folder: Path, write: str = "2 s", more: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text((EXAMPLE / "config.json").read_text())
+    (folder / "twofold.yaml").write_text(RUN.replace("WRITE", write) + more)
+    return folder / "twofold.yaml"
+
+
+def live_interval_s(folder: Path, write: str, scenario: str) -> float:
+    """Until the first checkpoint of a running gang, as the driver's brain has it; a stand-in trains."""
+    spec, state = a_spec(folder, write), folder / ".twofold"
+    settings = queue_settings(2, scenario)
+    watch = replace(settings.cluster.watch, silence_s=1e9)  # else that is what it wakes for next
+    write_settings(state, replace(settings, cluster=replace(settings.cluster, watch=watch)))
+    order = order_of_run(state, load(spec).spec, Wanted())
+    command = (sys.executable, str(STUB), "100000", "0.02")
+    submit(state, replace(order, command=command, process_count=2))
+    try:
+        driver = Driver(state)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while driver.brain.view.jobs == {} or driver.brain.view.jobs["tiny-1"].state is not JobState.RUNNING:
+            assert time.monotonic() < deadline_s
+            driver.look()
+            time.sleep(0.05)
+        wake_s = driver.brain.wake_at_s()
+        assert wake_s is not None
+        return wake_s - driver.clock.now_s()
+    finally:
+        bring_down(state)
+        assert not processes.running(state)
+
+
+def twin_interval_s(folder: Path, write: str, scenario: str) -> float:
+    found = simulate(a_spec(folder, write), SimulateOptions(scenario=scenario)).data.training
+    assert found is not None and found.checkpoint_interval_s_mean is not None
+    return found.checkpoint_interval_s_mean
+
+
+@pytest.mark.parametrize("interval_s", [live_interval_s, twin_interval_s])
+def test_a_change_of_failures_or_writes_moves_checkpoints_live_as_in_the_twin(tmp_path, interval_s) -> None:
+    for rate in (1, 24):
+        (tmp_path / f"fails-{rate}.yaml").write_text(f"cluster:\n  failures: {rate} /d\n")
+    seldom, often = (str(tmp_path / f"fails-{rate}.yaml") for rate in (1, 24))
+    usual_s = interval_s(tmp_path / "usual", "2 s", seldom)
+    assert interval_s(tmp_path / "often", "2 s", often) < 0.8 * usual_s
+    assert interval_s(tmp_path / "slow", "20 s", seldom) > 1.2 * usual_s
+
+
+def test_a_run_is_queued_as_the_spec_says_unless_told_otherwise(tmp_path) -> None:
+    spec = load(a_spec(tmp_path)).spec
+    order = order_of_run(tmp_path, spec, Wanted())
+    assert (order.job_id, order.team, order.priority, order.slot_count) == ("tiny-1", "red", 2, 2)
+    assert order.checkpoint_write_s == 2.0 and order.saves and order.process_count == 1
+    told = order_of_run(tmp_path, spec, Wanted(team="blue", priority=-1, expect="20 min"))
+    assert (told.team, told.priority, told.expected_s) == ("blue", -1, 1200.0)
+    with pytest.raises(UnknownNameError, match="no training run is named `huge`"):
+        order_of_run(tmp_path, spec, Wanted(name="huge"))
+
+
+def test_slots_are_the_shares_of_this_machine_that_the_spec_plans_with(tmp_path) -> None:
+    spec = load(a_spec(tmp_path)).spec
+    assert slots_here(spec) == 2
+    elsewhere = a_spec(tmp_path / "elsewhere")
+    elsewhere.write_text(elsewhere.read_text().replace("this-machine", "H100-SXM"))
+    with pytest.raises(ValueRefusedError, match="nothing of this machine's slots"):
+        slots_here(load(elsewhere).spec)
+
+
+def test_the_brain_is_told_what_a_rehearsal_of_the_scenario_tells_its_own(tmp_path) -> None:
+    path = tmp_path / "teams.yaml"
+    path.write_text(
+        "cluster:\n  quotas:\n    - {team: red, share: 50 %}\n    - {team: blue, share: 25 %}\n"
+        "  failures: 2 /d\n  spares: 1\n  nodes: 4\n"
+    )
+    told = queue_settings(4, str(path)).cluster
+    assert [(team.team, team.quota_count, team.weight_ratio) for team in told.teams] == [
+        ("red", 2, 0.5),
+        ("blue", 1, 0.25),
+    ]
+    assert told.faults.spare_count == 1 and told.cadence.fixed_interval_s is None
+    assert told.cadence.prior_failures_per_accelerator_s == pytest.approx(2 / 86_400 / 4)
