@@ -104,7 +104,7 @@ VOCABULARIES = {
     },
     "contracts.rows": {"calibrations"},
     "answer": {"loads", "quick_single", "paths", "uncertainty"},
-    "core": {"errors", "extras", "record"},
+    "core": {"errors", "extras", "nvidia", "record"},
     "perf": {"collectives", "operators"},
     "inference": {"regimes"},
     "live": {"processes", "watchdog"},
@@ -264,7 +264,7 @@ def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() ->
                 needy.add(path.name)
     gateways = {"attempts.py", "http_bounds.py", "upstream.py"}
     controllers = {"observed.py", "engine_checks.py"}
-    # Imported by those who asked first: programs of their own, and what a worker of a training run is made of.
+    # Imported by those who asked first: programs of their own, and what trains.
     workers = {"accumulation.py", "asked.py", "batches.py", "digesting.py", "exporting.py", "loss_scale.py"}
     workers |= {"train_model.py", "train_worker.py"}
     assert needy == gateways | controllers | workers | {"admin_session.py"}

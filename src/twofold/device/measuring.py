@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from twofold.core import nvidia
 from twofold.core.errors import RunError, ValueRefusedError
-from twofold.device import nvidia
 from twofold.device.cases import (
     ACCELERATOR,
     LONG_ANSWER_TOKENS,
