@@ -3,10 +3,12 @@
 import asyncio
 import json
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -23,6 +25,7 @@ class Service:
     gap_s: float = 0.0  # before each token
     statuses: tuple[int, ...] = ()  # of the requests that come next, in turn; then 200
     streams: bool = True
+    prefix: str = ""  # of its paths, before `/v1`
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     url: str = ""
@@ -78,6 +81,41 @@ class Service:
         return not self.key or request.headers.get("authorization") == f"Bearer {self.key}"
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files in PEM form: an authority of our own, and what it signed for this machine, with its key."""
+
+    authority: Path
+    chain: Path
+    key: Path
+
+
+def made_certificate(folder: Path) -> Certificate:
+    """By openssl, for `localhost` and 127.0.0.1."""
+    made = Certificate(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+    new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-x509"]
+    authority = [
+        "-subj",
+        "/CN=authority of tests",
+        "-keyout",
+        f"{made.authority}.key",
+        "-out",
+        made.authority,
+    ]
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
+    signed = ["-CA", made.authority, "-CAkey", f"{made.authority}.key", "-subj", "/CN=server of tests"]
+    for words in ([*new, *authority], [*new, *signed, *names, "-keyout", made.key, "-out", made.chain]):
+        subprocess.run(words, check=True, capture_output=True)
+    return made
+
+
+def server_tls(certificate: Certificate) -> ssl.SSLContext:
+    """What a server shows it by."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    return context
+
+
 @contextmanager
 def served(service: Service, certificate: ssl.SSLContext | None = None) -> Iterator[Service]:
     """The service on a free port of loopback, its `url` without a path."""
@@ -87,9 +125,9 @@ def served(service: Service, certificate: ssl.SSLContext | None = None) -> Itera
 
     async def run() -> None:
         app = web.Application()
-        app.router.add_get("/v1/models", service.list_models)
+        app.router.add_get(f"{service.prefix}/v1/models", service.list_models)
         for api in service.apis:
-            app.router.add_post(f"/v1/{api}", service.answer)
+            app.router.add_post(f"{service.prefix}/v1/{api}", service.answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate)

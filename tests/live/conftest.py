@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+from tests.openai_service import Certificate, made_certificate
 
 
 @dataclass(slots=True)
@@ -152,3 +155,11 @@ async def running_engines(count: int) -> AsyncIterator[list[StubEngine]]:
 def stub_engines() -> Any:
     """`async with stub_engines(2) as engines`: so many stand-ins, killed at the end."""
     return running_engines
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """An authority of our own and what it signed for this machine."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    return made_certificate(tmp_path_factory.mktemp("tls"))

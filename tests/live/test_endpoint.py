@@ -1,13 +1,8 @@
 """A URL becomes an endpoint, or an error that says what to write."""
 
-import shutil
-import ssl
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from tests.openai_service import Service, served
+from tests.openai_service import Certificate, Service, served, server_tls
 from twofold.core.errors import ValueRefusedError
 from twofold.live.loads.endpoint import Reached, reach
 from twofold.live.loads.loader import Prompt
@@ -87,29 +82,14 @@ def test_urls_that_lead_nowhere_say_why(url: str, says: str) -> None:
     assert says in error.message and error.hint and "secret" not in str(error)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of our own for 127.0.0.1, with its key behind it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=ours"]
-    also = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{path}.key", "-out", f"{path}.crt"]
-    subprocess.run([*made, *also], check=True, capture_output=True)
-    path.write_text(Path(f"{path}.key").read_text() + Path(f"{path}.crt").read_text())
-    return path
-
-
-def test_a_certificate_that_is_not_trusted_asks_for_its_issuer_and_takes_it(certificate: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with served(Service(), context) as service:
+def test_a_certificate_that_is_not_trusted_asks_for_its_issuer_and_takes_it(certificate: Certificate) -> None:
+    with served(Service(), server_tls(certificate)) as service:
         error = refused(service)
         assert "certificate" in error.message and "--ca" in error.hint
-        found: Reached = reach(service.url, PROMPT, trusted=Path(f"{certificate}.crt"))
-        assert found.endpoint.trusted == Path(f"{certificate}.crt")
+        found: Reached = reach(service.url, PROMPT, trusted=certificate.authority)
+        assert found.endpoint.trusted == certificate.authority
     with served(Service()) as plain:
         error = refused(Service(url=plain.url.replace("http:", "https:")))
         assert "TLS" in error.message
     with pytest.raises(ValueRefusedError, match="no certificates"):
-        reach("https://127.0.0.1:9", PROMPT, trusted=certificate.parent)
+        reach("https://127.0.0.1:9", PROMPT, trusted=certificate.authority.parent)

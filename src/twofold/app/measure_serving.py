@@ -20,6 +20,7 @@ from twofold.live.loads.meters import memory_bytes
 from twofold.live.loads.served_files import read_served
 from twofold.live.loads.serving_figures import growth_of, knee_of
 from twofold.live.loads.texts import USUAL_CHARACTERS, Texts, texts_of
+from twofold.live.server_urls import shown_url
 from twofold.measure.served_rows import RunOn, rows_of, table_of
 from twofold.report.answers import Held
 from twofold.report.served import served_lines
@@ -97,7 +98,7 @@ def measure_serve(
     if what.trace is not None:
         next(ordered_arrivals(what.trace))
     texts = texts_of(what.seed, where.tokenizer)
-    tell(f"reach {url}")
+    tell(f"reach {shown_url(url)}")
     probe = texts.prompt(PROBE_TOKENS)
     found = reach(
         url,

@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -407,7 +407,7 @@ class Controller:
                 "pool": row.pool,
                 "model": row.model,
                 "version": replica.version,
-                "address": {"host": address.host, "port": address.port, "model": address.model},
+                "address": asdict(address),
             }
         )
 

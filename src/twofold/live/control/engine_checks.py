@@ -10,14 +10,18 @@ import math
 import time
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import aiohttp
 
 from twofold.live.control.engines import Engine, Series
+from twofold.live.gateway.engine_fields import CHAT, COMPLETIONS
+from twofold.live.gateway.engine_series import metrics_page
+from twofold.live.gateway.metrics_text import SAMPLE
 
 HEALTH_TIMEOUT_S = 1.0
 COMPLETION_TIMEOUT_S = 20.0
-METRICS_LIMIT_BYTES = 1 << 20
+NO_SUCH_PATH = (404, 405, 501)
 PROBE_PROMPT = "import os"
 
 
@@ -45,6 +49,7 @@ class EngineClient:
     def __init__(self) -> None:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0)
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+        self.options: dict[str, dict[str, Any]] = {}  # that requests to a server are sent with, by its base
 
     async def close(self) -> None:
         """Close every connection."""
@@ -55,7 +60,9 @@ class EngineClient:
         path = engine.health_path or "/v1/models"
         try:
             async with asyncio.timeout(timeout_s):
-                async with self._session.get(base + path, allow_redirects=False) as answer:
+                async with self._session.get(
+                    base + path, allow_redirects=False, **self.options.get(base, {})
+                ) as answer:
                     return Health.DEAD if answer.status >= 500 else Health.WELL
         except aiohttp.ClientConnectorError:
             return Health.REFUSED
@@ -65,19 +72,27 @@ class EngineClient:
             return Health.REFUSED  # it hung up: the process is on its way out, or the answer is no HTTP
 
     async def completes(self, base: str, model: str, timeout_s: float = COMPLETION_TIMEOUT_S) -> str:
-        """Why a request for one token was not answered in full; "" when it was."""
-        asked = {"model": model, "prompt": PROBE_PROMPT, "max_tokens": 1, "stream": False}
+        """Why a request for one token was not answered in full, as text or, where that is not known, as chat;
+        "" when it was."""
+        asked = {"model": model, "max_tokens": 1, "stream": False}
+        text, chat = {"prompt": PROBE_PROMPT}, {"messages": [{"role": "user", "content": PROBE_PROMPT}]}
         try:
             async with asyncio.timeout(timeout_s):
-                async with self._session.post(f"{base}/v1/completions", json=asked) as answer:
-                    body = await answer.read()
-                    if answer.status != 200:
-                        return f"status {answer.status}"
-                    return "" if isinstance(json.loads(body), dict) else "no object"
+                status, said = await self._asked(base + COMPLETIONS, asked | text)
+                if status in NO_SUCH_PATH:
+                    status, said = await self._asked(base + CHAT, asked | chat)
+                if status != 200:
+                    return f"status {status}"
+                return "" if isinstance(json.loads(said), dict) else "no object"
         except TimeoutError:
             return f"nothing within {timeout_s:g} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return type(error).__name__
+
+    async def _asked(self, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        options = self.options.get(url.rpartition("/v1/")[0], {})
+        async with self._session.post(url, json=body, allow_redirects=False, **options) as answer:
+            return answer.status, await answer.read()
 
     async def report(self, base: str, engine: Engine, timeout_s: float = HEALTH_TIMEOUT_S) -> Report | None:
         """What an engine's own metrics say; None when it has none or does not say them now."""
@@ -85,17 +100,11 @@ class EngineClient:
             return None
         try:
             async with asyncio.timeout(timeout_s):
-                async with self._session.get(base + engine.metrics_path) as answer:
-                    if answer.status != 200:
-                        return None
-                    body = b""
-                    async for part in answer.content.iter_chunked(1 << 16):
-                        body += part
-                        if len(body) > METRICS_LIMIT_BYTES:
-                            return None
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
+                url = base + engine.metrics_path
+                page = await metrics_page(self._session, url, self.options.get(base, {}))
+        except TimeoutError:
             return None
-        return read_report(body.decode("utf-8", "replace"), engine.series)
+        return read_report(page, engine.series)
 
 
 def read_report(text: str, series: Series) -> Report | None:
@@ -106,15 +115,11 @@ def read_report(text: str, series: Series) -> Report | None:
     sums: dict[str, list[float]] = {}
     wanted = {series.running, series.waiting, series.kv_used} - {""}
     for line in text.splitlines():
-        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
-        if name in wanted:
-            value = rest.rpartition("} ")[2] if "{" in line else rest
-            try:
-                figure = float(value.split()[0])
-            except (ValueError, IndexError):
-                continue
+        sample = SAMPLE.fullmatch(line)
+        if sample is not None and sample[1] in wanted:
+            figure = float(sample[3].split()[0])
             if math.isfinite(figure):
-                sums.setdefault(name, []).append(figure)
+                sums.setdefault(sample[1], []).append(figure)
     if not sums:
         return None
     running, waiting, used = (sums.get(name) for name in (series.running, series.waiting, series.kv_used))

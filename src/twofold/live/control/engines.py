@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from twofold.core.errors import FileError, ValueRefusedError
 
@@ -40,6 +39,8 @@ class EngineSettings:
     program: str = ""  # the engine's executable; "": the one that is found
     url: str = ""  # of an engine that runs already
     model: str = ""  # what the engine behind the URL calls its model
+    key_variable: str = ""  # of the environment, that holds the key which that engine asks for
+    authorities: str = ""  # path of a PEM file of whom its certificate may be by, besides whom we trust
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -128,19 +129,6 @@ def engine_name(kind: str = "transformers") -> str:
         return f"{kind} {version(kind)}"
     except PackageNotFoundError:
         return kind
-
-
-def engine_address(url: str) -> tuple[str, int]:
-    """Host and port of an engine behind a URL. Raises ValueRefusedError for what the gateway cannot reach."""
-    parts = urlsplit(url)
-    try:
-        port = parts.port or 80
-    except ValueError as error:
-        raise ValueRefusedError(f"`{url}` has no port", hint="write `http://HOST:PORT`") from error
-    if parts.scheme != "http" or not parts.hostname or parts.path.rstrip("/") not in ("", "/v1"):
-        what = f"the gateway reaches an engine by host and port; `{url}` is another address"
-        raise ValueRefusedError(what, hint="write `http://HOST:PORT`, or stand a proxy before it")
-    return parts.hostname, port
 
 
 def _transformers(settings: EngineSettings) -> list[str]:

@@ -14,15 +14,16 @@ from pathlib import Path
 
 import psutil
 
+from twofold.core.errors import ValueRefusedError
 from twofold.live.control.engine_checks import EngineClient, Health, Report, until_it_answers
 from twofold.live.control.engines import (
     START_TIMEOUT_S,
     EngineSettings,
-    engine_address,
     engine_model,
     engine_of,
 )
 from twofold.live.processes import Child, reap, running
+from twofold.live.server_urls import asking, base_of, server_url
 
 RESCAN_S = 5.0
 STOPPED_S = 1.0  # that a process may be stopped by a signal
@@ -126,14 +127,13 @@ class Watched:
     @property
     def base(self) -> str:
         """Its address as a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return server_url(self.engine.url).base if self.engine.url else base_of(self.host, self.port)
 
 
 def watched_url(replica_id: str, engine: EngineSettings, version: str, now_s: float) -> Watched:
     """A replica that runs elsewhere: it is asked, never started or ended."""
-    host, port = engine_address(engine.url)
-    return Watched(replica_id, engine, version, host, port, now_s, None)
+    at = server_url(engine.url)
+    return Watched(replica_id, engine, version, at.host, at.port, now_s, None)
 
 
 async def watch(replica: Watched, client: EngineClient, changed: Callable[[], None]) -> None:
@@ -141,7 +141,16 @@ async def watch(replica: Watched, client: EngineClient, changed: Callable[[], No
 
     One that the gateway sends requests is taken for ready once it is well: its controller died, not it.
     """
-    engine, model = engine_of(replica.engine.kind), engine_model(replica.engine)
+    told, model = replica.engine, engine_model(replica.engine)
+    engine = engine_of(told.kind)
+    if told.url:
+        try:
+            options = asking(told.key_variable, told.authorities, tls=server_url(told.url).tls)
+        except ValueRefusedError as error:
+            replica.trouble = error.message
+            changed()
+            return
+        client.options[replica.base] = options
     known = replica.in_gateway and await client.health(replica.base, engine) is Health.WELL
     if not known:
         limit_s = replica.began_s + START_TIMEOUT_S if replica.process_id else float("inf")

@@ -21,6 +21,7 @@ from twofold.live.gateway.gateway_config import (
 )
 from twofold.live.gateway.keys import keys_beside
 from twofold.live.processes import digest_of
+from twofold.live.server_urls import server_url
 from twofold.policy.gate import settings as gates
 
 GATEWAY_GRACE_S = 4.0  # below what `stop` waits before it ends a process
@@ -52,7 +53,7 @@ class ServiceSettings:
 def replica_digest(engine: EngineSettings) -> str:
     """Of all that a replica's process is told but its port: equal ones need no restart."""
     if engine.url:
-        return digest_of([engine.url, engine.model])
+        return digest_of([engine.url, engine.model, engine.key_variable, engine.authorities])
     told = [f"{name}={value}" for name, value in sorted(engine_environment(engine).items())]
     return digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
 
@@ -101,5 +102,10 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
 def address_of(
     replica_id: str, engine: EngineSettings, host: str, port: int, in_flight_limit: int
 ) -> GatewayReplica:
-    """Where the gateway finds a replica."""
-    return GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit)
+    """Where the gateway finds a replica, and how it asks one behind a URL."""
+    local = GatewayReplica(replica_id, host, port, engine_model(engine), in_flight_limit)
+    if not engine.url:
+        return local
+    at = server_url(engine.url)
+    key, trusted = engine.key_variable, engine.authorities
+    return replace(local, tls=at.tls, prefix=at.prefix, key_variable=key, authorities=trusted)

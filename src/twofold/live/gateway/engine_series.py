@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from twofold.core.errors import ValueRefusedError
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.metrics_text import with_label
+from twofold.live.server_urls import asking
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,12 +30,19 @@ async def engine_series(replicas: Mapping[str, GatewayReplica]) -> str:
 
 
 async def _page(session: "aiohttp.ClientSession", replica: GatewayReplica) -> str:
+    try:
+        options = asking(replica.key_variable, replica.authorities, tls=replica.tls)
+    except ValueRefusedError:
+        return ""
+    return await metrics_page(session, replica.base + PATH, options)
+
+
+async def metrics_page(session: "aiohttp.ClientSession", url: str, options: Mapping[str, Any]) -> str:
+    """A program's page of metrics in Prometheus' text format; "" where it says none that can be read."""
     import aiohttp
 
     try:
-        async with session.get(
-            f"http://{replica.host}:{replica.port}{PATH}", allow_redirects=False
-        ) as answer:
+        async with session.get(url, allow_redirects=False, **options) as answer:
             if answer.status != 200 or not answer.content_type.startswith("text/plain"):
                 return ""
             data = bytearray()

@@ -7,8 +7,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from twofold.core.data import from_data, to_json
-from twofold.core.errors import FileError
+from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
+from twofold.live.server_urls import base_of, key_in, trust
 from twofold.policy.gate import settings as gates
 
 HEALTH_PATH = "/health"  # a load balancer has no key, and learns no more than that somebody answers
@@ -31,6 +32,17 @@ class GatewayReplica:
     pool: str = ""
     version: str = ""
     variant: str = ""  # the smaller model that it serves, by the name that classes permit; "": the service's
+    tls: bool = False
+    prefix: str = ""  # of its paths, before `/v1`
+    key_variable: str = ""  # of the environment, that holds the key which it asks for; "": it asks for none
+    authorities: str = (
+        ""  # path of a PEM file of whom its certificate may be by, besides whom this machine trusts
+    )
+
+    @property
+    def base(self) -> str:
+        """Its URL, without a path of the protocol."""
+        return base_of(self.host, self.port, tls=self.tls, prefix=self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,7 @@ def refuse_replica(replica: GatewayReplica) -> None:
     if not 1 <= replica.in_flight_limit <= PLACES_MAX:
         raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1, or above {PLACES_MAX}")
     _refuse_address(replica.host, replica.port)
+    _refuse_unasked(replica)
 
 
 def _refuse_address(host: str, port: int) -> None:
@@ -168,6 +181,18 @@ def _refuse_address(host: str, port: int) -> None:
         raise ValueError(f"`port` {port} is none: 1 to 65535")
     if not host or "\0" in host:
         raise ValueError("`host` is the name of one")
+
+
+def _refuse_unasked(replica: GatewayReplica) -> None:
+    """What a replica cannot be asked with: a key that is not there, certificates that cannot be read."""
+    try:
+        key_in(replica.key_variable)
+        if replica.tls:
+            trust(replica.authorities)
+    except ValueRefusedError as error:
+        raise ValueError(error.message) from error
+    if re.search(r"[\x00- ?#@\x7f]", replica.prefix) or (replica.prefix and replica.prefix[0] != "/"):
+        raise ValueError(f"`prefix` of {replica.replica_id} is the beginning of a path")
 
 
 def is_loopback(host: str) -> bool:

@@ -2,19 +2,23 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 
+from twofold.core.errors import ValueRefusedError
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.gateway_driver import cause_of
+from twofold.live.server_urls import asking
 from twofold.policy.gate import events
 
 HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
 KEEP_ALIVE_S = 30.0
 READ_BUFFER_BYTES = 1 << 16
+NOTHING: Mapping[str, Any] = {}
 CLOSED_WITHIN_S = 0.2  # in which it shows that a connection was closed already: a round trip, and a slow loop
 
 
@@ -70,26 +74,41 @@ class Upstream:
         to do so again is the gate's to say. Where nobody listens by then, the replica did not close an idle
         connection: it died, and maybe of this request.
         """
-        host = f"[{replica.host}]" if ":" in replica.host else replica.host
-        url, attempt = f"http://{host}:{replica.port}{path}", Attempt()
+        url, attempt, options = replica.base + path, Attempt(), self._options(replica)
         try:
-            return await self._ask(self._pooled, url, body, attempt)
+            return await self._ask(self._pooled, url, body, attempt, options)
         except UpstreamFailed as failure:
             used_for_s = time.monotonic() - attempt.reused_s
             if failure.cause is not events.Cause.BROKEN or used_for_s > CLOSED_WITHIN_S:
                 raise
         try:
-            return await self._ask(self._fresh, url, body, Attempt())
+            return await self._ask(self._fresh, url, body, Attempt(), options)
         except UpstreamFailed as again:
             if again.cause is events.Cause.REFUSED:
                 raise UpstreamFailed(events.Cause.BROKEN) from again
             raise
 
+    def _options(self, replica: GatewayReplica) -> Mapping[str, Any]:
+        """How a server that is not ours is asked; an engine that we started needs nothing."""
+        if not (replica.tls or replica.key_variable):  # HOT: per attempt
+            return NOTHING
+        try:
+            return asking(replica.key_variable, replica.authorities, tls=replica.tls)
+        except ValueRefusedError as error:
+            raise UpstreamFailed(events.Cause.REFUSED) from error
+
     async def _ask(
-        self, session: aiohttp.ClientSession, url: str, body: bytes, attempt: Attempt
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        body: bytes,
+        attempt: Attempt,
+        options: Mapping[str, Any],
     ) -> aiohttp.ClientResponse:
         try:
-            return await session.post(url, data=body, allow_redirects=False, trace_request_ctx=attempt)
+            return await session.post(
+                url, data=body, allow_redirects=False, trace_request_ctx=attempt, **options
+            )
         except aiohttp.ClientConnectorError as error:
             raise UpstreamFailed(cause_of(error.os_error)) from error
         except aiohttp.ServerTimeoutError as error:

@@ -5,15 +5,14 @@ Whatever is wrong with it (nobody listens, a certificate, a key, a path, a model
 
 import asyncio
 import os
-import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from twofold.core.errors import ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.live.loads.loader import REQUEST_TIMEOUT_S, Endpoint, Prompt, session_of
+from twofold.live.server_urls import server_url, trust
 from twofold.live.sse import SseTally
 
 COMPLETIONS, CHAT, MODELS = "/completions", "/chat/completions", "/models"
@@ -54,7 +53,7 @@ def reach(
     require_extra("live")
     base, told = _parts(url)
     if trusted is not None:
-        _check_certificates(trusted)
+        trust(str(trusted))
     headers = (("authorization", f"Bearer {key}"),) if key else ()
     also = (USAGE, ("ignore_eos", True)) if ignores_end else (USAGE,)
     bare = Endpoint(base, headers=headers, trusted=trusted, also=also, timeout_s=PROBE_TIMEOUT_S)
@@ -64,30 +63,12 @@ def reach(
 
 def _parts(url: str) -> tuple[str, str]:
     """The URL that paths go behind, and the API where its end names one."""
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        known = False
-    if not known or parts.query or parts.fragment:
-        hint = "write for example `http://127.0.0.1:8000` or `https://example.com/v1`"
-        raise ValueRefusedError(f"`{url[:80]}` is no URL of a service", hint=hint)
-    if parts.username or parts.password:
-        what = "a key does not belong into a URL, which ends in logs"
-        raise ValueRefusedError(what, hint="put it in an environment variable, and name that by `--key-env`")
     base, told = url.rstrip("/"), ""
     for end, api in ((CHAT, "chat"), (COMPLETIONS, "completions")):
         if not told and base.endswith(end):
             base, told = base.removesuffix(end), api
-    return (base if told or base.endswith("/v1") else f"{base}/v1"), told
-
-
-def _check_certificates(path: Path) -> None:
-    try:
-        ssl.create_default_context().load_verify_locations(cafile=str(path))
-    except (OSError, ssl.SSLError) as error:
-        what = f"`{path}` holds no certificates that can be read: {getattr(error, 'strerror', '') or error}"
-        raise ValueRefusedError(what, hint="a file of certificates in PEM form") from error
+    found = server_url(base).base
+    return (found if told and not base.endswith("/v1") else f"{found}/v1"), told
 
 
 async def _reach(bare: Endpoint, prompt: Prompt, model: str, apis: list[str], variable: str) -> Reached:

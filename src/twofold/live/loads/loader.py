@@ -7,7 +7,6 @@ server is not spared the requests that its stall delayed (no coordinated omissio
 
 import asyncio
 import resource
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from twofold.contracts.results import loop
 from twofold.core import errors
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.loads.loads import Answer, Load, Outcome, load_point, poisson_arrivals_s, shuffled
+from twofold.live.server_urls import trust
 from twofold.live.sse import SseTally
 from twofold.live.training.corpus import source_texts
 
@@ -320,10 +320,7 @@ def session_of(endpoint: Endpoint) -> "aiohttp.ClientSession":
     """One pool of connections to an endpoint, as many as are asked for at once."""
     import aiohttp
 
-    trusted: ssl.SSLContext | bool = True
-    if endpoint.trusted is not None:
-        trusted = ssl.create_default_context()
-        trusted.load_verify_locations(cafile=str(endpoint.trusted))
+    trusted = True if endpoint.trusted is None else trust(str(endpoint.trusted))
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
         timeout=aiohttp.ClientTimeout(total=endpoint.timeout_s),
