@@ -12,7 +12,7 @@ from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
-from twofold.live.control.engines import BLOCK_TOKENS, KV_BLOCK_COUNT
+from twofold.live.control.engines import BLOCK_TOKENS, ENGINES, KV_BLOCK_COUNT, program_of
 from twofold.live.training.train_job import TrainJob
 
 MACHINE = "this-machine"
@@ -20,7 +20,8 @@ CHECKPOINTS_PER_RUN = 8
 KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that some steps are repeated
 KILLED_RANK = 1
 SEED = 20
-ENGINE = "transformers"
+ENGINES_HERE = tuple(kind for kind, engine in ENGINES.items() if engine.program)
+OURS = "transformers"  # brought by the extra [train], which is asked for by its name
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
 CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700
@@ -41,6 +42,8 @@ class ServeSettings:
     output_tokens: int
     rate_per_s: float  # of the open load: the peak that the class plans for
     load_s: float  # how long each load is held
+    engine: str  # of `engines.ENGINES`
+    program: str = ""  # its executable; "": the one that is found
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
@@ -78,8 +81,12 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
     )
 
 
-def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
-    """The one service of a loop: its first class sets lengths and rate. A replica has a rank's share."""
+def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSettings:
+    """The one service of a loop: its first class sets lengths and rate. A replica has a rank's share.
+
+    `program` is the engine's executable where it is not found by its name. Raises ValueRefusedError, and
+    FileError for an engine that is not there.
+    """
     service, run = _only(spec.services, "serving"), _only(spec.training, "training")
     _serves_what_is_trained(service, run)
     slot_count = _count_here(run, f"training `{run.name}`")
@@ -108,6 +115,8 @@ def serve_settings(spec: Spec, load_s: float) -> ServeSettings:
         output_tokens=int(traffic.output.mean_tokens),
         rate_per_s=traffic.rate_per_s * traffic.peak_ratio,
         load_s=load_s,
+        engine=service.engine,
+        program=program_of(service.engine, program) if program or service.engine != OURS else "",
     )
 
 
@@ -119,8 +128,9 @@ def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
     elif service.model.config is None or service.model.config != run.model.config:
         what = f"{whose} is of another model than training `{run.name}`"
         hint = "give the `model:` once, above both halves"
-    elif service.engine != ENGINE:
-        what, hint = f"{whose}: `{service.engine}` cannot serve here", f"write `engine: {ENGINE}`"
+    elif service.engine not in ENGINES_HERE:
+        what = f"{whose}: `{service.engine}` cannot serve here"
+        hint = f"write `engine:` with one of {', '.join(ENGINES_HERE)}"
     else:
         return
     raise ValueRefusedError(what, hint=hint)

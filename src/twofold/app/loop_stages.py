@@ -31,6 +31,7 @@ from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
+from twofold.live.control.gguf_file import gguf_of
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
@@ -143,6 +144,9 @@ def serve(request: LoopRequest, gate: ServedGate, artefact: Path) -> Service:
 def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> ServiceSettings:
     """What the supervisor is told."""
     beliefs = gate.built.beliefs
+    if request.serving.engine == "llama.cpp":
+        request.progress("convert the artefact for llama.cpp")
+        artefact = gguf_of(artefact, request.state / "gguf" / artefact.name)
     return ServiceSettings(
         engine=engine_settings(request.serving, artefact),
         replica_count=request.serving.replica_count,
@@ -160,7 +164,15 @@ def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> 
 
 def engine_settings(told: ServeSettings, artefact: Path) -> EngineSettings:
     """One replica."""
-    return EngineSettings(str(artefact), told.weights_format, told.thread_count, KV_BLOCK_COUNT, BATCH_TOKENS)
+    return EngineSettings(
+        str(artefact),
+        told.weights_format,
+        told.thread_count,
+        KV_BLOCK_COUNT,
+        BATCH_TOKENS,
+        kind=told.engine,
+        program=told.program,
+    )
 
 
 def measured_service(
@@ -173,18 +185,21 @@ def measured_service(
         before = from_data(loop.ServingMeasured, json.loads(path.read_text("utf-8")))
     except (OSError, ValueError):
         before = None
+    engine = engine_name(request.serving.engine)
+    if before is not None and (before.artefact, before.engine) != (artefact.name, engine):
+        before = None  # of another model, or served by another engine
     since_s = own_load_ended_s(request.state)
     users = others_asked_ago_s(request.state, since_s)
     if users is not None and users < USERS_GONE_S:
         note = f"not put under load: others asked it {users:.0f} s ago"
-    elif before is not None and before.artefact == artefact.name and not load_asked:
+    elif before is not None and not load_asked:
         note = "loads as measured by an earlier `up`; `--load-for` measures them again"
     else:
         measured = put_under_load(request, service, artefact)
         write_whole(path, to_json(measured))
         write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
         return measured, ()
-    if before is None or before.artefact != artefact.name:
+    if before is None:
         before = _served(request, service, artefact, ())
     return before, (note,)
 
@@ -236,7 +251,7 @@ def _served(
     wanted = request.serving
     capacity = engine_settings(wanted, artefact).kv_capacity_tokens * wanted.replica_count
     return loop.ServingMeasured(
-        engine=engine_name(),
+        engine=engine_name(wanted.engine),
         replica_count=wanted.replica_count,
         kv_capacity_tokens=capacity,
         cold_start_s=service.cold_start_s,

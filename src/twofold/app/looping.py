@@ -65,12 +65,18 @@ class Stopped(Shown):
 
 
 def up(
-    source: Path, *, port: int = GATEWAY_PORT, load_for: str = "", tell: loop_stages.OnProgress
+    source: Path,
+    *,
+    port: int = GATEWAY_PORT,
+    load_for: str = "",
+    program: str = "",
+    tell: loop_stages.OnProgress,
 ) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
     The service goes on when it returns, held up by its controller. It is put under load when it is new or
-    when `load_for` is said, never while others use it. On any error once the work has begun, on
+    when `load_for` is said, never while others use it. `program` is the path of the spec's engine, where it
+    is not found by its name. On any error once the work has begun, on
     Ctrl-C, and when told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is
     stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
     raises.
@@ -80,7 +86,7 @@ def up(
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     state = state_of(path)
-    training, serving = train_settings(spec, state), serve_settings(spec, load_s)
+    training, serving = train_settings(spec, state), serve_settings(spec, load_s, program)
     request = loop_stages.LoopRequest(path, state, training, serving, port, tell)
     require_extra("train", "live")
     if "@" in str(state):
@@ -108,9 +114,9 @@ def up(
             return loop_stages.page_of(request, plan, device, run, measured, gate, said)
 
 
-def up_page(spec: Path, port: int, load_for: str, tell: loop_stages.OnProgress) -> LoopShown:
+def up_page(spec: Path, port: int, load_for: str, program: str, tell: loop_stages.OnProgress) -> LoopShown:
     """The same, as a page that shows itself."""
-    return LoopShown(up(spec, port=port, load_for=load_for, tell=tell))
+    return LoopShown(up(spec, port=port, load_for=load_for, program=program, tell=tell))
 
 
 def down(source: Path, *, keep: bool = False) -> int:

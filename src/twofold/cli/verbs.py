@@ -309,6 +309,7 @@ VERBS = {
             options.SPEC,
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
             options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
+            options.words("--program", "The spec's engine, where it is not found by its name: a path."),
             options.JSON,
             *options.TABLES,
             options.OUT,

@@ -120,6 +120,8 @@ ENGINES: Mapping[str, EngineSoftware] = {
             narrow_cache=True,
         ),
         EngineSoftware("transformers", packs_prompts=True),
+        # Slots of equal length, each with its own share of the cache from the start.
+        EngineSoftware("llama.cpp", packs_prompts=True, block_tokens=1, reserves_answer=True),
     )
 }
 CONTAINERS = MappingProxyType({"nim": "trtllm"})

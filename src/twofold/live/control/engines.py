@@ -22,6 +22,7 @@ PROCESSOR_ENVIRONMENT = {
 }
 START_TIMEOUT_S = 180.0  # from its start to its first answered request
 HIDE_GPUS = "CUDA_VISIBLE_DEVICES"
+OPTION = "`--program PATH`"  # of `up`
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Engine:
     """One engine. `command` is all but the port; None: nothing is started."""
 
     command: Callable[[EngineSettings], list[str]] | None
+    program: str = ""  # the name of its executable; "": it is not started here
     port_option: str = "--port"
     environment: tuple[tuple[str, str], ...] = ()
     health_path: str = "/health"  # "": none, its models are listed instead
@@ -116,6 +118,25 @@ def engine_of(kind: str) -> Engine:
     return ENGINES[kind]
 
 
+def program_of(kind: str, path: str = "") -> str:
+    """The executable of an engine: at `path` if that is said, else the one that is found.
+
+    Raises FileError for one that is not there or cannot be run, ValueRefusedError for what is not started.
+    """
+    name = engine_of(kind).program
+    if not name:
+        startable = ", ".join(each for each, engine in ENGINES.items() if engine.program)
+        raise ValueRefusedError(f"`{kind}` is not started here", hint=f"write one of {startable}")
+    ours = Path(sys.executable).with_name(name)  # beside our own interpreter: installed with us
+    if not path and ours.exists():
+        return str(ours)
+    if found := shutil.which(path or name):
+        return found
+    if path:
+        raise FileError(f"`{path}` is no program that can be run", hint=f"give the path of `{name}`")
+    raise FileError(f"{kind} is not installed: no `{name}` is found", hint=f"install it, or say where: {OPTION}")
+
+
 def engine_model(settings: EngineSettings) -> str:
     """What a replica calls its model in requests."""
     if settings.url or not engine_of(settings.kind).model_is_folder:
@@ -135,7 +156,7 @@ def _transformers(settings: EngineSettings) -> list[str]:
     decided = serve_options(settings.weights_format, settings.batch_tokens)
     here = processor_options(settings.device, settings.kv_block_count)
     return [
-        settings.program or str(Path(sys.executable).with_name("transformers")),
+        program_of("transformers", settings.program),
         "serve",
         settings.artefact,
         *(word for option in (*decided, *here) for word in option if word),
@@ -145,7 +166,7 @@ def _transformers(settings: EngineSettings) -> list[str]:
 
 def _vllm(settings: EngineSettings) -> list[str]:
     return [
-        _program(settings, "vllm"),
+        program_of("vllm", settings.program),
         "serve",
         settings.artefact,
         *("--dtype", settings.weights_format),
@@ -162,18 +183,11 @@ def _llama_cpp(settings: EngineSettings) -> list[str]:
         what = f"`{settings.artefact}` holds {len(files)} GGUF files; llama.cpp serves one"
         raise FileError(what, hint="convert the checkpoint with llama.cpp's own converter")
     return [
-        _program(settings, "llama-server"),
+        program_of("llama.cpp", settings.program),
         *("--model", str(files[0]), "--threads", str(settings.thread_count)),
         *("--parallel", str(settings.sequence_count), "--ctx-size", str(settings.kv_capacity_tokens)),
         *("--batch-size", str(settings.batch_tokens), "--metrics", "--host", "127.0.0.1"),
     ]
-
-
-def _program(settings: EngineSettings, name: str) -> str:
-    found = settings.program or shutil.which(name)
-    if not found:
-        raise FileError(f"no `{name}` is found here", hint=f"install it, or give the path of `{name}`")
-    return found
 
 
 # `transformers`: its health route knows that the worker thread died, "cb_worker_dead", 503. It has no
@@ -183,10 +197,12 @@ def _program(settings: EngineSettings, name: str) -> str:
 ENGINES: Mapping[str, Engine] = {
     "transformers": Engine(
         _transformers,
+        "transformers",
         environment=tuple(PROCESSOR_ENVIRONMENT.items()),
     ),
     "vllm": Engine(
         _vllm,
+        "vllm",
         environment=(("VLLM_NO_USAGE_STATS", "1"), ("VLLM_CPU_KVCACHE_SPACE", "1")),
         metrics_path="/metrics",
         series=Series("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"),
@@ -194,6 +210,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "llama.cpp": Engine(
         _llama_cpp,
+        "llama-server",
         metrics_path="/metrics",
         series=Series(
             "llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio"
