@@ -12,7 +12,10 @@ from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
+from twofold.gating.build import overflow_settings
 from twofold.live.control.engines import BLOCK_TOKENS, ENGINES, KV_BLOCK_COUNT, program_of
+from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
 
 MACHINE = "this-machine"
@@ -44,6 +47,7 @@ class ServeSettings:
     load_s: float  # how long each load is held
     engine: str  # of `engines.ENGINES`
     program: str = ""  # its executable; "": the one that is found
+    overflow: GatewayReplica | None = None  # the spec's hosted API
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
@@ -116,7 +120,28 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         rate_per_s=traffic.rate_per_s * traffic.peak_ratio,
         load_s=load_s,
         engine=service.engine,
+        overflow=overflow_of(service),
         program=program_of(service.engine, program) if program or service.engine != OURS else "",
+    )
+
+
+def overflow_of(service: Service) -> GatewayReplica | None:
+    """Where the gateway asks the spec's hosted API. Raises ValueRefusedError for a key that is not there."""
+    told, gate = service.overflow, overflow_settings(service)
+    if told is None or gate is None:
+        return None
+    at, variable, authorities = server_url(told.url), told.key_env or "", str(told.ca or "")
+    asking(variable, authorities, tls=at.tls)  # what is missing is said now
+    return GatewayReplica(
+        gate.replica_id,
+        at.host,
+        at.port,
+        told.model,
+        gate.in_flight_limit,
+        tls=at.tls,
+        prefix=at.prefix,
+        key_variable=variable,
+        authorities=authorities,
     )
 
 

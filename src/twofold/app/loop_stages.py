@@ -159,6 +159,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> 
         gate_digest=gate.built.digest,
         context_tokens=longest_of(request.training.model_config),
         name=request.serving.name,
+        overflow=request.serving.overflow,
     )
 
 

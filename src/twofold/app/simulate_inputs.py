@@ -21,6 +21,7 @@ from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import InfeasibleError, UnknownNameError, UsageError, ValueRefusedError
+from twofold.gating.build import overflow_settings
 from twofold.rehearse.pools import RehearsalTables, measured_services
 from twofold.rehearse.rehearsals import RehearsalRuns
 from twofold.twin.cluster import cluster_types
@@ -91,7 +92,8 @@ def _rehearsable(own: Ready, plan: Plan) -> Rehearsable:
         references: list[ModelReference] = [service.model, *(each.model for each in service.variants)]
         models = [model_of(reference, own.catalog) for reference in references if not reference.measured]
         found |= {model.name: model for model in models}
-    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows)
+    hosted = {service.name: overflow_settings(service) for service in own.spec.services}
+    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows, hosted)
     return Rehearsable(plan, plan_digest(plan), made_of, (*notes, *_of_valleys(plan)))
 
 

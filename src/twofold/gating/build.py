@@ -13,6 +13,7 @@ from twofold.contracts.goals import QUANTILES
 from twofold.contracts.results.serving import ClassPlan
 from twofold.contracts.spec.scenario import BASE_VERSION, Scenario
 from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.service import Service
 from twofold.core.data import to_data
 from twofold.policy.gate import settings as gates
 
@@ -42,6 +43,7 @@ class GateScope:
     start_s: float  # from a decision to a ready replica, as planned
     routes: gates.RoutingSettings
     beliefs: gates.Beliefs  # at the load that the plan expects
+    overflow: gates.OverflowSettings | None = None  # the spec's hosted API
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,23 @@ def gate_settings(scenario: Scenario, gated: GateScope) -> gates.GateSettings:
         ),
         rollout=gates.RolloutSettings() if policies.canary.is_on else None,
         poison=gates.PoisonSettings(),
+        overflow=gated.overflow,
         **on,
+    )
+
+
+def overflow_settings(service: Service) -> gates.OverflowSettings | None:
+    """The hosted API that a spec names beside a service, as the gate is told of it."""
+    told = service.overflow
+    if told is None:
+        return None
+    return gates.OverflowSettings(
+        in_flight_limit=told.in_flight_count,
+        first_token_s=told.ttft_s,
+        output_token_s=told.tpot_s,
+        usd_per_input_mtok=told.input_price_usd,
+        usd_per_output_mtok=told.output_price_usd,
+        class_names=told.classes,
     )
 
 

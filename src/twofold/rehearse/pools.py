@@ -54,6 +54,7 @@ class RehearsalTables:
     supply: Supply
     model_named: Callable[[str], Model]
     measured: Mapping[str, MeasuredService] = field(default_factory=dict)  # rows by service
+    overflows: Mapping[str, gates.OverflowSettings | None] = field(default_factory=dict)  # by service
     slow_ratios: Mapping[str, float] = field(default_factory=dict)  # of true steps, by pool; none: the middle
 
 

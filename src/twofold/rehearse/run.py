@@ -89,7 +89,8 @@ def pool_tasks(
         if classes:
             make = measured_world if pools[0].replica.tp is None else pool_world
             worlds = [make(service, pool, tables, settings.scenario.engine) for pool in pools]
-            tasks.append(_task(service, classes, worlds, rules, settings))
+            hosted = tables.overflows.get(service.name)
+            tasks.append(_task(service, classes, worlds, rules, settings, hosted))
     return tuple(tasks)
 
 
@@ -114,6 +115,7 @@ def _task(
     worlds: Sequence[PoolWorld],
     rules: gates.PoolRules | None,
     settings: RehearsalSettings,
+    hosted: gates.OverflowSettings | None,
 ) -> PoolTask:
     """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
     first, scenario, fleet = worlds[0], settings.scenario, settings.scenario.fleet
@@ -141,7 +143,7 @@ def _task(
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
     gated = tuple(_gated(pool) for pool in pools)
-    built = build_gate(scenario, GateScope(gated, classes, start_s, routes, first.beliefs))
+    built = build_gate(scenario, GateScope(gated, classes, start_s, routes, first.beliefs, hosted))
     waited = any(each.is_waited_for for each in classes)
     timeout_s = SuccessGoal.TIMEOUT_S if waited else SuccessGoal.BULK_TIMEOUT_S
     world = fleet_types.FleetWorld(

@@ -7,7 +7,7 @@ WIDTH = 100
 
 def status_lines(status: ServiceStatus) -> list[str]:
     """How it is, in one line, what is wrong with whoever looks after it, and what happened last."""
-    return [_figures(status), *_troubles(status), *_happened(status)]
+    return [_figures(status), *_overflow(status), *_troubles(status), *_happened(status)]
 
 
 def top_lines(status: ServiceStatus) -> list[str]:
@@ -15,7 +15,8 @@ def top_lines(status: ServiceStatus) -> list[str]:
     busy = f"  {status.in_flight_count} in flight, {status.held_count} held   {status.url}"
     head = "  replica       state      in flight   last token   version        zone"
     rows = [_replica(each) for each in status.replicas]
-    return [_figures(status), *_troubles(status), busy, "", head, *rows, "", *_happened(status)]
+    told = [*_overflow(status), *_troubles(status)]
+    return [_figures(status), *told, busy, "", head, *rows, "", *_happened(status)]
 
 
 def _figures(status: ServiceStatus) -> str:
@@ -33,6 +34,16 @@ def _share(status: ServiceStatus) -> str:
     ready = [each for each in status.replicas if each.state == "ready"]
     share = sum(each.version == status.version for each in ready) / len(ready) if ready else 0.0
     return f" at {share:.0%}".replace("%", " %")
+
+
+def _overflow(status: ServiceStatus) -> list[str]:
+    """What the hosted API took and asks for, since the gateway's start."""
+    told = status.overflow
+    if told is None:
+        return []
+    how = "" if told.healthy else "; it fails, and is sent nothing for a while"
+    count = f"{told.sent_count} request{'s' if told.sent_count != 1 else ''}"
+    return [f"  {count} went to the hosted API, for ${told.usd:.4f}{how}"]
 
 
 def _troubles(status: ServiceStatus) -> list[str]:

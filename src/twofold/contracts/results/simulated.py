@@ -176,6 +176,8 @@ class FleetFigures:
     waiting_mean: float  # requests in engines whose answer had not begun, at the scrapes
     load_fraction: float | None = None  # requests that came over what its replicas hold; null: not known
     given_again_tokens: int = 0  # of kept answers that exact repeats got, which no replica wrote
+    overflowed_count: int | None = None  # attempts that went to a hosted API; null: there is none
+    overflow_usd: float | None = None  # of the run's cost, to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Unsaid, need_one, refusal
+from twofold.contracts.spec.overflow import Overflow
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.core.quantity import DAY_S
 from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
@@ -225,6 +226,19 @@ class Service(Part):
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"
     )
+    overflow: Overflow | None = Field(
+        default=None, description="a hosted API that takes what there is no room or no time for"
+    )
+
+    @model_validator(mode="after")
+    def _overflows_of_classes(self) -> "Service":
+        unknown = [
+            name for name in (self.overflow.classes if self.overflow else ()) if name not in self.classes
+        ]
+        if unknown:
+            hint = f"write some of {', '.join(self.classes)}"
+            raise refusal(f"`overflow` names class `{unknown[0]}`, which the service does not have", hint)
+        return self
 
     @model_validator(mode="after")
     def _all_users(self) -> "Service":

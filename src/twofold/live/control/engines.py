@@ -134,7 +134,9 @@ def program_of(kind: str, path: str = "") -> str:
         return found
     if path:
         raise FileError(f"`{path}` is no program that can be run", hint=f"give the path of `{name}`")
-    raise FileError(f"{kind} is not installed: no `{name}` is found", hint=f"install it, or say where: {OPTION}")
+    raise FileError(
+        f"{kind} is not installed: no `{name}` is found", hint=f"install it, or say where: {OPTION}"
+    )
 
 
 def engine_model(settings: EngineSettings) -> str:

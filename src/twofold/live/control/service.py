@@ -43,6 +43,7 @@ class ServiceSettings:
     first_token_s: float = 0.0  # believed of an answer's first token, beyond the reading of its prompt
     gate_digest: str = ""  # of what the gate was built as, for the twin and for this
     context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
+    overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
 
     @property
     def version(self) -> str:
@@ -82,6 +83,7 @@ def gateway_config(
         context_tokens=settings.context_tokens,
         cache_tokens=_cache_tokens(settings.engine),
         tokenizer=str(Path(settings.engine.artefact) / "tokenizer.json"),
+        overflow=settings.overflow,
     )
 
 

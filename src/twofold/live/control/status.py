@@ -32,6 +32,15 @@ class ReplicaStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OverflowStatus:
+    """The hosted API beside a service, since the gateway's start."""
+
+    healthy: bool
+    sent_count: int
+    usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """One service, now. Figures are of the last minute; None: nothing was seen."""
 
@@ -48,6 +57,7 @@ class ServiceStatus:
     held_count: int
     version: str
     happened: tuple[Happened, ...]
+    overflow: OverflowStatus | None = None  # None: the spec names no hosted API
 
     @property
     def wanted_count(self) -> int:
@@ -102,7 +112,12 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
         held_count=gateway.get("held", 0),
         version=version,
         happened=happened,
+        overflow=_overflow(gateway.get("overflow")),
     )
+
+
+def _overflow(told: dict[str, Any] | None) -> OverflowStatus | None:
+    return None if told is None else OverflowStatus(told["healthy"], told["sent"], told["usd"])
 
 
 def _replica(

@@ -50,7 +50,8 @@ class Attempts:
 
     async def opened(self, request: GenerationRequest, sent: events.Send) -> Opened:
         """One attempt until it answers. Raises UpstreamFailed, and leaves no connection behind then."""
-        replica, limits = self._decider.replicas[sent.replica_id], self._limits
+        replica, limits = self._decider.address(sent.replica_id), self._limits
+        assert replica is not None, sent
         patience = self._decider.patience(sent.request_id)
         first_s = min(limits.first_byte_timeout_s, patience.first_s)
         if not request.stream:

@@ -37,6 +37,7 @@ class Counters:
         self._requests: Counter[tuple[str, str, str, str]] = Counter()  # by class, outcome, status, reason
         self._again: Counter[str] = Counter()  # answers and tokens that were given again
         self._tokens: Counter[tuple[str, str]] = Counter()  # by class and direction
+        self.overflow_usd = 0.0
         self._tenants: Counter[str] = Counter()
         self._tenant_tokens: Counter[str] = Counter()
         self._buckets = {kind: buckets_s(kind, known) for kind in SERIES}
@@ -49,6 +50,7 @@ class Counters:
         """One request ended."""
         name = self._class(outcome.class_name)
         self._requests[name, outcome.outcome, str(outcome.status), outcome.reason] += 1
+        self.overflow_usd += outcome.usd or 0.0
         tenant = self._tenant(outcome)
         self._tenants[tenant] += 1
         if outcome.outcome != FINISHED:
@@ -71,6 +73,7 @@ class Counters:
         tenants = (
             _counter("twofold_tenant_requests_total", "Requests that ended", _by_tenant(self._tenants)),
             _counter("twofold_tenant_tokens_total", "Tokens of answers", _by_tenant(self._tenant_tokens)),
+            *(self._overflowed(view) if view.overflow is not None else ()),
         )
         return families_text(tenants) + self.page_for_clients(view, seen, lost_lines)
 
@@ -94,6 +97,13 @@ class Counters:
         tenant = outcome.tenant
         is_new = outcome.outcome == FINISHED and len(self._tenants) < TENANTS_MAX
         return tenant if tenant in self._tenants or is_new else OTHERS
+
+    def _overflowed(self, view: FleetView) -> Iterator[Family]:
+        sent = [({}, view.counts.overflowed)]
+        yield _counter("twofold_overflow_attempts_total", "Requests that went to the hosted API", sent)
+        yield _counter(
+            "twofold_overflow_usd_total", "What it asks for them, in USD", [({}, self.overflow_usd)]
+        )
 
     def _histogram(self, kind: str, name: str) -> Histogram:
         found = self._histograms.get((kind, name))

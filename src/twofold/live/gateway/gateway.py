@@ -103,9 +103,8 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
         log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
     except OSError as error:
         raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
-    driver = GateDriver(
-        Gate(config.gate, config.beliefs), log, replicas, limits.probe_timeout_s, served_model(config)
-    )
+    gate = Gate(config.gate, config.beliefs)
+    driver = GateDriver(gate, log, replicas, limits.probe_timeout_s, served_model(config), config.overflow)
     driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
     upstream = Upstream(limits.connect_timeout_s)
     app = GatewayApp(driver, upstream, config)

@@ -206,8 +206,9 @@ class GatewayApp:
         status, data = 200, {**self.decider.state(), "gate_digest": self._gate_digest}
         if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
-            status = 200 if healthy else 503
-            data = {"status": "ok" if healthy else "no replica is healthy", "healthy_replicas": healthy}
+            answers = bool(healthy or data.get("overflow", {}).get("healthy"))
+            status = 200 if answers else 503
+            data = {"status": "ok" if answers else "no replica is healthy", "healthy_replicas": healthy}
         elif path.startswith(MODELS_PATH):
             data = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "twofold"}
             if path == MODELS_PATH:

@@ -107,6 +107,7 @@ class GatewayConfig:
     cache_tokens: int = 0  # of a replica's KV cache; 0: not known
     tokenizer: str = ""  # path of the model's tokenizer.json, which counts what may not fit
     requests_log: str = ""  # path of the log of requests; "": there is none
+    overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
 
 
 def served_model(config: GatewayConfig) -> str:
@@ -136,9 +137,13 @@ def read_gateway_config(path: Path) -> GatewayConfig:
 def _refuse_nonsense(config: GatewayConfig) -> None:
     """Values that no gateway could run with. Raises ValueError."""
     names = [replica.replica_id for replica in config.replicas]
+    names += [config.overflow.replica_id] if config.overflow else []
     if len(names) != len(set(names)):
         raise ValueError("two replicas have the same `replica_id`")
-    for replica in config.replicas:
+    hosted, told = config.overflow, config.gate.overflow
+    if (hosted.replica_id if hosted else None) != (told.replica_id if told else None):
+        raise ValueError("`overflow` and `gate.overflow` are given together, under one `replica_id`")
+    for replica in (*config.replicas, *((hosted,) if hosted else ())):
         refuse_replica(replica)
     _refuse_address(config.host, config.port)
     for path in (config.log, config.requests_log):

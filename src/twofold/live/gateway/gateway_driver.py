@@ -21,6 +21,7 @@ from twofold.live.gateway.recent import Recent
 from twofold.live.gateway.telemetry import Telemetry
 from twofold.policy.gate import events
 from twofold.policy.gate.breaker import state_of
+from twofold.policy.gate.fleet_view import Replica
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.patience import NO_PROMISE, Patience, patience_of
 from twofold.policy.machine import Entry, Woke
@@ -45,12 +46,14 @@ class GateDriver:
         replicas: Mapping[str, GatewayReplica],
         probe_timeout_s: float,
         model: str = "",  # the service's own, where others stand beside it
+        overflow: GatewayReplica | None = None,  # the hosted API, where the gate knows one
     ) -> None:
         self._model = model
         self.gate, self.log, self.replicas = gate, log, dict(replicas)  # addresses, the drained ones' too
+        self._overflow = overflow
         self.recent = Recent()
         self.meters = Counters(gate.view.settings.classes)
-        self.telemetry = Telemetry([self.meters.saw])
+        self.telemetry = Telemetry([self.meters.saw], gate.view.settings.overflow)
         self.slow_effects: deque[tuple[int, events.Effect]] = deque(maxlen=SLOW_EFFECTS_KEPT)
         self._slow_count = 0
         self._slow_waiters: list[asyncio.Future[None]] = []
@@ -181,7 +184,16 @@ class GateDriver:
         return (
             NO_PROMISE
             if request is None
-            else patience_of(request, self.gate.view.beliefs, self.longest_tokens)
+            else patience_of(request, self.gate.view.beliefs_of(request.attempt.replica), self.longest_tokens)
+        )
+
+    def address(self, replica_id: str) -> GatewayReplica | None:
+        """Where a replica, or the hosted API, is asked."""
+        hosted = self._overflow
+        return (
+            hosted
+            if hosted is not None and hosted.replica_id == replica_id
+            else self.replicas.get(replica_id)
         )
 
     def race(self, request_id: int, told: Callable[[events.Send | events.Cancel], None]) -> None:
@@ -250,12 +262,26 @@ class GateDriver:
             }
             for replica in view.replicas.values()
         }
+        hosted = view.overflow
+        beside = {} if hosted is None else {"overflow": self._of_overflow(hosted, now_s)}
         return {
+            **beside,
             "replicas": replicas,
             "in_flight": len(view.requests),
             "held": len(view.held),
             "counts": asdict(view.counts),
             "log_lost_lines": self.log.lost_lines,
+        }
+
+    def _of_overflow(self, hosted: Replica, now_s: float) -> dict[str, Any]:
+        """The hosted API: how it is, and what it came to since the gateway's start."""
+        return {
+            "circuit": state_of(hosted.circuit, now_s).value,
+            "healthy": hosted.healthy,
+            "in_flight": hosted.in_flight_count,
+            "in_flight_limit": hosted.in_flight_limit,
+            "sent": self.gate.view.counts.overflowed,
+            "usd": round(self.meters.overflow_usd, 6),
         }
 
     def _handle(self, event: events.Event) -> list[events.Effect]:
@@ -360,7 +386,7 @@ class GateDriver:
 
     async def _probe(self, probe: events.Probe) -> None:
         name, number = probe.replica_id, probe.number
-        replica = self.replicas.get(name)
+        replica = self.address(name)
         if replica is None:
             return
         cause = await connect_failure(replica.host, replica.port, self._probe_timeout_s)

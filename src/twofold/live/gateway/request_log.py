@@ -69,5 +69,6 @@ def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str
             "replica": outcome.replica_id,
             "attempts": outcome.attempts,
             "cache": "hit" if outcome.given_again else "",
+            "usd": None if outcome.usd is None else round(outcome.usd, 9),
         }
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from twofold.live.gateway.answers import Used
 from twofold.live.line_file import LineFile
 from twofold.policy.gate import events
+from twofold.policy.gate.settings import OverflowSettings
 
 OPEN_MAX = 1 << 16  # requests that are followed at once; beyond, the oldest is forgotten and counted
 FINISHED, REFUSED, FAILED, LEFT = "finished", "refused", "failed", "left"
@@ -42,6 +43,7 @@ class Outcome:
     attempts: int = 0
     path: str = ""  # that was asked, of the protocol's
     given_again: bool = False  # by what was kept of an earlier answer
+    usd: float | None = None  # that the hosted API asks for it; None: it was not sent there
 
     @property
     def tpot_s(self) -> float | None:
@@ -57,8 +59,8 @@ Sink = Callable[[Outcome], None]
 class Telemetry:
     """Mutable: the requests that are open, and what was counted beside them."""
 
-    def __init__(self, sinks: Iterable[Sink] = ()) -> None:
-        self.sinks = list(sinks)
+    def __init__(self, sinks: Iterable[Sink] = (), overflow: OverflowSettings | None = None) -> None:
+        self.sinks, self._overflow = list(sinks), overflow
         self.hedge_count = self.retry_count = self.forgotten_count = 0
         self.degrade_level = 0
         self.logs: dict[str, LineFile] = {}  # beside the gate's own, by what they are of
@@ -87,6 +89,8 @@ class Telemetry:
             self._open[effect.request_id] = asked
         if isinstance(effect, events.Send):
             asked.attempts, asked.replica_id = asked.attempts + 1, effect.replica_id
+            if self._overflow is not None and effect.replica_id == self._overflow.replica_id:
+                asked.usd = self._overflow.usd(asked.input_tokens or 0, 0)  # its prompt, should it break off
         elif isinstance(effect, events.Refuse):
             self._end(effect.request_id, REFUSED, effect.reason.value, effect.status, now_s)
         elif isinstance(effect, events.GiveUp):
@@ -121,6 +125,10 @@ class Telemetry:
         if read is not None:
             asked.input_tokens = read
         asked.replica_id = replica_id or asked.replica_id
+        if self._overflow is not None and asked.replica_id == self._overflow.replica_id:
+            asked.usd = (
+                self._overflow.usd(asked.input_tokens or 0, asked.output_tokens) if status == 200 else 0.0
+            )
         answered = status == 200
         self._end(request_id, FINISHED if answered else REFUSED, "" if answered else "engine", status, now_s)
 

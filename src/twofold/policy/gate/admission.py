@@ -65,7 +65,7 @@ def lacking_s(
     begins at once is not, and an idle fleet tries everything: else no wrong prediction would be put right.
     """
     kind, limit_s = request.kind, request.kind.ttft_slo_s
-    if (limit_s is None and request.deadline_s is None) or not view.requests:
+    if (limit_s is None and request.deadline_s is None) or not view.at_home_count:
         return 0.0
     ahead_tokens = replica.unread_input_tokens if replica else 0
     ttft_s = pace.begin_s(view.beliefs, ahead_tokens + request.input_tokens - request.hit_tokens)
@@ -95,6 +95,35 @@ def expires_s(view: FleetView, pace: Pace | None, request: Request, now_s: float
     if request.deadline_s is not None:
         until_s = min(until_s, request.deadline_s - begin_s - write_s)
     return max(until_s, now_s)
+
+
+def in_time_elsewhere(view: FleetView, request: Request, now_s: float) -> bool:
+    """Whether the hosted API takes a request's class, and its stated times keep what it was promised."""
+    hosted, kind = view.settings.overflow, request.kind
+    if hosted is None or (hosted.class_names and kind.name not in hosted.class_names):
+        return False
+    begins_s = now_s + hosted.first_token_s
+    if kind.ttft_slo_s is not None and begins_s > request.arrived_s + kind.ttft_slo_s:
+        return False
+    ends_s = begins_s + request.output_limit_tokens * hosted.output_token_s
+    return request.deadline_s is None or ends_s <= request.deadline_s
+
+
+def last_call_s(view: FleetView, request: Request, now_s: float) -> float:
+    """Until when a request that is held is in time at the hosted API; infinite where it never is.
+
+    Of what nothing is promised it is as late as its class may wait.
+    """
+    hosted, kind = view.settings.overflow, request.kind
+    if hosted is None or not in_time_elsewhere(view, request, now_s):
+        return math.inf
+    begin_s = ends_s = math.inf
+    if kind.ttft_slo_s is not None:
+        begin_s = request.arrived_s + kind.ttft_slo_s - hosted.first_token_s
+    if request.deadline_s is not None:
+        writes_s = request.output_limit_tokens * hosted.output_token_s
+        ends_s = request.deadline_s - hosted.first_token_s - writes_s
+    return max(min(begin_s, ends_s), now_s)
 
 
 MEMORY_COUNT = 50  # arrivals over which pressure is taken

@@ -62,7 +62,8 @@ class Answers:
                 assert_never(event)
 
     def _started(self, request: Request, now_s: float) -> list[events.Effect]:
-        had_rival, pace = request.rival is not None, self._path.pace
+        had_rival, away = request.rival is not None, self._is_away(request)
+        pace = None if away else self._path.pace
         effects = self._begun(request, now_s)
         # When an answer begins says how fast the fleet is; of one that came in one piece nobody knows.
         if pace is not None:
@@ -73,7 +74,7 @@ class Answers:
                 pace.waited(request.kind.name, late_s, request.spread_s)
         self._view.start(request)
         request.started_s = now_s
-        if self._steering is not None:
+        if self._steering is not None and not away:
             self._steering.started(request, now_s)
         return effects + self._health.proven(request, now_s)
 
@@ -92,13 +93,14 @@ class Answers:
 
     def _ended(self, request: Request, event: events.ResponseEnded, now_s: float) -> list[events.Effect]:
         view, path, tokens = self._view, self._path, event.output_tokens
+        away = self._is_away(request)
         effects = [] if request.started else self._begun(request, now_s)
         self._health.ended(request)
         effects += self._health.proven(request, now_s)
         view.counts.finished += 1
-        if self._steering is not None:
+        if self._steering is not None and not away:
             effects += self._steering.ended(request, event, now_s)
-        if path.pace:
+        if path.pace and not away:
             wrote_s = now_s - request.started_s if request.started else None
             path.pace.finished(request.kind.name, tokens, wrote_s)
             admission, slo_s = view.settings.admission, request.kind.tpot_slo_s
@@ -129,7 +131,7 @@ class Answers:
         if not request.started:
             if request.rival is not None and request.rival.number < request.attempt.number:
                 self._view.swap(request)  # the first of two waited longer
-            if self._steering is not None:
+            if self._steering is not None and not self._is_away(request):
                 effects = self._steering.left(request, now_s)
             self._path.settled(request, request.charged_tokens - request.input_tokens)
         self._released(request, now_s)
@@ -137,9 +139,11 @@ class Answers:
 
     def _failed(self, request: Request, event: events.ResponseFailed, now_s: float) -> list[events.Effect]:
         effects = self._health.failed(request, event.cause, now_s)
-        if self._steering is not None:
+        away = self._is_away(request)
+        if self._steering is not None and not away:
             effects += self._steering.failed(request, now_s)
-        is_death = self._path.suspects is not None and poison.is_death(event.cause, request.attempt)
+        suspects = None if away else self._path.suspects
+        is_death = suspects is not None and poison.is_death(event.cause, request.attempt)
         if is_death:
             effects += self._suspected(request, now_s)
         if request.rival is not None:  # its other attempt goes on
@@ -157,6 +161,10 @@ class Answers:
         self._view.counts.gave_up += 1
         return [*effects, events.GiveUp(request.request_id, event.cause), *self._path.drained(now_s, 1)]
 
+    def _is_away(self, request: Request) -> bool:
+        """Whether it is at the hosted API, of which nothing is learnt about the fleet."""
+        return self._view.overflow is not None and request.attempt.replica is self._view.overflow
+
     def _suspected(self, request: Request, now_s: float) -> list[events.Effect]:
         """It was on a replica that died."""
         suspects, digest = self._path.suspects, request.arrival.prompt_digest
@@ -170,7 +178,7 @@ class Answers:
 
     def _released(self, request: Request, now_s: float) -> None:
         """No attempt of it runs: its places are free."""
-        if self._path.pace:
+        if self._path.pace and not self._is_away(request):
             self._path.pace.freed(request.charged_tokens, now_s - request.attempt.sent_s)
         if self._path.hedger is not None:
             self._path.hedger.ended(request.request_id)

@@ -136,6 +136,7 @@ class Counts:
     gave_up: int = 0
     left: int = 0
     ignored: int = 0  # events that came late or twice, and changed nothing
+    overflowed: int = 0  # attempts that were sent to the hosted API
 
 
 @dataclass(slots=True)
@@ -151,6 +152,33 @@ class FleetView:
     known_count: int = 0  # replicas so far
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count
     counts: Counts = field(default_factory=Counts)
+    overflow: Replica | None = None  # the hosted API: none of `replicas`, and no place of the fleet
+
+    def __post_init__(self) -> None:
+        hosted = self.settings.overflow
+        if hosted is not None:
+            self.overflow = Replica(ReplicaAdded(hosted.replica_id, hosted.in_flight_limit))
+
+    @property
+    def at_home_count(self) -> int:
+        """Requests in flight at the fleet's own replicas."""
+        return len(self.requests) - (self.overflow.in_flight_count if self.overflow is not None else 0)
+
+    def known(self, replica_id: str) -> Replica | None:
+        """A replica, or the hosted API, by its id."""
+        hosted = self.overflow
+        return (
+            hosted
+            if hosted is not None and replica_id == hosted.replica_id
+            else self.replicas.get(replica_id)
+        )
+
+    def beliefs_of(self, replica: Replica) -> Beliefs:
+        """What is believed of a replica, or stated of the hosted API."""
+        hosted = self.settings.overflow
+        if hosted is None or replica is not self.overflow:
+            return self.beliefs
+        return Beliefs(0.0, hosted.output_token_s, hosted.first_token_s)
 
     def members(self, pool: str) -> list[Replica]:
         """Replicas of a pool that stay; every one is of the pool without a name."""

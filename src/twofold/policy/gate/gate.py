@@ -65,7 +65,7 @@ class Gate(Machine[events.Event, events.Effect]):
             ):
                 return self._answers.handle(event, now_s)
             case events.ProbeAnswered() | events.ProbeFailed():
-                replica = view.replicas.get(event.replica_id)
+                replica = view.known(event.replica_id)
                 if replica is None or event.number not in replica.probe_eras:
                     return view.ignored()
                 effects = self._health.probed(replica, event, now_s)
@@ -103,7 +103,8 @@ class Gate(Machine[events.Event, events.Effect]):
         # HOT: after every event; `all` and `min` over a list were 2.5 times slower: bench/twin.py
         due_s = self._path.next_due_s()
         steering = self._steering
-        staying = self.view.active_count > 0
+        hosted = self.view.overflow
+        staying = self.view.active_count > 0 or (hosted is not None and hosted.circuit.until_s is not None)
         if staying and (due_s is None or self._health.probe_at_s < due_s):
             due_s = self._health.probe_at_s
         if steering is None or not (staying or steering.scaler is not None):
@@ -120,14 +121,15 @@ class Gate(Machine[events.Event, events.Effect]):
         effects += self._health.probes(now_s)
         self.view.count_places()
         view, ladder = self.view, self._path.ladder
-        if ladder and ladder.tick(len(view.held), len(view.requests), view.place_count, now_s):
+        if ladder and ladder.tick(len(view.held), view.at_home_count, view.place_count, now_s):
             effects.append(events.Degrade(ladder.level))
         if (cache := self._path.cache) is not None:
             effects += cache.fleet_changed(view.members("")) + cache.expired(now_s)
         return effects + self._path.drained(now_s)
 
     def _added(self, event: events.ReplicaAdded, now_s: float) -> list[events.Effect]:
-        assert event.in_flight_limit >= 1, event
+        hosted = self.view.overflow
+        assert event.in_flight_limit >= 1 and (hosted is None or event.replica_id != hosted.replica_id), event
         if not self.view.active_count:
             self._health.probe_at_s = now_s
         self.view.add_replica(event)

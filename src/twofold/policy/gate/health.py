@@ -21,8 +21,10 @@ class Health:
         self._turn_number = 0  # never twice, so that a probe of a replica that is gone is nobody's
 
     def failed(self, request: Request, cause: events.Cause, now_s: float) -> list[events.Effect]:
-        """The request's attempt failed: its replica is to blame, or in doubt."""
-        if request.started or cause is events.Cause.REFUSED:
+        """The request's attempt failed: its replica is to blame, or in doubt. The hosted API always is to
+        blame: what that costs is a while without it."""
+        away = request.attempt.replica is self._view.overflow
+        if request.started or cause is events.Cause.REFUSED or away:
             return self._blamed(request.attempt, cause, now_s)
         request.doubts = (*request.doubts, (request.attempt, cause))
         request.attempt.replica.doubted_count += 1
@@ -71,7 +73,11 @@ class Health:
         self._turn_number += 1
         number = self._turn_number
         effects: list[events.Effect] = []
-        for replica in self._view.replicas.values():
+        hosted = self._view.overflow
+        asked = list(self._view.replicas.values())
+        if hosted is not None and hosted.circuit.until_s is not None:
+            asked.append(hosted)  # a host of others is not asked four times a second whether it is there
+        for replica in asked:
             if not replica.draining:
                 eras = replica.probe_eras
                 if len(eras) == UNREPORTED_PROBES_MAX:
@@ -82,7 +88,7 @@ class Health:
 
     def _blamed(self, attempt: Attempt, cause: events.Cause, now_s: float) -> list[events.Effect]:
         replica, settings = attempt.replica, self._view.settings
-        if self._outliers is not None:
+        if self._outliers is not None and replica is not self._view.overflow:
             self._outliers.observe(replica.replica_id, now_s, failed=True)
         circuit = breaker.after_request_failed(replica.circuit, attempt.era, cause, now_s, settings)
         return self._switched(replica, circuit)

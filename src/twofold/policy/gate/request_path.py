@@ -100,9 +100,12 @@ class RequestPath:
             self.hedger.arrived()
         if self.ladder is not None:
             if is_shed(self.ladder.level, kind):
-                return [self._refused(request, RefusalReason.SHED, self.ladder.settings.lower_after_s)]
+                lower_s = self.ladder.settings.lower_after_s
+                return [self._elsewhere(request, RefusalReason.SHED, lower_s, now_s)]
             effects = self._admitted(request, now_s)
-            self.ladder.arrived(not isinstance(effects[-1], Send))
+            last, hosted = effects[-1], self._view.overflow
+            sent_home = isinstance(last, Send) and (hosted is None or last.replica_id != hosted.replica_id)
+            self.ladder.arrived(not sent_home)
             return effects
         return self._admitted(request, now_s)
 
@@ -128,13 +131,16 @@ class RequestPath:
         if replica is None:
             if self._queue is None or not self._may_come_free(request):
                 return [self._turned_away(request, now_s)]
+            hosted = self._overflow_for(request, now_s) if not self._view.place_count else None
+            if hosted is not None:  # nobody is ready
+                return [self._sent(request, hosted, now_s)]
             if self.pace is not None:
                 ahead_tokens, share = self._queue.tokens_ahead(request.kind.name, request.arrival.tenant)
                 wait = self.pace.wait_s(ahead_tokens, share, self._view.place_count)
         if self.pace is not None:
             lacking_s = admission.lacking_s(self._view, self.pace, request, replica, wait, now_s)
             if lacking_s > 0.0:
-                return [self._refused(request, RefusalReason.SLO, lacking_s)]
+                return [self._elsewhere(request, RefusalReason.SLO, lacking_s, now_s)]
         return [self._sent(request, replica, now_s)] if replica else self._held(request, now_s)
 
     def _is_free_for(self, class_name: str, tenant: str) -> bool:
@@ -145,7 +151,7 @@ class RequestPath:
         """
         view = self._view
         place_count = view.place_count
-        free_count = place_count - len(view.requests)
+        free_count = place_count - view.at_home_count
         if free_count > self._kept_fraction * place_count + 1.0:  # HOT: per request, mostly true
             return True
         reserve = self._reserves.get(class_name)
@@ -161,7 +167,7 @@ class RequestPath:
         reserve = self._reserves.get(request.kind.name)
         if reserve is None or queue is None or queue.waits(request.kind.name, request.arrival.tenant):
             return False
-        free_count = view.place_count - len(view.requests)
+        free_count = view.place_count - view.at_home_count
         return free_count > 0 and reserve.is_for(request.arrival.tenant, free_count, view.place_count)
 
     def _may_come_free(self, request: Request) -> bool:
@@ -178,14 +184,15 @@ class RequestPath:
             for pool, model in may_be
         )
 
-    def _turned_away(self, request: Request, now_s: float) -> Refuse:
+    def _turned_away(self, request: Request, now_s: float) -> Send | Refuse:
         """It finds no place and is not to wait for one."""
         view = self._view
         refusal = admission.room_or_refusal(view, request, now_s)
         in_vain = self._queue is not None and view.active_count > 0  # they are for other models or pools
         if refusal is None or in_vain:
-            return self._refused(request, RefusalReason.NO_REPLICA, view.settings.retry_after_s_max)
-        return self._refused(request, refusal.reason, refusal.retry_after_s)
+            again_s = view.settings.retry_after_s_max
+            return self._elsewhere(request, RefusalReason.NO_REPLICA, again_s, now_s)
+        return self._elsewhere(request, refusal.reason, refusal.retry_after_s, now_s)
 
     def _held(self, request: Request, now_s: float) -> list[Effect]:
         queue, kind = self._queue, request.kind
@@ -195,14 +202,32 @@ class RequestPath:
             again_s = admission.until_room_s(self._view)
             displaced = queue.longest_but(kind.name, request.arrival.tenant)
             if displaced is None:
-                return [self._refused(request, RefusalReason.QUEUE_FULL, again_s)]
-            effects.append(self._refused(self.unheld(displaced), RefusalReason.QUEUE_FULL, again_s))
+                return [self._elsewhere(request, RefusalReason.QUEUE_FULL, again_s, now_s)]
+            effects.append(self._elsewhere(self.unheld(displaced), RefusalReason.QUEUE_FULL, again_s, now_s))
         expires_s = admission.expires_s(self._view, self.pace, request, now_s)
+        expires_s = min(expires_s, admission.last_call_s(self._view, request, now_s))
         tokens, model = request.charged_tokens, request.model
         queue.push(request.request_id, kind.name, request.arrival.tenant, tokens, expires_s, model)
         request.queued = True
         self._view.held[request.request_id] = request
         return [*effects, Hold(request.request_id)]
+
+    def _overflow_for(self, request: Request, now_s: float) -> Replica | None:
+        """The hosted API, if this request may go there, has a place, and is still in time there as stated."""
+        hosted = self._view.overflow
+        if hosted is None or not hosted.healthy or not hosted.has_room:
+            return None
+        return hosted if admission.in_time_elsewhere(self._view, request, now_s) else None
+
+    def _elsewhere(
+        self, request: Request, reason: RefusalReason, again_s: float, now_s: float
+    ) -> Send | Refuse:
+        """What there is no room or no time for here goes to the hosted API, or is refused."""
+        hosted = self._overflow_for(request, now_s)
+        if hosted is None:
+            return self._refused(request, reason, again_s)
+        request.version, request.hit_tokens = None, 0
+        return self._sent(request, hosted, now_s)
 
     def _refused(self, request: Request, reason: RefusalReason, again_s: float) -> Refuse:
         """What is refused within its limits uses up none of them."""
@@ -219,6 +244,8 @@ class RequestPath:
         if request.sent_count >= self._view.settings.attempt_limit:
             return None
         replica = self._router.route(self._view, request, now_s)
+        if replica is None and beside is None and request.attempt.replica is not self._view.overflow:
+            replica = self._overflow_for(request, now_s)
         if replica is None or (beside is not None and replica is beside.replica):
             return None
         if self._budget is not None and not self._budget.take(now_s):
@@ -275,7 +302,8 @@ class RequestPath:
             request = self.unheld(request_id)
             if self.pace and request.predicted_s is not None:
                 self.pace.waited(request.kind.name, math.inf, request.spread_s)
-            effects.append(self._refused(request, RefusalReason.EXPIRED, admission.until_room_s(self._view)))
+            again_s = admission.until_room_s(self._view)
+            effects.append(self._elsewhere(request, RefusalReason.EXPIRED, again_s, now_s))
         return effects
 
     def unheld(self, request_id: int) -> Request:
@@ -315,14 +343,17 @@ class RequestPath:
                 tokens = shortened_tokens(self.ladder.level, request.kind, request.output_limit_tokens)
                 if tokens < request.output_limit_tokens:
                     request.output_limit_tokens = request.shortened_tokens = tokens
-            if self.hedger is not None:
+            if self.hedger is not None and replica is not self._view.overflow:
                 self.hedger.sent(request.request_id, now_s)
-        if self.pace is not None:
+        if replica is self._view.overflow:
+            self._view.counts.overflowed += 1
+        elif self.pace is not None:
             unread_tokens = replica.unread_input_tokens + request.input_tokens - request.hit_tokens
             beliefs = self._view.beliefs
             request.believed_s = unread_tokens * beliefs.input_token_s + beliefs.first_token_s
         self._view.place(request, replica, now_s)
-        self._router.placed(request, replica)
+        if replica is not self._view.overflow:
+            self._router.placed(request, replica)
         return Send(
             request.request_id,
             replica.replica_id,

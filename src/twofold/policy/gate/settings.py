@@ -393,6 +393,35 @@ class RolloutSettings(StartSettings):
 
 
 @dataclass(frozen=True, slots=True)
+class OverflowSettings:
+    """A hosted API that takes what would be refused for want of room or time: never what breaks a limit.
+
+    Its times are as stated, and are what its attempts are judged by; its replies say nothing of the fleet.
+    """
+
+    replica_id: str = "overflow"  # in each Send, as a replica's
+    in_flight_limit: int = 16  # requests that it is sent at once: what bounds its bill
+    first_token_s: float = 1.0  # from sending to the first token
+    output_token_s: float = 0.02  # of a token after the first
+    usd_per_input_mtok: float = 0.0
+    usd_per_output_mtok: float = 0.0
+    class_names: tuple[str, ...] = ()  # whose requests may go there; none: all
+
+    def __post_init__(self) -> None:
+        assert self.replica_id and self.in_flight_limit >= 1, self
+        assert 0 <= self.first_token_s < math.inf and 0 <= self.output_token_s < math.inf, self
+        assert self.usd_per_input_mtok >= 0 and self.usd_per_output_mtok >= 0, self
+
+    def usd(self, input_tokens: float, output_tokens: float) -> float:
+        """What a request comes to there.
+
+        >>> OverflowSettings(usd_per_input_mtok=0.5, usd_per_output_mtok=2.0).usd(1000, 500)
+        0.0015
+        """
+        return (input_tokens * self.usd_per_input_mtok + output_tokens * self.usd_per_output_mtok) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class GateSettings:
     """Limits and times of one gate; each may be set in the gateway's configuration. None: off."""
 
@@ -420,6 +449,7 @@ class GateSettings:
     warm: WarmSettings | None = None  # matters only with `scaling`
     canary: CanarySettings | None = None
     rollout: RolloutSettings | None = None  # matters only with `canary`
+    overflow: OverflowSettings | None = None
 
     def __post_init__(self) -> None:
         assert self.attempt_limit >= 1 and self.failure_limit >= 1, self

@@ -132,7 +132,7 @@ class Gateway:
         soon: list[events.Event] = []
         late: list[events.Event] = []
         for probe in self.probing:
-            replica = self.fleet.replicas.get(probe.replica_id)
+            replica = self.fleet.known(probe.replica_id)
             if replica is not None and (replica.cut or replica.silent):
                 late.append(events.ProbeFailed(probe.replica_id, probe.number, events.Cause.TIMEOUT))
             elif replica is None or replica.engine is None:
@@ -163,7 +163,10 @@ class Gateway:
         self._given_keys = key = self._given_keys + 1
         replica = self.fleet.replicas.get(effect.replica_id)
         if replica is None:
-            replica = self.fleet.ended[effect.replica_id]
+            replica = self.fleet.known(effect.replica_id) or self.fleet.ended[effect.replica_id]
+        if replica is self.fleet.hosted:
+            self.fleet.spent.overflowed_count += 1
+            self._bill(visit.arrival.input_tokens, 0)
         since, version = self.since_fault, replica.order.version
         if events.PromoteRelease not in since.first_s and events.RollBackRelease not in since.first_s:
             since.sent_counts[version] = since.sent_counts.get(version, 0) + 1
@@ -293,6 +296,8 @@ class Gateway:
             return
         visit = attempt.visit
         request_id = visit.request_id
+        if attempt.replica is self.fleet.hosted:
+            self._bill(0, tokens)
         self._forget(attempt, now_s)
         score = self._score(visit, attempt.replica) if self._judges else None
         size = tokens * EVENT_BYTES if visit.arrival.answer_key else 0
@@ -301,6 +306,16 @@ class Gateway:
         if visit.attempts:
             self._drop_all(visit, now_s)
         self.clients.finished(visit, tokens, now_s)
+
+    def _bill(self, input_tokens: int, output_tokens: int) -> None:
+        """The hosted API asks for a prompt when it is sent, and for an answer that came to its end.
+
+        Limits   of an answer that breaks off it would ask for what was written.
+        """
+        told, spent = self.world.gate.overflow, self.fleet.spent
+        assert told is not None
+        usd = told.usd(input_tokens, output_tokens)
+        spent.cost_usd, spent.overflow_usd = spent.cost_usd + usd, spent.overflow_usd + usd
 
     def fails(self, subject: tuple[Attempt, events.Cause], now_s: float) -> None:
         if subject[0].live:

@@ -1,6 +1,7 @@
 """The replicas of a serving world: how they start, slow down, end and come back, and what they cost."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 
 from twofold.core.errors import ValueRefusedError
@@ -11,6 +12,7 @@ from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fault_types import RandomCrashes, Release
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, unit
 from twofold.twin.serving.fleet_types import FleetWorld, ReplicaModel, Start
+from twofold.twin.serving.hosted import HostedApi
 from twofold.twin.storage import SharedStore
 
 # What ends a replica: how requests in flight fail, whether connections time out from then on (rather than
@@ -36,6 +38,8 @@ class Spent:
     granted_s: float = 0.0
     accelerator_s: float = 0.0
     cost_usd: float = 0.0
+    overflow_usd: float = 0.0  # of it, to the hosted API …
+    overflowed_count: int = 0  # … for so many attempts
     energy_j: float = 0.0
     started_count: int = 0
     start_s: float = 0.0  # of all those together
@@ -48,6 +52,7 @@ class Fleet:
         self._world, self._heap = world, heap
         self._round_trip_s = 2.0 * world.network_s
         self.replicas: dict[str, Replica] = {}
+        self.hosted = _hosted(world)
         self.ended: dict[str, Replica] = {}  # the latest ones; the gate may not have heard of it yet
         self.spent = Spent()
         self.releases = {fault.version: fault for fault in world.faults if isinstance(fault, Release)}
@@ -63,6 +68,13 @@ class Fleet:
         self._store = SharedStore(world.storage.bytes_per_s) if shares else None
         self._store_timer = 0
         self._brownouts: dict[int, float] = {}
+
+    def known(self, replica_id: str) -> Replica | None:
+        """A replica that stands, or the hosted API."""
+        hosted = self.hosted
+        if hosted is not None and replica_id == hosted.replica_id:
+            return hosted
+        return self.replicas.get(replica_id)
 
     # --- starting ---
 
@@ -332,6 +344,17 @@ class Fleet:
             self._store_timer = 0
         if len(self._store):
             self._store_timer = self._heap.push(self._store.next_at_s(), Kind.READ, None)
+
+
+def _hosted(world: FleetWorld) -> Replica | None:
+    """The hosted API that the gate may send to, as a replica that no fault and no bill of machines is of."""
+    told = world.gate.overflow
+    if told is None:
+        return None
+    model = ReplicaModel(partial(HostedApi, told.first_token_s, told.output_token_s), told.in_flight_limit, 0)
+    hosted = Replica(events.StartReplica(told.replica_id, "", "", "", ""), -1, model, 0.0)
+    hosted.life, hosted.engine = Life.READY, model.new_engine()
+    return hosted
 
 
 def model_of(world: FleetWorld, pool: str, model: str) -> ReplicaModel:

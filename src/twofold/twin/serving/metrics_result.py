@@ -37,6 +37,7 @@ def fleet_result(
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = engines.prefill_tokens + engines.hit_tokens
     has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
+    has_price |= spent.overflow_usd > 0
     return FleetResult(
         figures=simulated.FleetFigures(
             replica_count=sum(group.count for group in world.replicas),
@@ -66,6 +67,8 @@ def fleet_result(
             start_s_mean=spent.start_s / spent.started_count if spent.started_count else 0.0,
             accelerator_h=spent.accelerator_s / 3600.0,
             cost_usd=spent.cost_usd if has_price else None,
+            overflowed_count=spent.overflowed_count if world.gate.overflow else None,
+            overflow_usd=spent.overflow_usd if world.gate.overflow else None,
             usd_per_1k_output_tokens=_each(spent.cost_usd, metrics.output_tokens, 1e3) if has_price else None,
             usd_per_request=_each(spent.cost_usd, metrics.finished) if has_price else None,
             energy_j=spent.energy_j,

@@ -1,0 +1,161 @@
+"""A hosted API beside replicas, over HTTP: it takes what they have no room for, and its bill is counted."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+
+from tests.app.test_looping import EXAMPLE
+from tests.live.test_gateway import QUICK, STREAM, configured, gateway, until
+from tests.openai_service import Certificate, Service, served, server_tls
+from twofold.app.loop_settings import serve_settings
+from twofold.app.sources import load
+from twofold.core.errors import InputErrors, TwofoldError
+from twofold.gating.build import overflow_settings
+from twofold.live.gateway.gateway_config import (
+    GatewayConfig,
+    GatewayReplica,
+    read_gateway_config,
+    write_gateway_config,
+)
+from twofold.live.server_urls import server_url
+from twofold.policy.gate.settings import OverflowSettings
+
+SECRET = "sk-7f3a91c2d0"
+HOSTED = OverflowSettings(in_flight_limit=8, usd_per_input_mtok=1000.0, usd_per_output_mtok=5000.0)
+OVERFLOW = """  overflow:
+    url: https://api.example.com/team/v1
+    model: theirs
+    key_env: TWOFOLD_TEST_KEY
+    input_price: 0.5 $
+    output_price: 2 $
+    tpot: 15 ms
+    classes: [chat]
+  engine:"""
+
+
+def beside(config: GatewayConfig, service: Service, authority: Path) -> GatewayConfig:
+    at = server_url(service.url)
+    hosted = GatewayReplica("overflow", at.host, at.port, "first", 8, tls=at.tls)
+    hosted = replace(hosted, key_variable="OURS", authorities=str(authority))
+    gate = replace(config.gate, overflow=HOSTED)
+    return replace(
+        config, gate=gate, overflow=hosted, requests_log=str(Path(config.log).with_name("r.jsonl"))
+    )
+
+
+def test_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
+    tmp_path: Path, certificate: Certificate, stub_engines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", SECRET)
+
+    async def scenario(service: Service) -> None:
+        async with stub_engines(1) as [engine]:
+            engine.gap_s = 0.05
+            config = beside(configured(tmp_path, [engine], limit=1), service, certificate.authority)
+            async with gateway(config) as through:
+                answers = await asyncio.gather(*(through.ask(STREAM) for _ in range(4)))
+                assert [status for status, _ in answers] == [200] * 4
+                assert len(service.asked) == 3 and len(engine.requests) == 1
+                assert {each["model"] for each in service.asked} == {"first"}
+                await engine.kill()
+                status, _ = await through.ask(STREAM)
+                assert status == 200
+                await until(lambda: not through.driver.state()["replicas"]["replica-0"]["healthy"])
+                async with through.client.get(f"{through.url}/health") as answer:
+                    assert answer.status == 200
+                state = await through.state()
+                assert state["overflow"]["sent"] == len(service.asked) >= 4
+                async with through.client.get(f"{through.url}/metrics") as answer:
+                    page = await answer.text()
+                assert f"twofold_overflow_attempts_total {state['overflow']['sent']}" in page
+                assert SECRET not in page + json.dumps(state)
+                told.update(state["overflow"])
+
+    told: dict[str, Any] = {}
+    with served(Service(key=SECRET), server_tls(certificate)) as service:
+        asyncio.run(scenario(service))
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    there = [line for line in lines if line.get("replica") == "overflow"]
+    assert len(there) == told["sent"] and sum("usd" in line for line in lines) >= 5
+    for line in there:
+        assert line["usd"] == pytest.approx(
+            (line["input_tokens"] * 1000 + line["output_tokens"] * 5000) / 1e6
+        )
+        assert line["output_tokens"] == 4
+    assert told["usd"] == pytest.approx(sum(line["usd"] for line in there))
+    assert [line["usd"] for line in lines if line.get("replica") == "replica-0"] == [None]
+    assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))
+
+
+def test_a_hosted_api_and_the_gate_that_knows_it_are_configured_together(tmp_path: Path) -> None:
+    plain = configured(tmp_path, [])
+    hosted = GatewayReplica("overflow", "h", 443, "m", 8)
+    for config in (
+        replace(plain, overflow=hosted),
+        replace(plain, gate=replace(QUICK, overflow=HOSTED)),
+        replace(plain, gate=replace(QUICK, overflow=HOSTED), overflow=replace(hosted, replica_id="other")),
+    ):
+        (tmp_path / "c.json").write_text(write_gateway_config(config))
+        with pytest.raises(TwofoldError, match="are given together"):
+            read_gateway_config(tmp_path / "c.json")
+    whole = replace(plain, gate=replace(QUICK, overflow=HOSTED), overflow=hosted)
+    (tmp_path / "c.json").write_text(write_gateway_config(whole))
+    assert read_gateway_config(tmp_path / "c.json") == whole
+
+
+def spec_of(folder: Path, overflow: str) -> Path:
+    text = EXAMPLE.read_text("utf-8")
+    (folder / "config.json").write_text((EXAMPLE.parent / "config.json").read_text("utf-8"), "utf-8")
+    (folder / "twofold.yaml").write_text(text.replace("  engine:", overflow), "utf-8")
+    return folder / "twofold.yaml"
+
+
+def test_a_spec_names_it_and_both_halves_are_told_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load(spec_of(tmp_path, OVERFLOW)).spec
+    [service] = spec.services
+    gate = overflow_settings(service)
+    assert gate == OverflowSettings(
+        first_token_s=1.0,
+        output_token_s=0.015,
+        usd_per_input_mtok=0.5,
+        usd_per_output_mtok=2.0,
+        class_names=("chat",),
+    )
+    monkeypatch.delenv("TWOFOLD_TEST_KEY", raising=False)
+    with pytest.raises(TwofoldError, match="`TWOFOLD_TEST_KEY` holds no key") as caught:
+        serve_settings(spec, 1.0)
+    assert caught.value.exit_code == 2
+    monkeypatch.setenv("TWOFOLD_TEST_KEY", SECRET)
+    hosted = serve_settings(spec, 1.0).overflow
+    assert hosted is not None and gate is not None and hosted.replica_id == gate.replica_id
+    assert (hosted.base, hosted.model) == ("https://api.example.com/team", "theirs")
+    assert SECRET not in repr(hosted)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("https://api", f"https://{SECRET}@api", "`url` is no URL"),
+        ("team/v1", f"v1?key={SECRET}", "`url` is no URL"),
+        ("key_env: TWOFOLD_TEST_KEY", f"key_env: {SECRET}", "names no environment variable"),
+        ("classes: [chat]", "classes: [talk]", "class `talk`"),
+        ("    input_price: 0.5 $\n", "", "input_price"),
+    ],
+)
+def test_a_spec_that_holds_a_key_or_names_nothing_is_refused(
+    old: str, new: str, says: str, tmp_path: Path
+) -> None:
+    assert old in OVERFLOW
+    with pytest.raises(InputErrors) as caught:
+        load(spec_of(tmp_path, OVERFLOW.replace(old, new)))
+    said = " ".join(f"{each} {each.hint}" for each in caught.value.errors)
+    assert caught.value.exit_code == 2 and says in said and SECRET not in said
