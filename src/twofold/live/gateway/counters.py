@@ -99,7 +99,7 @@ class Counters:
         return tenant if tenant in self._tenants or is_new else OTHERS
 
     def _overflowed(self, view: FleetView) -> Iterator[Family]:
-        sent = [({}, view.counts.overflowed)]
+        sent: list[tuple[dict[str, str], float]] = [({}, view.counts.overflowed)]
         yield _counter("twofold_overflow_attempts_total", "Requests that went to the hosted API", sent)
         yield _counter(
             "twofold_overflow_usd_total", "What it asks for them, in USD", [({}, self.overflow_usd)]

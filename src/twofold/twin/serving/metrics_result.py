@@ -7,6 +7,7 @@ from math import sqrt
 from twofold.contracts.goals import METRICS
 from twofold.contracts.results import courses, simulated
 from twofold.contracts.results.simulated import ClassFigures
+from twofold.twin.serving.engine_types import EngineSpent
 from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_types import FleetResult, FleetWorld
@@ -36,8 +37,7 @@ def fleet_result(
     since = gateway.since_fault
     samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
     read_tokens = engines.prefill_tokens + engines.hit_tokens
-    has_price = any(model.price_usd_per_h > 0 for model in world.models.values())
-    has_price |= spent.overflow_usd > 0
+    has_price = spent.overflow_usd > 0 or any(each.price_usd_per_h > 0 for each in world.models.values())
     return FleetResult(
         figures=simulated.FleetFigures(
             replica_count=sum(group.count for group in world.replicas),
@@ -57,9 +57,7 @@ def fleet_result(
             prefix_hit_fraction=engines.hit_tokens / read_tokens if read_tokens else 0.0,
             computed_s=engines.busy_s,
             saved_s=engines.saved_s,
-            kv_waste_fraction=max(0.0, 1.0 - engines.used_token_s / engines.held_token_s)
-            if engines.held_token_s
-            else 0.0,
+            kv_waste_fraction=_unused_fraction(engines),
             token_gap_p99_s=engines.gaps.quantile(0.99) if engines.gaps.count else None,
             token_gap_max_s=engines.gaps.quantile(1.0) if engines.gaps.count else None,
             preempted_count=engines.preempted_count,
@@ -102,6 +100,12 @@ def _outcomes(counted: Metrics | ClassTally) -> dict[str, int]:
     still_open = counted.arrived - sum(outcomes.values())
     assert still_open >= 0, outcomes
     return {**outcomes, OPEN: still_open} if still_open else outcomes
+
+
+def _unused_fraction(engines: EngineSpent) -> float:
+    """Of the cache that requests held, what no token filled."""
+    held = engines.held_token_s
+    return max(0.0, 1.0 - engines.used_token_s / held) if held else 0.0
 
 
 def _each(amount: float, count: float, scale: float = 1.0) -> float | None:
