@@ -36,7 +36,7 @@ METRICS = {
     "vllm": 'vllm:num_requests_running{model_name="m"} 3;vllm:num_requests_waiting{model_name="m"} 2'
     ';vllm:kv_cache_usage_perc{model_name="m"} 0.25',
     "llama.cpp": "# TYPE llamacpp:requests_processing gauge;llamacpp:requests_processing 3"
-    ";llamacpp:requests_deferred 2;llamacpp:kv_cache_usage_ratio 0.25",
+    ";llamacpp:requests_deferred 2",
 }
 STARTED = [kind for kind, engine in ENGINES.items() if engine.command]
 TINY = {
@@ -105,7 +105,8 @@ def test_an_engine_starts_answers_says_when_it_is_dead_and_ends(
         assert said == ""
         assert await client.health(base, engine) is Health.WELL
         report = await client.report(base, engine)
-        assert report == (Report(3, 2, 0.25) if kind in METRICS else None)
+        used = 0.25 if engine.series.kv_used else None
+        assert report == (Report(3, 2, used) if kind in METRICS else None)
         orders.write_text("dead")
         assert await client.health(base, engine) is Health.DEAD
         assert "503" in await client.completes(base, "m")
@@ -129,6 +130,7 @@ def test_what_an_engine_is_told_is_on_its_command_line_and_in_its_digest(kind: s
     assert command[0] == settings.program
     assert any(str(tmp_path) in word for word in command[1:])
     assert "127.0.0.1" in command
+    assert settings.request_tokens == settings.kv_capacity_tokens // (16 if kind == "llama.cpp" else 1)
     other = settings_of(kind, tmp_path, device="cuda", sequence_count=4)
     assert replica_digest(other) != replica_digest(settings)
     # Nothing hides a GPU from an engine that is to run on it.

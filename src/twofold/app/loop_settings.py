@@ -13,7 +13,7 @@ from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.gating.build import overflow_settings
-from twofold.live.control.engines import BLOCK_TOKENS, ENGINES, KV_BLOCK_COUNT, program_of
+from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings, program_of
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
@@ -107,7 +107,7 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
     if cache != weights:
         what = f"the cache is kept in `{weights}` here, not in `{cache}`"
         raise ValueRefusedError(what, hint=f"write `kv_quantisation: {weights}`")
-    _need_room(traffic, Path(service.model.config))
+    _need_room(traffic, Path(service.model.config), service.engine)
     return ServeSettings(
         name=service.name,
         class_name=class_name,
@@ -161,11 +161,11 @@ def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
     raise ValueRefusedError(what, hint=hint)
 
 
-def _need_room(traffic: Traffic, config: Path) -> None:
+def _need_room(traffic: Traffic, config: Path, engine: str) -> None:
     """Raise ValueRefusedError when a mean request is longer than the model or a replica's cache holds."""
     longest = longest_of(config)
     needed = int(traffic.input.mean_tokens) + int(traffic.output.mean_tokens)
-    holds = min(longest, KV_BLOCK_COUNT * BLOCK_TOKENS)
+    holds = min(longest, EngineSettings("", "", 1, KV_BLOCK_COUNT, BATCH_TOKENS, kind=engine).request_tokens)
     if needed > holds:
         raise ValueRefusedError(
             f"a request of {needed} tokens does not fit: model and cache hold {holds}",

@@ -48,6 +48,12 @@ class EngineSettings:
         """Prompt and answer tokens that one replica can hold."""
         return self.kv_block_count * BLOCK_TOKENS
 
+    @property
+    def request_tokens(self) -> int:
+        """Prompt and answer tokens that one request may fill."""
+        slots = self.sequence_count if engine_of(self.kind).has_slots else 1
+        return self.kv_capacity_tokens // slots
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -70,6 +76,7 @@ class Engine:
     metrics_path: str = ""
     series: Series = Series()
     model_is_folder: bool = True  # requests name the model by its folder
+    has_slots: bool = False  # each request has its own equal part of the cache
     stop_grace_s: float = 5.0  # between asking it to end and ending it
 
 
@@ -186,7 +193,9 @@ def _llama_cpp(settings: EngineSettings) -> list[str]:
         raise FileError(what, hint="convert the checkpoint with llama.cpp's own converter")
     return [
         program_of("llama.cpp", settings.program),
-        *("--model", str(files[0]), "--threads", str(settings.thread_count)),
+        # Without the other name its answers have the file's path.
+        *("--model", str(files[0]), "--alias", engine_model(settings)),
+        *("--threads", str(settings.thread_count), "--no-kv-unified"),
         *("--parallel", str(settings.sequence_count), "--ctx-size", str(settings.kv_capacity_tokens)),
         *("--batch-size", str(settings.batch_tokens), "--metrics", "--host", "127.0.0.1"),
     ]
@@ -195,7 +204,8 @@ def _llama_cpp(settings: EngineSettings) -> list[str]:
 # `transformers`: its health route knows that the worker thread died, "cb_worker_dead", 503. It has no
 # metrics, and refuses a request with a field that it does not know.
 # `vllm`: /health is 503 once its engine core is dead. Its KV in use is named so since 0.9.
-# `llama.cpp`: /health is 503 while the model loads; it closes the connection after a streamed answer.
+# `llama.cpp`: /health is 503 while the model loads; it closes the connection after a streamed answer. It has
+# not said of late how full its cache is.
 ENGINES: Mapping[str, Engine] = {
     "transformers": Engine(
         _transformers,
@@ -214,10 +224,9 @@ ENGINES: Mapping[str, Engine] = {
         _llama_cpp,
         "llama-server",
         metrics_path="/metrics",
-        series=Series(
-            "llamacpp:requests_processing", "llamacpp:requests_deferred", "llamacpp:kv_cache_usage_ratio"
-        ),
+        series=Series("llamacpp:requests_processing", "llamacpp:requests_deferred"),
         model_is_folder=False,
+        has_slots=True,
     ),
     "openai": Engine(None, health_path="", model_is_folder=False),
 }

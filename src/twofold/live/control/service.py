@@ -89,7 +89,7 @@ def gateway_config(
 
 def _cache_tokens(engine: EngineSettings) -> int:
     """What one request may fill of a replica's cache, but for a block; 0 where nobody knows."""
-    return 0 if engine.url else max(0, engine.kv_capacity_tokens - BLOCK_TOKENS)
+    return 0 if engine.url else max(0, engine.request_tokens - BLOCK_TOKENS)
 
 
 def gateway_digest(settings: ServiceSettings, state: Path) -> str:
