@@ -141,7 +141,7 @@ def test_it_is_well_and_counts_what_it_has(engine: Running) -> None:
 
     async def scenario(client: EngineClient) -> None:
         assert await client.health(engine.base, kind) is Health.WELL
-        idle = await client.report(engine.base, kind)
+        idle = await client.report(engine.base, kind, timeout_s=10.0)
         assert idle is not None and (idle.running_count, idle.waiting_count) == (0, 0)
         if kind.series.kv_used:
             assert idle.kv_used_fraction is not None

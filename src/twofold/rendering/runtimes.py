@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from twofold.live.control.engines import engine_of
 from twofold.rendering.commands import Option
 from twofold.rendering.records import ServedPool
 
@@ -48,10 +49,19 @@ class Runtime:
 
     images: Mapping[str, str]  # by vendor of the device; "" for the others
     install: str  # what pip installs
-    metrics_path: str
+    adapter: str  # of `live.control.engines`, which knows its paths
     histograms: Mapping[str, Histogram]
     switches: tuple[Option, ...] = ()  # without which it counts nothing
-    health_path: str = "/health"  # answers once the weights are loaded
+
+    @property
+    def metrics_path(self) -> str:
+        """Where it says what it counts."""
+        return engine_of(self.adapter).metrics_path
+
+    @property
+    def health_path(self) -> str:
+        """Answers once the weights are loaded."""
+        return engine_of(self.adapter).health_path
 
     def image(self, vendor: str) -> str:
         """Of the devices of a vendor."""
@@ -62,7 +72,7 @@ COUNTS = "alarms and scaling read what it counts"
 VLLM = Runtime(
     {"": "vllm/vllm-openai", "AMD": "rocm/vllm"},
     "vllm",
-    "/metrics",
+    "vllm",
     {
         "ttft": Histogram("vllm:time_to_first_token_seconds", TTFT_S),
         "tpot": Histogram("vllm:request_time_per_output_token_seconds", TPOT_S),
@@ -72,7 +82,7 @@ VLLM = Runtime(
 SGLANG = Runtime(
     {"": "lmsysorg/sglang", "AMD": "rocm/sgl-dev"},
     "sglang[all]",
-    "/metrics",
+    "sglang",
     {
         "ttft": Histogram("sglang:time_to_first_token_seconds", SGLANG_LONG_S),
         "tpot": Histogram("sglang:inter_token_latency_seconds", SGLANG_TOKEN_S),
@@ -83,15 +93,17 @@ SGLANG = Runtime(
 TENSORRT_LLM = Runtime(
     {"": "nvcr.io/nvidia/tensorrt-llm/release"},
     "tensorrt-llm",
-    "/prometheus/metrics",
+    "tensorrt-llm",
     {
         "ttft": Histogram("trtllm_time_to_first_token_seconds", TTFT_S),
         "tpot": Histogram("trtllm_time_per_output_token_seconds", TPOT_S),
         "e2e": Histogram("trtllm_e2e_request_latency_seconds", E2E_S),
     },
 )
-LLAMA_CPP = Runtime({"": "ghcr.io/ggml-org/llama.cpp:server-cuda"}, "", "/metrics", {})
-TRANSFORMERS = Runtime({"": "huggingface/transformers-pytorch-gpu"}, "transformers[serving]", "/metrics", {})
+LLAMA_CPP = Runtime({"": "ghcr.io/ggml-org/llama.cpp:server-cuda"}, "", "llama.cpp", {})
+TRANSFORMERS = Runtime(
+    {"": "huggingface/transformers-pytorch-gpu"}, "transformers[serving]", "transformers", {}
+)
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
         "vllm": VLLM,

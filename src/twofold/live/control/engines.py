@@ -228,5 +228,13 @@ ENGINES: Mapping[str, Engine] = {
         model_is_folder=False,
         has_slots=True,
     ),
+    # The last three run elsewhere: nobody has run the first two here, whose names are their documentation's.
+    "sglang": Engine(
+        None,
+        metrics_path="/metrics",
+        series=Series("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage"),
+        model_is_folder=False,
+    ),
+    "tensorrt-llm": Engine(None, metrics_path="/prometheus/metrics", model_is_folder=False),
     "openai": Engine(None, health_path="", model_is_folder=False),
 }

@@ -75,9 +75,12 @@ ENGINE_FIELDS: Mapping[str, EngineFields] = {
         frozenset({*SAMPLING, "regex", "ebnf", "skip_special_tokens", "chat_template_kwargs"}),
     ),
     "tensorrt-llm": EngineFields(frozenset({"store"}), frozenset({*SAMPLING, "guided_decoding_params"})),
+    # As the server in llama-cpp-python 0.3.36: what is unsupported it takes without effect, and of several
+    # answers or texts it counts the tokens of one.
     "llama.cpp": EngineFields(
-        frozenset({"best_of", "echo", "suffix", "store"}),
+        frozenset({"best_of", "echo", "suffix", "store", "reasoning_effort", "n"}),
         frozenset({"top_k", "min_p", "repeat_penalty", "ignore_eos", "grammar", "json_schema"}),
+        one_text=True,
     ),
 }
 
