@@ -56,6 +56,7 @@ def checkpoint(folder: Path, dtype: str = "BF16", **config: Any) -> tuple[Path, 
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
     (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     return folder, values
 
 
@@ -116,6 +117,7 @@ def test_a_checkpoint_is_read_back_from_the_file(
     assert found.facts["tokenizer.ggml.token_type"] == [1, 1, 1, 3, 3, 3]
     assert found.facts["tokenizer.ggml.merges"] == ["a b"] and found.facts["tokenizer.ggml.eos_token_id"] == 4
     assert "output.weight" not in found.tensors, "it is the embedding"
+    assert found.facts["tokenizer.chat_template"] == "{{ messages }}"
     for ours, theirs in [
         ("token_embd", "model.embed_tokens"),
         ("blk.0.ffn_down", "model.layers.0.mlp.down_proj"),

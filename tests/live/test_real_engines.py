@@ -37,10 +37,18 @@ PROGRAMS = {"llama.cpp": "llama.cpp/llama-server", "vllm": "vllm/bin/vllm"}
 WIDER = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "head_dim": 64}
 LONGER = {"vocab_size": 258, "max_position_embeddings": 1024, "initializer_range": 0.3}
 ENDS = {"eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
-MODEL = TINY | WIDER | LONGER | ENDS
+MODEL = TINY | WIDER | LONGER | ENDS | {"tie_word_embeddings": False}
+# With a template for chat, the same weights each time, and an end that is never the likeliest token.
+MAKE_ENDLESS = MAKE.replace(
+    "tokens.save_pretrained", "tokens.chat_template = '{{ messages[0].content }}'; tokens.save_pretrained"
+).replace(
+    "AutoModelForCausalLM.from_config(config).save_pretrained(sys.argv[1])",
+    "import torch; torch.manual_seed(5); model = AutoModelForCausalLM.from_config(config)\n"
+    "model.lm_head.weight.data[256:] = 0.0; model.save_pretrained(sys.argv[1])",
+)
 START_S = 540.0  # vLLM's imports and first compilation, beside others on two cores
 PROMPT = "def parse(text):\n    return "
-HOT = {"temperature": 50.0, "max_tokens": 12}
+HOT = {"temperature": 2.0, "max_tokens": 12}
 COLD = {"temperature": 0.0, "max_tokens": 12}
 
 
@@ -54,7 +62,7 @@ def program_in(kind: str) -> str:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "model"
-    command = [sys.executable, "-c", MAKE, str(folder), json.dumps(MODEL)]
+    command = [sys.executable, "-c", MAKE_ENDLESS, str(folder), json.dumps(MODEL)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return folder

@@ -152,11 +152,18 @@ def _token_facts(artefact: Path, config: Mapping[str, Any]) -> dict[str, tuple[i
     for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         if isinstance(number := config.get(f"{key}_token_id"), int):
             facts[f"tokenizer.ggml.{name}_token_id"] = (UINT32, number)
-    beside = artefact / "tokenizer_config.json"
-    template = _json(beside).get("chat_template") if beside.exists() else None
-    if isinstance(template, str):
+    if template := _chat_template(artefact):
         facts["tokenizer.chat_template"] = (TEXT, template)
     return facts
+
+
+def _chat_template(artefact: Path) -> str:
+    """From a file of its own, or from beside the tokenizer, as checkpoints have it; "": none."""
+    own, beside = artefact / "chat_template.jinja", artefact / "tokenizer_config.json"
+    if own.exists():
+        return own.read_text("utf-8")
+    found = _json(beside).get("chat_template") if beside.exists() else None
+    return found if isinstance(found, str) else ""
 
 
 def _tensors(artefact: Path, config: Mapping[str, Any]) -> Iterator[Tensor]:
