@@ -59,6 +59,25 @@ def test_the_example_becomes_two_replicas_with_the_loads_of_its_class() -> None:
     assert (settings.replica_count, settings.closed_loads, settings.rate_per_s) == (2, (1, 4, 16), 2.0)
     assert (settings.input_tokens, settings.output_tokens) == (128, 48)
     assert (settings.planned_format, settings.weights_format) == ("fp32", "float32")
+    assert (settings.engine, settings.program) == ("transformers", "")
+
+
+def test_the_engine_of_a_spec_is_found_by_its_name_or_by_a_path_or_is_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    spec = load(changed(tmp_path, "engine: transformers", "engine: llama.cpp")).spec
+    with pytest.raises(FileError, match="no `llama-server` is found") as caught:
+        serve_settings(spec, load_s=5.0)
+    assert caught.value.exit_code == 2 and "--program PATH" in caught.value.hint
+    with pytest.raises(FileError, match="is no program that can be run"):
+        serve_settings(spec, 5.0, program=str(tmp_path / "config.json"))
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for told in ("", str(program)):
+        settings = serve_settings(spec, 5.0, told)
+        assert (settings.engine, settings.program) == ("llama.cpp", str(program))
 
 
 @pytest.mark.parametrize(
@@ -71,8 +90,6 @@ def test_the_example_becomes_two_replicas_with_the_loads_of_its_class() -> None:
         ("  quantisation: fp32", "  quantisation: fp8", "cannot be served here"),
         ("kv_quantisation: fp32", "kv_quantisation: int8", "cache is kept in `fp32` here"),
         ("engine: transformers", "engine: sglang", "`sglang` cannot serve here"),
-        ("engine: transformers", "engine: vllm", "vllm is not installed: no `vllm` is found"),
-        ("engine: transformers", "engine: llama.cpp", "no `llama-server` is found"),
         ("  on: 1xthis-machine", "  on: 1x2xthis-machine", "one share of this machine"),
         ("  engine: transformers", "  engine: transformers\n  model: ./other.json", "of another model"),
         ("{mean: 48 tok, p95: 128 tok}", "{mean: 9000 tok}", "does not fit: model and cache hold"),

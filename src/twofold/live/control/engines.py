@@ -138,7 +138,7 @@ def program_of(kind: str, path: str = "") -> str:
     if not path and ours.exists():
         return str(ours)
     if found := shutil.which(path or name):
-        return found
+        return str(Path(found).absolute())  # the controller may stand elsewhere
     if path:
         raise FileError(f"`{path}` is no program that can be run", hint=f"give the path of `{name}`")
     raise FileError(
