@@ -38,13 +38,13 @@ WIDER = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "
 LONGER = {"vocab_size": 258, "max_position_embeddings": 1024, "initializer_range": 0.3}
 ENDS = {"eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
 MODEL = TINY | WIDER | LONGER | ENDS | {"tie_word_embeddings": False}
-# With a template for chat, the same weights each time, and an end that is never the likeliest token.
+# With a template for chat, the same weights each time, and likeliest tokens that are plain letters, never an end.
 MAKE_ENDLESS = MAKE.replace(
     "tokens.save_pretrained", "tokens.chat_template = '{{ messages[0].content }}'; tokens.save_pretrained"
 ).replace(
     "AutoModelForCausalLM.from_config(config).save_pretrained(sys.argv[1])",
     "import torch; torch.manual_seed(5); model = AutoModelForCausalLM.from_config(config)\n"
-    "model.lm_head.weight.data[256:] = 0.0; model.save_pretrained(sys.argv[1])",
+    "model.lm_head.weight.data[94:] = 0.0; model.save_pretrained(sys.argv[1])",
 )
 START_S = 540.0  # vLLM's imports and first compilation, beside others on two cores
 PROMPT = "def parse(text):\n    return "
