@@ -26,7 +26,7 @@ REPLICA_CAUSES: dict[str, tuple[events.Cause, bool, bool]] = {
     "network": (events.Cause.TIMEOUT, True, False),
 }
 ENDED_MAX = 256  # replicas that are remembered after their end
-VERSION = -1  # what slows a replica besides faults, which have numbers from 0
+VERSION, NEIGHBOUR = -1, -2  # what slows a replica besides faults, which have numbers from 0
 
 
 @dataclass(slots=True)
@@ -160,6 +160,7 @@ class Fleet:
         replica.life, replica.asked_s = Life.STARTING, now_s
         self.stood.told(replica.replica_id, replica.life, now_s)
         replica.lives += 1
+        self._neighbours(now_s)
         if not reads or not replica.model.weight_bytes:
             self._warm(replica, now_s)
         elif self._store is None:
@@ -183,6 +184,7 @@ class Fleet:
         replica.engine = replica.model.new_engine()
         replica.up_s = now_s
         self.set_speed(replica, now_s)
+        self._neighbours(now_s)
         if now_s > 0.0:
             self.spent.started_count += 1
             self.spent.start_s += now_s - replica.asked_s
@@ -193,7 +195,7 @@ class Fleet:
                 if at_s < fault.until_s:
                     self._heap.push(at_s, Kind.CRASH, (replica, replica.lives, fault))
         self._share(now_s)
-        if known:
+        if known and self._world.controlled_s is None:
             return []
         order, limit = replica.order, replica.model.in_flight_limit
         place = order.zone, order.pool, order.model, order.version
@@ -226,6 +228,7 @@ class Fleet:
         if len(self.ended) > ENDED_MAX:
             del self.ended[next(iter(self.ended))]
         self._heap.push(now_s, Kind.EVENTS, [events.ReplicaRemoved(replica.replica_id)])
+        self._neighbours(now_s)
         self._share(now_s)
 
     def crash(
@@ -249,6 +252,7 @@ class Fleet:
             replica.life = Life.DOWN
             self.stood.told(replica.replica_id, Life.GONE, now_s)
             del self.replicas[replica.replica_id]
+            self._neighbours(now_s)
             self._bill(replica, now_s)
             told_s = now_s + self._world.lost_after_s if silent else now_s
             self._heap.push(told_s, Kind.EVENTS, [events.ReplicaStartFailed(replica.replica_id)])
@@ -258,6 +262,10 @@ class Fleet:
             return failed
         replica.life, replica.silent, replica.reads = Life.DOWN, silent, reads
         self.stood.told(replica.replica_id, replica.life, now_s)
+        self._neighbours(now_s)
+        if self._world.controlled_s is not None:
+            told = [events.ReplicaRemoved(replica.replica_id)]
+            self._heap.push(now_s + self._world.controlled_s, Kind.EVENTS, told)
         self._comes_back(replica, inf if back_after_s is None else now_s + back_after_s, now_s)
         if not silent:
             return failed
@@ -303,6 +311,18 @@ class Fleet:
                 factor *= each
             replica.engine.set_speed(1.0 / factor, now_s)
             self.retime(replica)
+
+    def _neighbours(self, now_s: float) -> None:
+        """While some replica starts, all share the machine with it, where the world says so."""
+        if self._world.start_slow_ratio == 1.0:
+            return
+        starts = any(each.life is Life.STARTING for each in self.replicas.values())
+        for replica in self.replicas.values():
+            if starts:
+                replica.factors[NEIGHBOUR] = self._world.start_slow_ratio
+            else:
+                replica.factors.pop(NEIGHBOUR, None)
+            self.set_speed(replica, now_s)
 
     def retime(self, replica: Replica) -> None:
         """After anything that may change when its engine has something to say."""

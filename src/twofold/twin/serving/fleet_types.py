@@ -183,6 +183,7 @@ class FleetWorld:
     belief_factor: float = 1.0
     storage: Storage = Storage()
     faults: tuple[Fault, ...] = ()
+    start_slow_ratio: float = 1.0  # of all others while a replica starts, where they share its machine
     network_s: float = 0.001  # one way between gateway and replica
     metrics_every_s: float = 5.0  # how often a replica is scraped
     metrics_delay_s: float = 1.0  # from the scrape until the gate knows it
@@ -191,6 +192,9 @@ class FleetWorld:
     connect_timeout_s: float = 1.0
     first_token_timeout_s: float = 60.0
     stall_timeout_s: float = 30.0  # of an answer that has begun and goes no further
+    # After which a controller tells the gate of a dead replica, as it tells of one that is back; None: nobody
+    # looks after them, and its own probes find out.
+    controlled_s: float | None = None
     lost_after_s: float = 60.0  # after which a replica that does not come back is announced as removed
     prefix_block_tokens: int = 512  # that one of an arrival's prefix blocks stands for
     cached_prompts: tuple[tuple[int, ...], ...] = ()  # by blocks: who is ready when the run begins holds them
