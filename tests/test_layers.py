@@ -99,7 +99,7 @@ NAMES_MOST, NAMES_OF_A_ROOM_MOST = 840, 80
 # A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {
-        *("compliance", "courses", "holdings", "ledger", "loop", "premises"),
+        *("compliance", "courses", "holdings", "ledger", "loop", "premises", "proof"),
         *("served", "serving", "simulated", "sweeps", "trained", "training"),
     },
     "contracts.rows": {"calibrations"},
@@ -109,9 +109,11 @@ VOCABULARIES = {
     "inference": {"regimes"},
     "live": {"processes", "watchdog"},
     "live.gateway": {"line_file"},
-    "live.loads": {"measured_loads"},
-    "live.control": {"reconcile"},
-    "measure": {"results"},
+    "live.loads": {"loader", "loads", "measured_loads"},
+    "live.control": {"reconcile", "trials"},
+    "measure": {"proof_goals", "results"},
+    "rehearse": {"as_measured", "step_fit"},
+    "report": {"proof"},
     "policy.gate": {"events", "settings"},
     "policy.cluster": {"events", "settings"},
     "live.jobs": {"orders"},
