@@ -5,7 +5,7 @@ its answers say of their own prompts is believed more than either.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from twofold.live.loads.loader import Prompt
 from twofold.live.training.corpus import source_texts
 
 TEXT_BYTES = 4_000_000
+PIECE = 4096  # characters, or tokens, that stay together where a text is parted in halves
 USUAL_CHARACTERS = 4.0  # per token, where nobody counts
 LEAST_CHARACTERS, MOST_CHARACTERS = 0.5, 20.0  # per token: what counts otherwise counts something else
 
@@ -79,3 +80,23 @@ def texts_of(seed: int, tokenizer: Path | None = None) -> Texts:
     except Exception as error:  # the library raises its base class
         raise FileError(f"`{path}` is no tokenizer: {str(error)[:120]}") from error
     return Texts(text, chance, tokenizer=read, tokens=tuple(read.encode(text).ids))
+
+
+def halves(texts: Texts, seed: int) -> tuple[Texts, Texts]:
+    """Two that draw from different halves of the text, parted by chance in pieces: what one half is measured
+    with, the other has never seen."""
+    chance = np.random.default_rng(seed)
+    text_of, tokens_of = _parted(len(texts.text), chance), _parted(len(texts.tokens), chance)
+
+    def half(number: int) -> Texts:
+        text = "".join(texts.text[piece] for piece in text_of[number])
+        tokens = tuple(token for piece in tokens_of[number] for token in texts.tokens[piece])
+        return replace(texts, text=text, tokens=tokens, chance=np.random.default_rng((seed, number)))
+
+    return half(0), half(1)
+
+
+def _parted(length: int, chance: np.random.Generator) -> tuple[list[slice], list[slice]]:
+    pieces = [slice(at, at + PIECE) for at in range(0, length, PIECE)]
+    order = [pieces[int(each)] for each in chance.permutation(len(pieces))]
+    return order[: len(order) // 2], order[len(order) // 2 :]
