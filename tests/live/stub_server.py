@@ -2,8 +2,9 @@
 
 It answers `/health`, `/v1/models`, `/metrics` and both kinds of request. While the file that STUB_ORDERS
 names exists and holds `dead`, its worker is dead behind the open port, as one of transformers' is; `mute`:
-health is well and no request is ever answered; `slow`: tokens take a tenth of a second. As a real one it may
-die of a prompt: with STUB_CACHE of one that is longer, in bytes and tokens of answer, and of one with POISON.
+health is well and no request is ever answered; `slow`: tokens take a tenth of a second. Else a token takes
+as many seconds as STUB_PACE_S or the file `pace` of the artefact's folder says. As a real one it may die of a
+prompt: with STUB_CACHE of one that is longer, in bytes and tokens of answer, and of one with POISON.
 """
 
 import json
@@ -17,7 +18,8 @@ from typing import Any
 ORDERS = Path(os.environ.get("STUB_ORDERS", "/nonexistent"))
 METRICS = os.environ.get("STUB_METRICS", "")
 CACHE = int(os.environ.get("STUB_CACHE", "0"))
-PACE_S = float(os.environ.get("STUB_PACE_S", "0"))  # of each token
+PACE = Path(sys.argv[2], "pace") if len(sys.argv) > 2 else Path("/nonexistent")
+PACE_S = float(PACE.read_text() if PACE.is_file() else os.environ.get("STUB_PACE_S", "0"))  # of each token
 
 
 def order() -> str:

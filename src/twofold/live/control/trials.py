@@ -1,0 +1,140 @@
+"""What a proof does to a service that runs: kills a replica, offers a release, waits until all is whole.
+
+It also starts an engine that stands alone beside the service, to be asked directly.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from twofold.core.data import to_json
+from twofold.core.errors import RunError
+from twofold.live.control.admin_client import TIMEOUT_S, admin_address, gateway_state
+from twofold.live.control.engines import (
+    START_TIMEOUT_S,
+    EngineSettings,
+    engine_command,
+    engine_environment,
+    engine_model,
+    engine_of,
+)
+from twofold.live.control.store import Store
+from twofold.live.processes import free_port, running, start, stop_all
+
+LOOK_S = 0.1
+ALONE = "train-release"  # a role that the controller lets be, and that `up` and `down` end
+WHOLE_S = 240.0  # within which a service is to be whole again
+
+
+def serving_replicas(state: Path, version: str) -> list[str]:
+    """The replicas of a version that are sent requests."""
+    there = (gateway_state(state) or {}).get("replicas", {})
+    return sorted(
+        name
+        for name, each in there.items()
+        if each["healthy"] and not each["draining"] and each["version"] == version
+    )
+
+
+def until_whole(state: Path, version: str, replica_count: int) -> list[str]:
+    """Wait until just so many replicas serve, all of this version, and nothing is under way; which they are.
+
+    Raises RunError when that takes too long.
+    """
+    deadline_s = time.monotonic() + WHOLE_S
+    while time.monotonic() < deadline_s:
+        found = gateway_state(state) or {}
+        names = serving_replicas(state, version)
+        if len(names) == replica_count == len(found.get("replicas", {})) and not found.get("in_flight"):
+            return names
+        time.sleep(LOOK_S)
+    what = f"the service was not whole again within {WHOLE_S:.0f} s"
+    raise RunError(what, hint="`twofold status` and `twofold logs` say what keeps it")
+
+
+def kill_replica(state: Path, replica_id: str) -> float:
+    """End all processes of a replica at once, as kill -9 does; when, on the machine's monotonic clock."""
+    children = running(state, replica_id, exact=True)
+    at_s = time.monotonic()
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child.process_id, signal.SIGKILL)
+    return at_s
+
+
+def offer_release(state: Path, version: str, engine: EngineSettings) -> float:
+    """Offer a version to the gate, also one that it has tried before; when, on the monotonic clock."""
+    store = Store(state)
+    try:
+        store.add_version(version, to_json(engine))
+        store.keep("offered to", "")
+        store.keep("offered", version)
+        return time.monotonic()
+    finally:
+        store.close()
+
+
+def withdraw_release(state: Path, version: str) -> None:
+    """Call a trial off that is not decided; nothing happens to one that is."""
+    store = Store(state)
+    try:
+        store.keep("offered", "")
+    finally:
+        store.close()
+    address = admin_address(state)
+    if address is None:
+        return
+    data: dict[str, Any] = {"events": [{"type": "ReleaseWithdrawn", "version": version}]}
+    headers = {**address.headers, "content-type": "application/json"}
+    asked = urllib.request.Request(f"{address.url}/events", json.dumps(data).encode(), headers)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with suppress(urllib.error.URLError, OSError):
+        direct.open(asked, timeout=TIMEOUT_S).close()
+
+
+def address_of(state: Path, replica_id: str, engine: EngineSettings) -> tuple[str, str]:
+    """A replica itself, past the gateway: its address, and what it calls its model.
+
+    Raises RunError for one that the gateway does not know.
+    """
+    replica = (gateway_state(state) or {}).get("replicas", {}).get(replica_id)
+    if replica is None:
+        raise RunError(f"{replica_id} is gone", hint="`twofold status` says why")
+    return f"http://{replica['host']}:{replica['port']}", engine_model(engine)
+
+
+@contextmanager
+def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str]]:
+    """An engine beside the service that no gateway knows, until the end of the block: as `address_of`.
+
+    Raises RunError when it does not answer.
+    """
+    port = free_port()
+    command = [*engine_command(engine), engine_of(engine.kind).port_option, str(port)]
+    base = f"http://127.0.0.1:{port}"
+    try:
+        start(command, ALONE, state, port=port, environment=engine_environment(engine))
+        if said := asyncio.run(_until_it_answers(base, engine)):
+            raise RunError(f"the release does not start: {said}", hint=f"see {state / 'logs'}/{ALONE}.log")
+        yield base, engine_model(engine)
+    finally:
+        stop_all(state, ALONE, at_once=True)
+
+
+async def _until_it_answers(base: str, engine: EngineSettings) -> str:
+    from twofold.live.control.engine_checks import EngineClient, until_it_answers  # needs the extra
+
+    client = EngineClient()
+    try:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        return await until_it_answers(client, base, engine_of(engine.kind), engine_model(engine), deadline_s)
+    finally:
+        await client.close()
