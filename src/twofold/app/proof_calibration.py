@@ -1,0 +1,189 @@
+"""The first half of a proof: what this service does with one half of the prompts, and step times that say it.
+
+Loads from the lightest on: replicas one by one with a release that is worse, all places full (the knee), two
+rates at random, and a replica that is killed, so that what a start takes of the others is known too.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from twofold.app.loop_stages import OnProgress
+from twofold.app.proof_runs import LiveRan, Standing, run_live
+from twofold.app.proof_scenarios import KILL_AT_FRACTION, STEADY_FRACTION, TWIN_VICTIM, drawn
+from twofold.contracts.results import proof
+from twofold.core.errors import RunError
+from twofold.live.control import trials
+from twofold.live.control.engines import BLOCK_TOKENS
+from twofold.live.loads import loader, loads
+from twofold.live.loads.texts import Texts
+from twofold.rehearse import as_measured, step_fit
+from twofold.rehearse.run import PoolTask
+from twofold.twin.serving import fault_types
+from twofold.twin.serving.traffic import TrafficModel, generate
+
+ALONE_ROUNDS, ALONE_REQUESTS = 3, 4
+BUSY_FRACTION = 0.75  # of the knee: the heavier of two rates
+FULL_ROUNDS = 8  # requests per place, by which the knee is known
+SEEN_COUNT = 100  # requests of a rate
+KILLED_RATIO = 1.5  # of that many, where a replica is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the first half came to."""
+
+    fit: step_fit.Fit
+    there: as_measured.Deployed
+    knee_per_s: float
+    release_factor: float  # of the worse release's tokens
+    answers: tuple[float, ...]  # answers' lengths over what was asked for
+    use: proof.MachineUse
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a calibration works with."""
+
+    standing: Standing
+    task: PoolTask
+    model: TrafficModel
+    texts: Texts  # the half that calibrates
+    seed: int
+    seen_count: int = SEEN_COUNT
+
+
+def calibrate(bench: Bench, tell: OnProgress) -> Calibration:
+    """Load the service with one half of the prompts, kill a replica of it, and fit the twin to all that."""
+    standing = bench.standing
+    tell("calibrate: a worse release beside this one")
+    factor = release_factor(bench)
+    tell("calibrate: all places full")
+    knee_per_s, lengths = find_knee(bench)
+    runs, live = [], []
+    for part, fraction in enumerate((STEADY_FRACTION, BUSY_FRACTION, STEADY_FRACTION)):
+        killed = part == 2
+        tell(f"calibrate: {fraction * knee_per_s:.2g} requests/s" + (", a replica killed" if killed else ""))
+        count = round(bench.seen_count * (KILLED_RATIO if killed else 1.0))
+        rate_per_s = fraction * knee_per_s
+        model = replace(bench.model, rate_per_s=rate_per_s)
+        arrivals = drawn(model, lengths, count, seed=_stream(bench.seed, part))
+        at_s = KILL_AT_FRACTION * count / rate_per_s
+        fault = fault_types.ReplicaCrash(at_s, TWIN_VICTIM, back_after_s=0.0) if killed else None
+        ran = run_live(standing, arrivals, bench.texts, fault)
+        runs.append(step_fit.Measured(arrivals, ran.ran, () if fault is None else (fault,)))
+        live.append(ran)
+    there = deployed(standing, live[-1])
+    tell("calibrate: fit the twin")
+    fit = step_fit.fitted(bench.task, there, runs, first_guess(bench))
+    answers = tuple(share for run, one in zip(runs, live, strict=True) for share in _shares(run, one.load))
+    use = _together([each.use for each in live])
+    return Calibration(fit, there, knee_per_s, factor, answers or (1.0,), use)
+
+
+def find_knee(bench: Bench) -> tuple[float, tuple[float, ...]]:
+    """What the service finishes per second with all its places full, and how far its answers go."""
+    settings = bench.standing.settings
+    places = settings.in_flight_limit * settings.replica_count
+    trials.until_whole(bench.standing.state, settings.version, settings.replica_count)
+    wanted = generate(replace(bench.model, rate_per_s=1.0), _stream(bench.seed, 9), inf)
+    asked: list[int] = []
+
+    def prompts() -> Iterator[loader.Prompt]:
+        for each in wanted:
+            asked.append(each.output_tokens)
+            yield bench.texts.prompt(each.input_tokens, each.output_tokens)
+
+    load = loader.hold_closed(
+        loader.bare_endpoint(bench.standing.url, settings.name or settings.version),
+        prompts(),
+        places,
+        max_tokens=1,
+        request_count=places * FULL_ROUNDS,
+    )
+    point = loads.load_point("full", load, concurrency=places)
+    if not point.requests_per_s:
+        what = "the service finished nothing while it was calibrated"
+        raise RunError(what, hint="`twofold logs` says what its replicas had to say")
+    pairs = zip(load.answers, asked, strict=False)
+    return point.requests_per_s, tuple(_share(answer.output_tokens, limit) for answer, limit in pairs)
+
+
+def release_factor(bench: Bench) -> float:
+    """How much longer a token of the worse release takes, each alone: by turns, so that both see one machine.
+
+    Raises RunError when its engine does not start.
+    """
+    standing = bench.standing
+    names = trials.until_whole(standing.state, standing.settings.version, standing.settings.replica_count)
+    ours = trials.address_of(standing.state, names[0], standing.settings.engine)
+    times: tuple[list[float], list[float]] = ([], [])
+    with trials.engine_alone(standing.state, standing.release) as other:
+        for _ in range(ALONE_ROUNDS):
+            for address, into in zip((ours, other), times, strict=True):
+                into += _token_times_s(bench, loader.bare_endpoint(*address))
+    return max(1.0, float(np.median(times[1]) / np.median(times[0])))
+
+
+def deployed(standing: Standing, killed: LiveRan) -> as_measured.Deployed:
+    """The replicas that stand there; a cold start as it was beside others at work, from a death on."""
+    settings = standing.settings
+    trials.until_whole(standing.state, settings.version, settings.replica_count)
+    since_s = killed.done_s
+    cold_s = killed.added_s
+    if cold_s is None:
+        cold_s = time.monotonic() - since_s if since_s is not None else trials.WHOLE_S
+    engine = settings.engine
+    return as_measured.Deployed(
+        settings.replica_count, engine.kv_capacity_tokens, BLOCK_TOKENS, engine.batch_tokens, cold_s
+    )
+
+
+def first_guess(bench: Bench) -> as_measured.StepTimes:
+    """What the gate believes of a replica: the fit goes on from there."""
+    believed = bench.task.world.beliefs
+    token_s = max(believed.output_token_s, 1e-4)
+    return as_measured.StepTimes(
+        base_s=0.7 * token_s,
+        sequence_s=0.1 * token_s,
+        prompt_s=0.3 * token_s,
+        prompt_token_s=max(believed.input_token_s, 1e-6) / 2.0,
+        first_token_s=max(believed.first_token_s / 2.0, 1e-3),
+        start_slow_ratio=1.3,
+    )
+
+
+def _token_times_s(bench: Bench, endpoint: loader.Endpoint) -> list[float]:
+    model = bench.model
+    tokens = max(8, round(model.output.mean_tokens))
+    prompt = bench.texts.endless(max(1, round(model.input.mean_tokens)))
+    count = ALONE_REQUESTS
+    load = loader.hold_closed(endpoint, prompt, 1, max_tokens=tokens, request_count=count, warmup_count=1)
+    return [
+        (each.last_s - each.first_s) / (each.output_tokens - 1)
+        for each in load.answers
+        if each.outcome is loads.Outcome.FINISHED and each.output_tokens > 1
+    ] or [1e-9]
+
+
+def _shares(run: step_fit.Measured, load: loads.Load) -> Iterator[float]:
+    for asked, answer in zip(run.arrivals, load.answers, strict=True):
+        if answer.outcome is loads.Outcome.FINISHED and asked.output_limit_tokens:
+            yield _share(answer.output_tokens, asked.output_limit_tokens)
+
+
+def _share(tokens: int, limit_tokens: int) -> float:
+    return min(1.0, tokens / limit_tokens) if limit_tokens else 1.0
+
+
+def _stream(seed: int, part: int) -> int:
+    """A stream of chance that no live run of the proof has."""
+    return int(np.random.SeedSequence([seed, 99, part]).generate_state(1)[0])
+
+
+def _together(uses: list[proof.MachineUse]) -> proof.MachineUse:
+    others = sum(each.others_cores for each in uses) / len(uses)
+    return proof.MachineUse(uses[0].load_average_before, uses[-1].load_average_after, others)
