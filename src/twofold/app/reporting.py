@@ -11,6 +11,7 @@ from twofold.app.saved_answers import SavedAnswer, saved_answer
 from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
 from twofold.app.spreadsheets import table_of, workbook_of
+from twofold.contracts.results import proof
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.simulated import Simulation
 from twofold.core.errors import FileError, UsageError
@@ -124,6 +125,10 @@ def _page_of(saved: SavedAnswer, as_markdown: bool) -> str:
         from twofold.pages.validation_page import validation_markdown, validation_page
 
         return validation_markdown(saved) if as_markdown else validation_page(saved)
+    if isinstance(saved, proof.Proof):
+        from twofold.pages.proof_page import proof_markdown, proof_page
+
+        return proof_markdown(saved) if as_markdown else proof_page(saved)
     from twofold.pages.loop_page import run_markdown, run_page
 
     return run_markdown(saved) if as_markdown else run_page(saved)

@@ -1,4 +1,4 @@
-"""Files that a verb wrote as data, known by their schema: a rehearsal, a live run, a validation."""
+"""Files that a verb wrote as data, known by their schema: a rehearsal, a live run, a proof, a validation."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from twofold.app.kinds import PLAN, SAID_BYTES, schema_of
-from twofold.contracts.results import loop, simulated
+from twofold.contracts.results import loop, proof, simulated
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import FileError, InputError
 from twofold.report.validate import Validated
@@ -18,12 +18,13 @@ KINDS: Mapping[str, Any] = MappingProxyType(
     {
         simulated.SIMULATION_SCHEMA: simulated.Simulation,
         loop.LOOP_SCHEMA: loop.LoopPage,
+        proof.PROOF_SCHEMA: proof.Proof,
         Validated.schema: Validated,
     }
 )
 SPEC_KEYS = {"name", "training", "serving"}
 
-SavedAnswer = simulated.Simulation | loop.LoopPage | Validated
+SavedAnswer = simulated.Simulation | loop.LoopPage | proof.Proof | Validated
 
 
 def saved_answer(source: object) -> SavedAnswer | None:
