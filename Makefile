@@ -14,13 +14,13 @@ CORE := .core/.installed
 ROUNDS ?= 100
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
-ALONE := tests/live tests/app/test_loop_live.py tests/app/test_looping.py tests/app/test_operating.py
+ALONE := tests/live $(addprefix tests/app/test_,loop_live.py looping.py operating.py proving.py)
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
+.PHONY: demo loop prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -39,7 +39,11 @@ demo: $(STAMP)
 
 loop: $(EXTRAS)
 	$(BIN)/twofold up examples/laptop
-	$(BIN)/twofold down examples/laptop
+	$(BIN)/twofold up examples/laptop --prove --requests 100; code=$$?; $(BIN)/twofold down examples/laptop; exit $$code
+
+# Rehearsed, frozen, run for real, compared: half an hour, on a machine that does nothing else.
+prove: $(EXTRAS)
+	$(BIN)/twofold up examples/laptop --prove --seed 7; code=$$?; $(BIN)/twofold down examples/laptop --keep; exit $$code
 
 # Simulations in half of the time, for a C compiler and some minutes: `.fast/bin/twofold simulate …`.
 fast: $(FAST)

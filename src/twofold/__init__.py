@@ -25,6 +25,7 @@ The verbs, one line each:
     claims          Judge what circulates about infrastructure by the product itself
     simulate        Rehearse a plan in the digital twin, under traffic and faults
     up              Train, serve and measure on this machine; planned beside measured
+    prove           Rehearse four scenarios in the twin, freeze, run them for real, compare
     down            Stop what `up` started, and remove its state
     measure_device  Measure this machine as a device that plans use
     measure_serve   Measure any service under load, by its address

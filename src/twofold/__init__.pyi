@@ -18,6 +18,7 @@ from .app.keys import add_key as add_key
 from .app.keys import list_keys as list_keys
 from .app.keys import revoke_keys as revoke_keys
 from .app.looping import down as down
+from .app.looping import prove as prove
 from .app.looping import up as up
 from .app.measure_serving import measure_import as measure_import
 from .app.measure_serving import measure_serve as measure_serve

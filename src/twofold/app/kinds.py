@@ -16,6 +16,7 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
         "plan": ("a plan", ("report", "simulate", "render", "explain", "diff")),
         "simulation": ("a rehearsal", ("report",)),
         "loop": ("the page of a live run", ("report",)),
+        "proof": ("a rehearsal beside what happened", ("report",)),
         "validation": ("a validation", ("report",)),
     }
 )

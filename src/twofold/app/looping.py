@@ -16,17 +16,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from twofold.app import loop_stages
+from twofold.app import loop_stages, proof_stages
+from twofold.app.gates import ServedGate
 from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
+from twofold.app.proof_stages import ProofShown
+from twofold.app.proving import USUAL_COUNT
 from twofold.app.sources import load, spec_path
-from twofold.contracts.results import loop
+from twofold.contracts.results import loop, proof
 from twofold.core import errors
 from twofold.core.errors import FileError, InfeasibleError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
-from twofold.live.control.supervisor import bring_down, need_gateway_port
+from twofold.device.files import DeviceRecord
+from twofold.live.control.supervisor import Service, bring_down, need_gateway_port
 from twofold.live.processes import PRIVATE_UMASK, make_private, running, stop_all
+from twofold.pages.shown_plan import ShownPlan
 from twofold.report.answers import Shown
 
 STATE_FOLDER = ".twofold"
@@ -64,6 +69,19 @@ class Stopped(Shown):
         return {"stopped_processes": self.stopped_processes, "state_removed": self.state_removed}
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What `up` has brought up, from its plan to a service that answers."""
+
+    request: loop_stages.LoopRequest
+    device: DeviceRecord
+    plan: ShownPlan
+    gate: ServedGate
+    run: loop.TrainingMeasured
+    artefact: Path
+    service: Service
+
+
 def up(
     source: Path,
     *,
@@ -81,6 +99,40 @@ def up(
     stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
     raises.
     """
+    with _brought_up(source, port, load_for, program, tell) as at:
+        measured, said = loop_stages.measured_service(
+            at.request, at.service, at.artefact, load_asked=bool(load_for)
+        )
+        return loop_stages.page_of(at.request, at.plan, at.device, at.run, measured, at.gate, said)
+
+
+def prove(
+    source: Path,
+    *,
+    port: int = GATEWAY_PORT,
+    requests: int = USUAL_COUNT,
+    seed: int = 0,
+    program: str = "",
+    tell: loop_stages.OnProgress = lambda _: None,
+) -> proof.Proof:
+    """Bring the service up, calibrate the twin on one half of the prompts, freeze what it says of four
+    scenarios (steady, a burst, a replica killed, a bad release), run each twice for real, and compare.
+
+    `requests` are to be finished in each run; with fewer than 400 only the steady and the killed scenario
+    are run. Raises BusyError while others use the service: replicas of it are killed. Else as `up`.
+    """
+    proof_stages.need_alone(state_of(source))  # before anything that an error would stop
+    with _brought_up(source, port, "", program, tell) as at:
+        return proof_stages.proof_of(
+            at.request, at.plan, at.device, at.run, at.gate, at.artefact, at.service, requests, seed
+        )
+
+
+@contextmanager
+def _brought_up(
+    source: Path, port: int, load_for: str, program: str, tell: loop_stages.OnProgress
+) -> Iterator[Standing]:
+    """Everything up to a service that answers; whatever goes wrong from then on stops it."""
     path = spec_path(source)
     spec, load_s = load(path).spec, parse_quantity(load_for or LOAD_FOR, Dimension.TIME)
     if load_s <= 0:
@@ -108,14 +160,22 @@ def up(
                 run, artefact = loop_stages.train(request, plan)
             loop_stages.keep_watch_files(request, plan, gate)
             service = loop_stages.serve(request, gate, artefact)
-            measured, said = loop_stages.measured_service(
-                request, service, artefact, load_asked=bool(load_for)
-            )
-            return loop_stages.page_of(request, plan, device, run, measured, gate, said)
+            yield Standing(request, device, plan, gate, run, artefact, service)
 
 
-def up_page(spec: Path, port: int, load_for: str, program: str, tell: loop_stages.OnProgress) -> LoopShown:
+def up_page(
+    spec: Path,
+    port: int,
+    load_for: str,
+    program: str,
+    as_proof: bool,
+    requests: int,
+    seed: int,
+    tell: loop_stages.OnProgress,
+) -> LoopShown | ProofShown:
     """The same, as a page that shows itself."""
+    if as_proof:
+        return ProofShown(prove(spec, port=port, requests=requests, seed=seed, program=program, tell=tell))
     return LoopShown(up(spec, port=port, load_for=load_for, program=program, tell=tell))
 
 

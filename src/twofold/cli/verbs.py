@@ -302,6 +302,10 @@ VERBS = {
 
         SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
         `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
+
+        `--prove` kills replicas and takes half an hour: it rehearses a steady load, a burst, a replica killed
+        and a bad release, freezes what the twin says, runs each twice, and exits 3 where one did not come
+        true.
         """,
         answer="looping.up_page",
         progress=stage_bar,
@@ -310,6 +314,14 @@ VERBS = {
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
             options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
             options.words("--program", "The spec's engine, where it is not found by its name: a path."),
+            options.flag("--prove", "Rehearse, freeze, run for real, compare.", "as_proof"),
+            options.usual(
+                "--requests",
+                400,
+                "Finished in each run of --prove; fewer: steady and killed alone.",
+                type=click.IntRange(20, 100_000),
+            ),
+            options.usual("--seed", 0, "Of --prove.", type=click.IntRange(0)),
             options.JSON,
             *options.TABLES,
             options.OUT,
