@@ -28,6 +28,7 @@ from twofold.app.proof_scenarios import (
 )
 from twofold.contracts.results import proof
 from twofold.core.data import from_data, to_data, to_json
+from twofold.core.display import format_seconds
 from twofold.core.errors import AlteredError
 from twofold.core.estimate import Estimate
 from twofold.live.line_file import wall_text
@@ -99,6 +100,9 @@ def proved(asked: Proving) -> Proved:
     say = partial(said_of, asked, calibration, traffic)
     frozen = freeze(asked, calibration, traffic, {name: say(name) for name in names})
     asked.tell(f"frozen: sha256 {frozen.sha256} at {frozen.at}")
+    scenes = [scene(each, traffic, asked.finished_count, asked.seed, 0) for each in names]
+    lasts_s = LIVE_RUNS * sum(each.arrivals[-1].arrival_s for each in scenes)
+    asked.tell(f"to run live: {', '.join(names)}, {LIVE_RUNS} times, {format_seconds(lasts_s)} of requests")
     live: dict[str, list[LiveRan]] = {name: [] for name in names}
     runs = []
     for number in range(LIVE_RUNS):
