@@ -76,6 +76,11 @@ def test_counts_are_judged_by_a_tenth_or_three(twin: float, live: tuple[float, f
     assert judged(figure(Goal.COUNT, estimate(twin, 1.0, ""), *live), None).inside is inside
 
 
+def test_whether_a_release_was_rolled_back_is_no_matter_of_three_more_or_less() -> None:
+    assert judged(figure(Goal.EXACT, estimate(1.0, 1.0, ""), 1.0, 1.0), None).inside is True
+    assert "the twin says 1" in judged(figure(Goal.EXACT, estimate(1.0, 1.0, ""), 1.0, 0.0), None).why
+
+
 def test_recoveries_have_bounds_of_their_own_and_the_slower_run_counts() -> None:
     assert judged(figure(Goal.ROUTING, None, 0.0, 1.0), None).inside is True
     assert "1.2 s" in judged(figure(Goal.ROUTING, None, 0.1, 1.2), None).why

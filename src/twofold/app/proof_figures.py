@@ -20,7 +20,7 @@ KINDS: Mapping[str, proof_goals.Goal] = {
     "lost": proof_goals.Goal.COUNT,
     "routing recovers": proof_goals.Goal.ROUTING,
     "capacity back": proof_goals.Goal.CAPACITY,
-    "rolled back": proof_goals.Goal.COUNT,
+    "rolled back": proof_goals.Goal.EXACT,
     "rolled back after": proof_goals.Goal.TAIL,
     "tried on": proof_goals.Goal.COUNT,
 }

@@ -29,6 +29,7 @@ class Goal(Enum):
     MIDDLE = "middle"  # a median of seconds
     TAIL = "tail"  # a 95th percentile, and seconds that one event took
     COUNT = "count"
+    EXACT = "exact"  # whether something happened: 1 or 0
     ROUTING = "routing"  # from a death to the last request that was sent there
     CAPACITY = "capacity"  # from a death to the first request that a new process answered
     NONE = "none"  # shown, not judged
@@ -96,6 +97,9 @@ def _why_outside(figure: Figure, apart: float | None, cold_start_s: float | None
         return "" if max(known) <= most_s else f"{max(known):.1f} s; a cold start and 5 s are {most_s:.1f} s"
     if figure.twin is None:
         return "the twin has no such figure"
+    if figure.goal is Goal.EXACT:
+        same = all(each == figure.twin.value for each in known)
+        return "" if same else f"the twin says {figure.twin.value:g}"
     difference, mean = max(known) - min(known), sum(known) / len(known)
     is_count = figure.goal is Goal.COUNT
     if apart is not None and apart > UNRESOLVED_FRACTION and not (is_count and difference <= COUNT_LEAST):

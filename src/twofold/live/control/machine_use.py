@@ -9,12 +9,12 @@ from types import TracebackType
 
 from twofold.live.processes import running
 
-LOOK_S = 1.0
+LOOK_S = 5.0  # reading all processes takes milliseconds, which a client in this process would see
 
 
 @dataclass(slots=True)
 class MachineWatch:
-    """Looks once a second, so that of a process that is killed little is missed. Mutable: `with` it."""
+    """Looks now and then, so that of a process that is killed little is missed. Mutable: `with` it."""
 
     state: Path
     load_average_before: float = 0.0
