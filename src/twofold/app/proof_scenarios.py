@@ -19,7 +19,7 @@ RELEASE_AT_S = 2.0
 RELEASE_RATIO = 1.25  # requests of the release's run over others': a trial asks for many …
 START_RATIO = 2.0  # … and no request tells of it in the time of so many cold starts
 BACK_RATIO, BACK_S = 1.5, 2.0  # of a cold start, and seconds, that requests go on after a death
-SENT_RATIO = 1.02  # requests sent over those that are to be finished
+SENT_RATIO = 1.05  # requests sent over those that are to be finished
 FEW = 400  # requests; with fewer, only what fewer can tell
 TWIN_VICTIM = "r0"
 
