@@ -76,8 +76,8 @@ def _fits_kind(value: Any, kind: str, schema: Mapping[str, Any]) -> bool:
     if kind == "string":
         return isinstance(value, str) and len(value) >= schema.get("minLength", 0)
     if kind == "integer":
-        within = type(value) is int and schema.get("minimum", value) <= value
-        return within and value <= schema.get("maximum", value)
+        whole = type(value) is int or (isinstance(value, float) and value.is_integer())  # one number, to JSON
+        return whole and schema.get("minimum", value) <= value <= schema.get("maximum", value)
     if kind == "array":
         most = schema.get("maxItems", len(value)) if isinstance(value, list) else 0
         sized = isinstance(value, list) and schema.get("minItems", 0) <= len(value) <= most
@@ -99,6 +99,13 @@ def test_what_fits_the_description_is_taken(path: str, engine: str, data: st.Dat
     schema = body_schema(path, MODEL, LIMITS, ENGINE_FIELDS[engine])
     body = data.draw(values_of(schema))
     assert isinstance(judged(path, engine, body), GenerationRequest), body
+
+
+def test_a_count_that_is_written_as_a_fraction_is_that_count() -> None:
+    read = judged(COMPLETIONS, "vllm", {"prompt": "x", "max_tokens": 16.0, "n": 2.0})
+    assert isinstance(read, GenerationRequest) and read.output_limit_tokens == 32
+    assert read.fields["max_tokens"] == 16 and type(read.fields["max_tokens"]) is int
+    assert isinstance(judged(COMPLETIONS, "vllm", {"prompt": "x", "max_tokens": 16.5}), Problem)
 
 
 @pytest.mark.parametrize("engine", ["openai", "transformers", "vllm"])
@@ -135,7 +142,8 @@ def test_the_gateway_serves_it_and_it_is_what_openapi_says(tmp_path: Path, stub_
                 assert told == json.loads(json.dumps(description(config)))
                 for path in told["paths"]:
                     async with served.client.get(served.url + path) as read:
-                        assert read.status == (405 if path in (CHAT, COMPLETIONS) else 200)
+                        wanted = (405, "POST") if path in (CHAT, COMPLETIONS) else (200, None)
+                        assert (read.status, read.headers.get("allow")) == wanted
 
     asyncio.run(scenario())
 

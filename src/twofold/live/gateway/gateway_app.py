@@ -150,12 +150,12 @@ class Client:
         await self.begin(status, (kind, (b"content-length", b"%d" % len(body)), *more_headers))
         await self.write(body, last=True)
 
-    async def refuse(self, problem: Problem) -> None:
+    async def refuse(self, problem: Problem, *more_headers: tuple[bytes, bytes]) -> None:
         """An error as an answer of its own, or as the last event of a stream that has begun."""
         if self.begun:
             await self.write(problem.event(), last=True)
             return
-        headers = []
+        headers = [*more_headers]
         if problem.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_s))))
         if problem.status == 401:
@@ -184,8 +184,10 @@ class GatewayApp:
         if path not in STANDARD and path not in READ_PATHS and path != f"{MODELS_PATH}/{self.model_name}":
             await client.refuse(Problem(404, f"There is nothing at {path}"))
             return
-        if method not in (("POST",) if path in STANDARD else ("GET", "HEAD")):
-            await client.refuse(Problem(405, f"{path} does not take {method}"))
+        methods = ("POST",) if path in STANDARD else ("GET", "HEAD")
+        if method not in methods:
+            allowed = b"allow", ", ".join(methods).encode()
+            await client.refuse(Problem(405, f"{path} does not take {method}"), allowed)
             return
         if path == HEALTH_PATH:
             await self._report(path, client)

@@ -87,6 +87,7 @@ def read_request(
         data = json.loads(body, parse_constant=_no_number, parse_float=_number)
         if not isinstance(data, dict):
             return Problem(400, "The body is not a JSON object")
+        _make_whole(data, (*LIMIT_FIELDS[path], *COUNT_FIELDS))
         problem = _shape_problem(path, data) or _limit_problem(path, data, limits)
         if problem is not None:
             return problem
@@ -96,6 +97,14 @@ def read_request(
         return _request(path, data, limits, engine)
     except (ValueError, RecursionError):  # no JSON, or nested more deeply than anybody reads
         return Problem(400, "The body is not JSON, or nested too deeply")
+
+
+def _make_whole(data: dict[str, Any], names: Iterable[str]) -> None:
+    """Counts as counts: to JSON 16.0 and 16 are one number, and some clients write the first."""
+    for name in names:
+        value = data.get(name)
+        if isinstance(value, float) and value.is_integer():
+            data[name] = int(value)
 
 
 def _no_number(name: str) -> None:
