@@ -12,7 +12,7 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Loser, Part
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
-from twofold.contracts.spec.service import Service
+from twofold.contracts.spec.service import LatencyClass, Service
 from twofold.core import record
 from twofold.core.display import format_seconds, format_si
 from twofold.core.errors import InfeasibleError, ValueRefusedError
@@ -42,11 +42,24 @@ def measured_plan(entry: Service, context: Context) -> ServicePlan:
     supply, catalog = context.spec.supply, context.catalog
     named = rented_offer(entry.on, catalog, supply, supply.shop.terms, entry.regions)
     service = MeasuredService.of(read_service_rows(path), named.node.accelerator_count)
-    loads = tuple(class_load(name, each) for name, each in entry.classes.items())
+    loads = tuple(class_load(name, _in_requests(name, each, service)) for name, each in entry.classes.items())
     pools = [(load, *_pool(entry, load, service)) for load in loads]
     own = owned_offer(entry.on, named, catalog, supply, entry.regions)
     enough = own is not None and sum(each.total for _, _, each in pools) <= (own.node_count_max or 0)
     return _plan(entry, own if own and enough else named, service, pools, context)
+
+
+def _in_requests(name: str, spec: LatencyClass, service: MeasuredService) -> LatencyClass:
+    """A class whose rate counts what a request holds several of, with its rate in requests."""
+    traffic = spec.traffic
+    if traffic.unit is None or traffic.rate_per_s is None:
+        return spec
+    if traffic.unit != service.unit:
+        rows = f"rows of {service.unit}" if service.unit else "rows that do not say what a request holds"
+        hint = f"write `{service.unit or ''}/s`, or `unit` and `units_per_request` into the rows"
+        raise ValueRefusedError(f"`{name}` counts {traffic.unit}, and is planned by {rows}", hint=hint)
+    rate_per_s = traffic.rate_per_s / service.units_per_request
+    return spec.model_copy(update={"traffic": traffic.model_copy(update={"rate_per_s": rate_per_s})})
 
 
 def _pool(entry: Service, load: ClassLoad, service: MeasuredService) -> tuple[float, ReplicaCount]:
@@ -117,10 +130,17 @@ def _plan(
             f"times of {name} are measured rows: memory, tokens and cold start are not known",
             *_cannot_say(entry, service),
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
-            f"requests on average: {format_si(rate, '1/s')}",
+            f"requests on average: {format_si(rate, '1/s')}{_of_units(service, rate)}",
             *price_warnings(offer, context, entry.regions, machine),
         ),
     )
+
+
+def _of_units(service: MeasuredService, rate_per_s: float) -> str:
+    """What the requests hold together, where the rows say."""
+    if not service.unit:
+        return ""
+    return f", {format_si(rate_per_s * service.units_per_request, '1/s')} of {service.unit}"
 
 
 def _cannot_say(entry: Service, service: MeasuredService) -> Iterator[str]:

@@ -16,12 +16,14 @@ from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.loads import measured_loads
 from twofold.live.loads.endpoint import Reached, reach
+from twofold.live.loads.loader import Prompt
 from twofold.live.loads.meters import memory_bytes
+from twofold.live.loads.plain_http import reach_plain, read_bodies
 from twofold.live.loads.served_files import read_served
-from twofold.live.loads.serving_figures import growth_of, knee_of
+from twofold.live.loads.serving_figures import LOST_MOST_FRACTION, growth_of, keeps_up, knee_of
 from twofold.live.loads.texts import USUAL_CHARACTERS, Texts, texts_of
 from twofold.live.server_urls import shown_url
-from twofold.measure.served_rows import RunOn, rows_of, table_of
+from twofold.measure.served_rows import RunOn, rows_of, service_table_of, table_of
 from twofold.report.answers import Held
 from twofold.report.served import served_lines
 
@@ -40,6 +42,9 @@ class Where:
     tokenizer: Path | None = None
     ignore_eos: bool = False
     pid: int | None = None
+    body: Path | None = None  # what is sent, where it is no prompt
+    unit: str = ""  # what a request holds then
+    units: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +97,34 @@ def measure_serve(
     """
     require_extra("live")
     where, what, ran_on = where or Where(), what or What(), ran_on or RunOn()
-    loads_asked, key = _Asked(what), _key(where.key_env)
+    is_plain = bool(where.body or where.api == "embeddings")
+    loads_asked, key = _Asked(what, is_plain=is_plain), _key(where.key_env)
     if where.pid is not None:
         memory_bytes(where.pid)  # what is no process says so before any request, as does what is no trace
     if what.trace is not None:
         next(ordered_arrivals(what.trace))
+    _refuse_mixed(where, what, is_plain=is_plain)
     texts = texts_of(what.seed, where.tokenizer)
     tell(f"reach {shown_url(url)}")
     probe = texts.prompt(PROBE_TOKENS)
-    found = reach(
-        url,
-        probe,
-        model=where.model,
-        api=where.api,
-        key=key,
-        key_variable=where.key_env,
-        trusted=where.ca,
-        ignores_end=where.ignore_eos,
-    )
+    found, text_count = _reach_plain(url, probe, where, key) if is_plain else (None, 1)
+    if found is None:
+        found = reach(
+            url,
+            probe,
+            model=where.model,
+            api=where.api,
+            key=key,
+            key_variable=where.key_env,
+            trusted=where.ca,
+            ignores_end=where.ignore_eos,
+        )
     counted = found.prompt_tokens is not None and texts.counted(probe, found.prompt_tokens)
     is_here = (urlsplit(url).hostname or "") in HERE or where.pid is not None
     loading = measured_loads.Loading(
         endpoint=found.endpoint,
         texts=texts,
-        input_tokens=loads_asked.input_tokens,
+        input_tokens=loads_asked.input_tokens * max(1, text_count),
         output_tokens=loads_asked.output_tokens,
         duration_s=loads_asked.duration_s,
         seed=what.seed,
@@ -130,9 +139,41 @@ def measure_serve(
         loads=loads,
         knee=knee_of(loads, loads_asked.limit_s, loads_asked.whose),
         growth=growth_of(loads),
-        notes=(*_notes(found, texts, counted, is_here, loads), *_blanks(ran_on)),
+        notes=(
+            *_notes(found, texts, counted, is_here, loads),
+            *([] if is_plain else _blanks(ran_on)),
+        ),
+        unit=getattr(found.endpoint, "unit", ""),
+        units_per_request=found.endpoint.units or 1,
     )
     return ServedShown(_kept(page, ran_on, out))
+
+
+def _refuse_mixed(where: Where, what: What, *, is_plain: bool) -> None:
+    """Words that mean nothing beside each other."""
+    if is_plain and where.body and where.api == "embeddings":
+        raise UsageError("`--body` and `--api embeddings` exclude each other", hint="leave one out")
+    if is_plain and what.ttft_p95:
+        raise UsageError("an answer in one piece has no first token", hint="write `--e2e-p95`")
+    if not is_plain and (where.unit or where.units != 1):
+        hint = "say what is sent: `--body FILE.json`, or `--api embeddings`"
+        raise UsageError("`--unit` and `--units` are of requests that are no prompts", hint=hint)
+
+
+def _reach_plain(url: str, probe: Prompt, where: Where, key: str) -> tuple[Reached, int]:
+    """A server whose answers come in one piece, and how many texts a request takes."""
+    made = reach_plain(
+        url,
+        probe,
+        bodies=read_bodies(where.body) if where.body else (),
+        unit=where.unit,
+        units=where.units,
+        model=where.model,
+        key=key,
+        key_variable=where.key_env,
+        trusted=where.ca,
+    )
+    return Reached(made, None), made.text_count
 
 
 def measure_import(
@@ -174,7 +215,7 @@ def _told(load: served.ServedLoad, clients: float | None, rate_per_s: float | No
 class _Asked:
     """The words of `What` as numbers."""
 
-    def __init__(self, what: What) -> None:
+    def __init__(self, what: What, *, is_plain: bool = False) -> None:
         self.clients = counts_in(what.clients)
         self.rates_per_s = tuple(_rate(each) for each in what.rate.split(",") if each.strip())
         self.input_tokens = _tokens(what.input)
@@ -186,7 +227,7 @@ class _Asked:
             )
         if what.ttft_p95 and what.e2e_p95:
             raise UsageError("one limit says where the knee is", hint="`--ttft-p95` or `--e2e-p95`")
-        self.whose = "e2e" if what.e2e_p95 else "ttft"
+        self.whose = "e2e" if what.e2e_p95 or is_plain else "ttft"
         limit = what.e2e_p95 or what.ttft_p95
         self.limit_s = parse_quantity(limit, Dimension.TIME) if limit else None
         if what.burst > 1 and (what.knee or not self.rates_per_s):
@@ -219,8 +260,12 @@ def _loads(
 def _kept(page: served.ServedPage, ran_on: RunOn, out: Path | None) -> served.ServedPage:
     if out is None:
         return page
+    table = table_of(rows_of(page, ran_on))
+    if page.unit:
+        carried = [load for load in page.loads if load.lost_fraction <= LOST_MOST_FRACTION]
+        table = service_table_of(page, [load for load in carried if load.kind == "closed" or keeps_up(load)])
     with whole_file(out) as handle:
-        csv.writer(handle, lineterminator="\n").writerows(table_of(rows_of(page, ran_on)))
+        csv.writer(handle, lineterminator="\n").writerows(table)
     return replace(page, rows_file=str(out))
 
 
@@ -228,14 +273,17 @@ def _notes(
     found: Reached, texts: Texts, counted: bool, is_here: bool, loads: tuple[served.ServedLoad, ...]
 ) -> list[str]:
     notes = []
-    if found.prompt_tokens is None:
+    if found.endpoint.units is not None:
+        notes.append("answers come in one piece: times are of whole answers")
+    elif found.prompt_tokens is None:
         by = "its tokenizer" if texts.tokenizer else f"{USUAL_CHARACTERS:g} characters each, assumed"
         notes.append(f"the service counts no tokens: prompts by {by}, answers by their events")
     elif not counted and not texts.tokenizer:
         notes.append("the service's count of a prompt's tokens cannot be right, and is not used for lengths")
     if not any(load.joules_per_token for load in loads):
         why = "this machine tells no power" if is_here else "the service runs elsewhere"
-        notes.append(f"tokens per joule unknown: {why}")
+        unit = getattr(found.endpoint, "unit", "tokens")
+        notes.append(f"{unit} per joule unknown: {why}")
     few = [load.name for load in loads if 0 < (load.finished or 0) < 20]
     if few:
         notes.append(f"fewer than 20 requests finished ({', '.join(few)}): p95 is little but the slowest")

@@ -47,7 +47,7 @@ def gathered(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 SERVE = Verb(
-    help="""Load the service at URL, which answers as OpenAI's API does, and measure it.
+    help="""Load the service at URL, which answers as OpenAI's API does, or takes --body, and measure it.
 
     Loads run one after another: closed loops (--clients), Poisson streams (--rate), in bursts, the search
     for the knee, a replayed trace; 1 and 4 clients unless told. Latencies of all but closed loops count from
@@ -62,7 +62,17 @@ SERVE = Verb(
         words("--model", "What the service calls it; the first that it lists unless told."),
         words("--key-env", "The environment variable that holds the key."),
         option("--ca", "Certificates (PEM) to trust besides this machine's.", type=FILE),
-        usual("--api", "auto", "Which of both.", type=click.Choice(["auto", "completions", "chat"])),
+        usual(
+            "--api",
+            "auto",
+            "Which of them.",
+            type=click.Choice(["auto", "completions", "chat", "embeddings"]),
+        ),
+        option(
+            "--body", "JSON to send instead of prompts, or a file of lines; `{text}` is replaced.", type=FILE
+        ),
+        words("--unit", "What such a request holds: images, texts, rows."),
+        usual("--units", 1, "How many of them.", type=click.IntRange(1, 100_000)),
         option("--tokenizer", "A model's folder, by whose tokenizer prompts are cut.", type=FILE),
         flag("--ignore-eos", "Ask for answers of full length, which vLLM and SGLang know."),
         option("--pid", "The server's process, if it runs here: its memory is watched.", type=int),

@@ -1,7 +1,8 @@
 """Workloads that are given by measurement instead of by a model: embeddings, vision, speech, diffusion.
 
 Rows of (batch size, seconds) become a server that takes what has queued, up to its largest batch. Rows may
-also say when the first output comes, and how far apart the further ones are.
+also say when the first output comes, and how far apart the further ones are. Where rows say how late requests
+at a rate were, that curve is what latencies are read off, and the largest rate is what a replica carries.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,40 @@ READ_AT = ("p50", "p95", "p99")  # what a `Latency` is given
 
 
 @dataclass(frozen=True, slots=True)
+class RateCurve:
+    """How late whole answers of one replica were, by the rate that it was sent."""
+
+    rates_per_s: tuple[float, ...]  # rising
+    quantiles_s: tuple[tuple[float, ...], ...]  # of each of `READ_AT`, none falling with the rate
+
+    @classmethod
+    def of(cls, rows: Sequence[ServiceRow]) -> "RateCurve | None":
+        """From the rows of rates; several of one rate give their median. None without any."""
+        rates = sorted({row.rate_per_s for row in rows if row.rate_per_s is not None})
+        if not rates:
+            return None
+        by_rate = [[row for row in rows if row.rate_per_s == rate] for rate in rates]
+        found = [
+            np.maximum.accumulate(
+                [np.median([getattr(row, f"e2e_{which}_s") for row in own]) for own in by_rate]
+            )
+            for which in READ_AT
+        ]
+        return cls(tuple(rates), tuple(tuple(map(float, each)) for each in found))
+
+    def slowed(self, factor: float) -> "RateCurve":
+        """Answers so many times as late, at rates that are as much lower."""
+        rates = tuple(rate / factor for rate in self.rates_per_s)
+        return RateCurve(rates, tuple(tuple(factor * s for s in each) for each in self.quantiles_s))
+
+    def at(self, rate_per_s: Floats) -> list[Floats]:
+        """At a rate: on lines between those measured; below them as at the lowest, above them infinite."""
+        rate = np.asarray(rate_per_s, float)
+        over = np.where(rate > self.rates_per_s[-1], np.inf, 0.0)
+        return [over + np.interp(rate, self.rates_per_s, each) for each in self.quantiles_s]
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredService:
     """Seconds that one batch takes, by batch size, on one replica of `accelerators`."""
 
@@ -33,21 +68,38 @@ class MeasuredService:
     tpot_s: tuple[float, ...] | None = None
     spread_factor: float = 1.0  # a further run lies within time / factor … time × factor, 80 %
     repeats_count: int = 0  # rows beyond the first of their size; 0: the spread is assumed
+    curve: RateCurve | None = None  # None: nothing was measured at rates
+    unit: str = ""  # what requests hold, such as images; empty: nobody says
+    units_per_request: float = 1.0
 
     @classmethod
     def of(cls, rows: Sequence[ServiceRow], accelerators: int = 1) -> Self:
         """From measured rows; several rows of one size give their median."""
-        if not rows or not all(row.batch_size >= 1 and 0 < row.service_s < np.inf for row in rows):
+        curve, told = RateCurve.of(rows), {(row.unit, row.units_per_request) for row in rows}
+        if len(told) > 1:
+            hint = "one table is of requests of one kind"
+            raise InputError("measured rows disagree on `unit` or `units_per_request`", hint=hint)
+        rows = [row for row in rows if row.rate_per_s is None]
+        if not rows or not all(
+            (row.batch_size or 0) >= 1 and 0 < (row.service_s or 0) < np.inf for row in rows
+        ):
             raise InputError(
                 "a measured workload needs rows of batch size ≥ 1 and seconds > 0",
                 hint="columns: batch_size, service_s",
             )
-        sizes = tuple(sorted({row.batch_size for row in rows}))
+        [(unit, each)] = told
+        sizes = tuple(sorted({row.batch_size for row in rows if row.batch_size is not None}))
         seconds = _medians(rows, sizes, "service_s")
         assert seconds
         ttft, tpot = (_medians(rows, sizes, name) for name in ("ttft_s", "tpot_s"))
-        spread = spread_factor([[row.service_s for row in rows if row.batch_size == size] for size in sizes])
-        return cls(sizes, seconds, accelerators, ttft, tpot, spread, len(rows) - len(sizes))
+        repeats = [[row.service_s for row in rows if row.batch_size == size] for size in sizes]
+        spread = spread_factor([[s for s in own if s is not None] for own in repeats])
+        repeated = len(rows) - len(sizes)
+        return cls(
+            *(sizes, seconds, accelerators, ttft, tpot, spread, repeated, curve),
+            unit=unit,
+            units_per_request=each or 1.0,
+        )
 
     def slowed(self, factor: float) -> Self:
         """The same service with all of its times multiplied: what a further run may be like."""
@@ -56,11 +108,14 @@ class MeasuredService:
             service_s=tuple(factor * each for each in self.service_s),
             ttft_s=self.ttft_s and tuple(factor * each for each in self.ttft_s),
             tpot_s=self.tpot_s and tuple(factor * each for each in self.tpot_s),
+            curve=self.curve and self.curve.slowed(factor),
         )
 
     @property
     def saturation_per_s(self) -> float:
-        """Requests/s at which the largest batches follow each other without a pause."""
+        """Requests/s that were carried at most, else at which the largest batches follow without a pause."""
+        if self.curve is not None:
+            return self.curve.rates_per_s[-1]
         return self.batch_sizes[-1] / self.service_s[-1]
 
     def latency(self, rate_per_s: Floats, metric: str = "e2e") -> Latency | None:
@@ -78,6 +133,11 @@ class MeasuredService:
         column = {"e2e": self.service_s, "ttft": self.ttft_s, "tpot": self.tpot_s}[metric]
         if column is None:
             return None
+        if self.curve is not None and metric == "e2e":
+            said = "measured at rates around this one, on a line between them"
+            found = zip(READ_AT, self.curve.at(rate_per_s), strict=True)
+            p50, p95, p99 = (record.note(f"e2e_{which}", each, said, "rows", "rate") for which, each in found)
+            return Latency(p50, p50, p95, p99)
         rate = np.asarray(rate_per_s, float)
         largest, slowest = self.batch_sizes[-1], self.service_s[-1]
         busy = rate * slowest / largest
@@ -144,7 +204,7 @@ def _medians(rows: Sequence[ServiceRow], sizes: Sequence[float], name: str) -> t
     by_size: dict[float, list[float]] = {size: [] for size in sizes}
     for row in rows:
         value = getattr(row, name)
-        by_size[row.batch_size] += [] if value is None else [value]
+        by_size[row.batch_size or 0.0] += [] if value is None else [value]
     if not all(by_size.values()):
         return None
     return tuple(float(np.median(values)) for values in by_size.values())

@@ -96,6 +96,41 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+SERVICE_COLUMNS = (
+    "batch_size", "service_s", "rate_per_s", "e2e_p50_s", "e2e_p95_s", "e2e_p99_s", "unit",
+    "units_per_request", "note",
+)  # fmt: skip
+
+
+def service_table_of(page: served.ServedPage, carried: Sequence[served.ServedLoad]) -> list[list[str]]:
+    """Loads as rows of a measured service, which a spec plans by `model: {measured: FILE}`.
+
+    A closed loop of c clients is a batch of c that takes c / (requests/s), by Little's law: the server has
+    all of them at any time. An open load that was carried is a rate with its quantiles.
+    """
+    rows = []
+    for load in carried:
+        cells: dict[str, object] = {
+            "unit": page.unit,
+            "units_per_request": page.units_per_request,
+            "note": load.name,
+        }
+        e2e = load.e2e
+        if load.kind == "closed" and load.concurrency and load.requests_per_s:
+            cells |= {
+                "batch_size": int(load.concurrency),
+                "service_s": load.concurrency / load.requests_per_s,
+            }
+        elif load.kind != "closed" and load.sent and load.duration_s and e2e and e2e.p50_s:
+            assert e2e.p95_s and e2e.p99_s
+            told = e2e.p50_s.value, e2e.p95_s.value, e2e.p99_s.value
+            cells |= dict(zip(SERVICE_COLUMNS[2:6], (load.sent / load.duration_s, *told), strict=True))
+        else:
+            continue
+        rows.append([harmless(_cell(cells.get(name))) for name in SERVICE_COLUMNS])
+    return [list(SERVICE_COLUMNS), *rows]
+
+
 def table_of(rows: Sequence[Row]) -> list[list[str]]:
     """The header and the rows, as lines of a CSV file."""
     return [list(COLUMNS), *([harmless(row[name]) for name in COLUMNS] for row in rows)]

@@ -1,6 +1,6 @@
 """The page of a service under load: what was sent, latencies with their ranges, the knee, and the loader."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from twofold.contracts.results import served
 from twofold.core.display import format_bytes, format_memory, format_range, format_seconds, format_si
@@ -21,10 +21,9 @@ def served_lines(page: served.ServedPage) -> list[str]:
         (">finished", lambda load: _whole(load.finished)),
         (">refused", lambda load: _whole(load.refused)),
         (">failed", lambda load: _whole(load.failed)),
-        (">in", lambda load: _figure(load.input_tokens)),
-        (">out", lambda load: _figure(load.output_tokens)),
+        *(() if page.unit else TOKENS),
         (">requests/s", lambda load: _figure(load.requests_per_s)),
-        (">tok/s out", lambda load: _figure(load.output_tokens_per_s)),
+        (f">{page.unit}/s" if page.unit else ">tok/s out", lambda load: _figure(load.output_tokens_per_s)),
     )
     rows = [row for load in page.loads for row in _latencies(load)]
     if rows:
@@ -35,21 +34,27 @@ def served_lines(page: served.ServedPage) -> list[str]:
             lines += heading("LOST", load.name, *(f"{count:,} × {why}" for why, count in load.reasons))
     lines += _knee(page.knee) if page.knee else []
     lines += _client(page.loads)
-    lines += [line for load in page.loads for line in (*_memory(load), *_energy(load))]
+    lines += [line for load in page.loads for line in (*_memory(load), *_energy(load, page.unit))]
     lines += _growth(page.growth) if page.growth else []
     lines += [line for note in page.notes for line in heading("NOTE", note)]
     return [*lines, f"wrote {page.rows_file}"] if page.rows_file else lines
 
 
+TOKENS: tuple[tuple[str, Callable[[served.ServedLoad], str]], ...] = (
+    (">in", lambda load: _figure(load.input_tokens)),
+    (">out", lambda load: _figure(load.output_tokens)),
+)
 HEADS = ("LATENCY", "", "mean", "p50 [90 %]", "p95 [90 %]", "p99 [90 %]")
 
 
 def _latencies(load: served.ServedLoad) -> Iterator[tuple[str, ...]]:
-    for index, (name, latency) in enumerate((("TTFT", load.ttft), ("TPOT", load.tpot), ("E2E", load.e2e))):
+    said = load.name
+    for name, latency in (("TTFT", load.ttft), ("TPOT", load.tpot), ("E2E", load.e2e)):
         if latency:
             mean = UNKNOWN if latency.mean_s is None else format_seconds(latency.mean_s)
             quantiles = (_ranged(each) for each in (latency.p50_s, latency.p95_s, latency.p99_s))
-            yield ("" if index else load.name, name, mean, *quantiles)
+            yield (said, name, mean, *quantiles)
+            said = ""
 
 
 def _ranged(each: served.Ranged | None) -> str:
@@ -127,11 +132,12 @@ def _growth(growth: served.Growth) -> list[str]:
     return heading("GROWTH", f"{each} a token in flight, over {base}", line)
 
 
-def _energy(load: served.ServedLoad) -> list[str]:
+def _energy(load: served.ServedLoad, unit: str) -> list[str]:
     if load.joules_per_token is None:
         return []
     each = 1.0 / load.joules_per_token if load.joules_per_token else 0.0
-    said = f"{format_si(load.joules_per_token, 'J')} a generated token, {each:.3g} tokens a joule"
+    what, many = (f"unit ({unit})", unit) if unit else ("generated token", "tokens")
+    said = f"{format_si(load.joules_per_token, 'J')} a {what}, {each:.3g} {many} a joule"
     return heading("ENERGY", load.name, said, f"of the whole machine, by {load.energy_source}")
 
 

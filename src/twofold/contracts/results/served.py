@@ -97,3 +97,5 @@ class ServedPage:
     growth: Growth | None = None  # of memory; None: not watched, or too few loads that differ
     notes: tuple[str, ...] = ()
     rows_file: str = ""
+    unit: str = ""  # what answers in one piece are counted in; empty: tokens of streams
+    units_per_request: int = 1

@@ -18,13 +18,19 @@ ERROR_LIMIT = 50
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """How long one replica takes for a batch; None is not measured."""
+    """How long one replica takes for a batch, or how late it answers at a rate; None: not measured."""
 
     place: Place
-    batch_size: float  # requests
-    service_s: float  # from the batch's start to its end
+    batch_size: float | None  # requests; None: the row is of a rate
+    service_s: float | None  # from the batch's start to its end
     ttft_s: float | None = None  # from the batch's start to its first output
     tpot_s: float | None = None  # per further output
+    rate_per_s: float | None = None  # requests that arrived, independently of each other
+    e2e_p50_s: float | None = None
+    e2e_p95_s: float | None = None
+    e2e_p99_s: float | None = None
+    unit: str = ""  # what a request holds: images, texts …
+    units_per_request: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +58,22 @@ class _Column:
     is_whole: bool = False
     factor: float = 1.0  # to SI
     field: str = ""  # of the row, where it is not the column's name
+    unless: str = ""  # another column, in whose rows a required one may be empty
 
 
 _NOTE = _Column("note", "anything: a date, a commit, who ran it", kind=str)
 SERVICE_COLUMNS = (
-    _Column("batch_size", "requests that one batch answers", is_required=True, is_whole=True),
-    _Column("service_s", "seconds from the batch's start to its end", is_required=True),
+    _Column("batch_size", "requests that one batch answers", True, is_whole=True, unless="rate_per_s"),
+    _Column("service_s", "seconds from the batch's start to its end", True, unless="rate_per_s"),
     _Column("ttft_s", "seconds from the batch's start to the first output"),
     _Column("tpot_s", "seconds per further output"),
+    _Column("rate_per_s", "requests/s that one replica was sent, in rows without a batch"),
+    *(
+        _Column(f"e2e_p{share}_s", f"seconds of the whole answer at that rate, {share} of 100 requests")
+        for share in (50, 95, 99)
+    ),
+    _Column("unit", "what a request holds, such as images", kind=str),
+    _Column("units_per_request", "how many of them"),
     _NOTE,
 )
 STEP_COLUMNS = (
@@ -80,7 +94,14 @@ def read_service_rows(path: Path) -> tuple[ServiceRow, ...]:
     late: list[InputError] = [
         TableError(f"the first output after {first:g} s, all after {row.service_s:g} s", place=row.place)
         for row in rows
-        if (first := row.ttft_s or 0.0) > row.service_s
+        if row.service_s is not None and (first := row.ttft_s or 0.0) > row.service_s
+    ]
+    late += [
+        TableError(
+            "a row of a rate needs all quantiles", place=row.place, hint="e2e_p50_s, e2e_p95_s, e2e_p99_s"
+        )
+        for row in rows
+        if row.rate_per_s is not None and not (row.e2e_p50_s and row.e2e_p95_s and row.e2e_p99_s)
     ]
     if late:
         raise late[0] if len(late) == 1 else InputErrors(late[:ERROR_LIMIT])
@@ -157,7 +178,9 @@ def _read(
         value = text if column.kind is str else _number(text, column)
         if column is not _NOTE:
             row[column.field or column.name] = value
-        if index is not None and ((column.is_required and not text) or (text and value is None)):
+        other = slots.get(column.unless) if column.unless else None
+        is_needed = column.is_required and (other is None or not line.cells[other])
+        if index is not None and ((is_needed and not text) or (text and value is None)):
             what = "whole number from 1" if column.is_whole else "number above 0"
             said = f"`{text[:40]}` is not a {what}" if text else f"`{column.name}` has no value"
             hint = f"{column.name}: {column.meaning}"

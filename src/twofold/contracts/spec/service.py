@@ -1,5 +1,6 @@
 """What a spec says about one service: its model, its latency classes and their traffic."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -55,6 +56,10 @@ class Traffic(Part):
     input: Lengths = Field(default_factory=lambda: AZURE_INPUT, description="tokens that a request sends")
     output: Lengths = Field(default_factory=lambda: AZURE_OUTPUT, description="tokens that it gets")
     trace: fields.FilePath | None = Field(default=None, description="a csv or csv.gz of arrivals and lengths")
+    unit: fields.Name | None = Field(
+        default=None,
+        description="what `rate` counts where the model is measured rows; `rate: 200 images/s` says it",
+    )
     scale_ratio: fields.Multiplier = Field(default=1.0, description="factor on the trace's rate")
     shared_prefix_fraction: fields.Fraction = Field(
         default=0.0, description="part of the input tokens that the prefix cache holds"
@@ -181,6 +186,18 @@ class Variant(Part):
     )
 
 
+_COUNTED = re.compile(r"\s*([\d.,_eE]+)\s*([A-Za-z][A-Za-z-]{1,30})/(\w+)\s*")
+
+
+def _with_unit(of_class: Any) -> Any:
+    traffic = of_class.get("traffic") if isinstance(of_class, dict) else None
+    rate = traffic.get("rate") if isinstance(traffic, dict) else None
+    said = _COUNTED.fullmatch(rate) if isinstance(rate, str) else None
+    if said is None or not isinstance(traffic, dict) or said[2] in ("req", "tok"):
+        return of_class
+    return {**of_class, "traffic": {**traffic, "rate": f"{said[1]} /{said[3]}", "unit": said[2]}}
+
+
 class Users(Part):
     """People of one region, who send a part of a service's requests."""
 
@@ -238,6 +255,24 @@ class Service(Part):
         if unknown:
             hint = f"write some of {', '.join(self.classes)}"
             raise refusal(f"`overflow` names class `{unknown[0]}`, which the service does not have", hint)
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_units(cls, value: Any) -> Any:
+        """`rate: 200 images/s` of a measured model is 200 /s of the unit `images`."""
+        model, classes = (
+            (value.get("model"), value.get("classes")) if isinstance(value, dict) else (None, None)
+        )
+        if not (isinstance(model, dict) and model.get("measured") and isinstance(classes, dict)):
+            return value
+        return {**value, "classes": {name: _with_unit(each) for name, each in classes.items()}}
+
+    @model_validator(mode="after")
+    def _units_are_measured(self) -> "Service":
+        counted = next((each.traffic.unit for each in self.classes.values() if each.traffic.unit), None)
+        if counted and not self.model.measured:
+            raise refusal(f"`unit: {counted}` is of measured rows; other models are asked in requests")
         return self
 
     @model_validator(mode="after")

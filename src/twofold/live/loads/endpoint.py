@@ -51,7 +51,7 @@ def reach(
     says what is wrong and what to write.
     """
     require_extra("live")
-    base, told = _parts(url)
+    base, told = parts_of(url)
     if trusted is not None:
         trust(str(trusted))
     headers = (("authorization", f"Bearer {key}"),) if key else ()
@@ -61,7 +61,7 @@ def reach(
     return asyncio.run(_reach(bare, prompt, model, apis, key_variable))
 
 
-def _parts(url: str) -> tuple[str, str]:
+def parts_of(url: str) -> tuple[str, str]:
     """The URL that paths go behind, and the API where its end names one."""
     base, told = url.rstrip("/"), ""
     for end, api in ((CHAT, "chat"), (COMPLETIONS, "completions")):
@@ -76,7 +76,7 @@ async def _reach(bare: Endpoint, prompt: Prompt, model: str, apis: list[str], va
     async with session_of(bare) as session:
         said: dict[str, str] = {}
         try:
-            model = model or await _first_model(session, base, variable)
+            model = model or await first_model(session, base, variable)
             for api in apis:
                 path = CHAT if api == "chat" else COMPLETIONS
                 asked = replace(bare, url=base + path, model=model, is_chat=api == "chat")
@@ -88,12 +88,12 @@ async def _reach(bare: Endpoint, prompt: Prompt, model: str, apis: list[str], va
                         return _reached(tried, tally, bare.also, text)
                     if status not in UNKNOWN_FIELD:
                         break
-                _check_key(status, base, variable)
+                check_key(status, base, variable)
                 said[path] = f"{status} {text}"
                 if status not in (*NO_SUCH_PATH, *UNKNOWN_FIELD):
                     break
-        except _connection_errors() as error:
-            raise _unreachable(base, error) from error
+        except connection_errors() as error:
+            raise unreachable(base, error) from error
     answers = "; ".join(f"`{path}` {what}" for path, what in said.items())
     hint = "check the path before `/v1`, and the model's name: `--model NAME`"
     raise ValueRefusedError(f"{base} answers no prompt: {answers}", hint=hint)
@@ -109,9 +109,10 @@ def _reached(tried: Endpoint, tally: SseTally, wanted: tuple[tuple[str, Any], ..
     return Reached(replace(tried, timeout_s=REQUEST_TIMEOUT_S), tally.prompt_tokens)
 
 
-async def _first_model(session: Any, base: str, variable: str) -> str:
+async def first_model(session: Any, base: str, variable: str) -> str:
+    """The first model that a server lists. Raises ValueRefusedError where it lists none."""
     async with session.get(base + MODELS) as response:
-        _check_key(response.status, base, variable)
+        check_key(response.status, base, variable)
         try:
             data = await response.json(content_type=None) if response.status == 200 else {}
             return str(data["data"][0]["id"])
@@ -132,7 +133,8 @@ async def _ask(session: Any, endpoint: Endpoint, prompt: Prompt) -> tuple[int, s
         return response.status, text, tally
 
 
-def _check_key(status: int, base: str, variable: str) -> None:
+def check_key(status: int, base: str, variable: str) -> None:
+    """Raises ValueRefusedError for a status that asks for a key, or for another one."""
     if status not in (401, 403):
         return
     if variable:
@@ -144,13 +146,15 @@ def _check_key(status: int, base: str, variable: str) -> None:
     raise ValueRefusedError(what, hint=hint)
 
 
-def _connection_errors() -> tuple[type[Exception], ...]:
+def connection_errors() -> tuple[type[Exception], ...]:
+    """What a client raises where a server cannot be asked."""
     import aiohttp
 
     return aiohttp.ClientError, OSError, ValueError
 
 
-def _unreachable(base: str, error: Exception) -> ValueRefusedError:
+def unreachable(base: str, error: Exception) -> ValueRefusedError:
+    """Such an error in words, with what to do about it."""
     import aiohttp
 
     if isinstance(error, ValueRefusedError):

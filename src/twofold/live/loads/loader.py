@@ -57,6 +57,7 @@ class Endpoint:
     trusted: Path | None = None  # certificates, besides those that this machine trusts
     also: tuple[tuple[str, Any], ...] = ()  # fields of every request
     timeout_s: float = REQUEST_TIMEOUT_S
+    units: int | None = None  # of an answer, where it comes in one piece; None: it is a stream of tokens
 
     def body(self, prompt: Prompt, max_tokens: int) -> dict[str, Any]:
         """The request that asks for an answer to a prompt, streamed."""
@@ -232,7 +233,9 @@ class Clients:
         self._load.answers.append(answer)
         self._load.hold(prompt.input_tokens)
         try:
-            await self._read(answer, prompt)
+            await (
+                self._read(answer, prompt) if self._endpoint.units is None else self._whole(answer, prompt)
+            )
         except TimeoutError:
             answer.outcome, answer.reason = Outcome.FAILED, "timed out"
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -244,15 +247,25 @@ class Clients:
         answer.ended_s = time.monotonic()
         return answer
 
+    async def _whole(self, answer: Answer, prompt: Prompt) -> None:
+        body, units = self._endpoint.body(prompt, self._max_tokens), self._endpoint.units or 1
+        async with self._session.post(self._endpoint.url, json=body) as response:
+            await response.read()
+            if response.status // 100 != 2:
+                _turned_away(answer, response)
+                return
+        answer.first_s = answer.last_s = time.monotonic()
+        answer.events, answer.output_tokens = 1, units
+        answer.inside_events = int(self._load.is_inside(answer.last_s))
+        self._load.hold(1)
+        answer.outcome = Outcome.FINISHED
+
     async def _read(self, answer: Answer, prompt: Prompt) -> None:
         tally = SseTally()
         body = self._endpoint.body(prompt, self._max_tokens)
         async with self._session.post(self._endpoint.url, json=body) as response:
             if response.status != 200:
-                answer.outcome = Outcome.REFUSED if response.status in REFUSED_STATUS else Outcome.FAILED
-                answer.reason = str(response.status)
-                after = response.headers.get("retry-after", "")
-                answer.retry_after_s = float(after) if after.isdigit() else 0.0
+                _turned_away(answer, response)
                 await response.read()
                 return
             async for chunk in response.content.iter_any():
@@ -271,6 +284,13 @@ class Clients:
         else:
             answer.outcome = Outcome.FAILED
             answer.reason = "error in the stream" if tally.failed else "no text"
+
+
+def _turned_away(answer: Answer, response: "aiohttp.ClientResponse") -> None:
+    answer.outcome = Outcome.REFUSED if response.status in REFUSED_STATUS else Outcome.FAILED
+    answer.reason = str(response.status)
+    after = response.headers.get("retry-after", "")
+    answer.retry_after_s = float(after) if after.isdigit() else 0.0
 
 
 def _pool(prompts: Sequence[Prompt], seed: int) -> Iterator[Prompt]:

@@ -157,13 +157,14 @@ def _measured(
     finished = [each for each in load.answers if each.outcome is Outcome.FINISHED]
     lags_s = [each.lag_s for each in load.answers] if concurrency is None else []
     generated = sum(each.output_tokens for each in finished)
-    energy_j = meters.energy_j
+    energy_j, units = meters.energy_j, loading.endpoint.units
+    whole = units is not None
     return served.ServedLoad(
         name=name,
         kind=kind,
         concurrency=concurrency,
         rate_per_s=rate_per_s,
-        input_tokens=point.input_tokens or None,
+        input_tokens=None if whole else point.input_tokens or None,
         output_tokens=point.output_tokens or None,
         lengths="trace" if kind == "replay" else "fixed",
         sent=point.sent,
@@ -172,11 +173,9 @@ def _measured(
         failed=point.failed,
         reasons=_reasons(load.answers),
         requests_per_s=point.requests_per_s,
-        output_tokens_per_s=point.output_tokens_per_s,
-        ttft=latency_of([each.first_s - each.due_s for each in finished]),
-        tpot=latency_of(
-            [(a.last_s - a.first_s) / (a.output_tokens - 1) for a in finished if a.output_tokens > 1]
-        ),
+        output_tokens_per_s=point.requests_per_s * units if units else point.output_tokens_per_s,
+        ttft=None if whole else latency_of([each.first_s - each.due_s for each in finished]),
+        tpot=None if whole else latency_of(_gaps_s(finished)),
         e2e=latency_of([each.ended_s - each.due_s for each in finished]),
         duration_s=loading.duration_s,
         client_cpu_fraction=load.cpu_s / load.wall_s if load.wall_s else None,
@@ -188,6 +187,10 @@ def _measured(
         joules_per_token=energy_j / generated if energy_j is not None and generated else None,
         energy_source=meters.energy_source,
     )
+
+
+def _gaps_s(finished: Sequence[Answer]) -> list[float]:
+    return [(a.last_s - a.first_s) / (a.output_tokens - 1) for a in finished if a.output_tokens > 1]
 
 
 def _reasons(answers: Sequence[Answer]) -> tuple[tuple[str, int], ...]:

@@ -114,6 +114,11 @@ def knee_of(loads: Sequence[served.ServedLoad], limit_s: float | None, whose: st
     return served.Knee(held, None, "", method)
 
 
+def keeps_up(load: served.ServedLoad, answer_s: float = 0.0) -> bool:
+    """Whether an open load was carried, however late: a rate that holds for whoever waits long enough."""
+    return not _broke(load, np.inf, "e2e", answer_s)
+
+
 def _broke(load: served.ServedLoad, most_s: float | None, whose: str, answer_s: float) -> str:
     """The first sign that a rate did not hold; nothing where it did."""
     p95_s = _p95_s(load, whose)
