@@ -10,7 +10,7 @@ pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 from twofold.app.gates import DIFFERS, ONE_POOL, served_gate
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.spec.scenario import parse_scenario
-from twofold.core.errors import ValueRefusedError
+from twofold.core.errors import InputErrors, ValueRefusedError
 from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, write_gateway_config
 
 LAPTOP = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
@@ -55,6 +55,46 @@ def test_pools_that_are_planned_apart_are_one_on_one_machine(tmp_path: Path) -> 
     together = parse_scenario(f"{SHORT}fleet: {{pools: priority}}", "s.yaml")
     rehearsed = simulate(spec, SimulateOptions(scenario=together)).data
     assert list(rehearsed.gate_digests.values()) == [gate.built.digest]
+
+
+def with_policies(folder: Path, said: str) -> Path:
+    spec = folder / "twofold.yaml"
+    text = LAPTOP.read_text("utf-8").replace(
+        "  on: 1xthis-machine #", f"  policies: {said}\n  on: 1xthis-machine #"
+    )
+    spec.write_text(text, "utf-8")
+    (folder / "config.json").write_bytes(LAPTOP.with_name("config.json").read_bytes())
+    return spec
+
+
+def test_policies_of_the_spec_are_served_and_rehearsed_and_a_scenario_stands_over_them(
+    tmp_path: Path,
+) -> None:
+    spec = with_policies(tmp_path, "{answer_cache: {age: 1 min}, hedge: on, queue: {depth: 7}}")
+    gate = served_gate(spec, 2, None).built
+    assert gate.settings.answer_cache is not None and gate.settings.answer_cache.age_s == 60
+    assert gate.settings.hedge is not None and gate.settings.classes[0].queue_limit_count == 7
+    assert gate.digest != served_gate(LAPTOP, 2, None).built.digest
+    rehearsed = simulate(spec, SimulateOptions(scenario=parse_scenario(SHORT, "s.yaml"))).data
+    assert rehearsed.gate_digests == {"serve/chat": gate.digest} and "hedge" in rehearsed.policies
+    other = parse_scenario(f"{SHORT}policies: {{hedge: off, queue: {{depth: 9}}}}", "s.yaml")
+    over = served_gate(spec, 2, None, other).built.settings
+    assert over.hedge is None and over.classes[0].queue_limit_count == 9
+    assert over.answer_cache == gate.settings.answer_cache
+
+
+def test_policies_of_a_spec_are_read_with_its_care(tmp_path: Path) -> None:
+    for said, why in (
+        ("{warm: on}", "`scaling` is off"),
+        ("{limits: {classes: {class: moon, requests: 1 /s}}}", "`moon` is limited, and is not a class"),
+    ):
+        with pytest.raises(InputErrors) as caught:
+            served_gate(with_policies(tmp_path, said), 2, None)
+        [error] = caught.value.errors
+        assert why in error.message and error.place is not None
+    warm = with_policies(tmp_path, "{warm: on, scaling: {most: 2}}")
+    with pytest.raises(ValueRefusedError, match="the scenario turns `scaling` off"):
+        served_gate(warm, 2, None, parse_scenario("policies: {scaling: off}", "s.yaml"))
 
 
 def test_no_more_replicas_may_be_started_than_the_machine_holds() -> None:

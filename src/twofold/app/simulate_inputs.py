@@ -93,7 +93,9 @@ def _rehearsable(own: Ready, plan: Plan) -> Rehearsable:
         models = [model_of(reference, own.catalog) for reference in references if not reference.measured]
         found |= {model.name: model for model in models}
     hosted = {service.name: overflow_settings(service) for service in own.spec.services}
-    made_of = RehearsalTables(own.catalog, own.constants, own.spec.supply, found.__getitem__, rows, hosted)
+    policies = {service.name: service.policies for service in own.spec.services}
+    known = own.catalog, own.constants, own.spec.supply, found.__getitem__, rows
+    made_of = RehearsalTables(*known, hosted, policies)
     return Rehearsable(plan, plan_digest(plan), made_of, (*notes, *_of_valleys(plan)))
 
 

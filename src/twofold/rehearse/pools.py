@@ -19,6 +19,7 @@ from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.rows.measured_rows import read_service_rows
 from twofold.contracts.spec.scenario_fleet import EngineChange
+from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import InputError, ValueRefusedError
@@ -55,6 +56,7 @@ class RehearsalTables:
     model_named: Callable[[str], Model]
     measured: Mapping[str, MeasuredService] = field(default_factory=dict)  # rows by service
     overflows: Mapping[str, gates.OverflowSettings | None] = field(default_factory=dict)  # by service
+    policies: Mapping[str, Policies] = field(default_factory=dict)  # of the spec, by service
     slow_ratios: Mapping[str, float] = field(default_factory=dict)  # of true steps, by pool; none: the middle
 
 

@@ -13,7 +13,7 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
 from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
-from twofold.gating.build import BuiltGate, GatedPool, GateScope, build_gate, limits_of
+from twofold.gating.build import BuiltGate, GatedPool, GateScope, build_gate, limits_of, policies_on
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import pool_groups
@@ -71,6 +71,7 @@ class PoolTask:
     traffic: TrafficMix
     origins: Mapping[str, str]  # by class: where its requests come from
     notes: tuple[str, ...] = ()  # what to know of their traces
+    policies: tuple[str, ...] = ()  # that are on, the spec's own among them
 
 
 def pool_tasks(
@@ -82,6 +83,10 @@ def pool_tasks(
     be put together, TraceError for a trace that cannot be replayed.
     """
     tasks = []
+    if (own := tables.policies.get(service.name)) is not None:
+        scenario = settings.scenario
+        joined = scenario.model_copy(update={"policies": scenario.policies.over(own)})
+        settings = replace(settings, scenario=joined)
     for pools, rules in pool_groups(service, pools_of(service), settings.scenario.fleet):
         served = {name for pool in pools for name in pool.classes}
         sending = served if settings.only is None else served & {settings.only}
@@ -166,7 +171,8 @@ def _task(
     shown = replace(first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)))
     if fleet.ramp_w_per_min is not None:
         shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
-    return PoolTask(service, classes, shown, world, built, traffic, origins, notes)
+    on = policies_on(scenario.policies)
+    return PoolTask(service, classes, shown, world, built, traffic, origins, notes, on)
 
 
 def _gated(pool: WorldPool) -> GatedPool:

@@ -9,7 +9,6 @@ from twofold.contracts.goals import METRICS, SuccessGoal, metric_text
 from twofold.contracts.results import simulated
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.contracts.spec.scenario import Scenario
-from twofold.gating.build import policies_on
 from twofold.rehearse.figure_table import flat_figures
 from twofold.rehearse.figures import class_figures, fleet_figures
 from twofold.rehearse.run import PoolTask
@@ -40,7 +39,7 @@ def simulation_of(
         horizon_s=max((task.world.horizon_s for task in tasks), default=0.0),
         warm_up_s=max((task.world.warm_up_s for task in tasks), default=0.0),
         traffic={each: origin for task in tasks for each, origin in task.origins.items()},
-        policies=policies_on(scenario.policies),
+        policies=tuple(dict.fromkeys(name for task in tasks for name in task.policies)),
         classes=classes,
         fleets=fleets,
         beliefs=tuple(_belief_run(*run, tasks, scenario) for run in runs.items()) if tasks else (),

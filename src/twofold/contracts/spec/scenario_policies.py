@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Quantity, first_twice, refusal
 from twofold.contracts.spec.scenario_parts import ClassName
+from twofold.core.errors import ValueRefusedError
 from twofold.core.quantity import Dimension
 
 Routing = Literal["least-work", "round-robin", "power-of-two", "prefix", "session"]
@@ -151,3 +152,15 @@ class Policies(Part):
                 "`warm` is on, but nothing would start from it: `scaling` is off", "write `scaling: on`"
             )
         return self
+
+    def over(self, base: "Policies") -> "Policies":
+        """What is named here, and for the rest what another says: a scenario's policies over a spec's own.
+
+        Raises ValueRefusedError for policies that do not agree.
+        """
+        named = {name: getattr(self, name) for name in self.model_fields_set}
+        joined = base.model_copy(update=named)
+        if joined.warm.is_on and not joined.scaling.is_on:
+            what = "`warm` of the spec is on, and the scenario turns `scaling` off"
+            raise ValueRefusedError(what, hint="write `warm: off` in the scenario")
+        return joined

@@ -12,6 +12,7 @@ from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Unsaid, need_one, refusal
 from twofold.contracts.spec.overflow import Overflow
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
+from twofold.contracts.spec.scenario_policies import Policies
 from twofold.core.quantity import DAY_S
 from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
 
@@ -246,6 +247,10 @@ class Service(Part):
     overflow: Overflow | None = Field(
         default=None, description="a hosted API that takes what there is no room or no time for"
     )
+    policies: Policies = Field(
+        default=Policies(),
+        description="the gate's, of `up` and of rehearsals; a scenario's stand over them",
+    )
 
     @model_validator(mode="after")
     def _overflows_of_classes(self) -> "Service":
@@ -255,6 +260,14 @@ class Service(Part):
         if unknown:
             hint = f"write some of {', '.join(self.classes)}"
             raise refusal(f"`overflow` names class `{unknown[0]}`, which the service does not have", hint)
+        return self
+
+    @model_validator(mode="after")
+    def _limits_known_classes(self) -> "Service":
+        for limit in self.policies.limits.classes:
+            if limit.class_name not in self.classes:
+                hint = f"classes: {', '.join(self.classes)}"
+                raise refusal(f"`{limit.class_name}` is limited, and is not a class of the service", hint)
         return self
 
     @model_validator(mode="before")
