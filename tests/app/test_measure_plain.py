@@ -12,6 +12,7 @@ from tests.openai_service import Service, served
 from twofold.app.measure_serving import What, Where, measure_serve
 from twofold.app.planning import plan
 from twofold.app.simulating import SimulateOptions, simulate
+from twofold.contracts.spec.scenario import parse_scenario
 from twofold.core.errors import FileError, UsageError, ValueRefusedError
 
 IMAGES = Service
@@ -144,3 +145,26 @@ def test_a_curve_of_rates_is_read_and_binds(tmp_path: Path) -> None:
     rows.write_text(head + "1,0.01,,,,\n,,10,0.01,,0.03\n")
     with pytest.raises(Exception, match="a row of a rate needs all quantiles"):
         plan(spec)
+
+
+def test_a_measured_start_is_what_the_plan_and_the_twin_take_a_start_to_last(tmp_path: Path) -> None:
+    """A cold fleet: nothing is answered before its replicas are there, and the row says when that is."""
+    rows, spec = tmp_path / "rows.csv", tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(rows=rows, rate="20 /s", goal="1 s"))
+    cold = parse_scenario("horizon: 4 min\nfleet: {start: cold}\nbeliefs: {error: 0 %}\n", "cold.yaml")
+    first_s = []
+    for start_s in (10, 60):
+        rows.write_text(f"batch_size,service_s,start_s\n1,0.01,{start_s}\n8,0.05,{start_s}\n")
+        planned = plan(spec).serving[0].cold_start_s
+        assert planned is not None and (planned.value, planned.source.value) == (start_s, "m")
+        out = tmp_path / "requests.csv"
+        told = simulate(spec, SimulateOptions(scenario=cold, seed=1, requests=out)).data
+        assert not any("is taken to last" in note for note in told.notes)
+        first_s.append(
+            min(
+                float(row["arrival_s"]) + float(row["e2e_s"])
+                for row in of_file(out)
+                if row["outcome"] == "finished"
+            )
+        )
+    assert 10 <= first_s[0] < 30 < 60 <= first_s[1] < 120

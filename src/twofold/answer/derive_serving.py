@@ -130,6 +130,7 @@ def measured_serving_derivations(
     known = {
         "watts": (cell_leaf(part, "tdp_w"), of_idle, leaves.constant("serving_power_fraction")),
         "count": _count(plan),
+        "rows": rows,
         **supply_leaves(leaves, machine.price, region_of(machine.price, context)),
     }
     held = {name: kept for name, kept in book.items() if not name.startswith("classes.")}

@@ -126,14 +126,30 @@ def _plan(
         carbon_gco2_per_year=carbon(energy_j, offer.price, context),
         tried=len(service.batch_sizes),
         losers=(Loser("other machines", "not measured"),),
+        cold_start_s=_start_s(service),
         warnings=(
-            f"times of {name} are measured rows: memory, tokens and cold start are not known",
+            f"times of {name} are measured rows: memory{_unknown_start(service)} are not known",
             *_cannot_say(entry, service),
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}{_of_units(service, rate)}",
             *price_warnings(offer, context, entry.regions, machine),
         ),
     )
+
+
+def _start_s(service: MeasuredService) -> Estimate | None:
+    """From the start of a replica to its first answer, where rows say it."""
+    if service.start_s is None:
+        return None
+    spread = service.start_spread_factor
+    start = Estimate(
+        service.start_s, service.start_s / spread, service.start_s * spread, "s", Source.MEASURED
+    )
+    return record.note("cold_start_s", start, "median of the measured starts", "rows")
+
+
+def _unknown_start(service: MeasuredService) -> str:
+    return ", tokens and cold start" if service.start_s is None else " and tokens"
 
 
 def _of_units(service: MeasuredService, rate_per_s: float) -> str:

@@ -71,6 +71,8 @@ class MeasuredService:
     curve: RateCurve | None = None  # None: nothing was measured at rates
     unit: str = ""  # what requests hold, such as images; empty: nobody says
     units_per_request: float = 1.0
+    start_s: float | None = None  # median of the rows that say it; None: no row does
+    start_spread_factor: float = 1.0  # a further start lies within start_s / factor … start_s × factor, 80 %
 
     @classmethod
     def of(cls, rows: Sequence[ServiceRow], accelerators: int = 1) -> Self:
@@ -79,6 +81,7 @@ class MeasuredService:
         if len(told) > 1:
             hint = "one table is of requests of one kind"
             raise InputError("measured rows disagree on `unit` or `units_per_request`", hint=hint)
+        starts = [row.start_s for row in rows if row.start_s is not None]
         rows = [row for row in rows if row.rate_per_s is None]
         if not rows or not all(
             (row.batch_size or 0) >= 1 and 0 < (row.service_s or 0) < np.inf for row in rows
@@ -99,6 +102,8 @@ class MeasuredService:
             *(sizes, seconds, accelerators, ttft, tpot, spread, repeated, curve),
             unit=unit,
             units_per_request=each or 1.0,
+            start_s=float(np.median(starts)) if starts else None,
+            start_spread_factor=spread_factor([starts]) if starts else 1.0,
         )
 
     def slowed(self, factor: float) -> Self:

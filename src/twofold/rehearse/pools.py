@@ -192,8 +192,8 @@ def measured_services(services: Sequence[Service]) -> tuple[dict[str, MeasuredSe
         if service.model.measured
     }
     notes = (
-        f"`{name}` is measured rows: a start is taken to last {START_S:g} s, tokens and caches are left out"
-        for name in found
+        f"`{name}` is measured rows: {_start_text(rows)}tokens and caches are left out"
+        for name, rows in found.items()
     )
     return found, tuple(notes)
 
@@ -233,9 +233,13 @@ def measured_world(
         new_engine=partial(BatchServer, rows),
         in_flight_limit=in_flight_limit(service, pool, rows.batch_sizes[-1]),
         accelerator_count=pool.replica.accelerator_count,
-        warm_up_s=START_S,
+        warm_up_s=rows.start_s or START_S,
     )
     hardware = device(tables.catalog.accelerator(service.machine.accelerator), tables.constants)
     model = metered(model, hardware, service, tables.constants)
     beliefs, ramp = measured_beliefs(service, pool, rows), figure(tables.catalog, "power", RAMP_LIMIT).value
     return PoolWorld(pool, model, beliefs, CONTEXT_TOKENS, CONTEXT_TOKENS, ramp)
+
+
+def _start_text(rows: MeasuredService) -> str:
+    return "" if rows.start_s is not None else f"a start is taken to last {START_S:g} s, "

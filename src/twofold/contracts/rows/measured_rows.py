@@ -31,6 +31,7 @@ class ServiceRow:
     e2e_p99_s: float | None = None
     unit: str = ""  # what a request holds: images, texts …
     units_per_request: float | None = None
+    start_s: float | None = None  # of a replica, to its first answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ SERVICE_COLUMNS = (
     ),
     _Column("unit", "what a request holds, such as images", kind=str),
     _Column("units_per_request", "how many of them"),
+    _Column("start_s", "seconds from the start of a replica to its first answer"),
     _NOTE,
 )
 STEP_COLUMNS = (
