@@ -78,3 +78,18 @@ def test_without_a_compiler_it_runs_eagerly_and_says_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(train_model.torch.cuda, "is_available", lambda: False)
     assert not train_model.can_compile(lambda event, **facts: told.append(f"{event}: {facts['reason']}"))
     assert told == ["not-compiled: compiling needs a C++ compiler, which is not there: it runs eagerly"]
+
+
+def test_a_rank_computes_where_its_job_says_whatever_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.live.training.train_worker import Order, device_of
+
+    def order(job: dict[str, str]) -> Order:
+        places = {"rank": 5, "rank_count": 8, "local_rank": 1, "launch": 1, "attempt": 0}
+        return Order(tmp_path, job, {}, tmp_path, 1, **places)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_of(order({})) == torch.device("cpu"), "orders of before have no device"
+    assert device_of(order({"device": "cpu"})) == torch.device("cpu")
+    assert device_of(order({"device": "cuda"})) == torch.device("cuda", 1), "that of its place on its host"

@@ -305,7 +305,7 @@ def read_order(path: Path) -> Order:
 
 def device_of(order: Order) -> torch.device:
     """Where this rank computes: what the job says, whatever else is there."""
-    if order.job["device"] == "cpu":
+    if order.job.get("device", "cpu") == "cpu":  # one of before says none
         return torch.device("cpu")
     return torch.device("cuda", order.local_rank)
 
