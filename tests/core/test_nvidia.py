@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from twofold.core import nvidia
 from twofold.core.errors import ValueRefusedError
-from twofold.device import nvidia
 from twofold.device.measuring import default_rank_count, measure
 
 TELL = """import sys
