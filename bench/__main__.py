@@ -4,7 +4,13 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-LONG = {"canary", "closed_form", "fleet_sizes", "models"}  # that run for minutes or an hour: by name only
+LONG = {
+    "canary",
+    "closed_form",
+    "fleet_sizes",
+    "models",
+    "train_calibration",
+}  # that run for minutes or an hour: by name only
 
 
 def names() -> list[str]:

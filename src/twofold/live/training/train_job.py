@@ -180,6 +180,7 @@ class Stopping:
         if self.is_asked:
             raise SystemExit(128 + number)
         self.is_asked = True
+        self.run.mkdir(parents=True, exist_ok=True)
         (self.run / STOP).touch()
 
 
@@ -395,9 +396,11 @@ def join_training(job: TrainJob, state: Path, on_progress: Progress) -> None:
         raise ValueRefusedError("nobody to join", hint="give `rendezvous`, as host:port of the first host")
     joined, heard_s = 0, time.monotonic()
     while not (job.folder / EXPORT).exists():
-        launches = [int(event["launch"]) for event in read_events(job.folder, "launched")]
-        if launches and launches[-1] > joined and not read_events(job.folder, "stopped"):
-            joined = launches[-1]
+        launch = max((int(event["launch"]) for event in read_events(job.folder, "launched")), default=0)
+        if joined and any(event["launch"] == joined for event in read_events(job.folder, "stopped")):
+            return
+        if launch > joined:
+            joined = launch
             order = json.loads((job.folder / ORDER).read_text("utf-8"))
             on_progress(f"joining launch {joined} of `{job.name}`")
             with _launcher(
