@@ -113,8 +113,20 @@ def kill_supervisor_in_the_middle(state: Path, job: TrainJob) -> int:
     """
     numbers = (job.rank_count, job.steps, job.sequence_tokens, job.global_batch_sequences)
     arguments = [*numbers, job.checkpoint_every_steps, job.corpus_bytes, job.kill_after_step]
-    command = [sys.executable, "-c", SUPERVISOR, str(state), str(job.model_config), *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervisor:
+    strays = state / "strays"  # modules that lie where it is started, and must never be taken for others
+    strays.mkdir()
+    for name in ("dis", "json", "tokenizers", "torch", "safetensors"):
+        (strays / f"{name}.py").write_text(f"open({str(state / 'stray')!r}, 'w').close()\n", "utf-8")
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        SUPERVISOR,
+        str(state),
+        str(job.model_config),
+        *map(str, arguments),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=strays) as supervisor:
         assert supervisor.stdout is not None
         try:
             killed = False
@@ -195,6 +207,11 @@ def test_an_altered_checkpoint_is_never_resumed_from(runs: Runs) -> None:
 def test_a_launcher_that_was_killed_is_started_again(runs: Runs) -> None:
     assert len(read_events(runs.killed.folder, "launched")) == 3  # at first, after its supervisor, by itself
     assert len({(line.launch, line.attempt) for line in read_steps(runs.killed.folder)}) == 4
+
+
+def test_a_stray_module_where_it_is_started_is_not_imported(runs: Runs) -> None:
+    assert (runs.state / "strays" / "dis.py").exists()
+    assert not (runs.state / "stray").exists()
 
 
 def test_what_a_dead_supervisor_left_is_ended_first(runs: Runs) -> None:
@@ -294,10 +311,14 @@ def test_a_job_that_cannot_run_is_refused_before_anything_starts(
     assert not (tmp_path / "train").exists()
 
 
-def test_a_model_that_is_no_llama_or_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_models_or_not_there_is_refused(tmp_path: Path) -> None:
     job = job_of(tmp_path, "refused")
-    job.model_config.write_text('{"model_type": "mamba"}', "utf-8")
-    with pytest.raises(ValueRefusedError, match="mamba"):
+    for text, said in (('{"model_type": "llama"}', "vocab_size"), ('{"vocab_size": 320}', "model_type")):
+        job.model_config.write_text(text, "utf-8")
+        with pytest.raises(ValueRefusedError, match=said):
+            run_training(job, tmp_path, ignore)
+    job.model_config.write_text("[" * 100_000, "utf-8")
+    with pytest.raises(FileError, match="cannot be read"):
         run_training(job, tmp_path, ignore)
     with pytest.raises(FileError, match=r"nowhere\.json"):
         run_training(replace(job, model_config=tmp_path / "nowhere.json"), tmp_path, ignore)

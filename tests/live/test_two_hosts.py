@@ -67,8 +67,8 @@ def started(host: str, state: Path, name: str, *more: str) -> subprocess.Popen[s
         str(state / "c.json"),
     ]
     command = [sys.executable, "-P", "-m", "twofold.live.training.train_job", *told, *more]
-    log = (state / f"{name}-{host}.log").open("w")
-    return subprocess.Popen(["ip", "netns", "exec", host, *command], stdout=log, stderr=log, text=True)
+    with (state / f"{name}-{host}.log").open("w") as log:
+        return subprocess.Popen(["ip", "netns", "exec", host, *command], stdout=log, stderr=log, text=True)
 
 
 def kill_joined_worker(state: Path, name: str) -> None:
