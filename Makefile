@@ -14,7 +14,7 @@ CORE := .core/.installed
 ROUNDS ?= 100
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
-ALONE := tests/live $(addprefix tests/app/test_,loop_live.py looping.py operating.py proving.py)
+ALONE := tests/live $(addprefix tests/app/test_,loop_live.py looping.py operating.py proving.py measure_training.py)
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
@@ -95,6 +95,7 @@ test-cut: $(STAMP)
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --out docs/soak.md
+	TWOFOLD_FAULT_SEEDS=100 $(BIN)/python -m pytest -rs tests/live/test_training_faults.py
 
 # In a minute, while you work.
 quick: $(STAMP)

@@ -8,7 +8,6 @@ the machine lowers rates; ratios of processor times are stretched least.
 """
 
 import json
-import multiprocessing
 import os
 import tempfile
 import time
@@ -16,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from twofold.app.measure_training import read_at_once
 from twofold.live.training.data_order import TokenStream
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.data_staging import pins_of, read_settings, stage
-from twofold.live.training.token_shard import Shard, open_shard
+from twofold.live.training.token_shard import Shard
 
 FILES, DOCUMENTS, WORDS = 4, 2_000, 200
 SEQUENCES, TOKENS, STEP_S = 8, 128, 0.3  # of the laptop's example
-READ_S = 2.0
 STEPS, PART = 200_000, 20_000
 VOCABULARY = 4096
 
@@ -35,19 +34,6 @@ def write_text(folder: Path) -> None:
         drawn = np.random.default_rng(number).choice(words, (DOCUMENTS, WORDS))
         lines = "".join(json.dumps({"text": " ".join(row)}) + "\n" for row in drawn)
         (folder / f"{number}.jsonl").write_text(lines)
-
-
-def read_for_a_while(run: str, seed: int) -> float:
-    """Tokens a second that one reader assembles into sequences."""
-    settings, cache = read_settings(Path(run)), Path(read_settings(Path(run)).cache)
-    shards = [open_shard(cache / pin.key) for pin in pins_of(Path(run))]
-    stream = TokenStream(shards.__getitem__, len(settings.files), seed)
-    began_s, count = time.perf_counter(), 0
-    while time.perf_counter() - began_s < READ_S:
-        for _ in range(SEQUENCES):
-            stream.sequence(count, TOKENS)
-            count += 1
-    return count * TOKENS / (time.perf_counter() - began_s)
 
 
 def print_staging(run: Path) -> None:
@@ -62,11 +48,11 @@ def print_readers(run: Path) -> None:
     """Rates of one reader, and of as many as there are cores."""
     needed = SEQUENCES * TOKENS / STEP_S
     for count in sorted({1, len(os.sched_getaffinity(0))}):
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
-            rates = pool.starmap(read_for_a_while, [(str(run), seed) for seed in range(count)])
-        each = ", ".join(f"{4 * rate / 1e9:.4f}" for rate in rates)
+        said = read_at_once(run, count, TOKENS)
+        rates = [rate["tokens_per_s"] for rate in said]
+        each = ", ".join(f"{rate['bytes_per_s'] / 1e6:.2f}" for rate in said)
         print(
-            f"{count} readers: {each} GB/s of text each (4 B a token), {4 * sum(rates) / 1e9:.4f} in all;"
+            f"{count} readers: {each} MB/s of tokens each, {sum(rates):,.0f} tok/s in all;"
             f" the slowest reads {min(rates) / needed:,.0f} × what a step consumes"
         )
 
