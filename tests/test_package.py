@@ -13,7 +13,7 @@ from twofold.cli.verbs import VERBS
 FUNCTIONS = {
     "init": ("starter", "infer"),
     "catalog": ("catalog_rows", "partitions", "kernels"),
-    "measure": ("measure_device", "measure_serve", "measure_import"),
+    "measure": ("measure_device", "measure_serve", "measure_train", "measure_import"),
     "keys": ("add_key", "list_keys", "revoke_keys"),
     "jobs": ("submit_job", "list_jobs", "cancel_job", "job_logs"),
     "registry": ("Registry",),
