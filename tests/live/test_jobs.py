@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.core.errors import UnknownNameError
+from twofold.core.errors import ShapeError, UnknownNameError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs import gangs
@@ -324,6 +324,27 @@ def test_whatever_is_killed_at_random_the_jobs_end_as_if_nothing_had_been(state:
     assert {each.state for each in jobs_of(state)} == {"finished"}
     assert [last_loss(each) for each in jobs] == [chain(150), chain(60), chain(60)]
     log_replays(state)
+
+
+@pytest.mark.parametrize(
+    "line", [b"{}", b'{"log":"star', b"\xff\xfe", b'{"now_s":0.0,"event":{"type":"Woke"},"effects":[]}']
+)
+def test_a_log_that_is_none_is_refused_and_not_acted_on(state: Path, line: bytes) -> None:
+    path = jobs_folder(state) / LOG
+    path.write_bytes(line + b"\n")
+    with pytest.raises(ShapeError):
+        Driver(state)
+    assert path.read_bytes() == line + b"\n"
+
+
+def test_a_log_whose_answers_this_version_would_not_give_is_refused(state: Path) -> None:
+    a_job(state, "one", steps=2)
+    driver = Driver(state)
+    until(lambda: over(state), driver)
+    path = jobs_folder(state) / LOG
+    path.write_text(path.read_text().replace('slot-0",1]]', 'slot-1",1]]', 1))
+    with pytest.raises(ShapeError, match="where this version answers"):
+        Driver(state)
 
 
 def test_a_driver_that_is_killed_finds_its_gangs_and_they_run_on(state: Path) -> None:

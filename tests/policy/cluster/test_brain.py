@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.cluster_lines import CLUSTER_LINES, CLUSTER_READER
 from twofold.live.gateway.replays import first_difference
+from twofold.live.jobs.job_log import LINES, READER
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import (
     CheckpointFailed,
@@ -251,7 +251,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
         ignored_count = self.brain.view.counts.ignored
         late = self.is_late(event)
         effects = self.brain.handle(event, self.now_s)
-        self.lines.append(CLUSTER_LINES.to_line(Entry(self.now_s, event, tuple(effects))))
+        self.lines.append(LINES.to_line(Entry(self.now_s, event, tuple(effects))))
         assert self.twin.handle(event, self.now_s) == effects  # INV-15
         wake_s = self.brain.wake_at_s()
         assert wake_s is None or wake_s > self.now_s
@@ -395,7 +395,7 @@ class BrainAgainstOnlooker(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.nobody_blocks_anybody()
-        entries = (CLUSTER_READER.entry_from_line(line) for line in self.lines)
+        entries = (READER.entry_from_line(line) for line in self.lines)
         assert first_difference(ClusterBrain(self.settings), entries) is None  # INV-15
 
     def nobody_blocks_anybody(self) -> None:

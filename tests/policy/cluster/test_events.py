@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cluster_lines import CLUSTER_LINES, CLUSTER_READER
 from twofold.core.errors import ShapeError
+from twofold.live.jobs.job_log import LINES, READER
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.machine import Entry, Woke
 
@@ -28,8 +28,8 @@ def of(union: Any) -> st.SearchStrategy[Any]:
 @given(NUMBERS, of(ClusterEvent), st.lists(of(ClusterEffect), max_size=3))
 def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: list[Any]) -> None:
     entry = Entry(now_s, event, tuple(effects))
-    line = CLUSTER_LINES.to_line(entry)
-    assert CLUSTER_READER.entry_from_line(line) == entry
+    line = LINES.to_line(entry)
+    assert READER.entry_from_line(line) == entry
     assert len(line.splitlines()) == 1 and line.isascii()
 
 
@@ -45,9 +45,9 @@ def test_an_entry_comes_back_as_what_it_was(now_s: float, event: Any, effects: l
 )
 def test_a_line_of_another_kind_is_refused(line: str) -> None:
     with pytest.raises(ShapeError, match="not a line of a policy log"):
-        CLUSTER_READER.entry_from_line(f'{{"now_s":0.0,"event":{line},"effects":[]}}')
+        READER.entry_from_line(f'{{"now_s":0.0,"event":{line},"effects":[]}}')
     with pytest.raises(ShapeError, match="not a line of a policy log"):
-        CLUSTER_READER.entry_from_line(f'{{"now_s":0.0,"event":{{"type":"Woke"}},"effects":[{line}]}}')
+        READER.entry_from_line(f'{{"now_s":0.0,"event":{{"type":"Woke"}},"effects":[{line}]}}')
 
 
 def test_the_two_machines_share_one_waking() -> None:

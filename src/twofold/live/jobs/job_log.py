@@ -74,7 +74,7 @@ def read_job_log(path: Path) -> tuple[QueueRun, ...]:
         elif not runs:
             raise _refused("it does not begin with a start")
         else:
-            runs[-1][2].append(READER.entry_from_line(line.decode()))
+            runs[-1][2].append(READER.entry_from_line(line.decode("utf-8", "replace")))
     return tuple(QueueRun(began_s, settings, tuple(entries)) for began_s, settings, entries in runs)
 
 
@@ -98,7 +98,10 @@ def _start_of(note: dict[str, Any]) -> tuple[float, QueueSettings]:
 def _note_of(line: bytes) -> dict[str, Any] | None:
     if not line.startswith(b'{"log":'):
         return None
-    data = json.loads(line)
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise _refused(str(error)) from error
     return data if isinstance(data, dict) else None
 
 
