@@ -38,7 +38,7 @@ WIDER = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "
 LONGER = {"vocab_size": 258, "max_position_embeddings": 1024, "initializer_range": 0.3}
 ENDS = {"eos_token_id": 256, "pad_token_id": 257, "bos_token_id": None}
 MODEL = TINY | WIDER | LONGER | ENDS | {"tie_word_embeddings": False}
-# With a template for chat, the same weights each time, and likeliest tokens that are plain letters, no end.
+# With a template for chat, the same weights each time, and likeliest tokens that are letters, never an end.
 MAKE_ENDLESS = MAKE.replace(
     "tokens.save_pretrained", "tokens.chat_template = '{{ messages[0].content }}'; tokens.save_pretrained"
 ).replace(
