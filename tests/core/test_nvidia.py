@@ -37,11 +37,11 @@ def test_without_the_tool_there_is_nothing_and_a_failing_one_tells_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (nvidia.watts(), nvidia.limit_w(), nvidia.count()) == (None, None, 0)
+    assert (nvidia.watts(), nvidia.limit_w(), nvidia.accelerator_count()) == (None, None, 0)
     tool = tmp_path / nvidia.TOOL
     tool.write_text(f"#!{sys.executable}\nprint('0'); raise SystemExit(9)\n")
     tool.chmod(stat.S_IRWXU)
-    assert (nvidia.watts(), nvidia.count()) == (None, 0)
+    assert (nvidia.watts(), nvidia.accelerator_count()) == (None, 0)
 
 
 @pytest.mark.usefixtures("two_accelerators")
@@ -54,7 +54,7 @@ def test_the_environment_hides_accelerators_as_it_does_from_cuda(
 ) -> None:
     if named is not None:
         monkeypatch.setenv(nvidia.VISIBLE, named)
-    assert nvidia.count() == seen
+    assert nvidia.accelerator_count() == seen
 
 
 @pytest.mark.usefixtures("two_accelerators")

@@ -18,7 +18,7 @@ def limit_w() -> float | None:
     return min(told("power.limit"), default=None)
 
 
-def count() -> int:
+def accelerator_count() -> int:
     """Accelerators that a process here sees: those that the tool lists, unless the environment names fewer.
 
     An empty name hides all of them, and so does one that the driver does not know, as it does from CUDA.

@@ -18,8 +18,8 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from twofold.core import nvidia
 from twofold.core.errors import RunError, ValueRefusedError
+from twofold.core.nvidia import VISIBLE, accelerator_count, limit_w, watts
 from twofold.device.cases import (
     ACCELERATOR,
     LONG_ANSWER_TOKENS,
@@ -65,11 +65,11 @@ def measure(
     Raises RunError when a rank fails or stays silent. Ranks end with this process.
     """
     began_s, load_average = time.monotonic(), os.getloadavg()[0]
-    ranks, accelerators = rank_count or default_rank_count(), nvidia.count()
+    ranks, accelerators = rank_count or default_rank_count(), accelerator_count()
     if 0 < accelerators < ranks:
         what = f"{ranks} ranks cannot share {accelerators} accelerators"
-        raise ValueRefusedError(what, hint=f"write `--ranks {accelerators}`, or hide them: {nvidia.VISIBLE}=")
-    threads, idle_w = max(1, (os.cpu_count() or 1) // ranks), nvidia.watts()
+        raise ValueRefusedError(what, hint=f"write `--ranks {accelerators}`, or hide them: {VISIBLE}=")
+    threads, idle_w = max(1, (os.cpu_count() or 1) // ranks), watts()
     heard: dict[str, list[dict[str, Any]]] = defaultdict(list)  # of the ranks, by the kind of event
     samples: list[Sample] = []
     with (
@@ -102,7 +102,7 @@ def measure(
         duration_s=time.monotonic() - began_s,
         resident_bytes=max((each["bytes"] for each in heard["resident"]), default=0),
         load_average=load_average,
-        limit_w=nvidia.limit_w() if ready.get("accelerator") else None,
+        limit_w=limit_w() if ready.get("accelerator") else None,
         idle_w=idle_w if ready.get("accelerator") else None,
         busy_w=next((each["busy_w"] for each in heard["power"]), None),
     )
@@ -110,7 +110,7 @@ def measure(
 
 def default_rank_count() -> int:
     """Accelerators that a process here sees, else two shares of the processor, or one of a single core."""
-    return nvidia.count() or min(2, os.cpu_count() or 1)
+    return accelerator_count() or min(2, os.cpu_count() or 1)
 
 
 @contextmanager
