@@ -95,7 +95,7 @@ def target_of(name: str) -> str:
     return next((room for room in rooms if room in FLOORS), "")
 
 
-NAMES_MOST, NAMES_OF_A_ROOM_MOST = 840, 80
+NAMES_MOST, NAMES_OF_A_ROOM_MOST = 900, 80
 # A name is taken from the module that defines it; these modules are closed vocabularies, taken as a whole.
 VOCABULARIES = {
     "contracts.results": {
@@ -306,7 +306,9 @@ def test_plan_loads_the_rooms_that_it_uses_and_no_other() -> None:
     loaded = set(done.stderr.split())
     assert not loaded & {"scipy", "multiprocessing", "concurrent.futures", "asyncio", "torch", "pandas"}
     modules = {name.removeprefix("twofold.") for name in loaded if name.startswith("twofold.")}
-    assert not [name for name in modules if name.startswith("contracts.spec.scenario")]
+    of_a_scenario = {name for name in modules if name.startswith("contracts.spec.scenario")}
+    # A spec may name policies of a gate, by the models that a scenario does.
+    assert of_a_scenario <= {"contracts.spec.scenario_parts", "contracts.spec.scenario_policies"}
     of_code = {name for name in modules if not (SOURCE / name.replace(".", "/")).is_dir()}
     rooms = {name.rpartition(".")[0] for name in of_code - LIGHT_MODULES_OF_A_PLAN} - {""}
     assert rooms == ROOMS_OF_A_PLAN
