@@ -19,7 +19,8 @@ LOOP_SCHEMA = "twofold/loop/1"
 class StepParts:
     """Where one training step's wall time goes on the slowest rank.
 
-    Means over the middle half of the steps, scaled so that they sum to the median step.
+    Means over the middle half of the steps, scaled so that they sum to the median step without its
+    checkpoints; what these blocked stands beside, averaged over all steps.
     """
 
     data_s: float  # waiting for the next batch

@@ -15,7 +15,13 @@ from pathlib import Path
 import psutil
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.control.engine_checks import EngineClient, Health, Report, until_it_answers
+from twofold.live.control.engine_checks import (
+    COMPLETION_TIMEOUT_S,
+    EngineClient,
+    Health,
+    Report,
+    until_it_answers,
+)
 from twofold.live.control.engines import (
     START_TIMEOUT_S,
     EngineSettings,
@@ -136,6 +142,15 @@ def watched_url(replica_id: str, engine: EngineSettings, version: str, now_s: fl
     return Watched(replica_id, engine, version, at.host, at.port, now_s, None)
 
 
+def first_answer_by_s(replica: Watched, now_s: float) -> float:
+    """Until when it may be silent. One that started long ago is given the time of one answer all the same:
+    it is its controller that is new.
+    """
+    if not replica.process_id:
+        return float("inf")
+    return max(replica.began_s + START_TIMEOUT_S, now_s + COMPLETION_TIMEOUT_S)
+
+
 async def watch(replica: Watched, client: EngineClient, changed: Callable[[], None]) -> None:
     """Ask a replica until it answers, then whether it is well, until it is in trouble. `changed` is told.
 
@@ -153,7 +168,7 @@ async def watch(replica: Watched, client: EngineClient, changed: Callable[[], No
         client.options[replica.base] = options
     known = replica.in_gateway and await client.health(replica.base, engine) is Health.WELL
     if not known:
-        limit_s = replica.began_s + START_TIMEOUT_S if replica.process_id else float("inf")
+        limit_s = first_answer_by_s(replica, time.monotonic())
         said = await until_it_answers(client, replica.base, engine, model, limit_s)
         if said:
             replica.trouble = f"it never answered its first request: {said}"

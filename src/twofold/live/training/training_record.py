@@ -172,7 +172,7 @@ def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> loop.StepParts:
 
     All ranks end a step together, so the slowest one is the one that waits least in collectives. Its parts
     are means over the middle half of its steps by length, without the checkpoints, scaled to the median step
-    less the mean blocked by checkpoints: medians of parts would not sum, and these do.
+    without its own; what checkpoints blocked is a mean beside them: a few long ones may exceed the median.
     """
     kept = [_after_warm_up(lines) for lines in by_rank]
     slowest = min(kept, key=lambda lines: statistics.median(line.communication_s for line in lines))
@@ -181,7 +181,7 @@ def step_parts(by_rank: Sequence[Sequence[StepLine]]) -> loop.StepParts:
     middle = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
     whole_s = statistics.fmean(line.step_s - line.checkpoint_s for line in middle)
     # Steps of rank 0 are the run's steps: its median is the one that the parts must sum to.
-    factor = (statistics.median(line.step_s for line in kept[0]) - checkpoint_s) / whole_s
+    factor = statistics.median(line.step_s - line.checkpoint_s for line in kept[0]) / whole_s
 
     def part(name: str) -> float:
         return factor * statistics.fmean(getattr(line, name) for line in middle)
