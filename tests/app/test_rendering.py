@@ -21,6 +21,7 @@ from tests import text_format
 from tests.object_fields import documents
 from tests.rendered import texts
 from twofold.app.planning import explain
+from twofold.app.rendered_folder import MANIFEST
 from twofold.app.rendering import Rendered, Target, render
 from twofold.app.reporting import write_page
 from twofold.catalog.catalog import load_catalog
@@ -113,12 +114,51 @@ def test_what_is_there_and_equal_is_left_alone(tmp_path: Path, examples: dict[st
     first = render(examples["assistant"], "shell", tmp_path)
     paths = [tmp_path / each.path for each in first.files]
     assert all(os.access(path, os.X_OK) for path in paths)
-    before = [path.stat().st_mtime_ns for path in paths]
-    paths[0].write_text("changed", "utf-8")
+    assert sorted(tmp_path.iterdir()) == sorted([*paths, tmp_path / MANIFEST])
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert render(examples["assistant"], "shell", tmp_path).files == first.files
-    assert [path.stat().st_mtime_ns for path in paths][1:] == before[1:]
-    assert paths[0].read_text("utf-8") == first.files[0].text
-    assert sorted(tmp_path.iterdir()) == sorted(paths)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("manifest", ["kept", "lost", "broken"])
+def test_what_people_changed_or_wrote_is_named_and_kept(
+    manifest: str, tmp_path: Path, examples: dict[str, Plan]
+) -> None:
+    first = render(examples["assistant"], "shell", tmp_path)
+    changed, other, *rest = [tmp_path / each.path for each in first.files]
+    if manifest == "kept":
+        digests = json.loads((tmp_path / MANIFEST).read_text("utf-8"))
+        del digests["files"][other.name]
+        (tmp_path / MANIFEST).write_text(json.dumps(digests), "utf-8")
+    else:
+        (tmp_path / MANIFEST).unlink()
+    if manifest == "broken":
+        (tmp_path / MANIFEST).write_text("[]", "utf-8")
+    for path in (changed, other):
+        path.write_text("mine", "utf-8")
+    rest[0].unlink()
+    with pytest.raises(FileError) as error:
+        render(examples["assistant"], "shell", tmp_path)
+    assert error.value.exit_code == 2 and "--force" in error.value.hint
+    assert all(f"`{path}`" in error.value.message for path in (changed, other))
+    assert ("changed since" in error.value.message) == (manifest == "kept")
+    assert "did not write" in error.value.message
+    assert not rest[0].exists() and changed.read_text("utf-8") == other.read_text("utf-8") == "mine"
+    render(examples["assistant"], "shell", tmp_path, force=True)
+    for each in first.files:
+        assert (tmp_path / each.path).read_text("utf-8") == each.text
+    render(examples["assistant"], "shell", tmp_path)  # known again
+
+
+def test_files_of_an_older_plan_are_replaced(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    plan = examples["finetune"]
+    render(plan, "shell", tmp_path)
+    render(plan, "slurm", tmp_path)  # another target beside it: the first one stays known
+    newer = replace(plan, digests=replace(plan.digests, spec="0" * 64))
+    made = render(newer, "shell", tmp_path)
+    assert made.files != render(plan, "shell").files
+    for each in made.files:
+        assert (tmp_path / each.path).read_text("utf-8") == each.text
 
 
 def test_a_plan_its_data_and_its_file_give_the_same_files(tmp_path: Path, examples: dict[str, Plan]) -> None:
@@ -253,7 +293,7 @@ def test_a_file_that_is_no_text_is_replaced_and_a_script_made_to_run(
     script = tmp_path / next(each.path for each in made.files if each.executable)
     script.write_bytes(b"\xff")
     script.chmod(0o644)
-    render(plan, "shell", tmp_path)
+    render(plan, "shell", tmp_path, force=True)
     assert script.read_text().startswith("#!") and os.access(script, os.X_OK)
     script.chmod(0o644)
     render(plan, "shell", tmp_path)
@@ -292,7 +332,8 @@ def test_a_half_that_nothing_meets_is_lost_and_the_rest_is_written(target: Targe
     assert planned and all(
         "# lost: serve, which nothing meets: no machine serves" in text for text in planned
     )
-    assert {path.name for path in tmp_path.iterdir()} == {each.path for each in error.value.left.files}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {MANIFEST, *(each.path for each in error.value.left.files)}
 
 
 def test_the_page_of_a_half_is_written(tmp_path: Path) -> None:

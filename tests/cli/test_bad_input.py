@@ -355,6 +355,20 @@ def test_an_existing_file_is_kept_unless_forced(run) -> None:
     assert sorted(path.name for path in Path().iterdir()) == ["twofold.yaml"]
 
 
+def test_a_rendered_file_that_was_edited_is_kept_unless_forced(run) -> None:
+    Path("spec.yaml").write_text(SMALL)
+    written = run("twofold render spec.yaml --out files")
+    assert written.code == 0
+    edited = Path(written.out.split("\n")[0].removeprefix("wrote "))
+    text = edited.read_text("utf-8")
+    edited.write_text("mine", "utf-8")
+    done = run("twofold render spec.yaml --out files")
+    assert (done.code, done.out) == (2, "") and str(edited) in done.err and "--force" in done.err
+    assert edited.read_text("utf-8") == "mine"
+    assert run("twofold render spec.yaml --out files --force").code == 0
+    assert edited.read_text("utf-8") == text
+
+
 def test_a_folder_that_may_not_be_written_is_told(run, monkeypatch, golden) -> None:
     """The system's refusal is faked: whoever runs the tests may be allowed everything."""
 

@@ -1,6 +1,5 @@
 """`render`: a plan as files that run, on the screen or in a folder."""
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,13 +9,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from twofold.app.planning import Ready, plan_digest
+from twofold.app.rendered_folder import write_rendered
 from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
-from twofold.app.sources import SpecSource, whole_file
+from twofold.app.sources import SpecSource
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
 from twofold.catalog.types import Accelerator, Partition
 from twofold.contracts.results.plan import Plan
-from twofold.core.errors import EmptyError, FileError, ValueRefusedError
+from twofold.core.errors import EmptyError, ValueRefusedError
 from twofold.rendering.compose import compose_files
 from twofold.rendering.files import RenderedFile, Weights, with_lost
 from twofold.rendering.given import Given
@@ -65,13 +65,15 @@ def render(
     out: Path | None = None,
     today: date | None = None,
     disaggregated: bool = False,
+    force: bool = False,
 ) -> Rendered:
     """The files with which a plan runs on a target, into the folder `out` where one is named.
 
     With `disaggregated` prompts have workers of their own where the plan weighed these, as scripts and jobs
-    of Slurm. The same plan gives the same bytes; files that are there and equal are left alone. Raises
-    InputError for a plan that no file can be made of, and FileError where a folder cannot be written. Where
-    nothing meets one half, the rest is written, and the InfeasibleError has it as `left`.
+    of Slurm. The same plan gives the same bytes; files that are there and equal are left alone, and those
+    that people changed or wrote are replaced only with `force`. Raises InputError for a plan that no file can
+    be made of, and FileError where a file would be overwritten or a folder cannot be written. Where nothing
+    meets one half, the rest is written, and the InfeasibleError has it as `left`.
     """
     own = opened(source, today)
     ready, refused = of_what_is_met(own)
@@ -84,7 +86,7 @@ def render(
     lost += [f"{each.name}, which nothing meets: {each.message}" for each in ready.plan.infeasible]
     files = tuple(with_lost(each, lost) for each in TARGETS[target](given))
     if out is not None:
-        _write(files, out)
+        write_rendered(files, out, force)
     made = Rendered(target, None if out is None else str(out), files)
     if refused is not None:
         refused.left = made
@@ -147,21 +149,6 @@ def _repository(model: str, catalog: Catalog) -> str:
         if canonical(tail) == wanted:
             return name
     return ""
-
-
-def _write(files: tuple[RenderedFile, ...], folder: Path) -> None:
-    """Every file whole, in folders that are made; what is there and equal stays as it is."""
-    for each in files:
-        path = folder / each.path
-        try:
-            if not path.is_file() or path.read_bytes() != each.text.encode():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with whole_file(path) as handle:
-                    handle.write(each.text)
-            if each.executable and not os.access(path, os.X_OK):
-                path.chmod(0o755)
-        except OSError as error:
-            raise FileError(f"cannot write `{path}`: {error.strerror}") from error
 
 
 TARGETS: Mapping[str, Callable[[Given], tuple[RenderedFile, ...]]] = MappingProxyType(

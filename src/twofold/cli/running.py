@@ -106,6 +106,7 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
         taken = signature(function).parameters
         whole = as_json or asked is not None
         known = {"today": today(), "tell": tell, "as_json": whole, "as_data": whole or kept is not None}
+        known["force"] = force
         try:
             answer = function(**words, **{name: known[name] for name in known if name in taken})
         except InfeasibleError as error:

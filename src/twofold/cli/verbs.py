@@ -292,6 +292,7 @@ VERBS = {
                 "The folder to write to; without it they are printed.",
                 type=options.FilePath(path_type=Path, file_okay=False),
             ),
+            options.flag("--force", "Replace files there that were edited, or that are of others."),
             options.JSON,
         ),
     ),
