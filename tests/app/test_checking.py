@@ -60,3 +60,33 @@ def test_what_a_building_is_asked_wrongly_is_told_with_what_to_write(
         check(spec(tmp_path, f"{SPEC}facility: {{{keys}}}\n", ROW))
     (error,) = caught.value.errors
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("on", "instead"),
+    [
+        ("512xH100-SXM", "`64x8xH100-SXM`"),
+        ("12xH100 SXM", "`2x8xH100 SXM`"),  # by an alias
+        ("3x16xH200", "`6x8xH200`"),
+        ("144xGB200", "`2x72xGB200`"),
+        ("32xL4", "`2x16xL4`"),
+        ("60xH100-SXM:1g.10gb", "`2x56xH100-SXM:1g.10gb`"),
+        ("{accelerator: H100-SXM, accelerators_per_node: 512}", "`64x8xH100-SXM`"),
+    ],
+)
+def test_a_server_that_nobody_builds_is_refused_with_the_nodes_that_it_takes(on: str, instead: str) -> None:
+    with pytest.raises(InputErrors) as refused:
+        check(f"training: {{model: llama-3.1-8b, tokens: 1 Gtok, on: {on}}}\n")
+    (error,) = refused.value.errors
+    assert error.code == "E-value" and "no server holds" in error.message and instead in error.hint
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        *("8xH100-SXM", "64x8xH100-SXM", "72xGB200", "256xTPU-v5e", "8xA100-PCIe", "16xA100-40GB-SXM"),
+        *("56xH100-SXM:1g.10gb", "1x96xthis-machine"),
+    ],
+)
+def test_the_largest_servers_there_are_may_be_named(on: str) -> None:
+    assert check(f"training: {{model: llama-3.1-8b, tokens: 1 Gtok, on: {on}}}\n").spec.training[0].on

@@ -144,6 +144,7 @@ def test_a_plan_for_more_than_there_is_answers_or_is_refused(name, run) -> None:
         ("ttft_p95: 1 s", "success: 200 %"),
         ("on: 1xH100-SXM\n", "zones: 200\n"),
         ("on: 1xH100-SXM\n", "on: 1.5xH100\n"),
+        ("on: 1xH100-SXM\n", "on: 512xH100-SXM\n"),
         ("on: 1xH100-SXM\n", "engine: vlm\n"),
         ("[fp8]", "[fp7]"),
         ("tokens: 1 Gtok", "tokens: 1e400 Gtok"),

@@ -22,6 +22,8 @@ CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
 DEVICE_FOLDER = Path(".twofold", "device")  # beside the spec: what `measure device` found
 DEVICE_FILE = "device.json"  # written with its tables, whole or not at all
 CALIBRATION_FILE = Path(".twofold", "calibration.json")  # beside the spec: what `calibrate` found
+JOINED = 8  # accelerators that links join on a board; fewer are cards with a bridge between them
+SLOTS = 16  # for cards, in the largest servers of the catalogue and on the market
 
 SpecSource = Path | str | Mapping[str, Any] | Spec
 
@@ -92,6 +94,7 @@ def names_of(catalog: Catalog) -> Names:
         frameworks=frozenset(aliases.get("framework", ())),
         mandates=frozenset(catalog.named(MandateRow)),
         profiles=_profiles(catalog),
+        per_server=_per_server(catalog),
     )
 
 
@@ -104,6 +107,31 @@ def _profiles(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     rows = (row for row in catalog.table("aliases").rows if row["kind"] in ("accelerator", "node"))
     other = {str(row["alias"]): found[str(row["name"])] for row in rows if row["name"] in found}
     return {fold(name): profiles for name, profiles in (other | found).items()}
+
+
+def _per_server(catalog: Catalog) -> dict[str, int]:
+    """The most of each accelerator, and of its slices, that one server holds, by every name of theirs.
+
+    Parts that links join are as many as the links reach or a node of the tables holds; cards are bought in
+    servers that no table lists, of at most SLOTS. Processors are left out: their ranks share cores.
+    """
+    most: dict[str, int] = {}
+    for part in catalog.rows(Accelerator):
+        if part.family != "cpu":
+            linked = part.scaleup_domain_count >= JOINED
+            most[part.name] = part.scaleup_domain_count if linked else SLOTS
+    for node in catalog.rows(Node):
+        if node.accelerator in most:
+            most[node.accelerator] = max(most[node.accelerator], node.accelerator_count)
+    rows = [row for row in catalog.table("aliases").rows if row["kind"] == "accelerator"]
+    named = most | {str(row["alias"]): most[str(row["name"])] for row in rows if row["name"] in most}
+    others = {name: [name] for name in most}
+    for row in rows:
+        others.setdefault(str(row["name"]), []).append(str(row["alias"]))
+    for cut in catalog.rows(Partition):
+        for name in others[cut.accelerator] if cut.accelerator in most else ():
+            named[f"{name}:{cut.profile}"] = most[cut.accelerator] * cut.count_max
+    return {fold(name): count for name, count in named.items()}
 
 
 def _referenced_bytes(spec: Spec) -> bytes:

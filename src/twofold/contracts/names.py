@@ -21,6 +21,8 @@ class Names:
     mandates: frozenset[str] = frozenset()
     # What devices, and nodes with them, are cut into, by their name as `fold` makes it.
     profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The most of an accelerator, or of its slices, that one server holds, by name likewise.
+    per_server: Mapping[str, int] = field(default_factory=dict)
 
 
 # What a message calls a name of each table.

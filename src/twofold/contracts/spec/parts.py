@@ -1,11 +1,13 @@
 """Parts that training runs and services share: which model, and on which machines."""
 
 import re
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, ValidationInfo, model_serializer, model_validator
 
+from twofold.contracts.names import fold
 from twofold.contracts.spec.fields import (
     AcceleratorName,
     FilePath,
@@ -55,10 +57,12 @@ class ModelReference(Part):
 
 
 class FixedCluster(Part):
-    """Machines that are given: `64x8xH100-SXM` (nodes × per node), `4xH200`, {node: …}."""
+    """Machines that are given: `64x8xH100-SXM` (nodes × per node), `4xH200` (one node), {node: …}."""
 
     accelerator: AcceleratorName | None = Field(default=None, description="an accelerator, or a `node`")
-    accelerators_per_node: PositiveCount | None = Field(default=None, description="in one node")
+    accelerators_per_node: PositiveCount | None = Field(
+        default=None, description="in one node, no more than a server holds"
+    )
     node: NodeName | None = Field(default=None, description="a node type of the catalogue")
     count: PositiveCount = Field(default=1, description="nodes")
 
@@ -71,6 +75,20 @@ class FixedCluster(Part):
     def _one_of(self) -> "FixedCluster":
         if (self.node is None) == (self.accelerator is None):
             raise refusal("give a `node` or an `accelerator`", "write for example `8x8xH100-SXM`")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_servers(self, info: ValidationInfo) -> "FixedCluster":
+        """`512xH100-SXM` is one server of 512, which nobody builds: several are meant."""
+        names = info.context.get("names") if isinstance(info.context, dict) else None
+        most = names.per_server.get(fold(self.accelerator or "")) if names else None
+        size, name = self.accelerators_per_node or 1, self.accelerator
+        if most is not None and size > most:
+            nodes = self.count * ceil(size / most)
+            what = f"no server holds {size} of `{name}`, which `{size}x{name}` says"
+            raise refusal(
+                what, f"write nodes × accelerators in each, `{nodes}x{most}x{name}`; {most} is the most"
+            )
         return self
 
 
