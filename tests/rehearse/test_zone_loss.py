@@ -6,6 +6,8 @@ from pathlib import Path
 
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.results.plan import Plan
+from twofold.pages.simulation_page import simulation_page
+from twofold.report.simulate import simulation_lines
 
 SPEC = """
 name: zones
@@ -28,7 +30,17 @@ def test_who_may_wait_for_a_zone_is_not_late_there(planned: Callable[[str], Plan
     (service,) = plan.serving
     (nightly,) = service.classes
     assert not nightly.outlasts_zone
-    assert "finish_within" not in simulate(plan, options).data.classes[0].missed
+    found = simulate(plan, options)
+    (seen,) = found.data.classes
+    assert "finish_within" not in seen.missed and seen.arrived_count
+    told = " ".join(" ".join(found.lines).split())
+    assert "missed: nightly success; not judged: nightly done ≤ 6.0 h (" in told
+    assert "done of nightly is not judged: under `on_zone_loss: degrade` it may wait" in told
+    assert "no request of nightly" not in told
+    assert "not judged: nightly done ≤ 6.0 h" in simulation_page(found.data)
+    served = replace(seen, success=None)
+    kept = " ".join(" ".join(simulation_lines(replace(found.data, slos_met=True, classes=(served,)))).split())
+    assert "GOALS all judged are met; not judged: nightly done" in kept and "all met" not in kept
     held = replace(service, classes=(replace(nightly, outlasts_zone=True),))
     assert "finish_within" in simulate(replace(plan, serving=(held,)), options).data.classes[0].missed
 

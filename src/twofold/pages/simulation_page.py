@@ -7,7 +7,7 @@ from twofold.core.display import format_seconds
 from twofold.pages.html import element, page, pictures, text
 from twofold.pages.sections import Section, html_derived, html_sections, markdown_sections, plain
 from twofold.pages.simulation_tables import derived_figures, goal_section, table_sections
-from twofold.report.simulate import simulation_lines
+from twofold.report.simulate import simulation_lines, unjudged_goals
 
 
 def simulation_page(made: Simulation) -> str:
@@ -57,9 +57,10 @@ def _verdict(made: Simulation) -> Section:
     missed = [f"{one.name} {metric_text(goal)}" for one in made.classes for goal in one.missed]
     missed += training.missed if training else ()
     unjudged = not made.slos_met and not missed
-    said = [f"✗ {each}" for each in missed] or [
-        "not judged: no request came" if unjudged else "every goal is held"
-    ]
+    open_goals = unjudged_goals(made.classes)
+    held = "every goal that is judged is held" if open_goals else "every goal is held"
+    said = [f"✗ {each}" for each in missed] or ["not judged: no request came" if unjudged else held]
+    said += [] if unjudged else [f"not judged: {each}" for each in open_goals]
     said.append(f"broke first: {made.broke_first}" if made.broke_first else "every limit held")
     said += [f"fleet {each.pool}: waits for {each.waits_for}" for each in made.fleets if each.waits_for]
     said += training.alarms if training else ()

@@ -1,6 +1,6 @@
 """Runs of all pools put together: one simulation, its beliefs beside each other, and two scenarios paired."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isclose, sqrt
 from statistics import fmean, stdev
@@ -80,13 +80,23 @@ def _met(classes: Sequence[ClassFigures]) -> bool:
     return False not in verdicts and verdicts != {None}
 
 
+def _unjudged_notes(each: ClassFigures) -> Iterator[str]:
+    """Why nothing is said of goals of a class."""
+    unjudged = [slo for slo in each.slos if slo.met is None]
+    if unjudged and not each.arrived_count:
+        yield f"no request of {each.name} came after the warm-up: not judged"
+        return
+    for slo in unjudged:
+        what = f"{metric_text(slo.metric)} of {each.name} is not judged"
+        if slo.simulated_s is None:
+            yield f"{what}: no answer has two tokens"
+        else:
+            yield f"{what}: under `on_zone_loss: degrade` it may wait for the zone's return"
+
+
 def _notes(classes: Sequence[ClassFigures]) -> tuple[str, ...]:
     """Of which classes nothing was measured, and which p95 the run is too short for."""
-    notes = [
-        f"no request of {each.name} came after the warm-up: not judged"
-        for each in classes
-        if each.slos and all(slo.met is None for slo in each.slos)
-    ]
+    notes = [note for each in classes for note in _unjudged_notes(each)]
     vague = []
     for each in classes:
         promised = {slo.metric for slo in each.slos}

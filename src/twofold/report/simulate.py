@@ -268,23 +268,42 @@ def _plain(number: float) -> str:
     return f"{float(f'{number:.2g}'):.12f}".rstrip("0").rstrip(".")
 
 
+def unjudged_goals(classes: Sequence[ClassFigures]) -> list[str]:
+    """Goals that nothing is said of, each with what was seen: `batch done ≤ 6.0 h (6.7 h)`."""
+    found = []
+    for each in classes:
+        for slo in each.slos:
+            if slo.met is None:
+                seen = "" if slo.simulated_s is None else f" ({format_seconds(slo.simulated_s)})"
+                limit = format_seconds(slo.limit_s)
+                found.append(f"{each.name} {metric_text(slo.metric)} ≤ {limit}{seen}")
+        if not each.slos and not each.success:
+            found.append(f"{each.name}, which has no goal")
+    return found
+
+
 def _verdict_lines(simulation: simulated.Simulation) -> list[str]:
     """Whether all goals were kept, and what broke first; where none was missed, what came near to it."""
     training, broke = simulation.training, simulation.broke_first
+    left_open = unjudged_goals(simulation.classes)
     lines: list[str] = []
     if simulation.classes:
         missed = [f"{one.name} {metric_text(goal)}" for one in simulation.classes for goal in one.missed]
-        said = f"missed: {', '.join(missed)}" if missed else "not judged"
         judged = [each for each in simulation.classes if each.success and each.arrived_count]
         few = [f"{one.name} success" for one in judged if one.success and one.success.met is None]
-        met = f"all met; not resolved: {', '.join(few)}" if few else "all met"
-        verdict = met if simulation.slos_met else said
+        verdict = f"missed: {', '.join(missed)}" if missed else "not judged"
+        if simulation.slos_met:
+            verdict = "all judged are met" if left_open else "all met"
+            verdict += f"; not resolved: {', '.join(few)}" if few else ""
+        if left_open and (simulation.slos_met or missed):
+            verdict += f"; not judged: {', '.join(left_open)}"
         whose = f"of {simulation.scenario}: " if simulation.comparison else ""
         lines += heading("GOALS", f"{whose}{verdict}", *_year_pieces(simulation.classes))
     late = training.missed if training else ()
     lines += heading("GOALS", f"missed: {'; '.join(late)}") if late else []
     if broke and simulation.classes and simulation.slos_met and not late:
-        return [*lines, *heading("STRAINED", f"{broke}; over the whole run every goal is met")]
+        every = "every goal that is judged" if left_open else "every goal"
+        return [*lines, *heading("STRAINED", f"{broke}; over the whole run {every} is met")]
     return [*lines, *heading("BROKE FIRST", broke or "nothing: every limit held")]
 
 
