@@ -502,6 +502,36 @@ def test_a_link_whose_folder_is_missing_is_refused_before_the_work(run, tmp_path
     assert done.code == 2 and "gone` does not exist" in " ".join(done.err.split())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "twofold plan nowhere.yaml --out closed/plan.json",
+        "twofold report nowhere.yaml -o closed/page.html",
+        "twofold render nowhere.yaml --out closed",
+        "twofold render nowhere.yaml --out closed/new/files",
+    ],
+)
+def test_a_closed_folder_is_refused_before_the_work(run, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """The system's answer is faked: whoever runs the tests may be allowed everything."""
+    Path("closed").mkdir()
+    closed, allowed = Path("closed").absolute(), os.access
+
+    def access(path: str | Path, mode: int) -> bool:
+        return not (mode & os.W_OK and Path(path).absolute() == closed) and allowed(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    done = run(line)
+    assert (done.code, done.out) == (2, "") and "nowhere" not in done.err
+    assert "closed` may not be written to" in " ".join(done.err.split())
+    assert list(Path("closed").iterdir()) == []
+
+
+def test_a_folder_below_a_file_is_refused_before_the_work(run) -> None:
+    Path("file").write_text("")
+    done = run("twofold render nowhere.yaml --out file/files")
+    assert done.code == 2 and "file` is no folder" in " ".join(done.err.split())
+
+
 def test_ctrl_c_of_a_real_process_ends_with_130() -> None:
     program = """if True:
         import os, signal, sys, threading

@@ -25,6 +25,7 @@ class Verb:
     epilog: Callable[[], str] = str
     progress: OpenedBar = silence  # what whoever waits for the answer sees on stderr
     writes: tuple[str, ...] = ()  # parameters that are files to write, besides `--out` of data
+    fills: tuple[str, ...] = ()  # parameters that are folders to write to
     gathered: Callable[[dict[str, Any]], dict[str, Any]] = dict  # parsed words as the function's arguments
     questions: Mapping[str, "Verb"] = field(default_factory=dict)  # verbs below this one
 

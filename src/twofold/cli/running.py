@@ -100,6 +100,9 @@ def answer_verb(verb: Verb, parsed: dict[str, Any]) -> None:
     for path in (kept, *(words[name] for name in verb.writes)):
         if path is not None and path != STDOUT:
             check_free(path, force)
+    for folder in (words[name] for name in verb.fills):
+        if folder is not None:
+            check_folder(folder)
     module, _, name = verb.answer.partition(".")
     with verb.progress() as tell, tables_within(columns()):  # before the import, a third of a short plan
         function = attrgetter(name)(import_module(f"twofold.app.{module}"))
@@ -166,6 +169,18 @@ def check_free(path: Path, force: bool) -> None:
     folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
     if not folder.is_dir() and path != STATE / "calibration.json":  # `calibrate` makes that folder
         raise FileError(f"`{folder}` does not exist", hint="make the folder first")
+    if path.is_file() or not path.exists():  # a device or a pipe is written to as it stands
+        check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises FileError if `folder` takes no new files, or cannot be made. Asked before the work likewise."""
+    whole = folder.absolute()
+    near = next(each for each in (whole, *whole.parents) if each.exists())
+    if not near.is_dir():
+        raise FileError(f"`{near}` is no folder", hint="write elsewhere")
+    if not os.access(near, os.W_OK | os.X_OK):
+        raise FileError(f"`{near}` may not be written to", hint="write elsewhere")
 
 
 def write_text(path: Path, text: str) -> None:

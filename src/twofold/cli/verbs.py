@@ -283,6 +283,7 @@ VERBS = {
         """,
         answer="rendering.render",
         progress=watched_bar,
+        fills=("out",),
         parameters=(
             click.argument("source", type=options.FILE, metavar="SPEC|PLAN"),
             options.usual("--target", "shell", "What starts them.", type=click.Choice(TARGETS)),
