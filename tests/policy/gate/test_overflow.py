@@ -12,6 +12,7 @@ from twofold.policy.gate.events import RefusalReason, Refuse, Send
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import (
     AdmissionSettings,
+    AnswerCacheSettings,
     Beliefs,
     ClassKind,
     ClassSettings,
@@ -60,6 +61,18 @@ def test_it_takes_what_finds_no_place_and_up_to_its_own_limit() -> None:
     gate.handle(events.ResponseEnded(1, 5), 1.5)
     assert sent_to(arrive(gate, 1.5)) == "r0", "the fleet comes first"
     assert gate.view.counts.overflowed == 4
+
+
+def test_what_it_answers_is_given_again_to_nobody() -> None:
+    asked = events.RequestArrived(100, 10, answer_key="k")
+    for where, kept in (("r0", 1), ("overflow", 0)):
+        gate = gate_of(replace(ALL, answer_cache=AnswerCacheSettings()))
+        if where == "overflow":
+            arrive(gate, 0.0)
+        [*_, sent] = gate.handle(asked, 0.0)
+        assert sent_to(sent) == where
+        effects = gate.handle(events.ResponseEnded(sent.request_id, 5, answer_bytes=100), 1.0)
+        assert sum(isinstance(each, events.KeepAnswer) for each in effects) == kept
 
 
 def test_it_takes_everything_while_no_replica_is_ready_even_where_others_would_wait() -> None:

@@ -109,7 +109,8 @@ class Answers:
                 learn(view, request.attempt.replica, tpot_s, slo_s, admission.attained_fraction)
         if path.suspects is not None and tokens:  # an engine that refuses it, has not run it
             path.suspects.answered(request.arrival.prompt_digest)
-        if path.cache is not None and event.answer_bytes and request.answer_era is not None:
+        kept = event.answer_bytes and request.answer_era is not None and not away  # another's model wrote it
+        if path.cache is not None and kept:
             effects += path.cache.keep(request, event.answer_bytes, now_s)
         # What was used is what counts, be it more or less than was charged when it came.
         read_tokens = request.input_tokens if event.input_tokens is None else event.input_tokens
