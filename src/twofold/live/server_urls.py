@@ -4,6 +4,7 @@ A URL ends in logs and on screens: a key in one is refused, and shown nowhere, n
 """
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,13 +58,17 @@ def server_url(text: str) -> ServerUrl:
 
 
 def shown_url(text: str) -> str:
-    """A URL as it may be shown: without what stands before its host, its query and its fragment."""
-    plain = text.partition("#")[0].partition("?")[0]
-    scheme, mark, rest = plain.partition("://")
+    """A URL as it may be shown: without what stands before its host, its query and its fragment.
+
+    A password may hold what ends a host: so all before the last `@` is left out, and where a query may have
+    begun before it, all of it.
+    """
+    scheme, mark, rest = text.partition("://")
     if not mark:
-        scheme, rest = "", plain
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path.rpartition('@')[2]}"[:SHOWN_CHARACTERS]
+        scheme, rest = "", text
+    before, _, plain = rest.rpartition("@")
+    shown = "…" if re.search("[?#]", before) else re.split("[?#]", plain, maxsplit=1)[0]
+    return f"{scheme}{mark}{shown}"[:SHOWN_CHARACTERS]
 
 
 def key_in(variable: str, environment: Mapping[str, str] = os.environ) -> str:
