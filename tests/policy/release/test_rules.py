@@ -100,3 +100,9 @@ def test_a_gate_that_is_not_told_a_figure_does_not_open() -> None:
         calibration_error_fraction=None, drift_nats=None, ttft_p95_s=None, tpot_p95_s=None, memory_bytes=None
     )
     assert rules_of(silent) == {"calibration", "drift", "ttft", "tpot", "memory"}
+
+
+@pytest.mark.parametrize("loss_nats", [math.nan, 0.0])
+def test_no_loss_passes_beside_one_that_is_no_number_or_nothing(loss_nats: float) -> None:
+    serving = replace(SERVING, evaluation=replace(EVALUATED, loss_nats=loss_nats))
+    assert rules_of(NEW, serving) == {"loss"}

@@ -139,7 +139,7 @@ def _loss(found: Evaluation, before: Evaluation | None, rise_most: float) -> Ite
         yield Refusal("loss", "what serves now was not evaluated on this set", "both on one set")
         return
     most = before.loss_nats * (1.0 + rise_most)
-    if found.loss_nats > most:
-        rise = found.loss_nats / before.loss_nats - 1.0
+    if not found.loss_nats <= most:  # what serves now may have been no number
+        rise = found.loss_nats / before.loss_nats - 1.0 if before.loss_nats else math.inf
         told = f"{found.loss_nats:.4f} nats per token, {rise:+.1%}"
         yield Refusal("loss", told, f"at most {most:.4f}, {rise_most:+.1%} of what serves now")
