@@ -113,6 +113,44 @@ def test_pickles_code_and_torn_weights_never_enter(name, write, registry: Regist
     assert registry.tables.versions() == []
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        {"shape": [4], "data_offsets": ["0", "4"]},
+        {"shape": [4], "data_offsets": [0.0, 4.0]},
+        {"shape": [-2, -2], "data_offsets": [0, 4]},
+        {"shape": "4444", "data_offsets": [0, 4]},
+        {"shape": [4], "data_offsets": None},
+    ],
+)
+def test_a_header_whose_lengths_are_no_lengths_is_refused(
+    tensor: dict[str, object], registry: Registry, tmp_path: Path
+) -> None:
+    source = model(tmp_path / "source")
+    header = json.dumps({"w": {"dtype": "U8", **tensor}}).encode()
+    (source / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
+    with pytest.raises(FormatRefusedError, match="`w` is not described"):
+        registry.push(source, "chat", "ann")
+
+
+def test_a_config_of_other_types_is_read_or_refused(registry: Registry, tmp_path: Path) -> None:
+    odd = registry.push(model(tmp_path / "odd", architectures={"a": 1}), "chat", "ann")
+    assert odd.stored.facts["architecture"] == "llama"
+    for number, value in enumerate(("long", [64], 6.4)):
+        source = model(tmp_path / str(number), max_position_embeddings=value)
+        with pytest.raises(FormatRefusedError, match="max_position_embeddings"):
+            registry.push(source, "chat", "ann")
+
+
+def test_a_registry_may_be_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    opened = Registry(Path(), make=True)
+    opened.push(model(tmp_path / "one"), "chat", "ann")
+    opened.verify()
+    assert (tmp_path / "here.key").exists()
+
+
 def test_code_of_its_own_links_and_wrong_names_are_refused(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(FormatRefusedError, match="auto_map"):
         registry.push(model(tmp_path / "remote", auto_map={"AutoModel": "x.Y"}), "chat", "ann")
@@ -120,7 +158,7 @@ def test_code_of_its_own_links_and_wrong_names_are_refused(registry: Registry, t
     (linked / "more.json").symlink_to("/etc/hostname")
     with pytest.raises(FileError, match="not a plain file"):
         registry.push(linked, "chat", "ann")
-    for name in ("", "Chat", "../x", "a b", "7", "x" * 65):
+    for name in ("", "Chat", "../x", "a b", "7", "sha256", "x" * 65):
         with pytest.raises(ValueRefusedError):
             registry.push(model(tmp_path / f"m{len(name)}{hash(name)}"), name, "ann")
 

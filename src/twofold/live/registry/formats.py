@@ -54,14 +54,19 @@ def model_facts(folder: Path) -> ModelFacts:
     weights = sorted(folder.rglob(f"*{SAFETENSORS}"))
     tensors = [tensor for path in weights for tensor in _tensors(path)]
     formats = [name for name in ("safetensors", "gguf") if any(folder.rglob(f"*.{name}"))]
+    named = config.get("architectures")
+    named = named if isinstance(named, list) and named else [config.get("model_type", "")]
+    context_tokens = config.get("max_position_embeddings") or 0
+    if type(context_tokens) is not int:
+        raise _refused(folder / "config.json", "`max_position_embeddings` is no whole number")
     return ModelFacts(
-        architecture=str((config.get("architectures") or [config.get("model_type", "")])[0]),
+        architecture=str(named[0]),
         parameter_count=sum(math.prod(shape) for _, shape in tensors),
         dtypes=tuple(sorted({dtype for dtype, _ in tensors})),
         weights_sha256=_joint_digest(weights),
         tokenizer_sha256=_joint_digest(sorted(folder.glob("tokenizer*"))),
         config_sha256=_joint_digest([folder / "config.json"] if config else []),
-        context_tokens=int(config.get("max_position_embeddings") or 0),
+        context_tokens=context_tokens,
         formats=tuple(formats),
     )
 
@@ -108,9 +113,11 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
         try:
             dtype, shape, (begin, end) = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
             size = math.prod(shape) * DTYPE_BYTES[dtype]
+            if not all(type(each) is int and each >= 0 for each in (*shape, begin, end)):
+                raise ValueError("lengths are whole numbers")
         except (KeyError, TypeError, ValueError) as error:
             raise _refused(path, f"tensor `{name}` is not described") from error
-        if begin < 0 or end - begin != size:
+        if end - begin != size:
             raise _refused(path, f"tensor `{name}` is not as long as its shape says")
         ends.append(start + end)
         yield dtype, shape

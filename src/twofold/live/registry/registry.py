@@ -53,7 +53,8 @@ class Registry:
                 f"no registry in `{folder}`", hint="`twofold registry push FOLDER NAME` makes one"
             )
         self.folder = folder
-        self._key = key_of(folder.with_name(f"{folder.name}.key"))
+        named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
+        self._key = key_of(named.with_name(f"{named.name}.key"))
         self.tables = Tables(folder, self._key)
 
     def close(self) -> None:

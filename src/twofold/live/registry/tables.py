@@ -216,9 +216,11 @@ class Tables:
 def check_name(name: str) -> None:
     """Raise ValueRefusedError for what is no name of a model or an alias."""
     allowed = set("abcdefghijklmnopqrstuvwxyz0123456789-._")
-    if not name or len(name) > NAME_MAX or set(name) - allowed or not name[0].isalnum() or name.isdigit():
+    is_other = name.isdigit() or name == "sha256"  # a version's number, or how a digest begins
+    if not name or len(name) > NAME_MAX or set(name) - allowed or not name[0].isalnum() or is_other:
         what = f"`{name[:NAME_MAX]}` is no name of a model or an alias"
-        raise ValueRefusedError(what, hint="write lower case letters, digits, `-`, `.` and `_`; not a number")
+        hint = "write lower case letters, digits, `-`, `.` and `_`; neither a number nor `sha256`"
+        raise ValueRefusedError(what, hint=hint)
 
 
 def now() -> str:
