@@ -1,7 +1,10 @@
 """`jobs` of a spec: its slots, what the brain is told of them, checkpoints that move live as in the twin."""
 
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +12,15 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.app.jobs import Wanted, order_of_run, queue_settings, slots_here
+from twofold.app.jobs import Wanted, order_of_run, queue_settings, slots_here, submit_job
+from twofold.app.looping import known_state
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.app.sources import load
 from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs.driver import Driver
-from twofold.live.jobs.orders import submit, write_settings
+from twofold.live.jobs.orders import new_job_id, order_files, submit, write_settings
 from twofold.policy.cluster.gang_queue import JobState
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
@@ -94,6 +98,25 @@ def test_a_run_is_queued_as_the_spec_says_unless_told_otherwise(tmp_path) -> Non
     assert (told.team, told.priority, told.expected_s) == ("blue", -1, 1200.0)
     with pytest.raises(UnknownNameError, match="no training run is named `huge`"):
         order_of_run(tmp_path, spec, Wanted(name="huge"))
+
+
+def test_jobs_that_are_submitted_at_once_have_ids_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, together = a_spec(tmp_path), threading.Barrier(2)
+
+    def slow_id(state: Path, name: str) -> str:
+        found = new_job_id(state, name)
+        with suppress(threading.BrokenBarrierError):  # where only one may ask at a time, nobody else comes
+            together.wait(0.2)
+        return found
+
+    monkeypatch.setattr("twofold.app.jobs.orders.new_job_id", slow_id)
+    monkeypatch.setattr("twofold.app.jobs._see_to_a_driver", lambda _state: None)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(submit_job, spec, ("true",)) for _ in range(2)]
+        told = {each.result().job for each in asked}
+    assert told == {"true-1", "true-2"} == {each for each, _ in order_files(known_state(spec))}
 
 
 def test_slots_are_the_shares_of_this_machine_that_the_spec_plans_with(tmp_path) -> None:

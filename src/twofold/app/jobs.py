@@ -99,15 +99,17 @@ def submit_job(
     read, state = load(path).spec, known_state(spec)
     slot_count = slots_here(read)
     queue = queue_settings(slot_count, scenario)
-    order = _of_command(state, tuple(command), wanted) if command else order_of_run(state, read, wanted)
-    if order.slot_count > slot_count:
-        what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
-        raise ValueRefusedError(what, hint=f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`")
-    if scenario or not (orders.jobs_folder(state) / "settings.json").exists():
-        orders.write_settings(state, queue)
-    elif (before := orders.read_settings(state)).slot_count != slot_count:
-        orders.write_settings(state, replace(before, slot_count=slot_count))
-    orders.submit(state, order)
+    with orders.submitting(state):
+        order = _of_command(state, tuple(command), wanted) if command else order_of_run(state, read, wanted)
+        if order.slot_count > slot_count:
+            what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
+            hint = f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`"
+            raise ValueRefusedError(what, hint=hint)
+        if scenario or not (orders.jobs_folder(state) / "settings.json").exists():
+            orders.write_settings(state, queue)
+        elif (before := orders.read_settings(state)).slot_count != slot_count:
+            orders.write_settings(state, replace(before, slot_count=slot_count))
+        orders.submit(state, order)
     _see_to_a_driver(state)
     said = shlex.join(order.command) if command else f"training run of {path.name}"
     return JobSubmitted(order.job_id, order.team, order.priority, order.slot_count, slot_count, said)

@@ -5,16 +5,18 @@ reads them again. Below a state's `jobs`: `settings.json`, `orders/ID.json`, `or
 `slots/SLOT.lost` while a slot is out of use, and a folder per job.
 """
 
+import fcntl
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import FileError, UnknownNameError
 from twofold.live import watchdog
-from twofold.live.processes import make_private
+from twofold.live.processes import make_private, private_opener
 from twofold.live.training.artefact import write_whole
 from twofold.policy.cluster.settings import ClusterSettings, WatchSettings
 
@@ -82,6 +84,15 @@ def read_settings(state: Path) -> QueueSettings:
         raise FileError(f"`{path}` cannot be read: {error}", hint="submit a job once more") from error
 
 
+@contextmanager
+def submitting(state: Path) -> Iterator[None]:
+    """Nobody else submits meanwhile: an id that no job has is still one when its job is submitted."""
+    make_private(state)  # not its `jobs`: where that is, a driver is wanted
+    with open(state / "jobs.lock", "w", opener=private_opener) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def submit(state: Path, order: JobOrder) -> None:
     """Put a job into the queue: it is there when this returns, whatever is killed then."""
     make_private(jobs_folder(state))
@@ -119,7 +130,7 @@ def order_files(state: Path) -> Iterator[tuple[str, Path]]:
 
 
 def new_job_id(state: Path, name: str) -> str:
-    """An id that no job has: `tiny-1`, `tiny-2` …"""
+    """An id that no job has: `tiny-1`, `tiny-2` …; ask while `submitting`."""
     stem = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:48] or "job"
     taken = {job_id for job_id, _ in order_files(state)}
     return next(f"{stem}-{number}" for number in range(1, len(taken) + 2) if f"{stem}-{number}" not in taken)
