@@ -207,6 +207,36 @@ def test_a_swapped_digest_of_our_own_is_not_trusted_either(registry: Registry, t
         registry.verify()
 
 
+@pytest.mark.parametrize(
+    ("planted", "table"),
+    [
+        ("insert into approvals values ('chat', 2, 'bob', '2026-01-01', 'read it')", "approve"),
+        ("insert into aliases values (null, 'chat', 'serving', 2, '2026-01-01', 'ann', '')", "move"),
+        ("update evaluations set report = replace(report, '5000', '9000') where number = 2", "evaluate"),
+        ("update versions set pushed_by = 'eve' where version = 2", "push"),
+        ("delete from aliases", "move"),
+    ],
+)
+def test_what_stands_in_a_table_and_not_in_the_log_is_found(
+    planted: str, table: str, registry: Registry, tmp_path: Path
+) -> None:
+    """Somebody who can write the folder, and has no key, vouches for a version, or moves an alias."""
+    released(registry, model(tmp_path / "one"))
+    registry.push(model(tmp_path / "two", 2), "chat", "ann")
+    registry.evaluated("chat:2", FOUND, "ann")
+    registry.verify()
+    with sqlite3.connect(registry.folder / "registry.sqlite") as file:
+        file.execute(planted)
+    for asked in (
+        registry.verify,
+        lambda: registry.promote("chat:2", "ann", "", FREE),
+        lambda: registry.pull("chat@serving", tmp_path / "out"),
+    ):
+        with pytest.raises(AlteredError, match=f"`{table}`"):
+            asked()
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("change", ["update", "delete", "all"])
 def test_a_changed_line_of_the_log_is_found(change: str, registry: Registry, tmp_path: Path) -> None:
     for value in (1, 2, 3):

@@ -121,7 +121,9 @@ class Registry:
         )
 
     def trusted(self, reference: str) -> Described:
-        """The same of one that this registry sealed. Raises AlteredError for any other."""
+        """The same of one that this registry sealed. Raises AlteredError for any other, or a moved alias."""
+        if "@" in reference:
+            self.tables.check()
         described = self.describe(reference)
         version = described.version
         check_seal(self._key, VERSION, _sealed_text(version.name, version.digest), version.seal)
@@ -134,12 +136,13 @@ class Registry:
         return described
 
     def verify(self, reference: str = "") -> list[Described]:
-        """Read seals, manifests, files and the log. Raises AlteredError for the first that is off."""
+        """Read seals, manifests, files, the log and tables. Raises AlteredError for the first that is off."""
         self.tables.check_log()
         versions = [self.find(reference)] if reference else self.tables.versions()
         found = [self.trusted(each.text) for each in versions]
         for stored in {each.stored.digest: each.stored for each in found}.values():
             blobs.check_stored(self.folder, stored)
+        self.tables.check()
         return found
 
     def approve(self, reference: str, by: str, why: str) -> Described:
@@ -175,6 +178,7 @@ class Registry:
                 hint="do what would pass, then ask again",
             )
         blobs.check_stored(self.folder, self.trusted(version.text).stored)
+        self.tables.check()  # approvals and figures that nobody logged pass no rule
         return self.tables.move(version.name, alias, version.version, by, why)
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
@@ -186,6 +190,7 @@ class Registry:
             what = f"`{name}@{alias}` never was another version"
             raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
         self.trusted(f"{name}:{before}")
+        self.tables.check()
         return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
 
     def trace(self, reference: str) -> list[tuple[str, str]]:

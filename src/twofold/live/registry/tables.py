@@ -196,6 +196,34 @@ class Tables:
         if newest != self.newest() or (row is not None and row[0] != sealed(self._key, LOG, newest)):
             raise AlteredError("the log was written anew by somebody else", hint="restore it from a copy")
 
+    def check(self) -> None:
+        """Raise AlteredError where the log was changed, or where a table says other than what it tells."""
+        self.check_log()
+        told: dict[str, list[tuple[str, ...]]] = {"push": [], "move": [], "approve": [], "evaluate": []}
+        for said in map(json.loads, self.log()):
+            more = {
+                "push": (said.get("digest"), said["by"]),
+                "move": (said.get("alias"), said["by"]),
+                "approve": (said["by"],),
+                "evaluate": (said.get("digest"), json.dumps(said.get("report"), sort_keys=True)),
+            }
+            if said["what"] in told:
+                on = () if said["what"] == "evaluate" else (said["on"],)  # of bytes, whatever their name
+                told[said["what"]].append((*on, *more[said["what"]]))
+        here = {
+            "push": "select name || ':' || version, digest, pushed_by from versions",
+            "move": "select name || ':' || version, alias, who from aliases order by number",
+            "approve": "select name || ':' || version, who from approvals",
+            "evaluate": "select digest, report from evaluations order by number",
+        }
+        for what, asked in here.items():
+            found, wanted = self._file.execute(asked).fetchall(), told[what]
+            ordered = what in ("move", "evaluate")  # the last one counts; of others there is one each
+            if found != wanted if ordered else set(found) != set(wanted):
+                raise AlteredError(
+                    f"a table holds another `{what}` than the log", hint="restore the registry from a copy"
+                )
+
     def _log(self, what: str, on: str, by: str, more: Mapping[str, Any]) -> None:
         line, digest = chained(self.newest(), {"at": now(), "what": what, "on": on, "by": by, **more})
         seal = sealed(self._key, LOG, digest)
