@@ -1,12 +1,14 @@
 """Evaluation of real, very small models: each broken one is stopped by the rule that its fault belongs to."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from twofold.app.registering import evaluate_version
+from twofold.app.registering import _evaluated, evaluate_version
 from twofold.core.data import from_data
+from twofold.core.errors import ValueRefusedError
 from twofold.live.registry.evaluate_worker import Asked, evaluate, read_texts
 from twofold.live.registry.registry import Registry
 from twofold.policy.release.rules import Evaluation, Limits
@@ -73,7 +75,8 @@ def evaluated(folder: Path, name: str, before: str = "first") -> Evaluation:
 def broken_rules(registry: Registry, folder: Path, name: str) -> set[str]:
     """Of a folder that is pushed and evaluated."""
     version = registry.push(folder / name, "chat", "ann", {"run": f"sha256:{name}"}).version.text
-    registry.evaluated(version, evaluated(folder, name), "ann")
+    beside = registry.find("chat@serving").digest
+    registry.evaluated(version, replace(evaluated(folder, name), beside=beside), "ann")
     registry.approve(version, "bob", "")
     return {each.rule for each in registry.judge(version, "serving", Limits())}
 
@@ -110,6 +113,36 @@ def test_the_verb_evaluates_in_a_process_of_its_own(registry: Registry, tmp_path
     assert shown.version.evaluation == registry.describe("chat:1").evaluation
     assert (shown.refused, told) == ((), ["evaluate chat:1"])
     assert json.loads(registry.tables.log()[-1])["what"] == "evaluate"
+
+
+def test_what_is_evaluated_says_beside_what(
+    registry: Registry, trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "twofold.app.registering._evaluated",
+        lambda model, _texts, before: replace(
+            evaluated(tmp_path, model, before or ""), drift_nats=0.0 if before else None
+        ),
+    )
+    registry.push(write(tmp_path / "second", *trained), "chat", "ann", {"run": "2"})
+    registry.approve("chat:2", "bob", "")
+    shown = evaluate_version(
+        "chat:2", tmp_path / "set.jsonl", registry.folder, "ann", "serving", lambda _: None
+    )
+    assert shown.version.evaluation.beside == registry.find("chat:1").digest and shown.refused == ()
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_slice_that_is_beyond_what_is_read_is_refused(tmp_path: Path) -> None:
+    asked = Asked(str(tmp_path / "first"), str(tmp_path / "set.jsonl"), token_count_most=100)
+    with pytest.raises(ValueError, match="nothing of `dogs`"):
+        evaluate(asked)
+
+
+def test_an_evaluation_that_does_not_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("twofold.app.registering.EVALUATION_LIMIT_S", 0.001)
+    with pytest.raises(ValueRefusedError, match="not evaluated within"):
+        _evaluated(tmp_path, tmp_path / "set.jsonl", None)
 
 
 def test_a_set_without_text_is_refused_by_its_line(tmp_path: Path) -> None:

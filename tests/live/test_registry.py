@@ -17,7 +17,7 @@ from twofold.live.registry.formats import FormatRefusedError
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
 from twofold.policy.release.rules import Evaluation, Limits
 
-FREE = Limits(approvals_least=0, token_count_least=0)
+FREE = Limits(approvals_least=0, token_count_least=0, drift_most_nats=None)
 FOUND = Evaluation(
     set_sha256="a" * 64, token_count=5000, loss_nats=2.0, drift_nats=0.0, calibration_error_fraction=0.0
 )

@@ -197,6 +197,7 @@ def evaluate_version(
         if beside:  # what serves now is asked the same, unless it was on this very set
             tell(f"evaluate {version.name}:{now}")
             old = opened.describe(f"{version.name}:{now}")
+            found = replace(found, beside=old.version.digest)
             if old.evaluation is None or old.evaluation.set_sha256 != found.set_sha256:
                 opened.evaluated(old.version.text, _evaluated(before, texts, None), _who(by))
     described = opened.evaluated(version.text, found, _who(by))
@@ -207,14 +208,18 @@ def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
     from twofold.live.registry.evaluate_worker import Asked, request_of
 
     asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "twofold.live.registry.evaluate_worker"],
-        input=request_of(asked),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=EVALUATION_LIMIT_S,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "twofold.live.registry.evaluate_worker"],
+            input=request_of(asked),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=EVALUATION_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        what = f"the model was not evaluated within {EVALUATION_LIMIT_S:g} s"
+        raise ValueRefusedError(what, hint="see `--on`: write a shorter set") from error
     try:
         said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):

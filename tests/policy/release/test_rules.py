@@ -19,6 +19,7 @@ EVALUATED = Evaluation(
     tpot_p95_s=0.01,
     memory_bytes=1e9,
     engine="transformers 5",
+    beside="sha256:1",
 )
 SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",), EVALUATED)
 NEW = replace(SERVING, digest="sha256:2")
@@ -53,6 +54,7 @@ def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
         ("regression", evaluated(failed_slices=("sums",)), "sums"),
         ("calibration", evaluated(calibration_error_fraction=0.06), "0.06"),
         ("drift", evaluated(drift_nats=0.5), "0.5 nats"),
+        ("drift", evaluated(beside="sha256:0"), "not measured beside what serves now"),
         ("ttft", evaluated(ttft_p95_s=0.2), "0.2 s"),
         ("tpot", evaluated(tpot_p95_s=None), "not measured"),
         ("memory", evaluated(memory_bytes=3e9), "3e+09"),

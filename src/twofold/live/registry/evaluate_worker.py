@@ -71,7 +71,7 @@ class Sums:
 
 
 def evaluate(asked: Asked) -> dict[str, Any]:
-    """All figures, as `Evaluation` takes them. Raises ValueError for a set that is too short."""
+    """All figures, as `Evaluation` takes them. Raises ValueError for a set that is too short or long."""
     import torch
 
     torch.manual_seed(0)
@@ -87,6 +87,9 @@ def evaluate(asked: Asked) -> dict[str, Any]:
                 break
     if not sums.count:
         raise ValueError(f"{asked.texts} holds less than two tokens")
+    if unread := {each.slice for each in read_texts(Path(asked.texts))} - sums.slice_loss.keys() - {""}:
+        what = f"{asked.token_count_most:,} tokens of {asked.texts} hold nothing of `{min(unread)}`"
+        raise ValueError(f"{what}: a slice that is not read passes no rule")
     worse = [
         name
         for name, loss in sorted(sums.slice_loss.items())

@@ -24,6 +24,7 @@ class Evaluation:
     tpot_p95_s: float | None = None
     memory_bytes: float | None = None  # of the weights, as that engine holds them
     engine: str = ""
+    beside: str = ""  # the digest of the model that drift and slices were measured against; "": of none
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,15 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
         yield from _loss(found, serving.evaluation, limits.loss_rise_fraction)
     if found.failed_slices:
         yield Refusal("regression", f"worse at {', '.join(found.failed_slices)}", "no slice that got worse")
+    is_beside = serving is not None and found.beside == serving.digest  # not what served once
     named = (
         ("calibration", found.calibration_error_fraction, _calibration(serving, limits), ""),
-        ("drift", found.drift_nats, limits.drift_most_nats if serving else None, " nats per token"),
+        (
+            "drift",
+            found.drift_nats if is_beside else None,
+            limits.drift_most_nats if serving else None,
+            " nats per token",
+        ),
         ("ttft", found.ttft_p95_s, limits.ttft_p95_s, " s at p95"),
         ("tpot", found.tpot_p95_s, limits.tpot_p95_s, " s at p95"),
         ("memory", found.memory_bytes, limits.memory_bytes, " bytes"),
@@ -120,7 +127,8 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
             continue
         passes = f"at most {most:.4g}{unit}"
         if figure is None:
-            yield Refusal(rule, "not measured", passes)
+            beside = " beside what serves now" if rule == "drift" else ""
+            yield Refusal(rule, f"not measured{beside}", passes)
         elif not figure <= most:  # what is no number passes nothing
             yield Refusal(rule, f"{figure:.4g}{unit}", passes)
 
