@@ -21,11 +21,13 @@ import aiohttp
 import psutil
 
 from tests.live.conftest import chunk, sse
-from tests.live.test_gateway import PATH, QUICK, STREAM, configured, process
+from tests.live.test_gateway import PATH, QUICK, STREAM, configured, gateway, process
 from twofold.live.gateway.gateway_config import GatewayConfig, GatewayLimits
+from twofold.live.sse import DONE
 
 MIB = 1 << 20
 GROWTH_BYTES = 48 * MIB  # of the gateway's memory, whatever one scenario does to it
+ROLE = sse({"choices": [{"delta": {"role": "assistant"}, "finish_reason": None}]})
 TEXT = sse({"choices": [{"text": "t0 ", "finish_reason": None}]})
 STREAMS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
@@ -266,3 +268,22 @@ def is_closed(opened: socket.socket) -> bool:
         return False
     except OSError:
         return True
+
+
+@pytest.mark.parametrize("said", [b"", ROLE, TEXT[:-9]])
+def test_a_stream_that_ends_in_peace_before_its_first_text_is_asked_of_another(
+    tmp_path: Path, stub_engines: Any, said: bytes
+) -> None:
+    async def scenario() -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+        async with (
+            engine_that(says(head + said)) as short,
+            stub_engines(1) as [good],
+            gateway(configured(tmp_path, [short, good])) as served,
+        ):
+            for number in range(2):
+                status, answer = await served.ask(STREAM)
+                assert status == 200 and answer.endswith(DONE) and b"error" not in answer
+                assert len(good.requests) == number + 1
+
+    asyncio.run(scenario())

@@ -41,6 +41,11 @@ class SseTally:
         """Tokens of the answer so far."""
         return self.content_events if self.usage_tokens is None else self.usage_tokens
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it came, should no more come; its last word may lack the empty line."""
+        return self.finished or self._tail.strip() == DONE.strip()
+
     def feed(self, chunk: bytes) -> bytes:
         """The whole events that may be passed on now. Raises ValueError when an event never ends."""
         data = self._tail + chunk if self._tail else chunk

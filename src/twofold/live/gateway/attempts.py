@@ -98,6 +98,8 @@ async def _first_text(response: aiohttp.ClientResponse, tally: SseTally) -> byte
             return data
         if tally.failed:
             raise UpstreamFailed(events.Cause.ERROR)
+    if not tally.is_whole:  # nothing has gone out yet: another replica may be asked
+        raise UpstreamFailed(events.Cause.BROKEN)
     return b""
 
 
