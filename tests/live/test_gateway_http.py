@@ -189,3 +189,31 @@ def test_where_all_are_being_answered_a_new_one_is_told_to_come_again() -> None:
             each.close()
 
     with_connection(scenario, timeout_s=60.0, served=served, most=2)
+
+
+def test_one_that_asks_again_is_served_before_one_too_many_that_asks_nothing() -> None:
+    goes, arrived = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        arrived.release()
+        await goes.acquire()
+        await app(scope, receive, send)
+
+    async def scenario(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        second, asking = await asyncio.open_connection(*address_of(writer))
+        for each in (writer, asking):
+            each.write(HEAD + b"\r\n")
+            await arrived.acquire()
+        silent, nothing = await asyncio.open_connection(*address_of(writer))
+        goes.release()
+        assert await is_answered(reader)
+        writer.write(HEAD + b"\r\n")
+        goes.release()
+        goes.release()
+        assert await is_answered(reader) and await is_answered(second)
+        with suppress(ConnectionError):
+            assert await silent.read() == b""
+        for each in (asking, nothing):
+            each.close()
+
+    with_connection(scenario, timeout_s=60.0, served=served, most=2)

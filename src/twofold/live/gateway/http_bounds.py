@@ -41,10 +41,7 @@ class BoundedHttp(HttpToolsProtocol):  # type: ignore[misc]  # it is not typed
         """A client is there, and has so long to say what it wants."""
         super().connection_made(transport)
         self._idle[self] = None
-        if self._is_full() and (oldest := next(iter(self._idle))) is not self:
-            del self._idle[oldest]
-            self.connections.discard(oldest)
-            oldest.transport.abort()
+        self._make_room()
         self._set_alarm()
 
     def data_received(self, data: bytes) -> None:
@@ -66,6 +63,7 @@ class BoundedHttp(HttpToolsProtocol):  # type: ignore[misc]  # it is not typed
         """A head is whole."""
         self._told = True
         self._idle.pop(self, None)
+        self._make_room()
         self.app = too_many_connections if self._is_full() else self.config.loaded_app
         super().on_headers_complete()
 
@@ -93,6 +91,14 @@ class BoundedHttp(HttpToolsProtocol):  # type: ignore[misc]  # it is not typed
 
     def _is_full(self) -> bool:
         return self._most is not None and len(self.connections) > self._most
+
+    def _make_room(self) -> None:
+        """Where there are too many, end the one that has asked nothing for longest, if it is another."""
+        oldest = next(iter(self._idle), self)
+        if self._is_full() and oldest is not self:
+            del self._idle[oldest]
+            self.connections.discard(oldest)
+            oldest.transport.abort()
 
     def _set_alarm(self) -> None:
         self._alarm = self.loop.call_later(self.head_timeout_s, self._too_slow)
