@@ -118,6 +118,11 @@ def test_a_proof_freezes_before_it_runs_and_finds_what_a_death_did(stand: Stand)
     assert found.calibration.release_factor > 1.5  # 3, but for what is around a token on a busy machine
     assert rows[KILLED, "routing recovers"].live != (None, None)
     assert all(each is not None and each > 0.1 for each in rows[KILLED, "capacity back"].live)
+    counted = [(run.scenario, float(run.finished)) for run in found.runs]
+    for scenario in (STEADY, KILLED):
+        row = rows[scenario, "finished"]
+        assert row.live == tuple(count for name, count in counted if name == scenario)
+        assert row.inside is (min(each or 0.0 for each in row.live) >= 30)
     steady = rows[STEADY, "TPOT p50"]
     assert steady.twin is not None and all(each is not None for each in steady.live)
     assert {(run.scenario, run.sent - run.finished - run.refused - run.lost) for run in found.runs} == {

@@ -89,6 +89,14 @@ def test_recoveries_have_bounds_of_their_own_and_the_slower_run_counts() -> None
     assert judged(figure(Goal.CAPACITY, None, 12.0, 12.0), None).inside is False
 
 
+def test_too_few_requests_that_finished_show_nothing_whatever_the_twin_said() -> None:
+    twin = estimate(350.0, 1.0, "")
+    enough = replace(figure(Goal.ENOUGH, twin, 400.0, 404.0), least=400.0)
+    assert judged(enough, None).inside is True
+    few = judged(replace(enough, live=(399.0, 404.0)), None)
+    assert few.inside is False and few.why == "399; 400 are asked"
+
+
 def test_what_did_not_happen_has_not_come_true_and_what_has_no_goal_is_not_judged() -> None:
     assert "not measured" in judged(figure(Goal.TAIL, estimate(40.0), 38.0, None), None).why
     assert "no such figure" in judged(figure(Goal.TAIL, None, 38.0, 40.0), None).why

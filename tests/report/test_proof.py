@@ -102,10 +102,15 @@ def test_a_missed_goal_is_exit_3_and_none_is_0() -> None:
     assert ProofShown(PROOF).exit_code == 3
     kept = tuple(row for row in ROWS if row.inside is not False)
     assert ProofShown(replace(PROOF, rows=kept, findings=())).exit_code == 0
+    unset = tuple(row for row in ROWS if row.inside is None)
+    assert ProofShown(replace(PROOF, rows=unset, findings=())).exit_code == 3  # nothing came true
 
 
 def test_two_gates_are_said_to_be_two() -> None:
-    lines = ProofShown(replace(PROOF, live_gate_digest="00" * 32)).lines
+    kept = replace(PROOF, rows=tuple(row for row in ROWS if row.inside is not False), findings=())
+    lines = ProofShown(two := replace(kept, live_gate_digest="00" * 32)).lines
+    assert two.is_inside is False and ProofShown(two).exit_code == 3
+    assert "VERDICT      ✗ 3 of 3 figures came true" in lines
     assert any(line.startswith("GATE         ✗ 9f029f02") and "0000 live" in line for line in lines)
 
 

@@ -15,6 +15,7 @@ KINDS: Mapping[str, proof_goals.Goal] = {
     "TPOT p50": proof_goals.Goal.NONE,
     "E2E p50": proof_goals.Goal.MIDDLE,
     "E2E p95": proof_goals.Goal.TAIL,
+    "finished": proof_goals.Goal.ENOUGH,
     "refused": proof_goals.Goal.COUNT,
     "retried": proof_goals.Goal.COUNT,
     "lost": proof_goals.Goal.COUNT,
@@ -24,7 +25,7 @@ KINDS: Mapping[str, proof_goals.Goal] = {
     "rolled back after": proof_goals.Goal.TAIL,
     "tried on": proof_goals.Goal.COUNT,
 }
-COUNTS = frozenset({"refused", "retried", "lost", "rolled back", "tried on"})
+COUNTS = frozenset({"finished", "refused", "retried", "lost", "rolled back", "tried on"})
 OF_KILLED = ("routing recovers", "capacity back")
 OF_RELEASE = ("rolled back", "rolled back after", "tried on")
 RANGE = (0.1, 0.9)
@@ -45,6 +46,7 @@ def figures_of(ran: as_measured.Ran, *, killed: bool = False, released: bool = F
         values = [value for each in finished if (value := getattr(each, metric)) is not None]
         for percent in (50,) if name == "TPOT" else (50, 95):
             found[f"{name} p{percent}"] = float(np.quantile(values, percent / 100)) if values else None
+    found["finished"] = float(len(finished))
     found["refused"] = float(sum(each.outcome == as_measured.REFUSED for each in ran.seen))
     found["retried"] = float(ran.retried_count)
     found["lost"] = float(sum(each.outcome == as_measured.LOST for each in ran.seen))

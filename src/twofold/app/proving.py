@@ -113,7 +113,8 @@ def proved(asked: Proving) -> Proved:
             live[name].append(ran)
             runs.append(_run_of(played, ran))
     check_frozen(asked.folder, frozen)
-    rows = [row for name in names for row in rows_of(name, calibration, frozen, live[name])]
+    least = asked.finished_count
+    rows = [row for name in names for row in rows_of(name, calibration, frozen, live[name], least)]
     others = sum(each.others_asked for every in live.values() for each in every)
     return Proved(calibration, traffic.rate_per_s, frozen, tuple(rows), tuple(runs), others)
 
@@ -184,9 +185,9 @@ def _frozen(text: str) -> Frozen:
 
 
 def rows_of(
-    scenario: str, calibration: Calibration, frozen: Frozen, live: Sequence[LiveRan]
+    scenario: str, calibration: Calibration, frozen: Frozen, live: Sequence[LiveRan], least: int
 ) -> list[proof.ProofRow]:
-    """What was frozen of a scenario beside its live runs, judged."""
+    """What was frozen of a scenario beside its live runs, judged; at least `least` requests are to finish."""
     found = [_figures(scenario, each.ran) for each in live]
     return [
         proof_goals.judged(
@@ -198,6 +199,7 @@ def rows_of(
                 None,
                 twin,
                 tuple(figures[name] for figures in found),
+                float(least),
             ),
             calibration.there.cold_start_s,
         )

@@ -30,6 +30,7 @@ class Goal(Enum):
     TAIL = "tail"  # a 95th percentile, and seconds that one event took
     COUNT = "count"
     EXACT = "exact"  # whether something happened: 1 or 0
+    ENOUGH = "enough"  # requests that finished: as many as were asked for, or nothing is shown by them
     ROUTING = "routing"  # from a death to the last request that was sent there
     CAPACITY = "capacity"  # from a death to the first request that a new process answered
     NONE = "none"  # shown, not judged
@@ -46,6 +47,7 @@ class Figure:
     planned: Estimate | None
     twin: Estimate | None
     live: tuple[float | None, ...]
+    least: float = 0.0  # of a figure that is to be ENOUGH
 
 
 def judged(figure: Figure, cold_start_s: float | None) -> proof.ProofRow:
@@ -88,6 +90,8 @@ def _why_outside(figure: Figure, apart: float | None, cold_start_s: float | None
     known = [each for each in figure.live if each is not None]
     if not known or len(known) < len(figure.live):
         return "not measured in every live run"
+    if figure.goal is Goal.ENOUGH:
+        return "" if min(known) >= figure.least else f"{min(known):.0f}; {figure.least:.0f} are asked"
     if figure.goal is Goal.ROUTING:
         return "" if max(known) <= ROUTING_S else f"{max(known):.1f} s; at most {ROUTING_S:g} s are asked"
     if figure.goal is Goal.CAPACITY:

@@ -78,7 +78,7 @@ def verdict_of(made: proof.Proof) -> str:
     """How many figures keep their goals."""
     set_ones = [row for row in made.rows if row.inside is not None]
     kept = sum(row.inside is True for row in set_ones)
-    return f"{'✓' if kept == len(set_ones) else '✗'} {kept} of {len(set_ones)} figures came true"
+    return f"{'✓' if made.is_inside else '✗'} {kept} of {len(set_ones)} figures came true"
 
 
 def gate_words(made: proof.Proof) -> tuple[str, ...]:

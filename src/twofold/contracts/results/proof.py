@@ -92,5 +92,6 @@ class Proof:
 
     @property
     def is_inside(self) -> bool:
-        """Whether every figure that has a goal keeps it."""
-        return all(row.inside is not False for row in self.rows)
+        """Whether every figure that has a goal keeps it, one has, and one gate decided in twin and live."""
+        judged = [row.inside for row in self.rows if row.inside is not None]
+        return bool(judged) and all(judged) and self.twin_gate_digest == self.live_gate_digest
