@@ -17,9 +17,17 @@ from pathlib import Path
 import pytest
 
 from twofold.core.errors import BusyError
+from twofold.live.jobs.progress import Listener
 from twofold.live.processes import running, stop_all
 from twofold.live.training.checkpoints import survey
-from twofold.live.training.train_job import EXPORT, MEASURED, TrainJob, published_artefact, run_training
+from twofold.live.training.train_job import (
+    EXPORT,
+    MEASURED,
+    NOT_SAVED,
+    TrainJob,
+    published_artefact,
+    run_training,
+)
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
@@ -143,8 +151,10 @@ def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm) -> None:
             limited(resource.RLIM_INFINITY)
 
     losses = train(calm.state, job, hear)
-    told = read_events(job.folder, "not-saved")
+    told = read_events(job.folder, NOT_SAVED)
     assert told and all("File too large" in event["reason"] for event in told), told
+    queue = Listener(job.folder, 1, job.folder / "kept.json")
+    assert queue.heard().failed_count == len(told)  # what waits for a checkpoint hears of it
     assert len(read_events(job.folder, "launched")) == 1
     assert {event["attempt"] for event in read_events(job.folder, "worker")} == {0}  # nobody died of it
     assert same_end(calm, job, losses)

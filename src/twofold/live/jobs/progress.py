@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.train_job import SAVE
+from twofold.live.training.train_job import NOT_SAVED, SAVE
 from twofold.live.training.training_record import steps_path
 
 MOST_BYTES = 1 << 20  # of one file in one look
@@ -105,7 +105,7 @@ class Listener:
             if line.get("event") == "checkpoint":
                 stood_s = _seconds(line, "blocked_s")
                 found.write_s.append((_seconds(line, "write_s") or 0.0) if stood_s is None else stood_s)
-            found.failed_count += line.get("event") == "checkpoint-failed"
+            found.failed_count += line.get("event") == NOT_SAVED
         return found
 
     @property

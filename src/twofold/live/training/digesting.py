@@ -22,12 +22,17 @@ class _DigestingFile(io.FileIO):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "wb")
         self.sha256, self.size_bytes, self.is_straight = hashlib.sha256(), 0, True
+        self.failed: OSError | None = None  # why a write of it did not succeed
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         written = 0
-        while written < len(view):  # a raw file may take less than all
-            written += super().write(view[written:]) or 0
+        try:
+            while written < len(view):  # a raw file may take less than all
+                written += super().write(view[written:]) or 0
+        except OSError as error:
+            self.failed = error
+            raise
         self.sha256.update(view)
         self.size_bytes += written
         return written
@@ -46,7 +51,10 @@ class _DigestingFileSystem(FileSystem):  # type: ignore[misc]
                 yield stream
             return
         with _DigestingFile(path) as file:
-            yield file
+            try:
+                yield file
+            except RuntimeError as error:  # the library's archive says so of a write that failed, and not why
+                raise file.failed or error from error
         if file.is_straight:
             said = {"size_bytes": file.size_bytes, "sha256": file.sha256.hexdigest()}
             path.with_name(path.name + DIGEST_SUFFIX).write_text(json.dumps(said), "utf-8")

@@ -44,6 +44,7 @@ MAX_RESTARTS = 3  # of the workers, by their launcher, in one launch
 MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
+NOT_SAVED = "checkpoint-failed"  # an event: a checkpoint could not be written
 STOP = "stop"  # a file: workers that see it save and end
 PRECISIONS, DEVICES = ("fp32", "bf16", "fp16"), ("cpu", "cuda")
 COMPUTES = ("eager", "compiled")

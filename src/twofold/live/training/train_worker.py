@@ -47,7 +47,7 @@ from twofold.live.training.data_staging import data_digest, read_pin
 from twofold.live.training.digesting import DigestingWriter
 from twofold.live.training.exporting import write_export
 from twofold.live.training.loss_scale import LossScale
-from twofold.live.training.train_job import EXPORT, STOP
+from twofold.live.training.train_job import EXPORT, NOT_SAVED, STOP
 from twofold.live.training.train_model import build_network, shard
 from twofold.live.training.training_record import StepLine, append_event, append_step, mend, steps_path
 
@@ -203,20 +203,23 @@ class Saver:
         self._pending = self._finisher.submit(self._finish, written, folder, began_s)
 
     def wait(self) -> None:
-        """Until nothing is being written. One that cannot be written is told of, and training goes on."""
-        if self._pending is None:
-            return
-        try:
+        """Until nothing is being written."""
+        if self._pending is not None:
             self._pending.result()
-        except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
-            if self.order.rank == 0:
-                append_event(self.order.run, "not-saved", reason=" ".join(str(error).split())[-300:])
         self._pending = None
 
     def _finish(self, written: Any, folder: Path, began_s: float) -> None:
-        written.result()  # on rank 0: when every rank has written and the index is there
+        """One that cannot be written is told of at once, for a queue waits for it, and training goes on."""
+        try:
+            written.result()  # on rank 0: when every rank has written and the index is there
+            size_bytes = complete(folder) if self.order.rank == 0 else 0
+        except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
+            if self.order.rank == 0:
+                reason = " ".join(str(error).split())[-300:]
+                append_event(self.order.run, NOT_SAVED, step=step_of(folder), reason=reason)
+            return
         if self.order.rank == 0:
-            facts = {"step": step_of(folder), "size_bytes": complete(folder)}
+            facts = {"step": step_of(folder), "size_bytes": size_bytes}
             append_event(self.order.run, "checkpoint", **facts, write_s=time.perf_counter() - began_s)
             prune(folder.parent)
 
