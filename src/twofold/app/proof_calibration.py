@@ -5,7 +5,7 @@ rates at random, and a replica that is killed, so that what a start takes of the
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -79,7 +79,11 @@ def calibrate(bench: Bench, tell: OnProgress) -> Calibration:
     there = deployed(standing, live[-1])
     tell("calibrate: fit the twin")
     fit = step_fit.fitted(bench.task, there, runs, first_guess(bench))
-    answers = tuple(share for run, one in zip(runs, live, strict=True) for share in _shares(run, one.load))
+    answers = tuple(
+        share
+        for run, one in zip(runs, live, strict=True)
+        for share in _shares([each.output_limit_tokens for each in run.arrivals], one.load)
+    )
     use = _together([each.use for each in live])
     return Calibration(fit, there, knee_per_s, factor, answers or (1.0,), use)
 
@@ -108,14 +112,13 @@ def find_knee(bench: Bench) -> tuple[float, tuple[float, ...]]:
     if not point.requests_per_s:
         what = "the service finished nothing while it was calibrated"
         raise RunError(what, hint="`twofold logs` says what its replicas had to say")
-    pairs = zip(load.answers, asked, strict=False)
-    return point.requests_per_s, tuple(_share(answer.output_tokens, limit) for answer, limit in pairs)
+    return point.requests_per_s, tuple(_shares(asked, load))
 
 
 def release_factor(bench: Bench) -> float:
     """How much longer a token of the worse release takes, each alone: by turns, so that both see one machine.
 
-    Raises RunError when its engine does not start.
+    Raises RunError when its engine does not start, and where one of the two answers nothing.
     """
     standing = bench.standing
     names = trials.until_whole(standing.state, standing.settings.version, standing.settings.replica_count)
@@ -125,17 +128,24 @@ def release_factor(bench: Bench) -> float:
         for _ in range(ALONE_ROUNDS):
             for address, into in zip((ours, other), times, strict=True):
                 into += _token_times_s(bench, loader.bare_endpoint(*address))
+    if not all(times):
+        what = f"{'the release' if times[0] else 'the service'} answered nothing while it was calibrated"
+        raise RunError(what, hint=f"see {standing.state / 'logs'}")
     return max(1.0, float(np.median(times[1]) / np.median(times[0])))
 
 
 def deployed(standing: Standing, killed: LiveRan) -> as_measured.Deployed:
-    """The replicas that stand there; a cold start as it was beside others at work, from a death on."""
+    """The replicas that stand there; a cold start as it was beside others at work, from a death on.
+
+    Raises RunError where no replica was killed: goals of a death are beyond its cold start.
+    """
     settings = standing.settings
+    if killed.done_s is None:
+        raise RunError("no replica could be killed, so that no cold start is known", hint="prove it again")
     trials.until_whole(standing.state, settings.version, settings.replica_count)
-    since_s = killed.done_s
     cold_s = killed.added_s
     if cold_s is None:
-        cold_s = time.monotonic() - since_s if since_s is not None else trials.WHOLE_S
+        cold_s = time.monotonic() - killed.done_s
     engine = settings.engine
     return as_measured.Deployed(
         settings.replica_count, engine.kv_capacity_tokens, BLOCK_TOKENS, engine.batch_tokens, cold_s
@@ -166,17 +176,14 @@ def _token_times_s(bench: Bench, endpoint: loader.Endpoint) -> list[float]:
         (each.last_s - each.first_s) / (each.output_tokens - 1)
         for each in load.answers
         if each.outcome is loads.Outcome.FINISHED and each.output_tokens > 1
-    ] or [1e-9]
+    ]
 
 
-def _shares(run: step_fit.Measured, load: loads.Load) -> Iterator[float]:
-    for asked, answer in zip(run.arrivals, load.answers, strict=True):
-        if answer.outcome is loads.Outcome.FINISHED and asked.output_limit_tokens:
-            yield _share(answer.output_tokens, asked.output_limit_tokens)
-
-
-def _share(tokens: int, limit_tokens: int) -> float:
-    return min(1.0, tokens / limit_tokens) if limit_tokens else 1.0
+def _shares(limits_tokens: Sequence[int | None], load: loads.Load) -> Iterator[float]:
+    """How far answers went that ended; one that was refused or broke off does not tell."""
+    for limit, answer in zip(limits_tokens, load.answers, strict=True):
+        if answer.outcome is loads.Outcome.FINISHED and limit:
+            yield min(1.0, answer.output_tokens / limit)
 
 
 def _stream(seed: int, part: int) -> int:
