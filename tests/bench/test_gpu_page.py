@@ -1,0 +1,34 @@
+"""The page of one GPU shows what its rows come to, beside the predictions that were frozen."""
+
+import csv
+import hashlib
+import re
+from pathlib import Path
+
+from bench.gpu.compare import HERE, listed, rows, summary
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/gpu.md").read_text("utf-8")
+SHOWN = ("training", "prompt steps", "decoding steps", "transformers")
+
+
+def test_every_table_line_of_the_page_is_what_the_rows_say() -> None:
+    found = rows()
+    wanted = summary(found)
+    for start in SHOWN:
+        wanted += listed(row for row in found if row.kind.startswith(start))
+    on_page = PAGE.splitlines()
+    missing = [line for line in wanted if line not in on_page]
+    assert not missing, missing
+    cases = [line for line in on_page if re.match(r"\| \S+-\S+ \| [\d.]+", line)]
+    assert sorted(cases) == sorted(line for line in wanted if re.match(r"\| \S+-\S+ \| [\d.]+", line))
+
+
+def test_what_was_frozen_is_what_the_page_says_was() -> None:
+    [said] = re.findall(r"SHA-256 begins `(\w+)`", PAGE)
+    assert hashlib.sha256((HERE / "frozen.json").read_bytes()).hexdigest().startswith(said)
+
+
+def test_rows_in_the_table_are_those_that_are_compared() -> None:
+    with (HERE / "rows.csv").open(encoding="utf-8") as file:
+        kept = [(row["kind"], row["id"], f"{float(row['measured']):.6g}") for row in csv.DictReader(file)]
+    assert kept == [(row.kind, row.id, f"{row.measured:.6g}") for row in rows()]
