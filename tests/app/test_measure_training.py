@@ -4,11 +4,14 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from twofold.app.measure_training import TrainedShown, TrainWanted, measure_train, name_of
+from twofold.app.measure_training import TrainedShown, TrainWanted, _ratios, measure_train, name_of
 from twofold.app.measured_rows import calibrate, predict
 from twofold.contracts.results import trained
 from twofold.core.errors import UsageError, ValueRefusedError
@@ -61,6 +64,17 @@ def test_runs_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
         measure_train(tmp_path, TrainWanted(precisions="fp32,int4"))
     with pytest.raises(UsageError, match="no ranks"):
         measure_train(tmp_path, TrainWanted(ranks=""))
+
+
+def test_a_run_that_could_not_be_compiled_is_held_against_nothing() -> None:
+    eager = trained.RunSettings(2, "fp32", "eager", 1, "none")
+
+    def ran(settings: trained.RunSettings, step_s: float) -> Any:
+        return SimpleNamespace(settings=settings, measured=SimpleNamespace(step_s_p50=step_s, last_loss=2.0))
+
+    alone = replace(eager, ranks=1)
+    found = list(_ratios([ran(eager, 1.0), ran(alone, 1.5), ran(eager, 1.1)]))
+    assert [(each.what, each.step_ratio) for each in found] == [("1 over 2 ranks", 1.5)]
 
 
 @pytest.fixture(scope="module")

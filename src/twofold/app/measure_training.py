@@ -248,9 +248,11 @@ def _accumulation(device: str) -> trained.Accumulation:
 
 
 def _ratios(runs: Sequence[trained.TrainedRun]) -> Iterator[trained.Ratio]:
-    """Each run against the first one."""
+    """Each run against the first; one that could not be compiled is the first again, and has none."""
     first, base = runs[0], runs[0].measured
     for run in runs[1:]:
+        if run.settings == first.settings:
+            continue
         if run.settings.compute != first.settings.compute:
             what = f"{run.settings.compute} over {first.settings.compute}"
         elif run.settings.precision != first.settings.precision:
