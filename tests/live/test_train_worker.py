@@ -24,6 +24,55 @@ def test_a_scale_halves_at_an_overflow_and_grows_after_many_good_steps() -> None
     assert plain.heard(is_finite=False) and plain.scale == 1.0  # nothing is scaled: a step is a step
 
 
+def test_a_rank_on_an_accelerator_keeps_the_random_numbers_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accelerator is a stand-in: what dropout draws there is drawn from the state that is kept."""
+    from dataclasses import fields
+    from typing import Any
+
+    from twofold.live.training.loss_scale import LossScale
+    from twofold.live.training.train_worker import Order, StepClock, Trained
+
+    there = {"cuda:1": torch.tensor([7, 7], dtype=torch.uint8)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: there[str(device)].clone())
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, device: there.__setitem__(str(device), state)
+    )
+
+    def rank_on(device: str) -> Trained:
+        told: dict[str, Any] = dict.fromkeys(each.name for each in fields(Order))
+        order = Order(**{**told, "job": {"device": device}, "rank": 3, "local_rank": 1})
+        return Trained(order, None, None, LossScale.of("bf16"), StepClock())
+
+    assert set(rank_on("cpu").random_states()) == {"random-3"}
+    kept = rank_on("cuda").random_states()
+    assert set(kept) == {"random-3", "random-3-cuda"}
+    drawn, there["cuda:1"] = torch.rand(4), torch.zeros(2, dtype=torch.uint8)
+    rank_on("cuda").set_random_states(kept)
+    assert torch.equal(torch.rand(4), drawn) and there["cuda:1"].tolist() == [7, 7]
+    rank_on("cuda").set_random_states({})  # a new rank keeps its own
+    assert there["cuda:1"].tolist() == [7, 7]
+
+
+def test_where_hosts_met_is_no_part_of_what_a_model_was_made_from(tmp_path: Path) -> None:
+    from dataclasses import asdict
+    from types import SimpleNamespace
+    from typing import Any
+
+    from twofold.live.training.train_job import TrainJob
+    from twofold.live.training.train_worker import Order, lineage_of
+
+    batches: Any = SimpleNamespace(files_read=lambda _: [])
+
+    def lineage(address: str, seed: int = 1) -> dict[str, Any]:
+        job = asdict(
+            TrainJob("a", tmp_path, tmp_path, 2, 1, 8, 2, seed=seed, host_count=2, rendezvous=address)
+        )
+        told = {key: value for key, value in job.items() if key not in ("folder", "model_config")}
+        return lineage_of(Order(tmp_path, told, {}, tmp_path, 1, 0, 0, 2, 1, 0), batches)
+
+    assert lineage("10.0.0.1:29500") == lineage("10.0.0.2:29500") != lineage("10.0.0.1:29500", seed=2)
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # it is
 def test_bytes_are_digested_as_they_are_written(tmp_path: Path) -> None:
     import hashlib

@@ -61,6 +61,7 @@ UNESSENTIAL = (
     "data",
     "data_workers",
     "data_digest",
+    "rendezvous",
 )
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
@@ -166,13 +167,23 @@ class Trained:
         Frozen weights are those that the run began with: they are not kept again.
         """
         weights, moments = get_state_dict(self.network, self.optimiser, options=self.options)
-        random = {self.random: torch.get_rng_state()}
-        return {"model": weights, "optimiser": moments, "scale": self.scale.state(), **random}
+        return {"model": weights, "optimiser": moments, "scale": self.scale.state(), **self.random_states()}
 
-    @property
-    def random(self) -> str:
-        """The name of this rank's random state in a checkpoint."""
-        return f"random-{self.order.rank}"
+    def random_states(self) -> dict[str, torch.Tensor]:
+        """Of this rank, by their names in a checkpoint: an accelerator draws numbers of its own."""
+        device, name = device_of(self.order), f"random-{self.order.rank}"
+        found = {name: torch.get_rng_state()}
+        if device.type == "cuda":
+            found[f"{name}-cuda"] = torch.cuda.get_rng_state(device)
+        return found
+
+    def set_random_states(self, states: Mapping[str, torch.Tensor]) -> None:
+        """Draw on from there; a state that is not given goes on as it is."""
+        device, name = device_of(self.order), f"random-{self.order.rank}"
+        if name in states:
+            torch.set_rng_state(states[name])
+        if f"{name}-cuda" in states:
+            torch.cuda.set_rng_state(states[f"{name}-cuda"], device)
 
     @property
     def options(self) -> StateDictOptions:
@@ -384,15 +395,14 @@ def resume(trained: Trained) -> int:
 
 def _load(trained: Trained, folder: Path) -> None:
     """A checkpoint's state, by as many ranks as there are now: a new one keeps its own random numbers."""
-    state = trained.state()
-    if trained.random not in FileSystemReader(folder).read_metadata().state_dict_metadata:
-        del state[trained.random]
+    state, known = trained.state(), FileSystemReader(folder).read_metadata().state_dict_metadata
+    for name in trained.random_states().keys() - known.keys():
+        del state[name]
     dcp.load(state, checkpoint_id=folder)
     parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimiser"]}
     set_state_dict(trained.network, trained.optimiser, **parts, options=trained.options)
     trained.scale.restore(state["scale"])
-    if trained.random in state:
-        torch.set_rng_state(state[trained.random])
+    trained.set_random_states(state)
 
 
 def train_step(trained: Trained, step: int, batch: Batch) -> tuple[float, bool]:
