@@ -252,6 +252,18 @@ def test_a_plain_command_runs_once_per_rank_and_is_told_which(state: Path) -> No
     assert said == [f"{rank} of 2 on slot-{rank} in {state.resolve()}" for rank in range(2)]
 
 
+@pytest.mark.parametrize(("ranks", "seen"), [(1, "4,1,3,6"), (2, "4,3,1,6"), (4, "4,1,3,6")])
+def test_a_rank_finds_its_own_accelerator_at_its_local_rank(tmp_path: Path, ranks: int, seen: str) -> None:
+    held = ("slot-4", "slot-1", "slot-3", "slot-6")
+    order = JobOrder("a", ("true",), 4, ranks, str(tmp_path))
+    for rank in range(ranks):
+        told = gangs._environment(tmp_path, QueueSettings(8, True), order, held, rank, 1, 1)
+        assert told["CUDA_VISIBLE_DEVICES"] == seen
+        first = told["TWOFOLD_SLOTS"].split(",")[0]
+        assert first == f"slot-{seen.split(',')[int(told['LOCAL_RANK'])]}"
+    assert gangs._environment(tmp_path, QueueSettings(8), order, held, 0, 1, 1)["CUDA_VISIBLE_DEVICES"] == ""
+
+
 def test_a_job_that_is_cancelled_writes_its_last_checkpoint_and_ends(state: Path) -> None:
     order = a_job(state, "gone", steps=10_000)
     queued = a_job(state, "waits", slot_count=2)

@@ -67,7 +67,7 @@ def start_gang(
         port = processes.free_port()
         for rank in range(order.process_count):
             own = held[rank * share : (rank + 1) * share]
-            environment = _environment(state, settings, order, own, rank, port, attempt)
+            environment = _environment(state, settings, order, held, rank, port, attempt)
             ended = ended_path(state, order.job_id, attempt, rank).resolve()
             ended.unlink(missing_ok=True)  # of an attempt that was begun by a driver that was killed
             child = processes.start(
@@ -153,13 +153,19 @@ def _environment(
     state: Path,
     settings: QueueSettings,
     order: JobOrder,
-    own: tuple[str, ...],
+    held: tuple[str, ...],
     rank: int,
     port: int,
     attempt: int,
 ) -> dict[str, str]:
-    """What a rank is told: as torch's launcher says it, its slots, and where it writes its steps."""
-    numbers = ",".join(str(slots(settings).index(slot)) for slot in own)
+    """What a rank is told: as torch's launcher says it, its slots, and where it writes its steps.
+
+    All ranks of a gang see its accelerators in one order, in which number `LOCAL_RANK` is a rank's own.
+    """
+    share = len(held) // order.process_count
+    own = held[rank * share : (rank + 1) * share]
+    seen = sorted(range(len(held)), key=lambda at: (at % share if share else 0, at))
+    numbers = ",".join(str(slots(settings).index(held[at])) for at in seen)
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
