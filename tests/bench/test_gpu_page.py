@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from bench.gpu.compare import HERE, listed, rows, summary
+from twofold.app.estimating import Machines, estimate_serve
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/gpu.md").read_text("utf-8")
 SHOWN = ("training", "prompt steps", "decoding steps", "transformers")
@@ -32,3 +33,18 @@ def test_rows_in_the_table_are_those_that_are_compared() -> None:
     with (HERE / "rows.csv").open(encoding="utf-8") as file:
         kept = [(row["kind"], row["id"], f"{float(row['measured']):.6g}") for row in csv.DictReader(file)]
     assert kept == [(row.kind, row.id, f"{row.measured:.6g}") for row in rows()]
+
+
+def test_the_measured_device_says_of_served_steps_what_the_page_says_it_does() -> None:
+    on = Machines("1xthis-machine", device=HERE / "device")
+    formats = {"weights": "bf16", "kv": "bf16", "engine": "transformers 5.23.0"}
+    told = [
+        estimate_serve(
+            "llama-3.2-1b", on, input_tokens="256", output_tokens="64", concurrency=count, **formats
+        )
+        for count in (1, 4, 16, 32)
+    ]
+    steps = [f"{1e3 * each.data.percentiles['tpot_p50'].value:.1f}" for each in told]
+    rates = [f"{each.data.output_tokens_per_s.value:.0f}" for each in told]
+    assert "says {}, {}, {} and {} ms for 1, 4, 16 and 32 clients".format(*steps) in PAGE
+    assert "({}, {}, {} and {}; measured".format(*rates) in PAGE
