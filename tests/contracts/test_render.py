@@ -19,8 +19,8 @@ LOOK = """\
 twofold.yaml:5:30: error[E-key]: `scale_factor` is not a key of `traffic`
     5 |       traffic: {rate: 40 /s, scale_factor: 2x}
       |                              ^^^^^^^^^^^^
-hint: did you mean `scale`? keys: rate, peak, profile, input, output, trace, scale, shared_prefix,
-      tokens_per_day
+hint: did you mean `scale`? keys: rate, peak, profile, input, output, trace, unit, scale,
+      shared_prefix, tokens_per_day
 
 twofold.yaml:6:23: error[E-unit]: `ttft_p95: 500` needs a unit
     6 |       slo: {ttft_p95: 500, tpot_p95: 40 ms}

@@ -34,8 +34,7 @@ def test_slots_of_llama_cpp_share_the_context(names: Names) -> None:
     text = infer_spec("llama-server -m org/llama-3.1-8b -np 4 -c 8192 --cache-type-k q8_0", names)
     assert "within --max-model-len 2048" in text
     assert "kv_quantisation: [int8]" in text
-    assert "# engine: llama.cpp" in text
-    assert parse_spec(text, "twofold.yaml", names).services[0].engine == "vllm"
+    assert parse_spec(text, "twofold.yaml", names).services[0].engine == "llama.cpp"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ class Replica:
     """One replica. Mutable: `FleetView` keeps its sums equal to the requests that it has."""
 
     added: ReplicaAdded  # as it was announced last
-    number: int = 0  # of those that the gate was told of: one that is back after it was forgotten has another
     circuit: Circuit = field(default_factory=Circuit)
     draining: bool = False  # removed, but it still has requests
     in_flight_count: int = 0
@@ -33,6 +32,7 @@ class Replica:
     ejected_until_s: float | None = None  # None: not ejected
     zone_lost: bool = False  # its zone is failed over
     places_fraction: float = 1.0  # of the announced ones, learnt
+    number: int = field(default=0, compare=False)  # of all that were added: one that is back has another
     replica_id: str = field(init=False)
     in_flight_limit: int = field(init=False)  # of its announced places, those that are filled (places.py)
 
@@ -189,7 +189,7 @@ class FleetView:
         replica = self.replicas.get(added.replica_id)
         if replica is None:
             self.known_count += 1
-            replica = self.replicas[added.replica_id] = Replica(added, self.known_count)
+            replica = self.replicas[added.replica_id] = Replica(added, number=self.known_count)
             self.active_count += 1
         if replica.added.in_flight_limit != added.in_flight_limit:
             replica.in_flight_limit = added.in_flight_limit
