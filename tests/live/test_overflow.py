@@ -94,6 +94,34 @@ def test_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
     assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_it_wrote_of_an_answer_that_is_cut_off_or_left_is_on_the_bill(
+    tmp_path: Path, stub_engines: Any, leaves: bool
+) -> None:
+    async def scenario() -> None:
+        async with stub_engines(1) as [there]:
+            there.break_after = None if leaves else 2
+            there.gap_s = 0.02 if leaves else 0.0
+            hosted = GatewayReplica("overflow", "127.0.0.1", there.port, "theirs", 8)
+            config = configured(tmp_path, [], gate=replace(QUICK, overflow=HOSTED), overflow=hosted)
+            config = replace(config, requests_log=str(tmp_path / "r.jsonl"))
+            async with gateway(config) as through:
+                asked = {**STREAM, "max_tokens": 4000 if leaves else 4}
+                there.tokens = asked["max_tokens"]
+                async with through.client.post(f"{through.url}/v1/completions", json=asked) as answer:
+                    _ = await answer.content.readany() if leaves else await answer.read()
+                await until(lambda: not through.driver.gate.view.requests)
+                told.update((await through.state())["overflow"])
+
+    told: dict[str, Any] = {}
+    asyncio.run(scenario())
+    prompt_usd, token_usd = 3 * 1000 / 1e6, 5000 / 1e6
+    if leaves:
+        assert prompt_usd + token_usd <= told["usd"] < prompt_usd + 4000 * token_usd
+    else:
+        assert told["usd"] == pytest.approx(prompt_usd + 2 * token_usd)
+
+
 def test_a_hosted_api_and_the_gate_that_knows_it_are_configured_together(tmp_path: Path) -> None:
     plain = configured(tmp_path, [])
     hosted = GatewayReplica("overflow", "h", 443, "m", 8)

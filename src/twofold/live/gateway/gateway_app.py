@@ -354,6 +354,8 @@ class GatewayApp:
                 client.left = True
                 raise asyncio.CancelledError from error
             raise UpstreamFailed(events.Cause.TIMEOUT) from error
+        finally:
+            self.decider.telemetry.wrote(opened.sent.request_id, tally.output_tokens)
 
     async def _stream(
         self, opened: Opened, tally: SseTally, client: Client, clock: asyncio.Timeout

@@ -109,6 +109,12 @@ class Telemetry:
         if asked is not None and asked.ttft_s is None:
             asked.ttft_s = now_s - asked.arrived_s
 
+    def wrote(self, request_id: int, output_tokens: int) -> None:
+        """So much of an answer has come: the hosted API asks for it, be the rest cut off or not wanted."""
+        asked = self._open.get(request_id)
+        if asked is not None and self._overflow and asked.replica_id == self._overflow.replica_id:
+            asked.usd = self._overflow.usd(asked.input_tokens or 0, output_tokens)
+
     def ended(
         self,
         request_id: int,
