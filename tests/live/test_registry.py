@@ -268,6 +268,16 @@ def test_roll_back_brings_what_served_before_and_keeps_every_move(registry: Regi
         registry.roll_back("chat", "bob", "", alias="canary")
 
 
+def test_going_back_twice_never_brings_what_was_rolled_back(registry: Registry, tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        released(registry, model(tmp_path / str(value), value))
+    assert [registry.roll_back("chat", "bob", "").version for _ in range(2)] == [2, 1]
+    with pytest.raises(UnknownNameError, match="meant nothing before"):
+        registry.roll_back("chat", "bob", "")
+    registry.promote("chat:3", "ann", "", FREE)
+    assert registry.roll_back("chat", "bob", "").version == 1
+
+
 def test_an_unapproved_promotion_is_refused_named_and_logged(registry: Registry, tmp_path: Path) -> None:
     registry.push(model(tmp_path / "one"), "chat", "ann")
     registry.evaluated("chat", FOUND, "ann")

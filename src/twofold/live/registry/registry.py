@@ -182,13 +182,20 @@ class Registry:
         return self.tables.move(version.name, alias, version.version, by, why)
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
-        """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that."""
-        moves = self.tables.moves(name, alias)
-        now = moves[-1].version if moves else 0
-        before = next((each.version for each in reversed(moves) if each.version != now), 0)
-        if not before:
-            what = f"`{name}@{alias}` never was another version"
+        """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that.
+
+        Twice goes back twice: what was rolled back does not come again.
+        """
+        stack: list[int] = []
+        for move in self.tables.moves(name, alias):
+            if move.version in stack:
+                del stack[stack.index(move.version) + 1 :]
+            else:
+                stack.append(move.version)
+        if len(stack) < 2:
+            what = f"`{name}@{alias}` meant nothing before what it means now"
             raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
+        before, now = stack[-2:]
         self.trusted(f"{name}:{before}")
         self.tables.check()
         return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
