@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from bench.gpu.compare import HERE, listed, rows, summary
-from twofold.app.estimating import Machines, estimate_serve
+from twofold.app.estimating import Machines, estimate_serve, estimate_train
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/gpu.md").read_text("utf-8")
 SHOWN = ("training", "prompt steps", "decoding steps", "transformers")
@@ -48,3 +48,21 @@ def test_the_measured_device_says_of_served_steps_what_the_page_says_it_does() -
     rates = [f"{each.data.output_tokens_per_s.value:.0f}" for each in told]
     assert "says {}, {}, {} and {} ms for 1, 4, 16 and 32 clients".format(*steps) in PAGE
     assert "({}, {}, {} and {}; measured".format(*rates) in PAGE
+
+
+def test_the_measured_device_says_of_training_what_the_page_says_it_does() -> None:
+    job = {
+        "batch": "4 seq",
+        "sequence": "2048 tok",
+        "framework": "torchtitan",
+        "recompute": "none",
+        "zero": 3,
+    }
+    own = Machines("1xthis-machine", device=HERE / "device")
+    here, shipped = (
+        estimate_train("llama-3.2-1b", on, **job).data.step_s  # type: ignore[arg-type]
+        for on in (own, "1xH200-SXM5-141GB")
+    )
+    low, high = 1e3 * here.low, 1e3 * here.high
+    assert f"{1e3 * here.value:.0f} ms [{low:.0f}–{high:.0f}] by the measured device" in PAGE
+    assert f"{1e3 * shipped.value:.0f} ms by the catalogue" in PAGE
