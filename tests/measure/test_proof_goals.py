@@ -99,6 +99,9 @@ def test_too_few_requests_that_finished_show_nothing_whatever_the_twin_said() ->
 
 def test_what_did_not_happen_has_not_come_true_and_what_has_no_goal_is_not_judged() -> None:
     assert "not measured" in judged(figure(Goal.TAIL, estimate(40.0), 38.0, None), None).why
+    for goal in (Goal.TAIL, Goal.COUNT, Goal.EXACT, Goal.ENOUGH, Goal.ROUTING, Goal.CAPACITY):
+        for live in ((0.5, float("nan")), (float("nan"), 0.5), (float("inf"), float("inf"))):
+            assert "not measured" in judged(figure(goal, estimate(0.5), *live), 40.0).why
     assert "no such figure" in judged(figure(Goal.TAIL, None, 38.0, 40.0), None).why
     assert judged(figure(Goal.NONE, None, 1.0, 9.0), None).inside is None
     assert apart_of((None, 1.0)) is None and apart_of((0.0, 0.0)) == 0.0

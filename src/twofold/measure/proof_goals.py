@@ -7,6 +7,7 @@ range that holds everything says nothing: both count as a miss.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 
 from twofold.contracts.results import proof
 from twofold.core.estimate import Estimate
@@ -32,7 +33,7 @@ class Goal(Enum):
     EXACT = "exact"  # whether something happened: 1 or 0
     ENOUGH = "enough"  # requests that finished: as many as were asked for, or nothing is shown by them
     ROUTING = "routing"  # from a death to the last request that was sent there
-    CAPACITY = "capacity"  # from a death to the first request that a new process answered
+    CAPACITY = "capacity"  # from a death to the first request that a new process is sent
     NONE = "none"  # shown, not judged
 
 
@@ -87,7 +88,7 @@ def apart_of(live: Sequence[float | None]) -> float | None:
 
 def _why_outside(figure: Figure, apart: float | None, cold_start_s: float | None) -> str:
     """In words, or "" where the goal is kept."""
-    known = [each for each in figure.live if each is not None]
+    known = [each for each in figure.live if each is not None and isfinite(each)]
     if not known or len(known) < len(figure.live):
         return "not measured in every live run"
     if figure.goal is Goal.ENOUGH:

@@ -47,7 +47,7 @@ class Ran:
     seen: tuple[Seen, ...]
     retried_count: int  # further attempts that the gate made
     routed_s: float | None = None  # until the last request was sent to the dead replica
-    back_s: float | None = None  # until a request was answered by the process that came for it
+    back_s: float | None = None  # until the new process was sent a request; in the twin, one that it answered
     rolled_back_s: float | None = None
     tried_count: int = 0  # requests that a release got
 
