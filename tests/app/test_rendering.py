@@ -18,20 +18,24 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tests import text_format
+from tests.conftest import AS_ASKED, ROOT
 from tests.object_fields import documents
 from tests.rendered import texts
 from twofold.app.planning import explain
 from twofold.app.rendered_folder import MANIFEST
 from twofold.app.rendering import Rendered, Target, render
 from twofold.app.reporting import write_page
-from twofold.catalog.catalog import load_catalog
+from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.cli.verbs import TARGETS
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.spec.reader import read_spec
 from twofold.core.data import to_data
 from twofold.core.errors import FileError, InfeasibleError, TwofoldError, ValueRefusedError
+from twofold.perf.constants import Constants
+from twofold.planner import build
 from twofold.rendering.trainers import TRAINERS
 
-NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop")
+NAMES = ("assistant", "moe", "finetune", "portfolio", "laptop", "federal")
 GOLDEN = Path(__file__).parents[1] / "rendering" / "golden"
 ONE_HALF = Path(__file__).parents[1] / "requirements" / "specs" / "one-half.yaml"
 PATH = re.compile(r"\b(?:training|serving)\.[\w-]+(?:\.[\w-]+)*")
@@ -47,6 +51,14 @@ each_made = pytest.mark.parametrize(
 
 def test_the_command_line_offers_what_is_there() -> None:
     assert list(get_args(Target)) == TARGETS
+
+
+@pytest.fixture(scope="session")
+def examples(examples: dict[str, Plan], catalog: Catalog, constants: Constants) -> dict[str, Plan]:
+    """Those that all tests take, and the federal one, whose plan takes a second more."""
+    spec = read_spec(ROOT / "examples" / "federal" / "twofold.yaml")
+    federal = build.build_plan(spec, catalog, constants, spec_digest="0", options=AS_ASKED).plan
+    return {**examples, "federal": federal}
 
 
 @each_made

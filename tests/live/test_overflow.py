@@ -175,6 +175,7 @@ def test_a_spec_names_it_and_both_halves_are_told_the_same(
         ("https://api", f"https://{SECRET}@api", "`url` is no URL"),
         ("team/v1", f"v1?key={SECRET}", "`url` is no URL"),
         ("key_env: TWOFOLD_TEST_KEY", f"key_env: {SECRET}", "names no environment variable"),
+        ("https://api", "http://api", "clear text"),
         ("classes: [chat]", "classes: [talk]", "class `talk`"),
         ("    input_price: 0.5 $\n", "", "input_price"),
     ],

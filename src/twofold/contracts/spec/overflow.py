@@ -11,6 +11,7 @@ from twofold.core.quantity import Dimension
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 PLAIN_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#@]*)?")
+SAFE_FOR_KEYS = re.compile(r"https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
 Price = Annotated[float, Quantity(Dimension.MONEY, "$", highest=1e6)]
 
 
@@ -44,4 +45,6 @@ class Overflow(Part):
             raise refusal("`url` is no URL, or has more in it than a server's address", hint)
         if self.key_env is not None and not VARIABLE.fullmatch(self.key_env):
             raise refusal("`key_env` names no environment variable", "write its name, never the key")
+        if self.key_env is not None and not SAFE_FOR_KEYS.match(self.url):
+            raise refusal("a key and what is asked would travel in clear text", "write `https://`")
         return self

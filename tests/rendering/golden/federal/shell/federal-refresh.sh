@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# refresh: 4 × 8 H200-SXM5-141GB, TP 4 · DP 8 · micro-batch 2 · light recompute · ZeRO-3
+# By the plan of sha256 …; behind each value stands the number that set it.
+set -euo pipefail
+WEIGHTS_LLAMA_3_3_70B="${WEIGHTS_LLAMA_3_3_70B:-meta-llama/Llama-3.3-70B-Instruct}"
+options=(
+  --nnodes 4                                            # training.refresh.machine.node_count
+  --nproc-per-node 8                                    # training.refresh.machine.accelerators_per_node
+  --node-rank "${NODE_RANK:-0}"                         # 0 on the first node, whose address all have
+  --master-addr "${MASTER_ADDR:-localhost}"
+  --master-port 29500
+  "${MEGATRON_LM:-.}/pretrain_gpt.py"                   # of a checkout of Megatron-LM
+  --tensor-model-parallel-size 4                        # training.refresh.layout.tp
+  --sequence-parallel                                   # training.refresh.layout.sequence_parallel
+  --use-distributed-optimizer                           # training.refresh.layout.zero_stage
+  --use-megatron-fsdp                                   # training.refresh.layout.zero_stage
+  --data-parallel-sharding-strategy optim_grads_params  # training.refresh.layout.zero_stage
+  --ckpt-format fsdp_dtensor                            # the one that sharded weights have
+  --recompute-granularity selective                     # training.refresh.layout.recompute
+  --recompute-modules                                   # training.refresh.layout.recompute
+  layernorm                                             # training.refresh.layout.recompute
+  --micro-batch-size 2                                  # training.refresh.layout.micro_batch
+  --global-batch-size 128                               # training.refresh.batch_samples
+  --seq-length 8192                                     # training.refresh.batch_tokens
+  --max-position-embeddings 8192                        # training.refresh.batch_tokens
+  --train-iters 3815                                    # training.refresh.run.steps
+  --save-interval 203                                   # training.refresh.run.checkpoints.interval_s
+  --bf16                                                # training.refresh.precision
+  --num-layers 80                                       # of llama-3.3-70b
+  --hidden-size 8192                                    # of llama-3.3-70b
+  --ffn-hidden-size 28672                               # of llama-3.3-70b
+  --num-attention-heads 64                              # of llama-3.3-70b
+  --kv-channels 128
+  --group-query-attention
+  --num-query-groups 8
+  --normalization RMSNorm
+  --position-embedding-type rope
+  --swiglu
+  --disable-bias-linear
+  --untie-embeddings-and-output-weights
+  --tokenizer-type HuggingFaceTokenizer
+  --tokenizer-model "$WEIGHTS_LLAMA_3_3_70B"
+  --data-path "${DATA:?set it to the data, as the training software reads it}"
+  --save "${CHECKPOINTS:-checkpoints}"
+  --load "${CHECKPOINTS:-checkpoints}"                  # goes on from the newest one after an interruption
+  --pretrained-checkpoint "$WEIGHTS_LLAMA_3_3_70B"      # converted
+  --lr "${LR:-3e-4}"                                    # not in the plan
+  --exit-signal-handler                                 # saves and ends when it is told to
+)
+exec torchrun "${options[@]}" "$@"
