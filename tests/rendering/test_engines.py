@@ -164,7 +164,7 @@ def test_vllm_reads_its_line(examples: dict[str, Plan], tmp_path: Path) -> None:
     words = words_of(script(examples["finetune"]), tmp_path)
     program = (
         "import json, sys; from vllm.utils.argparse_utils import FlexibleArgumentParser; "
-        "from vllm.entrypoints.openai.cli_args import make_arg_parser; "
+        "from vllm.entrypoints.launchers.cli_args import make_arg_parser; "
         "make_arg_parser(FlexibleArgumentParser()).parse_args(json.loads(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", program, json.dumps(words[2:])], check=True)
