@@ -45,7 +45,7 @@ CONFIG = {
 SPEC = """
 name: tiny
 model: ./config.json
-training: {name: tiny, steps: 160, sequence: 32 tok, global_batch: 4 seq, precision: fp32,
+training: {name: tiny, steps: 480, sequence: 32 tok, global_batch: 4 seq, precision: fp32,
   framework: pytorch-fsdp, on: 1x2xthis-machine}
 serving:
   quantisation: fp32
@@ -118,7 +118,7 @@ def test_a_loop_that_is_killed_converges_and_leaves_nothing_behind(spec: Path) -
 def check_page(page: dict[str, Any]) -> None:
     """Both halves were measured, the worker's death cost no bit, and the step's parts sum to the step."""
     (run,) = page["training"]
-    assert run["steps"] == 160
+    assert run["steps"] == 480
     assert run["recovery"]["equal_losses"] is True
     assert run["recovery"]["repeated_steps"] >= 1
     (service,) = page["serving"]
@@ -130,6 +130,7 @@ def check_page(page: dict[str, Any]) -> None:
     assert {"step", "rate", "1 client: TPOT p50", "4 clients: TTFT p95", "16 clients: output"} <= measured
     assert [finding["rule"] for finding in page["findings"]] == [
         "input-bound",
+        "busy-machine",
         "communication-bound",
         "tail-grows",
         "kv-pressure",

@@ -112,7 +112,8 @@ def test_parts_checkpoints_and_a_restart_are_told(shown: tuple[TrainedShown, Pat
     assert all(run.measured.recovery is None for run in page.data.runs[1:])  # one kill is enough
     assert all(run.held_out_loss is not None for run in page.data.runs)
     text = "\n".join(page.lines)
-    assert all(len(line) <= 100 for line in page.lines)
+    # Paths are not broken: that of the rows may lie deep.
+    assert all(len(line) <= 100 or "/" in line for line in page.lines)
     for word in (
         "CHECKPOINT",
         "kill to next step",

@@ -306,7 +306,7 @@ def test_an_engine_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Pa
 
 def test_what_down_ends_stays_ended_and_what_lies_there_is_private(tmp_path: Path) -> None:
     """Whoever would start it again is ended first; a second `down` finds nothing."""
-    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program="unused")
+    engine = EngineSettings(str(tmp_path / "v1"), "float32", 1, 256, 64, program=sys.executable)
     settings = ServiceSettings(engine, 0, 4, free_port(), 0.001, 0.01)
     state = tmp_path / ".twofold"
     try:

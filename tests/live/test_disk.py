@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_a_gateway_comes_back_on_a_full_disk(served: Served) -> None:
 
 
 def test_a_read_only_disk_is_said_and_silence_there_says_nothing(tmp_path: Path) -> None:
-    state, engine = tmp_path / "disk", EngineSettings("v1", "float32", 1, 256, 64, program="unused")
+    state, engine = tmp_path / "disk", EngineSettings("v1", "float32", 1, 256, 64, program=sys.executable)
     state.mkdir()
     mounted(state, "-t", "tmpfs", "-o", SMALL, "tmpfs")
     try:
