@@ -12,7 +12,9 @@ from twofold.contracts.results.plan import Plan
 
 Files = Mapping[str, str]
 SET = {
-    **dict.fromkeys(("DATA", "TOKENIZER", "TRAIN_SCRIPT", "CONFIG", "RECIPE", "CHECKPOINTS"), "given"),
+    **dict.fromkeys(
+        ("DATA", "DATASET", "TOKENIZER", "TRAIN_SCRIPT", "CONFIG", "RECIPE", "CHECKPOINTS"), "given"
+    ),
     "NODE_RANK": "3",
     "MASTER_ADDR": "node-0",
 }

@@ -14,7 +14,7 @@ from twofold.app.loop_settings import train_settings
 from twofold.app.loop_stages import laid_out
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import ValueRefusedError
 from twofold.live.training.train_job import RECOMPUTES, TrainJob, launch_command, main
 from twofold.rendering.sharded import OWN_RECOMPUTES
 from twofold.rendering.trainers import TRAINERS
@@ -191,7 +191,7 @@ def test_an_order_that_cannot_be_run_is_refused_by_name(examples: dict[str, Plan
     with pytest.raises(ValueRefusedError, match="sequences of 128 tokens exceed the model's longest"):
         main(told)
     order.write_text('{"rank": 2}', "utf-8")
-    with pytest.raises(FileError, match="is no order"):
+    with pytest.raises(ValueRefusedError, match="`rank` is no key of an order"):
         main(told)
 
 

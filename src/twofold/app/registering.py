@@ -138,8 +138,10 @@ def pull_version(reference: str, out: Path, registry: Path) -> ShownVersion:
 
 
 def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownVersion:
-    """Vouch for a version."""
-    return ShownVersion(Registry(registry).approve(reference, _who(by), why))
+    """Vouch for a version; what still refuses its release is shown, and whether this approval counts."""
+    opened = Registry(registry)
+    described = opened.approve(reference, _who(by), why)
+    return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
 def promote_version(

@@ -26,14 +26,18 @@ class Weights:
         plain = "".join(each if each.isascii() and each.isalnum() else "_" for each in model.upper())
         return f"WEIGHTS_{plain}"
 
-    def assignment(self, model: str) -> str:
-        """A line of shell: what the caller set, else the repository, else a refusal that says what to set."""
-        return f'{self.variable(model)}="{self.expansion(model)}"'
+    def assignment(self, model: str, *, in_folder: bool = False) -> str:
+        """A line of shell: what the caller set, else the repository, else a refusal that says what to set.
 
-    def expansion(self, model: str) -> str:
+        `in_folder`: for software that reads no repository.
+        """
+        return f'{self.variable(model)}="{self.expansion(model, in_folder=in_folder)}"'
+
+    def expansion(self, model: str, *, in_folder: bool = False) -> str:
         """The same without the name that it is assigned to, as shells and Compose read it."""
-        known = self.repositories.get(model, "")
-        unset = f"?set it to a folder or a repository with the weights of {plain(model)}"
+        known = "" if in_folder else self.repositories.get(model, "")
+        where = "a folder" if in_folder else "a folder or a repository"
+        unset = f"?set it to {where} with the weights of {plain(model)}"
         return f"${{{self.variable(model)}:{f'-{known}' if known else unset}}}"
 
 

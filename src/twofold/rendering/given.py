@@ -9,7 +9,7 @@ from twofold.rendering.commands import Command
 from twofold.rendering.engines import engine_command
 from twofold.rendering.files import RenderedFile, Weights
 from twofold.rendering.records import ServedPool, TrainedRun
-from twofold.rendering.trainers import trainer_files
+from twofold.rendering.trainers import READ_FOLDERS, trainer_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Given:
 
     def run_assignments(self, run: TrainedRun) -> list[str]:
         """Lines of a script that a run is started after: where the weights are that it begins with."""
-        return [self.weights.assignment(run.run.model)] if run.run.kind != "pretrain" else []
+        if run.run.kind == "pretrain":
+            return []
+        return [self.weights.assignment(run.run.model, in_folder=run.run.framework in READ_FOLDERS)]
 
     def trainer_files(self, run: TrainedRun) -> tuple[Command, tuple[RenderedFile, ...]]:
         """How a node of a run starts, and the files that it reads."""

@@ -14,6 +14,7 @@ from twofold.rendering.records import TrainedRun
 from twofold.rendering.torchrun import CHECKPOINTS, TOKENIZER, file_word, launch, micro_batch_count
 
 # Names and sizes under which torchtitan v0.2.2 has models of the catalogue.
+DATASET = '"${DATASET:?set it to the name of a dataset that torchtitan knows}"'
 TITAN_MODELS = {
     "llama-3.1-8b": ("llama3", "8B"),
     "llama-3-8b": ("llama3", "8B"),
@@ -61,7 +62,7 @@ def torchtitan(
         Option("-m", "torchtitan.train", ""),
         Option("--job.config_file", file_word(file), f"by {run.at}"),
         Option("--model.hf_assets_path", tokenizer, "the tokenizer"),
-        Option("--training.dataset", '"${DATASET:-c4}"', "a name that torchtitan knows"),
+        Option("--training.dataset", DATASET, "c4, or one that you registered"),
         Option("--checkpoint.folder", CHECKPOINTS, ""),
     ]
     if run.run.kind != "pretrain":

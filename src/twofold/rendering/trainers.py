@@ -28,6 +28,7 @@ TRAINERS: Mapping[str, Trainer] = MappingProxyType(
         **dict.fromkeys(("deepspeed", "megatron-deepspeed"), sharded.deepspeed),
     }
 )
+READ_FOLDERS = ("torchtitan",)  # which find no weights by the name of a repository
 OWN = "pytorch-fsdp"  # what `up` trains with, on processors
 
 

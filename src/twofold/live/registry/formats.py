@@ -54,6 +54,10 @@ def model_facts(folder: Path) -> ModelFacts:
     weights = sorted(folder.rglob(f"*{SAFETENSORS}"))
     tensors = [tensor for path in weights for tensor in _tensors(path)]
     formats = [name for name in ("safetensors", "gguf") if any(folder.rglob(f"*.{name}"))]
+    if not formats:
+        raise FormatRefusedError(
+            f"`{folder}` holds no weights", hint="push a folder with safetensors, or a GGUF file, in it"
+        )
     named = config.get("architectures")
     named = named if isinstance(named, list) and named else [config.get("model_type", "")]
     context_tokens = config.get("max_position_embeddings") or 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from twofold.core.data import from_data, to_data
 from twofold.core.errors import AlteredError, FileError, InfeasibleError, UnknownNameError
-from twofold.live.registry import blobs
+from twofold.live.registry import blobs, tables
 from twofold.live.registry.formats import model_facts
 from twofold.live.registry.seals import check_seal, key_of, sealed
 from twofold.live.registry.tables import AliasMove, Tables, Version
@@ -54,7 +54,8 @@ class Registry:
             )
         self.folder = folder
         named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
-        self._key = key_of(named.with_name(f"{named.name}.key"))
+        sealed_before = (folder / tables.FILE).exists()  # a new key would know nothing of it
+        self._key = key_of(named.with_name(f"{named.name}.key"), make=not sealed_before)
         self.tables = Tables(folder, self._key)
 
     def close(self) -> None:
@@ -193,6 +194,7 @@ class Registry:
             else:
                 stack.append(move.version)
         if len(stack) < 2:
+            self.find(name)
             what = f"`{name}@{alias}` meant nothing before what it means now"
             raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
         before, now = stack[-2:]

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from twofold.core.errors import AlteredError, FileError
@@ -16,15 +17,23 @@ from twofold.live.processes import private_opener
 KEY_BYTES = 32
 
 
-def key_of(path: Path) -> bytes:
-    """The key in a file, made when there is none. Raises FileError for one that others can read."""
-    try:
-        with open(path, "xb", opener=private_opener) as file:
+def key_of(path: Path, *, make: bool) -> bytes:
+    """The key in a file; made whole when there is none and `make`.
+
+    Raises FileError for one that is not there, is no key, or that others can read.
+    """
+    if not path.exists():
+        if not make:
+            hint = "put it back: without it nothing that it sealed can be told from what somebody else wrote"
+            raise FileError(f"the registry's key `{path}` is not there", hint=hint)
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        with open(partial, "wb", opener=private_opener) as file:
             file.write(secrets.token_bytes(KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):  # another process was first: its key is the one
+            os.link(partial, path)
+        partial.unlink()
     if path.stat().st_mode & 0o077:
         raise FileError(f"others can read the key `{path}`", hint=f"`chmod 600 {path}`, or make another key")
     key = path.read_bytes()

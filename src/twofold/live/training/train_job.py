@@ -28,6 +28,7 @@ from typing import Any
 from twofold.contracts.results import loop
 from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
+from twofold.core.extras import require_extra
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.training.artefact import MANIFEST, publish, verify, write_whole
 from twofold.live.training.checkpoints import step_of
@@ -108,6 +109,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     left behind then, nor on KeyboardInterrupt.
     """
     model = _read_model(job)
+    require_extra("train", "live")
     with _only_one(job):
         # At once: a run resumes from what it has written, not from goodbyes.
         stop_all(state, role_of(job), exact=True, at_once=True)
@@ -142,14 +144,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--model-config", type=Path, required=True, help="a config.json")
     parser.add_argument("--join", action="store_true", help="on every host but the first of several")
     told = parser.parse_args(words)
-    try:
-        job = TrainJob(
-            **json.loads(told.order.read_text("utf-8")), folder=told.folder, model_config=told.model_config
-        )
-    except (OSError, ValueError, TypeError) as error:
-        raise FileError(
-            f"`{told.order}` is no order: {error}", hint="write it with `twofold render`"
-        ) from error
+    from twofold.live.training.train_order import read_order  # which knows what a job is
+
+    job = read_order(told.order, folder=told.folder, model_config=told.model_config)
     state = told.folder.parent / ".state"
     if told.join:
         join_training(job, state, _say)
