@@ -172,11 +172,7 @@ def _token_times_s(bench: Bench, endpoint: loader.Endpoint) -> list[float]:
     prompt = bench.texts.endless(max(1, round(model.input.mean_tokens)))
     count = ALONE_REQUESTS
     load = loader.hold_closed(endpoint, prompt, 1, max_tokens=tokens, request_count=count, warmup_count=1)
-    return [
-        (each.last_s - each.first_s) / (each.output_tokens - 1)
-        for each in load.answers
-        if each.outcome is loads.Outcome.FINISHED and each.output_tokens > 1
-    ]
+    return loads.token_times_s(load)
 
 
 def _shares(limits_tokens: Sequence[int | None], load: loads.Load) -> Iterator[float]:

@@ -135,7 +135,6 @@ def load_point(
         for each in finished
     )
     inside_tokens = sum(answer.output_tokens * answer.inside_events / answer.events for answer in finished)
-    several = [answer for answer in finished if answer.output_tokens > 1]
     return loop.LoadPoint(
         name=name,
         concurrency=concurrency,
@@ -149,10 +148,19 @@ def load_point(
         requests_per_s=inside_requests / whole_s,
         output_tokens_per_s=inside_tokens / whole_s,
         ttft=quantiles([answer.first_s - answer.due_s for answer in finished]),
-        tpot=quantiles([(each.last_s - each.first_s) / (each.output_tokens - 1) for each in several]),
+        tpot=quantiles(token_times_s(load)),
         e2e=quantiles([answer.ended_s - answer.due_s for answer in finished]),
         peak_held_tokens=float(load.peak_held_tokens),
     )
+
+
+def token_times_s(load: Load) -> list[float]:
+    """TPOT of each finished answer of two tokens or more."""
+    return [
+        (each.last_s - each.first_s) / (each.output_tokens - 1)
+        for each in load.answers
+        if each.outcome is Outcome.FINISHED and each.output_tokens > 1
+    ]
 
 
 def quantiles(latencies_s: Sequence[float]) -> loop.Quantiles | None:

@@ -18,6 +18,7 @@ from twofold.live.loads.loads import (
     burst_arrivals_s,
     load_point,
     poisson_arrivals_s,
+    token_times_s,
 )
 from twofold.live.loads.meters import Meters
 from twofold.live.loads.serving_figures import knee_of, latency_of
@@ -175,7 +176,7 @@ def _measured(
         requests_per_s=point.requests_per_s,
         output_tokens_per_s=point.requests_per_s * units if units else point.output_tokens_per_s,
         ttft=None if whole else latency_of([each.first_s - each.due_s for each in finished]),
-        tpot=None if whole else latency_of(_gaps_s(finished)),
+        tpot=None if whole else latency_of(token_times_s(load)),
         e2e=latency_of([each.ended_s - each.due_s for each in finished]),
         duration_s=loading.duration_s,
         client_cpu_fraction=load.cpu_s / load.wall_s if load.wall_s else None,
@@ -187,10 +188,6 @@ def _measured(
         joules_per_token=energy_j / generated if energy_j is not None and generated else None,
         energy_source=meters.energy_source,
     )
-
-
-def _gaps_s(finished: Sequence[Answer]) -> list[float]:
-    return [(a.last_s - a.first_s) / (a.output_tokens - 1) for a in finished if a.output_tokens > 1]
 
 
 def _reasons(answers: Sequence[Answer]) -> tuple[tuple[str, int], ...]:
