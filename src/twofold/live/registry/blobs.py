@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -148,17 +148,12 @@ def take_out(folder: Path, stored: Stored, target: Path) -> None:
 
 
 def _copy_checked(source: Path, copy: Path, entry: FileEntry, digest: str) -> None:
-    seen = hashlib.sha256()
     try:
-        with source.open("rb") as read, copy.open("xb") as written:
-            while piece := read.read(PIECE_BYTES):
-                seen.update(piece)
-                written.write(piece)
-            written.flush()
-            os.fsync(written.fileno())
+        with source.open("rb") as read:
+            found = _copy(read, copy)
     except FileNotFoundError as error:
         raise _altered(f"`{entry.path}` is missing", digest) from error
-    if seen.hexdigest() != entry.sha256:
+    if found != entry.sha256:
         raise _altered(f"`{entry.path}` has other bytes than when it was pushed", digest)
 
 
@@ -192,22 +187,26 @@ def _put(folder: Path, file: BinaryIO, hexadecimal: str) -> None:
     if target.exists():
         return
     partial = target.with_name(f".{hexadecimal}.{os.getpid()}")
-    seen = hashlib.sha256()
     try:
-        with partial.open("xb") as written:
-            while piece := file.read(PIECE_BYTES):
-                seen.update(piece)
-                written.write(piece)
-            written.flush()
-            os.fsync(written.fileno())
-        if seen.hexdigest() != hexadecimal:
+        if _copy(file, partial) != hexadecimal:
             raise FileError("a file changed while it was pushed", hint="push a folder that nobody writes to")
         partial.chmod(0o444)
         partial.rename(target)
         flush(target.parent)
     finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
+
+
+def _copy(source: BinaryIO, target: Path) -> str:
+    """Write a new file, flushed to disk; the SHA-256 of its bytes."""
+    seen = hashlib.sha256()
+    with target.open("xb") as written:
+        while piece := source.read(PIECE_BYTES):
+            seen.update(piece)
+            written.write(piece)
+        written.flush()
+        os.fsync(written.fileno())
+    return seen.hexdigest()
 
 
 def _put_text(folder: Path, text: str) -> FileEntry:
