@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.live.training.run_watch import RunWatch
+from twofold.live.training.run_watch import READ_BYTES, RunWatch, Tail
 from twofold.live.training.training_record import (
     WARM_UP_STEPS,
     StepLine,
@@ -159,6 +159,15 @@ def test_a_watch_tells_each_step_of_its_launch_once_whole_lines_only(tmp_path: P
         file.write("\n" + "[" * 10_000 + "\n")  # mended, and broken by somebody
     append_step(tmp_path, 0, second)
     assert watch.look() == ([second], True) and watch.last == second
+
+
+def test_a_line_longer_than_a_look_holds_nobody_up(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_bytes(b"x" * READ_BYTES + b"x\n{}\n")
+    tail = Tail(path)
+    assert [tail.new(), tail.new(), tail.new()] == [[], [{}], []]
+    path.write_bytes(b"{}\n")
+    assert tail.new() == [{}]  # of a file that was begun anew
 
 
 def test_a_night_between_two_launches_is_not_work() -> None:

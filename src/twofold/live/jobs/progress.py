@@ -7,41 +7,15 @@ asked for a checkpoint by the file `save`, whose text is another one each time.
 """
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from twofold.live.training.artefact import write_whole
+from twofold.live.training.run_watch import Tail
 from twofold.live.training.train_job import NOT_SAVED, SAVE
-from twofold.live.training.training_record import steps_path
-
-MOST_BYTES = 1 << 20  # of one file in one look
-
-
-@dataclass(slots=True)
-class Tail:
-    """The whole lines that a file has gained. Mutable: it knows how far it was read."""
-
-    path: Path
-    offset: int = 0
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Objects on new lines; what is torn or no object is passed over. A file that shrank is a new one."""
-        with suppress(OSError), self.path.open("rb") as file:
-            if file.seek(0, 2) < self.offset:
-                self.offset = 0
-            file.seek(self.offset)
-            whole, broken, _ = file.read(MOST_BYTES).rpartition(b"\n")
-            self.offset += len(whole) + len(broken)
-            return [data for line in whole.splitlines() if isinstance(data := _object(line), dict)]
-        return []
-
-    def skip(self) -> None:
-        """What is there by now is of before."""
-        with suppress(OSError):
-            self.offset = self.path.stat().st_size
+from twofold.live.training.training_record import objects_in, steps_path
 
 
 @dataclass(slots=True)
@@ -90,7 +64,7 @@ class Listener:
         """What is new."""
         found = Heard()
         for rank, tail in enumerate(self._steps):
-            for line in tail.lines():
+            for line in tail.new():
                 step_s = _seconds(line, "step_s")
                 if step_s is None:
                     continue
@@ -101,7 +75,7 @@ class Listener:
                 if rank == 0:
                     found.steps_s.append(step_s)
                     found.step = int(line["step"]) if isinstance(line.get("step"), int) else found.step
-        for line in self._events.lines():
+        for line in self._events.new():
             if line.get("event") == "checkpoint":
                 stood_s = _seconds(line, "blocked_s")
                 found.write_s.append((_seconds(line, "write_s") or 0.0) if stood_s is None else stood_s)
@@ -152,20 +126,10 @@ def last_step(folder: Path) -> int | None:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - 4096))
-            found = [_object(line) for line in file.read().splitlines()]
+            found = objects_in(file.read())
     except OSError:
         return None
-    return next(
-        (int(line["step"]) for line in found[::-1] if line and isinstance(line.get("step"), int)), None
-    )
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
+    return next((int(line["step"]) for line in found[::-1] if isinstance(line.get("step"), int)), None)
 
 
 def _seconds(line: dict[str, Any], name: str) -> float | None:

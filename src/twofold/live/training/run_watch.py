@@ -1,39 +1,40 @@
 """What happens in a run, read as it is written: a look costs what is new, however long the run is."""
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twofold.live.training.training_record import StepLine, is_futile, step_line, steps_path
+from twofold.live.training.training_record import StepLine, is_futile, objects_in, step_line, steps_path
 
 READ_BYTES = 1 << 20  # of a file, in one look
 
 
 @dataclass(slots=True)
-class Follower:
-    """Reads what is added to a file of lines. Mutable."""
+class Tail:
+    """The whole lines that a file has gained. Mutable: it knows how far it was read."""
 
     path: Path
-    _offset: int = 0
-    _torn: bytes = b""  # of a line that is not whole yet
+    offset: int = 0
 
     def new(self) -> list[dict[str, Any]]:
-        """The objects of whole lines that were added; lines that a kill tore are left out."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(READ_BYTES)
-        except FileNotFoundError:
-            return []
-        self._offset += len(data)
-        *lines, self._torn = (self._torn + data).split(b"\n")
-        found = []
-        for line in lines:
-            with suppress(ValueError, RecursionError):
-                found.append(json.loads(line))
-        return [each for each in found if isinstance(each, dict)]
+        """Objects on new lines; what is torn or no object is passed over. A file that shrank is a new one."""
+        with suppress(OSError), self.path.open("rb") as file:
+            if file.seek(0, 2) < self.offset:
+                self.offset = 0
+            file.seek(self.offset)
+            data = file.read(READ_BYTES)
+            end = data.rfind(b"\n") + 1
+            if not end and len(data) == READ_BYTES:
+                end = READ_BYTES  # of a line that is longer than any of ours
+            self.offset += end
+            return objects_in(data[:end])
+        return []
+
+    def skip(self) -> None:
+        """What is there by now is of before."""
+        with suppress(OSError):
+            self.offset = self.path.stat().st_size
 
 
 @dataclass(slots=True)
@@ -44,12 +45,12 @@ class RunWatch:
     launch: int
     last: StepLine | None = None  # of this launch
     has_stopped: bool = False  # it was told to, and has saved
-    _files: tuple[Follower, Follower] = field(init=False)
+    _files: tuple[Tail, Tail] = field(init=False)
     _started: set[int] = field(default_factory=set)  # attempts
     _stepped: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._files = Follower(steps_path(self.run, 0)), Follower(self.run / "events.jsonl")
+        self._files = Tail(steps_path(self.run, 0)), Tail(self.run / "events.jsonl")
 
     def look(self) -> tuple[list[StepLine], bool]:
         """Steps of this launch that were done since the last look, and whether anything happened at all."""

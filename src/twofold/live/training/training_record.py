@@ -78,11 +78,16 @@ def append_event(run: Path, event: str, **facts: int | float | str) -> None:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a file; torn ones are left out. A file that is not there has none."""
+    return objects_in(path.read_bytes()) if path.exists() else []
+
+
+def objects_in(data: bytes) -> list[dict[str, Any]]:
+    """The objects that lines hold, one each; what is torn by a kill, broken or no object is left out."""
     found = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        with suppress(ValueError, RecursionError):  # torn by a kill, or broken by somebody
+    for line in data.splitlines():
+        with suppress(ValueError, RecursionError):
             found.append(json.loads(line))
-    return [data for data in found if isinstance(data, dict)]
+    return [each for each in found if isinstance(each, dict)]
 
 
 def read_events(run: Path, event: str = "") -> list[dict[str, Any]]:
