@@ -339,7 +339,14 @@ def test_whatever_is_killed_at_random_the_jobs_end_as_if_nothing_had_been(state:
 
 
 @pytest.mark.parametrize(
-    "line", [b"{}", b'{"log":"star', b"\xff\xfe", b'{"now_s":0.0,"event":{"type":"Woke"},"effects":[]}']
+    "line",
+    [
+        b"{}",
+        b'{"log":"star',
+        b'{"log":' + b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"now_s":0.0,"event":{"type":"Woke"},"effects":[]}',
+    ],
 )
 def test_a_log_that_is_none_is_refused_and_not_acted_on(state: Path, line: bytes) -> None:
     path = jobs_folder(state) / LOG

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from twofold.core.errors import ShapeError
+
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
 
@@ -92,6 +94,18 @@ def numbered(path: Path, file_count: int) -> list[Path]:
 def note_line(kind: str, **what: Any) -> str:
     """A line that a log says of itself."""
     return json.dumps({"log": kind, **what}, separators=(",", ":"))
+
+
+def note_of(line: bytes) -> dict[str, Any] | None:
+    """What `note_line` made, read back; None for any other line. Raises ShapeError for a broken one."""
+    if not line.startswith(b'{"log":'):
+        return None
+    try:
+        note: dict[str, Any] = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        hint = "read the log with the version that wrote it"
+        raise ShapeError(f"a line of the log cannot be read: {error}", hint=hint) from error
+    return note
 
 
 def wall_text(at_s: float) -> str:

@@ -5,10 +5,10 @@ probes is `[µs since the entry before, …]`, then for each answer the place of
 the microseconds since the entry before. Whatever does not fit this form is a line of its own.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from twofold.live.line_file import note_line
 from twofold.policy.gate import events
 from twofold.policy.machine import Entry, Woke
 
@@ -49,7 +49,7 @@ class QuietProbes:
         """What was kept, as one line."""
         if self.turns:
             told = {"since_us": self._since_us, "number": self._number, "of": self._of, "turns": self.turns}
-            yield json.dumps({"log": "quiet", **told}, separators=(",", ":"))
+            yield note_line("quiet", **told)
             self.turns = []
 
     def _place(self, entry: GateEntry) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, get_args
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import ShapeError
 from twofold.live.gateway.quiet_probes import quiet_entries
-from twofold.live.line_file import numbered
+from twofold.live.line_file import note_of, numbered
 from twofold.policy.gate import events as gate_events
 from twofold.policy.gate import settings as gates
 from twofold.policy.machine import Entry, Machine
@@ -123,7 +123,7 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
         runs.append(GateRun(settings, beliefs, tuple(entries), lost_lines, stopped, whole))
 
     for line in lines:
-        note = _note_of(line)
+        note = note_of(line)
         match note:
             case None if head is None:
                 headless_lines += 1
@@ -156,17 +156,6 @@ def _quiet_lines(note: dict[str, Any]) -> list[str]:
         return [gate_events.to_line(entry) for entry in quiet_entries(note)]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise _refused(f"its quiet probes have another form: {error}") from error
-
-
-def _note_of(line: bytes) -> dict[str, Any] | None:
-    """A line of the log's own; None for an entry of the gate."""
-    if not line.startswith(b'{"log":'):
-        return None
-    try:
-        data = json.loads(line)
-    except ValueError as error:
-        raise _refused(str(error)) from error
-    return data if isinstance(data, dict) else None
 
 
 def _refused(why: str) -> ShapeError:

@@ -5,7 +5,6 @@ that the killed one knew. So the log is the queue's only memory of what was deci
 a line is some 150 bytes, and a running job writes one per report and two per checkpoint.
 """
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from twofold.core.data import DataError, from_data, to_data
 from twofold.core.errors import ShapeError
 from twofold.live.gateway.replays import LineReader, first_difference
 from twofold.live.jobs.orders import QueueSettings
-from twofold.live.line_file import LineFile, note_line, wall_text
+from twofold.live.line_file import LineFile, note_line, note_of, wall_text
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
 from twofold.policy.machine import Entry, LineFormat
@@ -68,7 +67,7 @@ def read_job_log(path: Path) -> tuple[QueueRun, ...]:
     *lines, _torn = path.read_bytes().split(b"\n") if path.exists() else [b""]
     runs: list[tuple[float, QueueSettings, list[JobEntry]]] = []
     for line in lines:
-        note = _note_of(line)
+        note = note_of(line)
         if note is not None:
             runs.append((*_start_of(note), []))
         elif not runs:
@@ -93,16 +92,6 @@ def _start_of(note: dict[str, Any]) -> tuple[float, QueueSettings]:
         return float(note["at_s"]), from_data(QueueSettings, note["settings"])
     except (KeyError, TypeError, ValueError, DataError) as error:
         raise _refused(f"its start has other settings: {error}") from error
-
-
-def _note_of(line: bytes) -> dict[str, Any] | None:
-    if not line.startswith(b'{"log":'):
-        return None
-    try:
-        data = json.loads(line)
-    except ValueError as error:
-        raise _refused(str(error)) from error
-    return data if isinstance(data, dict) else None
 
 
 def _refused(why: str) -> ShapeError:
