@@ -16,7 +16,6 @@ from twofold.live.server_urls import server_url, trust
 from twofold.live.sse import SseTally
 
 COMPLETIONS, CHAT, MODELS = "/completions", "/chat/completions", "/models"
-APIS = ("auto", "completions", "chat")
 PROBE_TIMEOUT_S = 60.0
 PROBE_TOKENS = 2
 SAID_CHARACTERS = 160  # of an error's body

@@ -68,7 +68,7 @@ class TrainJob:
 
     name: str
     folder: Path  # of this run alone
-    model_config: Path  # a Hugging Face config.json of a Llama
+    model_config: Path  # a Hugging Face config.json of a causal model
     rank_count: int
     steps: int
     sequence_tokens: int
