@@ -3,7 +3,6 @@
 import getpass
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from twofold.core.data import from_data
 from twofold.core.errors import ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.processes import python_module
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.live.registry.tables import AliasMove
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
@@ -212,7 +212,7 @@ def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
     asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "twofold.live.registry.evaluate_worker"],
+            python_module("twofold.live.registry.evaluate_worker"),
             input=request_of(asked),
             capture_output=True,
             text=True,
