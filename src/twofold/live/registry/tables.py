@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from twofold.core.errors import AlteredError, UnknownNameError, ValueRefusedError
 from twofold.live.processes import private_opener
@@ -69,22 +69,6 @@ class AliasMove:
     at: str
     by: str
     why: str
-
-
-class Versions(Protocol):
-    """What a table of versions does, whoever keeps it."""
-
-    def add(self, name: str, digest: str, seal: str, by: str) -> Version:
-        """The next version of a name, or the one that it has of this digest already."""
-
-    def versions(self, name: str = "") -> list[Version]:
-        """All, or those of one name; the oldest first."""
-
-    def move(self, name: str, alias: str, version: int, by: str, why: str) -> AliasMove:
-        """Let an alias mean a version. Raises UnknownNameError for one that is not there."""
-
-    def moves(self, name: str, alias: str) -> list[AliasMove]:
-        """Each time that the alias came to mean another version, the oldest first."""
 
 
 class Tables:
