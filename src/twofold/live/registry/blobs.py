@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from twofold.core.errors import AlteredError, FileError
 from twofold.live.processes import make_private
-from twofold.live.training.artefact import FileEntry, describe_files, flush, write_whole
+from twofold.live.training.artefact import FileEntry, describe_files, flush, sha256_of, write_whole
 
 LAYOUT, INDEX, LOCK = "oci-layout", "index.json", ".lock"
 LAYOUT_TEXT = '{"imageLayoutVersion": "1.0.0"}\n'
@@ -121,10 +121,8 @@ def read_stored(folder: Path, digest: str) -> Stored:
 def check_stored(folder: Path, stored: Stored) -> None:
     """Read every file of a model. Raises AlteredError, naming the first that is not what it should be."""
     for each in stored.files:
-        path = blob(folder, each.sha256)
         try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+            found = sha256_of(blob(folder, each.sha256))
         except OSError as error:
             raise _altered(f"`{each.path}` is missing", stored.digest) from error
         if found != each.sha256:

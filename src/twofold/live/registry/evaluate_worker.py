@@ -4,7 +4,6 @@ Reads one JSON request on standard input, writes one JSON answer on standard out
 safetensors alone and no code that a model brings is run.
 """
 
-import hashlib
 import json
 import sys
 from collections import defaultdict
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.data import from_data
+from twofold.live.training.artefact import sha256_of
 
 BIN_COUNT = 10
 WINDOW_TOKENS_MAX = 1024
@@ -96,7 +96,7 @@ def evaluate(asked: Asked) -> dict[str, Any]:
         if name and before is not None and loss > sums.slice_before[name] * (1.0 + asked.slice_rise_fraction)
     ]
     return {
-        "set_sha256": hashlib.sha256(Path(asked.texts).read_bytes()).hexdigest(),
+        "set_sha256": sha256_of(Path(asked.texts)),
         "token_count": sums.count,
         "loss_nats": sums.loss / sums.count,
         "calibration_error_fraction": sums.calibration_error_fraction(),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import InputError
+from twofold.live.training.artefact import sha256_of
 
 PICKLED_NAMES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".distcp"}
 SAFETENSORS = ".safetensors"
@@ -161,8 +162,7 @@ def _joint_digest(paths: list[Path]) -> str:
         return ""
     joint = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
-            joint.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        joint.update(f"{path.name} {sha256_of(path)}\n".encode())
     return joint.hexdigest()
 
 

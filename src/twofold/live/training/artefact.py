@@ -41,10 +41,14 @@ def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -
         if known and name in known:
             entries.append(known[name])
         elif path.is_file() and name != MANIFEST:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            entries.append(FileEntry(name, path.stat().st_size, digest))
+            entries.append(FileEntry(name, path.stat().st_size, sha256_of(path)))
     return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def manifest_text(entries: Iterable[FileEntry]) -> str:
@@ -110,7 +114,7 @@ def publish(source: Path, artefacts: Path) -> Path:
 def verify(path: Path) -> None:
     """Raise AlteredError, naming the file, unless `path` holds exactly the bytes that its name stands for."""
     check_files(path)
-    digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+    digest = sha256_of(path / MANIFEST)
     if path.name != f"{PREFIX}{digest}":
         raise _altered(path, f"`{MANIFEST}` is not the one that the folder is named after")
 

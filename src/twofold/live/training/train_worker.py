@@ -39,7 +39,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
-from twofold.live.training.artefact import MANIFEST, check_files
+from twofold.live.training.artefact import MANIFEST, check_files, sha256_of
 from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of, survey
@@ -385,7 +385,7 @@ def resume(trained: Trained) -> int:
         folder = Path(order.job["branch_from"])
         step = step_of(folder)
         check_files(folder)
-        digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
+        digest = sha256_of(folder / MANIFEST)
         trained.tell("branched", step=step, checkpoint=str(folder), sha256=digest)
     if step:
         _load(trained, folder)
