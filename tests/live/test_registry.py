@@ -307,6 +307,37 @@ def test_a_key_that_others_can_read_is_refused(registry: Registry) -> None:
         Registry(registry.folder)
 
 
+def test_a_key_that_is_gone_is_named_and_no_other_takes_its_place(registry: Registry, tmp_path: Path) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    key = registry.folder.with_name("registry.key")
+    key.rename(tmp_path / "elsewhere")
+    for make in (False, True):
+        with pytest.raises(FileError, match="is not there"):
+            Registry(registry.folder, make=make)
+    assert not key.exists()
+    (tmp_path / "elsewhere").rename(key)
+    Registry(registry.folder).verify()
+
+
+def test_a_push_puts_right_what_was_altered(registry: Registry, tmp_path: Path) -> None:
+    stored = registry.push(model(tmp_path / "one"), "chat", "ann").stored
+    for each in stored.files:
+        path = blobs.blob(registry.folder, each.sha256)
+        path.chmod(0o644)
+        path.write_bytes(b"other")
+    with pytest.raises(AlteredError):
+        registry.verify()
+    registry.push(tmp_path / "one", "chat", "ann")
+    registry.verify()
+
+
+def test_a_folder_without_weights_is_no_model(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("text")
+    with pytest.raises(FormatRefusedError, match="holds no weights"):
+        registry.push(tmp_path / "docs", "chat", "ann")
+
+
 def test_a_folder_that_holds_something_else_is_no_registry(tmp_path: Path) -> None:
     model(tmp_path / "models")
     with pytest.raises(FileError, match="no registry"):

@@ -182,7 +182,7 @@ def _index_text(named: Sequence[tuple[str, Stored, Path]]) -> str:
 def _put(folder: Path, file: BinaryIO, hexadecimal: str) -> None:
     """Store a file's bytes; they must be those of the digest: a source that changes meanwhile is refused."""
     target = blob(folder, hexadecimal)
-    if target.exists():
+    if target.exists() and sha256_of(target) == hexadecimal:  # one that was altered is put right
         return
     partial = target.with_name(f".{hexadecimal}.{os.getpid()}")
     try:
