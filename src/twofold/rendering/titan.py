@@ -13,8 +13,8 @@ from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.records import TrainedRun
 from twofold.rendering.torchrun import CHECKPOINTS, TOKENIZER, file_word, launch, micro_batch_count
 
-# Names and sizes under which torchtitan v0.2.2 has models of the catalogue.
 DATASET = '"${DATASET:?set it to the name of a dataset that torchtitan knows}"'
+# Names and sizes under which torchtitan v0.2.2 has models of the catalogue.
 TITAN_MODELS = {
     "llama-3.1-8b": ("llama3", "8B"),
     "llama-3-8b": ("llama3", "8B"),

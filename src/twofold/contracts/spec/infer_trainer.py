@@ -140,7 +140,7 @@ def _titan(words: Words, text: str, folder: Path) -> Trained:
     wide = "fp32" if training.get("mixed_precision_param") == "float32" else "bf16"
     return Trained(
         framework="torchtitan",
-        model=loaded or flavor,
+        model=loaded if loaded and not loaded.startswith("$") else flavor,  # a variable names no folder yet
         kind="finetune" if loaded else "pretrain",
         steps=str(training.get("steps", "")),
         batch=str(training.get("global_batch_size", "")),
