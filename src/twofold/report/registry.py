@@ -74,7 +74,8 @@ def verified(versions: Sequence[Described], log_lines: int) -> list[str]:
     """What was read."""
     files = {each.sha256: each.size_bytes for version in versions for each in version.stored.files}
     count, size = len(versions), format_si(sum(files.values()), "B")
-    said = f"{count} version{'s' * (count != 1)}, {len(files)} files, {size}, {log_lines} lines of log"
+    lines = f"{log_lines} line{'s' * (log_lines != 1)} of log"
+    said = f"{count} version{'s' * (count != 1)}, {len(files)} files, {size}, {lines}"
     return [f"{said}: all as pushed"]
 
 
