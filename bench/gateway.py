@@ -136,11 +136,20 @@ EVERY_POLICY = GateSettings(  # that needs no controller
 )
 
 
+class NothingTold:
+    """In place of a `Telemetry`."""
+
+    def wrote(self, *_told: object) -> None: ...
+
+    def turned_away(self, *_told: object) -> None: ...
+
+
 class FixedChoice:
     """In place of a `GateDriver`, it decides nothing: the application's own cost, without gate and log."""
 
     def __init__(self, replicas: Sequence[GatewayReplica]) -> None:
         self.given_ids = 0
+        self.telemetry = NothingTold()
         self.replicas = {each.replica_id: each for each in replicas}
 
     async def arrived(self, *_asked: object) -> Send:
@@ -155,6 +164,9 @@ class FixedChoice:
 
     def patience(self, _request_id: int) -> Patience:
         return NO_PROMISE
+
+    def address(self, replica_id: str) -> GatewayReplica | None:
+        return self.replicas.get(replica_id)
 
     def heard(self, replica_id: str) -> None: ...
 

@@ -38,21 +38,27 @@ class StubEngine:
     lost_clients: int = 0
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)  # at once: a kill closes what no task has begun to serve
+        self._tasks.add(task := asyncio.create_task(self._serve(reader, writer)))
+        task.add_done_callback(self._tasks.discard)
 
     async def kill(self) -> None:
         """As kill -9 does: nobody listens, and every connection is reset."""
         if self._server:
             self._server.close()
             self._server = None
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        for _ in range(3):  # what the system had accepted is made a connection in the next turns of the loop
+            for writer in list(self._writers):
+                writer.transport.abort()
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         try:
             used = False
             while await self._answer(reader, writer, used):

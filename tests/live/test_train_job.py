@@ -223,8 +223,9 @@ def test_the_record_adds_up_and_is_returned_at_once_afterwards(runs: Runs) -> No
     record, launches = runs.killed_record, len(read_events(runs.killed.folder, "launched"))
     parts = record.parts
     named = parts.data_s + parts.forward_s + parts.backward_s + parts.communication_s + parts.optimiser_s
-    # Beside what checkpoints blocked they are the median step without its own, which nearly no step has.
-    assert named + parts.other_s == pytest.approx(record.step_s_p50, rel=0.05)
+    # They are the median step without what checkpoints blocked.
+    longest_s = max(line.checkpoint_s for line in read_steps(runs.killed.folder))
+    assert 0 <= record.step_s_p50 - named - parts.other_s <= longest_s + 1e-9
     assert parts.communication_s > 0 and parts.forward_s > 0 and parts.backward_s > 0 and parts.other_s >= 0
     assert record.steps == STEPS and record.tokens_per_step == 4 * 32
     assert record.checkpoint_bytes > 3 * 4 * record.parameter_count  # weights and two moments, fp32
