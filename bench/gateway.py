@@ -190,7 +190,7 @@ async def serve_bare(config: GatewayConfig) -> None:
     """The application with a fixed choice."""
     import uvicorn
 
-    from twofold.live.gateway.gateway import server_config
+    from twofold.live.gateway.gateway import server_config, settle_memory
     from twofold.live.gateway.gateway_app import GatewayApp
     from twofold.live.gateway.gateway_driver import GateDriver
     from twofold.live.gateway.upstream import Upstream
@@ -198,6 +198,7 @@ async def serve_bare(config: GatewayConfig) -> None:
     app = GatewayApp(
         cast(GateDriver, FixedChoice(config.replicas)), Upstream(config.limits.connect_timeout_s), config
     )
+    settle_memory()
     await uvicorn.Server(server_config(app, config)).serve()
 
 

@@ -139,7 +139,8 @@ class Race:
         self._first: asyncio.Task[Any] | None = None  # while the first attempt runs
         self._overtaken = False
         self._tasks: dict[int, asyncio.Task[None]] = {}  # of the others, by attempt
-        self._outcomes: asyncio.Queue[tuple[events.Send, Outcome | Exception]] = asyncio.Queue()
+        # HOT: made when a second attempt begins, which few requests see.
+        self._outcomes: asyncio.Queue[tuple[events.Send, Outcome | Exception]] | None = None
 
     def told(self, effect: events.Send | events.Cancel) -> None:
         """The gate wants one more attempt, or one less."""
@@ -150,6 +151,8 @@ class Race:
 
     def begin(self, sent: events.Send) -> None:
         """One more attempt."""
+        if self._outcomes is None:
+            self._outcomes = asyncio.Queue()
         self._tasks[sent.attempt] = asyncio.create_task(self._run(sent))
 
     async def first(self, sent: events.Send) -> tuple[events.Send, Outcome]:
@@ -168,7 +171,8 @@ class Race:
         return await self.next()
 
     async def next(self) -> tuple[events.Send, Outcome]:
-        """The next attempt that has answered or failed."""
+        """The next attempt that has answered or failed, of those that began."""
+        assert self._outcomes is not None
         sent, outcome = await self._outcomes.get()
         if isinstance(outcome, Opened | UpstreamFailed):
             return sent, outcome
@@ -178,7 +182,7 @@ class Race:
         """No attempt is wanted any more but the one that was taken."""
         for task in self._tasks.values():
             task.cancel()
-        while not self._outcomes.empty():
+        while self._outcomes is not None and not self._outcomes.empty():
             _, outcome = self._outcomes.get_nowait()
             if isinstance(outcome, Opened):
                 outcome.close()
@@ -191,6 +195,7 @@ class Race:
         if self._first is not None and isinstance(outcome, UpstreamFailed):
             await self._failed(sent.request_id, outcome.cause, sent.attempt)  # the first goes on
             return
+        assert self._outcomes is not None
         self._outcomes.put_nowait((sent, outcome))
         if self._first is not None and not self._overtaken:
             self._overtaken = True

@@ -5,6 +5,7 @@ a missing extra or a broken configuration is one error on stderr and exit 2.
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -50,7 +51,19 @@ def run_gateway(config: GatewayConfig) -> None:
 async def serve(config: GatewayConfig) -> None:
     """Serve until a signal ends the server."""
     async with gateway_server(config) as (server, driver), admin_server(config, driver):
+        settle_memory()
         await server.serve()
+
+
+def settle_memory() -> None:
+    """Let the garbage collector pass over what is loaded by now, and look at the rest less often.
+
+    HOT: a request makes hundreds of objects and leaves no cycles; walking all modules' objects again and
+    again took 4 % of its time: bench/gateway.py
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.gate_log import GateLog
@@ -27,12 +27,13 @@ from twofold.policy.gate.patience import NO_PROMISE, Patience, patience_of
 from twofold.policy.machine import Entry, Woke
 
 # What somebody else carries out, or is to know: the controller asks for these.
-SLOW_EFFECTS = (
+SLOW_EFFECTS = {
     *(events.StartReplica, events.StopReplica, events.StageRelease, events.PromoteRelease),
     *(events.RollBackRelease, events.FailOverZone, events.RestoreZone, events.Degrade),
     *(events.OpenCircuit, events.CloseCircuit, events.EjectReplica, events.ReadmitReplica),
-)
-ABOUT_REQUESTS = (events.Send, events.Hold, events.Refuse, events.GiveUp, events.GiveAgain)
+}
+Decided = events.Decision | events.GiveUp
+ABOUT_REQUESTS = {events.Send, events.Hold, events.Refuse, events.GiveUp, events.GiveAgain}
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -289,17 +290,12 @@ class GateDriver:
         effects = self.gate.handle(event, now_s)
         self.log.told(Entry(now_s, event, tuple(effects)))
         for effect in effects:
-            if isinstance(effect, ABOUT_REQUESTS):
-                self._told_of_request(effect, event, now_s)
-            elif isinstance(effect, events.Probe):
-                self._to_probe.append(effect)
-            elif isinstance(effect, events.KeepAnswer) and self._ended is not None:
-                self.kept[effect.answer_id] = self._ended
-            elif isinstance(effect, events.DropAnswers):
-                for answer_id in effect.answer_ids:
-                    self.kept.pop(answer_id, None)
-            elif isinstance(effect, SLOW_EFFECTS):
+            if type(effect) in ABOUT_REQUESTS:  # HOT: effects are of no classes below these
+                self._told_of_request(cast(Decided, effect), event, now_s)
+            elif type(effect) in SLOW_EFFECTS:
                 self._told_slowly(effect)
+            else:
+                self._told_of_ours(effect)
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
@@ -308,6 +304,16 @@ class GateDriver:
         if self._tick is None:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
+
+    def _told_of_ours(self, effect: events.Effect) -> None:
+        """What is done here, and is of no request that anybody waits for."""
+        if isinstance(effect, events.Probe):
+            self._to_probe.append(effect)
+        elif isinstance(effect, events.KeepAnswer) and self._ended is not None:
+            self.kept[effect.answer_id] = self._ended
+        elif isinstance(effect, events.DropAnswers):
+            for answer_id in effect.answer_ids:
+                self.kept.pop(answer_id, None)
 
     def _beside_others(
         self, effects: list[events.Effect], event: events.Event
@@ -318,9 +324,7 @@ class GateDriver:
             if isinstance(effect, kinds) and effect.request_id in self._races:
                 yield effect
 
-    def _told_of_request(
-        self, effect: events.Decision | events.GiveUp, event: events.Event, now_s: float
-    ) -> None:
+    def _told_of_request(self, effect: Decided, event: events.Event, now_s: float) -> None:
         self.telemetry.decided(effect, now_s)
         if isinstance(effect, events.Send):
             if effect.attempt > 1:

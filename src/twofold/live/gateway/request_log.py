@@ -6,17 +6,24 @@ which the gate's own log has.
 """
 
 import asyncio
-import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import PurePath
 
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.telemetry import Outcome
 from twofold.live.line_file import LineFile, wall_text
+from twofold.policy.machine import json_text
 
 FLUSH_EVERY_S = 0.2
 FLUSH_LINES = 256  # that wait at most
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # HOT: per request; `json.dumps` makes one per call
+NAMES = (
+    *("at", "request_id", "path", "tenant", "class", "model", "outcome", "status", "reason"),
+    *("input_tokens", "output_tokens", "ttft_s", "e2e_s", "replica", "attempts", "cache", "usd"),
+)
+_LINE = (
+    "{" + ",".join(f'"{name}":%s' for name in NAMES) + "}"
+)  # HOT: per request; a dict took three times as long
 
 
 class RequestLog:
@@ -49,26 +56,30 @@ class RequestLog:
         self.file.flush()
 
 
+@lru_cache(maxsize=256)  # HOT: per request; a replica's model is a path, one of few
+def _name_of(model: str) -> str:
+    return PurePath(model).name
+
+
 def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str:
     """Its line: what is not known is null, seconds are to the microsecond."""
-    return _ENCODE(
-        {
-            "at": wall_text(outcome.at_s),
-            "request_id": outcome.request_id,
-            "path": outcome.path,
-            "tenant": outcome.tenant,
-            "class": outcome.class_name,
-            "model": PurePath(replica.model).name if replica else model,
-            "outcome": outcome.outcome,
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "input_tokens": outcome.input_tokens,
-            "output_tokens": outcome.output_tokens,
-            "ttft_s": None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
-            "e2e_s": round(outcome.e2e_s, 6),
-            "replica": outcome.replica_id,
-            "attempts": outcome.attempts,
-            "cache": "hit" if outcome.given_again else "",
-            "usd": None if outcome.usd is None else round(outcome.usd, 9),
-        }
+    values = (
+        wall_text(outcome.at_s),
+        outcome.request_id,
+        outcome.path,
+        outcome.tenant,
+        outcome.class_name,
+        _name_of(replica.model) if replica else model,
+        outcome.outcome,
+        outcome.status,
+        outcome.reason,
+        outcome.input_tokens,
+        outcome.output_tokens,
+        None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
+        round(outcome.e2e_s, 6),
+        outcome.replica_id,
+        outcome.attempts,
+        "hit" if outcome.given_again else "",
+        None if outcome.usd is None else round(outcome.usd, 9),
     )
+    return _LINE % tuple(map(json_text, values))
