@@ -132,7 +132,7 @@ def test_a_proof_freezes_before_it_runs_and_finds_what_a_death_did(stand: Stand)
 
 
 def test_a_bad_release_is_tried_and_rolled_back_live(stand: Stand) -> None:
-    arrivals = drawn(replace(requests(), rate_per_s=12.0), (1.0,), 120, seed=1)
+    arrivals = drawn(replace(requests(), rate_per_s=12.0), (1.0,), 120, 1, 1)
     ran = run_live(stand.standing, arrivals, texts_of(2), fault_types.Release(0.2, "worse")).ran
     assert ran.rolled_back_s is not None and 0.0 < ran.rolled_back_s < 10.0
     assert 0 < ran.tried_count < 120
@@ -142,7 +142,7 @@ def test_a_bad_release_is_tried_and_rolled_back_live(stand: Stand) -> None:
 
 def test_whoever_else_asks_is_counted_and_keeps_a_proof_from_beginning(stand: Stand) -> None:
     standing = stand.standing
-    arrivals = drawn(replace(requests(), rate_per_s=20.0), (1.0,), 5, seed=1)
+    arrivals = drawn(replace(requests(), rate_per_s=20.0), (1.0,), 5, 1, 1)
     ran = run_live(standing, arrivals, texts_of(2))
     assert ran.others_asked == 0 and len(ran.ran.seen) == 5
     need_alone(standing.state)  # it was we who asked
@@ -178,7 +178,7 @@ def test_halves_share_no_text_and_are_the_same_for_a_seed() -> None:
 
 
 def test_a_fault_that_comes_too_late_is_not_done_any_more(stand: Stand) -> None:
-    arrivals = drawn(replace(requests(), rate_per_s=20.0), (1.0,), 3, seed=1)
+    arrivals = drawn(replace(requests(), rate_per_s=20.0), (1.0,), 3, 1, 1)
     late = fault_types.ReplicaCrash(60.0, "r0", back_after_s=0.0)
     ran = run_live(stand.standing, arrivals, texts_of(2), late)
     assert ran.done_s is None and ran.ran.back_s is None and len(ran.ran.seen) == 3

@@ -70,7 +70,8 @@ def calibrate(bench: Bench, tell: OnProgress) -> Calibration:
         count = round(bench.seen_count * (KILLED_RATIO if killed else 1.0))
         rate_per_s = fraction * knee_per_s
         model = replace(bench.model, rate_per_s=rate_per_s)
-        arrivals = drawn(model, lengths, count, seed=_stream(bench.seed, part))
+        own = _stream(bench.seed, part)
+        arrivals = drawn(model, lengths, count, own, own)
         at_s = KILL_AT_FRACTION * count / rate_per_s
         fault = fault_types.ReplicaCrash(at_s, TWIN_VICTIM, back_after_s=0.0) if killed else None
         ran = run_live(standing, arrivals, bench.texts, fault)

@@ -58,19 +58,16 @@ def figures_of(ran: as_measured.Ran, *, killed: bool = False, released: bool = F
     return found
 
 
-def frozen_figure(
-    name: str, same: Sequence[float | None], every: Sequence[float | None], off_fraction: float
-) -> Estimate | None:
-    """What the twin says of one figure: its mean over the `same` requests as live, its range over `every`.
+def frozen_figure(name: str, runs: Sequence[float | None], off_fraction: float) -> Estimate | None:
+    """What the twin says of one figure: the middle of its runs, and their range.
 
     Formula  range of seconds: 10 % and 90 % over the runs, wider by what the fit is off, exp(±1.2816 · off)
-    Limits   None where a run with the same requests does not come to it
+    Limits   None where fewer than half of the runs come to it
     """
-    ours = [each for each in same if each is not None]
-    if not ours or len(ours) < len(same):
+    found = [each for each in runs if each is not None]
+    if not found or 2 * len(found) < len(runs):
         return None
-    value = sum(ours) / len(ours)
-    low, high = (float(each) for each in np.quantile([each for each in every if each is not None], RANGE))
+    low, value, high = (float(each) for each in np.quantile(found, (RANGE[0], 0.5, RANGE[1])))
     if name not in COUNTS:
         low, high = low * exp(-NORMAL_P90 * off_fraction), high * exp(NORMAL_P90 * off_fraction)
     return Estimate(value, min(low, value), max(high, value), unit_of(name), Source.FITTED)

@@ -18,7 +18,7 @@ KILL_AT_FRACTION = 0.25  # of the run
 RELEASE_AT_S = 2.0
 RELEASE_RATIO = 1.25  # requests of the release's run over others': a trial asks for many …
 START_RATIO = 2.0  # … and no request tells of it in the time of so many cold starts
-BACK_RATIO, BACK_S = 1.5, 2.0  # of a cold start, and seconds, that requests go on after a death
+BACK_RATIO, BACK_S = 1.5, 4.0  # of a cold start, and seconds for its turn, that requests go on after a death
 SENT_RATIO = 1.05  # requests sent over those that are to be finished
 FEW = 400  # requests; with fewer, only what fewer can tell
 TWIN_VICTIM = "r0"
@@ -56,8 +56,11 @@ def scenarios_of(finished_count: int) -> tuple[str, ...]:
 
 
 def scene(scenario: str, traffic: Traffic, finished_count: int, seed: int, number: int) -> Scene:
-    """Run `number` of a scenario: equal arguments give equal requests, other numbers others."""
-    own = int(np.random.SeedSequence([seed, NAMES.index(scenario), number]).generate_state(1)[0])
+    """Run `number` of a scenario: its requests are the seed's; how far answers go, the number's too."""
+    asked, own = (
+        int(np.random.SeedSequence(key).generate_state(1)[0])
+        for key in ([seed, NAMES.index(scenario)], [seed, NAMES.index(scenario), number])
+    )
     count = -int(-finished_count * SENT_RATIO // 1)
     rate, surges = traffic.rate_per_s, tuple[Surge, ...]()
     if scenario == RELEASE:
@@ -69,7 +72,8 @@ def scene(scenario: str, traffic: Traffic, finished_count: int, seed: int, numbe
     if scenario == BURST:  # the middle third of the time holds half of the requests
         span_s = count / rate * 3.0 / (2.0 + BURST_RATIO)
         surges = (Surge(span_s / 3.0, span_s * 2.0 / 3.0, BURST_RATIO),)
-    arrivals = drawn(replace(traffic.model, rate_per_s=rate, surges=surges), traffic.answers, count, own)
+    model = replace(traffic.model, rate_per_s=rate, surges=surges)
+    arrivals = drawn(model, traffic.answers, count, asked, own)
     fault: fault_types.Fault | None = None
     if scenario == KILLED:
         fault = fault_types.ReplicaCrash(KILL_AT_FRACTION * span_s, TWIN_VICTIM, back_after_s=0.0)
@@ -79,10 +83,10 @@ def scene(scenario: str, traffic: Traffic, finished_count: int, seed: int, numbe
 
 
 def drawn(
-    model: TrafficModel, answers: Sequence[float], count: int, seed: int
+    model: TrafficModel, answers: Sequence[float], count: int, seed: int, answers_seed: int
 ) -> tuple[fleet_types.Arrival, ...]:
     """So many requests of a class: each asks for its limit; how far its answer goes, `answers` say."""
-    shares = np.random.default_rng((seed, 1)).choice(np.array(answers), count)
+    shares = np.random.default_rng((answers_seed, 1)).choice(np.array(answers), count)
     return tuple(
         each._replace(
             output_limit_tokens=each.output_tokens,
