@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ from twofold.live.control.engines import (
     engine_model,
     engine_of,
 )
-from twofold.live.control.service import ServiceSettings, replica_digest, replica_environment
+from twofold.live.control.service import replica_digest
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
-from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.processes import free_port, running, start, stop_all
 
 STUB = Path(__file__).with_name("stub_server.py")
@@ -138,16 +136,6 @@ def test_what_an_engine_is_told_is_on_its_command_line_and_in_its_digest(kind: s
     # Nothing hides a GPU from an engine that is to run on it.
     assert engine_environment(settings)[HIDE_GPUS] == "" and HIDE_GPUS not in engine_environment(other)
     assert kind in ENGINE_FIELDS, "what its requests may have is known"
-
-
-@pytest.mark.parametrize("kind", STARTED)
-def test_no_engine_is_told_the_key_of_the_hosted_api(kind: str, tmp_path: Path) -> None:
-    engine = settings_of(kind, tmp_path)
-    hosted = GatewayReplica("overflow", "h", 443, "m", 8, tls=True, key_variable="OURS")
-    service = ServiceSettings(engine, 1, 1, 8000, 0.001, 0.01)
-    assert replica_environment(service, engine) == engine_environment(engine)
-    told = replica_environment(replace(service, overflow=hosted), engine)
-    assert {**os.environ, **told}["OURS"] == "" and told == {"OURS": "", **engine_environment(engine)}
 
 
 def test_an_engine_that_is_not_installed_or_unknown_is_refused_by_name(tmp_path: Path) -> None:

@@ -252,6 +252,41 @@ def test_a_plain_command_runs_once_per_rank_and_is_told_which(state: Path) -> No
     assert said == [f"{rank} of 2 on slot-{rank} in {state.resolve()}" for rank in range(2)]
 
 
+def test_a_job_is_given_no_key_but_those_that_it_was_submitted_with(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "NVIDIA_API_KEY", "AWS_SECRET_ACCESS_KEY", "WHATEVER"):
+        monkeypatch.setenv(name, "of-the-operator")  # whoever started the driver
+    order = a_job(state, "plain", command=("env",), saves=False)
+    submit(state, replace(order, job_id="named"), {"HF_TOKEN": "of-the-owner", "RANK": "7"})
+    [kept] = (jobs_folder(state) / "orders").glob("*.environment")
+    assert kept.stat().st_mode & 0o077 == 0
+    driver = Driver(state)
+    until(lambda: over(state), driver)
+    said = {name: processes.log_path(state, f"job-{name}").read_text() for name in ("plain", "named")}
+    assert "of-the-operator" not in "".join(said.values())
+    assert "of-the-owner" not in said["plain"] and "HF_TOKEN=of-the-owner" in said["named"].splitlines()
+    assert "RANK=0" in said["named"].splitlines() and "PATH=" in said["plain"]  # what it is told comes last
+    driver.look()
+    assert not kept.exists()  # nobody needs it any more
+
+
+def test_a_job_whose_order_is_spoilt_fails_and_can_be_cancelled_and_others_run(state: Path) -> None:
+    few = replace(QUICK, faults=replace(QUICK.faults, restart_limit=1))
+    write_settings(state, replace(read_settings(state), cluster=few))
+    a_job(state, "spoilt", slot_count=2)
+    waiting = a_job(state, "waiting", slot_count=2)
+    a_job(state, "well", slot_count=2)
+    driver = Driver(state)
+    driver._hear_owners()  # it has heard of them, and started none
+    for name in ("spoilt", "waiting"):
+        (jobs_folder(state) / "orders" / f"{name}.json").write_text("[" * 100_000)
+    cancel(state, waiting.job_id)
+    until(lambda: not driver.brain.view.jobs, driver)
+    kinds = {type(entry.event) for run in read_job_log(jobs_folder(state) / LOG) for entry in run.entries}
+    assert events.JobFailed in kinds and job(state, "well").state == "finished"
+
+
 @pytest.mark.parametrize(("ranks", "seen"), [(1, "4,1,3,6"), (2, "4,3,1,6"), (4, "4,1,3,6")])
 def test_a_rank_finds_its_own_accelerator_at_its_local_rank(tmp_path: Path, ranks: int, seen: str) -> None:
     held = ("slot-4", "slot-1", "slot-3", "slot-6")

@@ -1,6 +1,7 @@
 """`jobs`: a queue of training runs and commands on this machine's slots."""
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -85,6 +86,7 @@ class Wanted:
     kind: str = "command"
     saves: bool = False
     expect: str = ""
+    env: tuple[str, ...] = ()  # names of variables that it is given of this environment
 
 
 def submit_job(
@@ -109,7 +111,7 @@ def submit_job(
             orders.write_settings(state, queue)
         elif (before := orders.read_settings(state)).slot_count != slot_count:
             orders.write_settings(state, replace(before, slot_count=slot_count))
-        orders.submit(state, order)
+        orders.submit(state, order, _named(wanted.env))
     _see_to_a_driver(state)
     said = shlex.join(order.command) if command else f"training run of {path.name}"
     return JobSubmitted(order.job_id, order.team, order.priority, order.slot_count, slot_count, said)
@@ -237,6 +239,15 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
         working_folder=str(folder.resolve()),
     )
     return _as_wanted(order, wanted)
+
+
+def _named(variables: Sequence[str]) -> dict[str, str]:
+    """What this environment has by these names. Raises ValueRefusedError for what it has not."""
+    absent = [name for name in variables if name not in os.environ]
+    if absent:
+        what = f"the environment has no `{absent[0]}`"
+        raise ValueRefusedError(what, hint=f"export {absent[0]}=… first, or leave it out of `--env`")
+    return {name: os.environ[name] for name in variables}
 
 
 def _as_wanted(order: orders.JobOrder, wanted: Wanted) -> orders.JobOrder:

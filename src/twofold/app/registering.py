@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from twofold.core.data import from_data
 from twofold.core.errors import ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.environment import needed
 from twofold.live.processes import python_module
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.live.registry.tables import AliasMove
@@ -218,6 +220,7 @@ def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
             text=True,
             check=False,
             timeout=EVALUATION_LIMIT_S,
+            env=needed(os.environ),  # a model that strangers made is opened there
         )
     except subprocess.TimeoutExpired as error:
         what = f"the model was not evaluated within {EVALUATION_LIMIT_S:g} s"

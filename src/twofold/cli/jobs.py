@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from twofold.cli.options import JSON, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
+from twofold.cli.options import JSON, NAMES, RANKS, SPEC, TABLES, Verb, flag, option, usual, words
 from twofold.cli.progress import passed_on
 
 KINDS = ["command", "finetune", "evaluate", "quantise"]
@@ -41,6 +41,12 @@ SUBMIT = Verb(
         usual("--kind", "command", "What the command does.", type=click.Choice(KINDS)),
         flag("--saves", "It writes steps, and a checkpoint when asked: it makes room for others."),
         words("--expect", "How long it takes, such as '20 min'; an hour unless told."),
+        option(
+            "--env",
+            "Variables that it is given of this environment, such as HF_TOKEN,AWS_PROFILE.",
+            default="",
+            type=NAMES,
+        ),
         words(
             "--scenario",
             "Shares of teams, spares, failures and checkpoints of the queue, from its `cluster`.",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from twofold.core.errors import InputError, RunError
+from twofold.live.environment import needed
 
 STATE, ROLE, DIGEST, PORT = "TWOFOLD_STATE", "TWOFOLD_ROLE", "TWOFOLD_DIGEST", "TWOFOLD_PORT"
 # What a job of a queue starts in a state of its own, as the trainer does, is the queue's as well.
@@ -66,10 +67,12 @@ def start(
     port: int | None = None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    is_ours: bool = False,
 ) -> Child:
     """Start `command` in a session of its own, in `folder`, its output appended to the role's log.
 
-    A session of its own: Ctrl-C reaches us alone, and we decide what ends.
+    A session of its own: Ctrl-C reaches us alone, and we decide what ends. One that `is_ours` has our whole
+    environment, keys and all; any other what programs need of it, and what `environment` adds.
     """
     digest = digest or digest_of(command)
     marks = {STATE: str(state.resolve()), ROLE: role, DIGEST: digest, PORT: str(port or "")}
@@ -79,7 +82,12 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, SAFE_PATH: "1", **(environment or {}), **marks},
+            env={
+                **(os.environ if is_ours else needed(os.environ)),
+                SAFE_PATH: "1",
+                **(environment or {}),
+                **marks,
+            },
             start_new_session=True,
             cwd=folder,
             umask=PRIVATE_UMASK,

@@ -36,12 +36,13 @@ START_PATIENCE_S = 20.0  # until the first beat
 
 def start_manager(state: Path, role: str) -> Child:
     """A manager; whoever else is missing is its own to start. A second one of its role ends by itself."""
-    return start(python_module(MANAGERS[role], str(state.resolve())), role, state)
+    return start(python_module(MANAGERS[role], str(state.resolve())), role, state, is_ours=True)
 
 
 def start_watchdog(state: Path) -> Child:
     """The process that runs this module."""
-    return start(python_module("twofold.live.watchdog", str(state.resolve())), "watchdog", state)
+    command = python_module("twofold.live.watchdog", str(state.resolve()))
+    return start(command, "watchdog", state, is_ours=True)
 
 
 def is_ending(state: Path) -> bool:

@@ -24,7 +24,7 @@ from twofold.live.control import reconcile
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
-from twofold.live.control.engines import EngineSettings, engine_command, engine_of
+from twofold.live.control.engines import EngineSettings, engine_command, engine_environment, engine_of
 from twofold.live.control.gate_orders import carry_out, short
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
 from twofold.live.control.reports import Reports, report_of
@@ -34,7 +34,6 @@ from twofold.live.control.service import (
     gateway_config,
     gateway_digest,
     replica_digest,
-    replica_environment,
 )
 from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
@@ -286,8 +285,7 @@ class Controller:
         try:
             port = processes.free_port()
             command = [*engine_command(engine), engine_of(engine.kind).port_option, str(port)]
-            assert self.settings is not None
-            environment, digest = replica_environment(self.settings, engine), self.digests[row.version]
+            environment, digest = engine_environment(engine), self.digests[row.version]
             processes.start(command, name, self.state, digest=digest, port=port, environment=environment)
             self._started.add(name)
         except (OSError, TwofoldError) as error:
@@ -358,11 +356,10 @@ class Controller:
             if not path.is_file():
                 raise
             processes.say(f"the gateway's configuration cannot be written: {error}")
-        digest, command = (
-            gateway_digest(settings, self.state),
-            processes.python_module("twofold.live.gateway.gateway"),
-        )
-        processes.start([*command, str(path)], "gateway", self.state, digest=digest, port=settings.port)
+        digest = gateway_digest(settings, self.state)
+        command = processes.python_module("twofold.live.gateway.gateway", str(path))
+        # Ours: replicas behind a URL and the hosted API have keys, spans have where they go.
+        processes.start(command, "gateway", self.state, digest=digest, port=settings.port, is_ours=True)
         self.gateway, self.gateway_seen_s = None, now_s
         self.gateway_failures, self.gateway_not_before_s = reconcile.next_failure(
             self.gateway_failures, now_s - self.gateway_not_before_s, now_s

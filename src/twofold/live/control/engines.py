@@ -110,7 +110,7 @@ def engine_command(settings: EngineSettings) -> list[str]:
 
 
 def engine_environment(settings: EngineSettings) -> dict[str, str]:
-    """What a replica's environment adds to ours. Only one that runs on the processor is hidden the GPUs."""
+    """What a replica's environment has beside what all have. Only one on the processor is hidden the GPUs."""
     told = {"OMP_NUM_THREADS": str(settings.thread_count), "HF_HUB_OFFLINE": "1"}
     told |= dict(engine_of(settings.kind).environment)
     if settings.device == "cpu":

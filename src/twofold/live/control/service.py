@@ -59,13 +59,6 @@ def replica_digest(engine: EngineSettings) -> str:
     return digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
 
 
-def replica_environment(settings: ServiceSettings, engine: EngineSettings) -> dict[str, str]:
-    """What a replica's process is told: the hosted API's key is the gateway's alone."""
-    hosted = settings.overflow
-    hidden = {hosted.key_variable: ""} if hosted is not None and hosted.key_variable else {}
-    return {**hidden, **engine_environment(engine)}
-
-
 def gateway_config(
     settings: ServiceSettings,
     state: Path,

@@ -22,6 +22,7 @@ from twofold.live.jobs.orders import (
     JobOrder,
     QueueSettings,
     cancelled,
+    forget_environments,
     jobs_folder,
     lost_slots,
     order_files,
@@ -171,9 +172,10 @@ class Driver:
                 try:
                     self._tell(_submitted(read_order(self.state, job_id)))
                 except TwofoldError as error:
-                    _say(error.message)
+                    processes.say(error.message)
         for job_id in cancelled(self.state) & self.brain.view.jobs.keys():
             self._tell(events.JobCancelled(job_id))
+        forget_environments(self.state, self.known - self.brain.view.jobs.keys())
 
     def _hear_slots(self) -> None:
         lost = lost_slots(self.state, self.settings)
@@ -280,11 +282,11 @@ class Driver:
             if job_id in self.ending or leaving & set(held):
                 continue
             del self.starting[job_id]
-            order = read_order(self.state, job_id)
             try:
+                order = read_order(self.state, job_id)
                 self.gangs[job_id] = gangs.start_gang(self.state, self.settings, order, held, attempt)
-            except OSError as error:
-                _say(str(error))
+            except (OSError, TwofoldError) as error:
+                processes.say(str(error))
                 self._tell(events.JobFailed(job_id, events.FaultCause.HOST, "", attempt))
 
     def _keep_watch(self) -> None:
@@ -318,10 +320,6 @@ def _submitted(order: JobOrder) -> events.JobSubmitted:
         preemptible=order.saves,
         saves=order.saves,
     )
-
-
-def _say(what: str) -> None:
-    sys.stderr.write(f"{what}\n")
 
 
 def run_driver(state: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.live import processes
-from twofold.live.jobs.orders import JobOrder, QueueSettings, job_folder, slots
+from twofold.live.jobs.orders import JobOrder, QueueSettings, environment_of, job_folder, slots
 from twofold.live.jobs.progress import Listener, Pace
 from twofold.policy.cluster.events import Placement
 
@@ -53,7 +53,7 @@ def listener_of(state: Path, order: JobOrder) -> Listener:
 def start_gang(
     state: Path, settings: QueueSettings, order: JobOrder, held: tuple[str, ...], attempt: int
 ) -> Gang:
-    """Start every rank, or none: raises OSError once all that had started is ended."""
+    """Start every rank, or none: raises OSError, or FileError, once all that had started is ended."""
     import psutil
 
     folder = job_folder(state, order.job_id)
@@ -167,6 +167,7 @@ def _environment(
     seen = sorted(range(len(held)), key=lambda at: (at % share if share else 0, at))
     numbers = ",".join(str(slots(settings).index(held[at])) for at in seen)
     return {
+        **environment_of(state, order.job_id),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(order.process_count),

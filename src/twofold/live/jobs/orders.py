@@ -2,16 +2,17 @@
 
 Each is a file of its own, written whole: who submits needs no driver that listens, and one that is killed
 reads them again. Below a state's `jobs`: `settings.json`, `orders/ID.json`, `orders/ID.cancel`, `log.jsonl`,
-`slots/SLOT.lost` while a slot is out of use, and a folder per job.
+`orders/ID.environment` until the job is over, `slots/SLOT.lost` while a slot is out of use, a folder per job.
 """
 
 import fcntl
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import FileError, UnknownNameError
@@ -80,7 +81,7 @@ def read_settings(state: Path) -> QueueSettings:
     except FileNotFoundError as error:
         hint = "submit one with `twofold jobs submit SPEC`"
         raise FileError(f"no jobs were submitted in `{state}`", hint=hint) from error
-    except (OSError, ValueError, DataError) as error:
+    except (OSError, ValueError, RecursionError, DataError) as error:
         raise FileError(f"`{path}` cannot be read: {error}", hint="submit a job once more") from error
 
 
@@ -93,15 +94,44 @@ def submitting(state: Path) -> Iterator[None]:
         yield
 
 
-def submit(state: Path, order: JobOrder) -> None:
-    """Put a job into the queue: it is there when this returns, whatever is killed then."""
+def submit(state: Path, order: JobOrder, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Put a job into the queue: it is there when this returns, whatever is killed then.
+
+    Variables of `environment` it has beside what every program has: keys, for the most part. So they stand in
+    a file of their own, which nobody else may read and which goes when the job is over.
+    """
     make_private(jobs_folder(state))
+    if environment:
+        path = _environment_path(state, order.job_id)
+        make_private(path.parent)
+        with open(path, "w", encoding="utf-8", opener=private_opener) as file:
+            json.dump(dict(environment), file)
     write_whole(_order_path(state, order.job_id), to_json(order))
+
+
+def environment_of(state: Path, job_id: str) -> dict[str, str]:
+    """The variables that a job was submitted with. Raises FileError."""
+    path = _environment_path(state, job_id)
+    try:
+        told = json.loads(path.read_text("utf-8"))
+        return {str(name): str(value) for name, value in told.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise FileError(f"`{path}` cannot be read: {error}", hint="cancel it, and submit it again") from error
+
+
+def forget_environments(state: Path, over: Container[str]) -> None:
+    """Of jobs that are over: nobody needs their keys any more."""
+    for path in _orders(state).glob("*.environment"):
+        if path.stem in over:
+            path.unlink(missing_ok=True)
 
 
 def cancel(state: Path, job_id: str) -> None:
     """Nobody wants the job any more. Raises UnknownNameError."""
-    read_order(state, job_id)
+    with suppress(FileError):  # an order that cannot be read can be cancelled
+        read_order(state, job_id)
     (_orders(state) / f"{job_id}.cancel").touch(mode=0o600)
 
 
@@ -119,7 +149,7 @@ def read_order(state: Path, job_id: str) -> JobOrder:
         raise UnknownNameError(f"there is no job `{job_id}`", hint=there)
     try:
         return from_data(JobOrder, json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, DataError) as error:
+    except (OSError, ValueError, RecursionError, DataError) as error:
         raise FileError(f"`{path}` cannot be read: {error}", hint="cancel it, and submit it again") from error
 
 
@@ -157,6 +187,10 @@ def _orders(state: Path) -> Path:
 
 def _order_path(state: Path, job_id: str) -> Path:
     return _orders(state) / f"{job_id}.json"
+
+
+def _environment_path(state: Path, job_id: str) -> Path:
+    return _orders(state) / f"{job_id}.environment"
 
 
 def _settings_path(state: Path) -> Path:

@@ -362,7 +362,8 @@ def _launcher(job: TrainJob, state: Path, launch: int, thread_count: int, role: 
     if job.rendezvous:
         told["GLOO_SOCKET_IFNAME"] = interface_towards(job.rendezvous)
     try:
-        child = start(launch_command(job), role, state, environment=told)
+        # Ours: its workers stage data beside the training, with whatever keys its addresses ask for.
+        child = start(launch_command(job), role, state, environment=told, is_ours=True)
         yield psutil.Process(child.process_id)
     finally:
         stop_all(state, role, exact=True, at_once=True)
