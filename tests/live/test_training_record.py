@@ -171,9 +171,38 @@ def test_a_line_longer_than_a_look_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_a_night_between_two_launches_is_not_work() -> None:
-    launches = [{"event": "launched", "at_s": 100.0}, {"event": "launched", "at_s": 50_000.0}]
-    lines = [replace(LINE, at_s=160.0), replace(LINE, at_s=50_030.0)]
+    launches = [
+        {"event": "launched", "launch": 1, "at_s": 100.0},
+        {"event": "launched", "launch": 2, "at_s": 50_000.0},
+    ]
+    lines = [replace(LINE, at_s=160.0), replace(LINE, launch=2, at_s=50_030.0)]
     assert active_s(lines, launches) == pytest.approx(90.0)
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 3.2e8, -3.2e8, 17.0])
+def test_a_clock_that_is_set_in_a_run_changes_no_duration(jump_s: float) -> None:
+    def at(steady_s: float) -> dict[str, float]:
+        """The clock on the wall is set 15 s after the machine's boot."""
+        return {"at_s": 1e9 + steady_s + (jump_s if steady_s > 15.0 else 0.0), "steady_s": steady_s}
+
+    kill = at(14.0)
+    happened = [
+        {"event": "launched", "launch": 1, "boot": "a", **at(10.0)},
+        {"event": "worker", "launch": 1, "boot": "of another host", "at_s": 1e9, "steady_s": 9e9},
+        {"event": "killed", "launch": 1, "attempt": 0, "rank": 1, "after_step": 2, "boot": "a", **kill}
+        | {"sent_at_s": kill["at_s"], "sent_steady_s": kill["steady_s"]},
+        {"event": "launched", "launch": 2, "boot": "a", **at(1000.0)},
+        {"event": "published", "boot": "a", **at(1005.0)},
+    ]
+    lines = [
+        replace(LINE, step=1, **at(12.0)),
+        replace(LINE, step=2, **at(13.0)),
+        replace(LINE, step=3, attempt=1, **at(20.0)),
+        replace(LINE, step=4, launch=2, **at(1003.0)),
+    ]
+    assert active_s(lines, happened) == pytest.approx(10.0 + 5.0)
+    found = recovery_of(lines, happened)
+    assert found is not None and found.kill_to_step_s == pytest.approx(6.0)
 
 
 def test_the_record_is_made_of_the_lines_alone(tmp_path: Path) -> None:

@@ -457,10 +457,10 @@ def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress
     if not workers:
         return
     on_progress(f"killing worker {job.kill_rank} after step {line.step}")
-    at_s = time.time()
+    sent = {"sent_at_s": time.time(), "sent_steady_s": time.monotonic()}
     os.kill(workers[-1], signal.SIGKILL)
     at = {"after_step": line.step, "launch": line.launch, "attempt": line.attempt}
-    append_event(job.folder, "killed", rank=job.kill_rank or 0, **at, sent_at_s=at_s)
+    append_event(job.folder, "killed", rank=job.kill_rank or 0, **at, **sent)
 
 
 def _publish(job: TrainJob, state: Path) -> Path:

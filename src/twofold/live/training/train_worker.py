@@ -484,6 +484,7 @@ def step_line(order: Order, step: int, loss: float, clock: StepClock) -> StepLin
         step=step,
         loss=loss.hex(),
         at_s=time.time(),
+        steady_s=time.monotonic(),
         step_s=step_s,
         peak_memory_bytes=peak_bytes(order),
         **{f"{name}_s": each_s for name, each_s in parts_s.items()},

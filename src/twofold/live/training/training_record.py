@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from twofold.contracts.results import loop
+from twofold.live.boots import this_boot
 from twofold.live.training.data_staging import pins_of
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
@@ -43,6 +44,7 @@ class StepLine:
     checkpoint_s: float
     peak_memory_bytes: int  # of this process so far
     off_core_s: float = 0.0  # of compute: its thread waited for a core that something else had
+    steady_s: float | None = None  # when it was done, of the monotonic clock that this boot's processes share
 
     @property
     def other_s(self) -> float:
@@ -72,8 +74,9 @@ def append_step(run: Path, rank: int, line: StepLine) -> None:
 
 
 def append_event(run: Path, event: str, **facts: int | float | str) -> None:
-    """Write down what happened; the time is added."""
-    _append(run / "events.jsonl", json.dumps({"event": event, "at_s": time.time(), **facts}) + "\n")
+    """Write down what happened; the time is added, by the wall's clock and by this boot's monotonic one."""
+    at = {"at_s": time.time(), "steady_s": time.monotonic(), "boot": this_boot()}
+    _append(run / "events.jsonl", json.dumps({"event": event, **at, **facts}) + "\n")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -229,7 +232,7 @@ def recovery_of(lines: Sequence[StepLine], events: Iterable[Mapping[str, Any]]) 
         resumed_from_step=after[0].step - 1,
         repeated_steps=len(before & {line.step for line in after}),
         equal_losses=not unequal_steps(lines),
-        kill_to_step_s=after[0].at_s - kill["sent_at_s"],
+        kill_to_step_s=_between(_moment(kill, "sent_"), (after[0].at_s, after[0].steady_s)),
     )
 
 
@@ -248,15 +251,35 @@ def unequal_steps(lines: Iterable[StepLine]) -> list[int]:
 def active_s(lines: Iterable[StepLine], events: Iterable[Mapping[str, Any]]) -> float:
     """Seconds of work: from each launch to the last sign of life before the next one, summed.
 
-    A run that was cut in the evening and taken up in the morning did not take a night.
+    A run that was cut in the evening and taken up in the morning did not take a night, and one in which the
+    clock on the wall was set did not take a year. Events of other hosts than the launch's do not count.
     """
-    signs = sorted([*(line.at_s for line in lines), *(float(event["at_s"]) for event in events)])
-    launches = sorted(float(event["at_s"]) for event in events if event["event"] == "launched")
-    ends = [*launches[1:], float("inf")]
-    return sum(
-        max(sign for sign in signs if start <= sign < end) - start
-        for start, end in zip(launches, ends, strict=True)
-    )
+    launches: list[Mapping[str, Any]] = []
+    worked_s: list[float] = []
+    for event in events:
+        if event["event"] == "launched":
+            launches.append(event)
+            worked_s.append(0.0)
+        elif launches and event.get("boot") == launches[-1].get("boot"):
+            worked_s[-1] = max(worked_s[-1], _between(_moment(launches[-1]), _moment(event)))
+    at = {launch.get("launch"): (number, _moment(launch)) for number, launch in enumerate(launches)}
+    for line in lines:
+        if line.launch in at:
+            number, began = at[line.launch]
+            worked_s[number] = max(worked_s[number], _between(began, (line.at_s, line.steady_s)))
+    return sum(worked_s)
+
+
+def _moment(event: Mapping[str, Any], name: str = "") -> tuple[float, float | None]:
+    """When it was, by the clock on the wall, and by the monotonic one, which older versions did not write."""
+    return float(event[f"{name}at_s"]), event.get(f"{name}steady_s")
+
+
+def _between(start: tuple[float, float | None], end: tuple[float, float | None]) -> float:
+    """Seconds from one to the other, by the monotonic clock where both know it."""
+    if start[1] is None or end[1] is None:
+        return end[0] - start[0]
+    return end[1] - start[1]
 
 
 def _append(path: Path, text: str) -> None:
