@@ -1,6 +1,8 @@
 """The data log: whole lines or none, whatever ends the writer or fills the disk."""
 
+import errno
 import json
+import os
 import resource
 from pathlib import Path
 
@@ -135,6 +137,49 @@ def test_what_waits_for_a_full_disk_is_bounded_and_counted(
     assert run.entries[:3] == tuple(lines) and run.entries[-2:] == tuple(last)
     assert len(run.entries) + run.lost_lines == 102
     assert all(json.loads(line) for line in run.entries)
+
+
+def test_a_log_moves_to_the_disk_that_comes_to_its_disks_place(tmp_path: Path) -> None:
+    path = tmp_path / "disk" / "events.jsonl"
+    log = begun(path)
+    lines = write(log, range(3))
+    assert log._file is not None
+    os.dup2(os.open(path, os.O_RDONLY), log._file)  # it takes nothing any more
+    waiting = write(log, range(3, 6))
+    assert log.refusal is not None and read_gate_log(path).runs[0].entries == tuple(lines)
+    path.parent.rename(tmp_path / "old")
+    waiting += write(log, range(6, 8))  # nothing is in its place yet
+    path.parent.mkdir()
+    waiting += write(log, range(8, 10))
+    more = write(log, range(10, 12))
+    assert log.refusal is None and log.lost_lines == 0
+    [run] = read_gate_log(path).runs
+    assert (run.settings, run.entries, run.whole) == (SETTINGS, (*waiting, *more), False)
+    assert read_gate_log(tmp_path / "old" / "events.jsonl").runs[0].entries == tuple(lines)
+
+
+def test_a_log_that_cannot_be_opened_yet_waits_for_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = tmp_path / "disk" / "events.jsonl", os.open
+
+    def refused(name: str, flags: int, *more: int) -> int:
+        if str(name) == str(path) and flags & os.O_WRONLY:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opened(name, flags, *more)
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(os, "open", refused)
+        log = begun(path)
+        lines = write(log, range(5))
+        assert log.refusal is not None and not path.exists()
+    path.parent.rename(tmp_path / "old")
+    lines += write(log, range(5, 7))
+    assert not path.parent.exists()  # while its disk is exchanged its place is another one's
+    path.parent.mkdir()
+    lines += write(log, range(7, 9))
+    [run] = read_gate_log(path).runs
+    assert (run.entries, run.whole, log.lost_lines) == (tuple(lines), True, 0)
 
 
 def test_another_programs_file_is_refused(tmp_path: Path) -> None:

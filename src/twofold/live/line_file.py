@@ -1,5 +1,6 @@
 """A file of lines that rotates, survives kill -9 with whole lines, and never stops who writes to it."""
 
+import errno
 import json
 import os
 from datetime import UTC, datetime
@@ -10,13 +11,15 @@ from twofold.core.errors import ShapeError
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
+REFUSED = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class LineFile:
     """The writer. Mutable: it holds the lines that wait for the next flush, and the file.
 
-    A disk that refuses (full, gone) must not stop the traffic: lines wait in memory up to a limit, then they
-    are dropped, counted in `lost_lines`, and a `lost` line says so once the disk takes lines again.
+    A disk that refuses (full, read-only, gone) must not stop the traffic: lines wait in memory up to a limit,
+    then they are dropped, counted in `lost_lines`, and a `lost` line says so once the disk takes lines again,
+    be it another one in the same place.
     """
 
     def __init__(self, path: Path, limit_bytes: int, file_count: int) -> None:
@@ -25,14 +28,28 @@ class LineFile:
         self._reported_lost_lines = 0
         self._waiting: list[str] = []
         self._unwritten = b""  # of a write that the disk took in part only
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.cut_bytes = _cut_torn_end(path)
-        self._file, self._size_bytes = _open(path)
+        self._begun = False  # its first line stands in the file in part
+        self.refusal: OSError | None = None  # of the latest write
+        self.cut_bytes, self._size_bytes = 0, 0
+        self._file: int | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._open()
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+            self.refusal = error
 
     def stop(self) -> None:
         """Write what waits, and close."""
         self.flush()
-        os.close(self._file)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; what waits is forgotten."""
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
 
     def append(self, line: str) -> None:
         """A line without its line break; it waits for the next flush."""
@@ -45,14 +62,12 @@ class LineFile:
         if self.lost_lines > self._reported_lost_lines:
             self._waiting.insert(0, note_line("lost", lines=self.lost_lines))
             self._reported_lost_lines = self.lost_lines
-        data = self._unwritten + "".join(f"{line}\n" for line in self._waiting).encode()
+        self._unwritten += "".join(f"{line}\n" for line in self._waiting).encode()
         self._waiting.clear()
-        try:
-            written = os.write(self._file, data)
-        except OSError:  # full, gone or read-only: the traffic goes on, and the log says so later
-            written = 0
-        self._size_bytes += written
-        self._unwritten = data[written:]
+        if written := self._written():
+            self._size_bytes += written
+            self._begun = not self._unwritten.endswith(b"\n", 0, written)
+            self._unwritten = self._unwritten[written:]
         if len(self._unwritten) > LOST_LIMIT_BYTES:
             self._drop()
         if self._size_bytes > self._limit_bytes and not self._unwritten:
@@ -61,6 +76,35 @@ class LineFile:
     def head(self) -> str | None:
         """The first line of a file that goes on where another was full; None: it needs none."""
         return None
+
+    def _written(self) -> int:
+        """How many bytes the disk took; none when it refuses: the traffic goes on, the log says so later."""
+        try:
+            if self._file is None:
+                self._open()
+            assert self._file is not None
+            written = os.write(self._file, self._unwritten)
+        except OSError as error:
+            self.refusal = error
+            if self._file is not None and not _is_at(self._file, self.path):  # another disk is in its place
+                self._move()
+            return 0
+        self.refusal = None
+        return written
+
+    def _move(self) -> None:
+        """What is written next goes to the file that is at the path now; a line that was begun is lost."""
+        self.close()
+        if self._begun:
+            _, _, self._unwritten = self._unwritten.partition(b"\n")
+            self._begun, self.lost_lines = False, self.lost_lines + 1
+        if (head := self.head()) is not None:
+            self._unwritten = f"{head}\n".encode() + self._unwritten
+
+    def _open(self) -> None:
+        # The folder is not made anew: while a disk is exchanged, what is below its place is another one's.
+        self.cut_bytes += _cut_torn_end(self.path)
+        self._file, self._size_bytes = _opened(self.path)
 
     def _drop(self) -> None:
         """Forget what waits, all but the rest of a line that was begun."""
@@ -77,11 +121,11 @@ class LineFile:
             for older, newer in zip(files[::-1], files[-2::-1], strict=False):
                 if newer.exists():
                     newer.rename(older)
-            file, size_bytes = _open(self.path)
+            opened = _opened(self.path)
         except OSError:  # whatever the folder refuses, the log goes on in the file that is open
             return
-        os.close(self._file)
-        self._file, self._size_bytes = file, size_bytes
+        self.close()
+        self._file, self._size_bytes = opened
         if (head := self.head()) is not None:
             self._waiting.insert(0, head)
 
@@ -113,7 +157,17 @@ def wall_text(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
 
 
-def _open(path: Path) -> tuple[int, int]:
+def _is_at(file: int, path: Path) -> bool:
+    """Whether the open file is the one at the path, or none is there."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return not path.parent.is_dir()  # its disk is gone: this one may come back
+    except OSError:
+        return True
+
+
+def _opened(path: Path) -> tuple[int, int]:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     return file, os.fstat(file).st_size
 

@@ -120,7 +120,7 @@ def _output(log: Path) -> IO[bytes]:
         make_private(log.parent)
         return open(log, "ab", opener=private_opener)
     except OSError as error:
-        if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         return Path(os.devnull).open("ab")
 
