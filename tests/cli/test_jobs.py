@@ -61,6 +61,32 @@ def test_commands_of_two_teams_go_through_the_queue(run) -> None:
     assert table[0].startswith("job_id,team,priority,kind,state") and len(table) == 3
 
 
+def test_a_job_is_given_the_variables_that_are_named_and_no_other(run, monkeypatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "of-the-owner")
+    monkeypatch.setenv("OPENAI_API_KEY", "of-the-operator")
+    said = "sh -c 'echo $HF_TOKEN and ${OPENAI_API_KEY:-no other}'"
+    assert run(f"twofold jobs submit . --env HF_TOKEN -- {said}").code == 0
+    assert [job["state"] for job in until_over(run)] == ["finished"]
+    assert run("twofold jobs logs . sh-1").out == "of-the-owner and no other\n"
+
+
+def test_a_broken_log_is_named_with_its_line_and_gone_on_with_once_it_is_mended(run, tmp_path) -> None:
+    assert run("twofold jobs submit . -- true").code == 0
+    until_over(run)
+    path = tmp_path / ".twofold" / "jobs" / "log.jsonl"
+    whole = path.read_bytes()
+    number = whole.count(b"\n")
+    with path.open("ab") as file:
+        file.write(b"of another program\n")
+    done = run("twofold jobs list .")
+    said = " ".join(done.err.split())
+    assert done.code == 2 and f"line {number + 1} of `<folder>/.twofold/jobs/log.jsonl`" in said
+    assert f"hint: put line {number + 1} right" in said and "Traceback" not in said
+    path.write_bytes(whole)
+    assert run("twofold jobs submit . -- true").code == 0
+    assert [job["state"] for job in until_over(run)] == ["finished"] * 2
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -71,6 +97,7 @@ def test_commands_of_two_teams_go_through_the_queue(run) -> None:
         ("jobs submit . --ranks 2 --slots 3 -- true", "3 slots do not divide among 2 ranks"),
         ("jobs submit . --name huge", "no training run is named `--name huge`"),
         ("jobs submit . --expect soon -- true", "soon"),
+        ("jobs submit . --env NO_SUCH_THING -- true", "this environment has no `--env NO_SUCH_THING`"),
         ("jobs submit nowhere -- true", "nowhere"),
         ("jobs submit . --scenario nowhere -- true", "`--scenario nowhere` is not a scenario"),
         ("jobs sumbit .", "is no question of `jobs`"),

@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.core.errors import ShapeError, UnknownNameError
+from twofold.core.errors import FileError, ShapeError, UnknownNameError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs import gangs
@@ -128,7 +128,7 @@ def log_replays(state: Path) -> None:
     path = jobs_folder(state) / LOG
     runs = read_job_log(path)
     for run in runs:
-        replayed(run)
+        replayed(run, path)
     lines = [line for line in path.read_text().splitlines() if not line.startswith('{"log"')]
     assert [LINES.to_line(entry) for run in runs for entry in run.entries] == lines
 
@@ -341,8 +341,9 @@ def test_a_disk_that_takes_no_line_ends_the_driver_before_anything_is_done(state
     a_job(state, "never")
     os.close(driver.log._file)
     driver.log._file = os.open("/dev/full", os.O_WRONLY)
-    with pytest.raises(OSError, match="cannot be written"):
+    with pytest.raises(FileError, match="cannot be written: no space left"):
         driver.look()
+    driver.log.close()
     assert not processes.running(state, "job-")
     until(lambda: over(state), Driver(state))  # the next one hears of the job anew
     assert job(state, "never").state == "finished"
@@ -386,7 +387,7 @@ def test_whatever_is_killed_at_random_the_jobs_end_as_if_nothing_had_been(state:
 def test_a_log_that_is_none_is_refused_and_not_acted_on(state: Path, line: bytes) -> None:
     path = jobs_folder(state) / LOG
     path.write_bytes(line + b"\n")
-    with pytest.raises(ShapeError):
+    with pytest.raises(ShapeError, match=r"line 1 of `.*log\.jsonl` is none"):
         Driver(state)
     assert path.read_bytes() == line + b"\n"
 

@@ -21,11 +21,12 @@ from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live import watchdog
 from twofold.live.jobs import orders
 from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
+from twofold.live.jobs.trouble import Trouble, trouble_of
 from twofold.live.processes import log_path, python_module, running
 from twofold.live.training.artefact import write_whole
 from twofold.rehearse.training import brain_settings
 from twofold.report.answers import Shown
-from twofold.report.jobs import jobs_lines
+from twofold.report.jobs import jobs_lines, trouble_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,14 @@ class JobSubmitted(Shown):
     ranks: int
     slots: int  # that the machine has
     command: str
+    trouble: Trouble | None = None  # for which nothing is started
 
     @property
     def lines(self) -> list[str]:
         """What was taken, and how to follow it."""
         shares = f"{self.ranks} of {self.slots} slots, team {self.team}, priority {self.priority}"
-        return [f"{self.job} is queued: {shares}", "see `twofold jobs list` and `twofold jobs logs`"]
+        see = "see `twofold jobs list` and `twofold jobs logs`"
+        return [f"{self.job} is queued: {shares}", *trouble_lines(self.trouble), see]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,17 @@ class JobsListed(Shown):
     schema = "twofold/jobs/1"
     jobs: tuple[JobStatus, ...]
     controlled: bool  # a driver is alive
+    trouble: Trouble | None = None  # for which nothing is decided
 
     @property
     def lines(self) -> list[str]:
-        """A row each."""
-        return jobs_lines(self.jobs, self.controlled or all(each.state in OVER for each in self.jobs))
+        """A row each, and what the queue stands still for."""
+        driven = self.controlled or all(each.state in OVER for each in self.jobs)
+        return [*jobs_lines(self.jobs, driven), *trouble_lines(self.trouble)]
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.trouble else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,8 @@ def submit_job(
         orders.submit(state, order, _named(wanted.env))
     _see_to_a_driver(state)
     said = shlex.join(order.command) if command else f"training run of {path.name}"
-    return JobSubmitted(order.job_id, order.team, order.priority, order.slot_count, slot_count, said)
+    told = order.job_id, order.team, order.priority, order.slot_count, slot_count
+    return JobSubmitted(*told, said, trouble_of(state))
 
 
 def list_jobs(spec: Path) -> JobsListed:
@@ -122,7 +132,8 @@ def list_jobs(spec: Path) -> JobsListed:
     require_extra("live")
     state = known_state(spec)
     orders.read_settings(state)
-    return JobsListed(tuple(jobs_of(state)), bool(running(state, watchdog.JOBS, exact=True)))
+    controlled = bool(running(state, watchdog.JOBS, exact=True))
+    return JobsListed(tuple(jobs_of(state)), controlled, trouble_of(state))
 
 
 def cancel_job(spec: Path, job: str) -> JobCancelled:
@@ -245,7 +256,7 @@ def _named(variables: Sequence[str]) -> dict[str, str]:
     """What this environment has by these names. Raises ValueRefusedError for what it has not."""
     absent = [name for name in variables if name not in os.environ]
     if absent:
-        what = f"the environment has no `{absent[0]}`"
+        what = f"this environment has no `{absent[0]}`"
         raise ValueRefusedError(what, hint=f"export {absent[0]}=… first, or leave it out of `--env`")
     return {name: os.environ[name] for name in variables}
 

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Sequence
+from textwrap import TextWrapper
 
 from twofold.live.jobs.listing import JobStatus
+from twofold.live.jobs.trouble import Trouble
 from twofold.report.lines import listed
 
 
@@ -24,6 +26,16 @@ def jobs_lines(jobs: Sequence[JobStatus], controlled: bool) -> list[str]:
     )
     alone = "  nobody drives the queue: `twofold jobs submit` starts a driver again"
     return lines if controlled else [*lines, alone]
+
+
+def trouble_lines(trouble: Trouble | None) -> list[str]:
+    """What the queue stands still for, and what to do; nothing where it goes on."""
+    if trouble is None:
+        return []
+    tried = f", tried {trouble.tries} times" if trouble.tries > 1 else ""
+    said = f"the queue stands still{tried}; jobs that run go on: {trouble.what}"
+    wrapper = TextWrapper(100, "  ", "    ", break_long_words=False, break_on_hyphens=False)
+    return [*wrapper.wrap(said), *wrapper.wrap(trouble.hint)]
 
 
 SAYS_WHY = ("failed", "refused", "queued")

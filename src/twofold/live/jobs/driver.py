@@ -2,15 +2,17 @@
 
 It tells `ClusterBrain` what happens, writes down what that answers, and does it. All that it remembers is the
 log, all that runs carries marks: so it may be killed at any moment, and the next one reads the log, finds the
-gangs, and goes on. A disk that takes no line ends it: what is not written is not done.
+gangs, and goes on. Where a disk takes no line, or the log cannot be read, nothing is decided, since what is
+not written is not done: its process says so and reads the log again by and by.
 """
 
 import fcntl
+import os
 import signal
 import sys
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -31,6 +33,8 @@ from twofold.live.jobs.orders import (
     slots,
 )
 from twofold.live.jobs.progress import Heard, ask_to_save
+from twofold.live.jobs.queue_clock import QueueClock
+from twofold.live.jobs.trouble import Patience
 from twofold.policy.cluster import events
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.gang_queue import JobState
@@ -49,58 +53,67 @@ class Ending:
     kill_at_s: float
 
 
-@dataclass(slots=True)
-class QueueClock:
-    """Seconds since a queue began: it runs on over restarts, and never back. Mutable: set at each run."""
+class Keeper:
+    """Says that the driver's process is alive, and sees that a watchdog is there. Mutable."""
 
-    began_s: float = 0.0  # Unix time
-    base_s: float = 0.0
-    since_s: float = field(default_factory=time.monotonic)
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._beaten_s = self._watched_s = float("-inf")
+        self._watchdog: Any = None  # psutil's process, once it was found
 
-    def set(self, began_s: float, last_s: float) -> None:
-        """The queue began then; its last event was so long after it."""
-        self.began_s, self.base_s = began_s, max(last_s, time.time() - began_s)
-        self.since_s = time.monotonic()
+    def goes_on(self) -> bool:
+        """Beat, look after the watchdog; False once the state is to end."""
+        import psutil
 
-    def now_s(self) -> float:
-        """The time that the brain is told."""
-        return self.base_s + time.monotonic() - self.since_s
+        if watchdog.is_ending(self._state):
+            return False
+        now_s = time.monotonic()
+        if now_s - self._beaten_s >= watchdog.BEAT_S:
+            self._beaten_s = now_s
+            with suppress(OSError):
+                watchdog.beat(self._state, watchdog.JOBS)
+        known = self._watchdog is not None and processes.lives(self._watchdog)
+        if known and now_s - self._watched_s < WATCHDOG_EVERY_S:  # looking for it reads the whole table
+            return True
+        self._watched_s = now_s
+        there = processes.running(self._state, "watchdog", exact=True)
+        there = there or [watchdog.start_watchdog(self._state)]
+        with suppress(psutil.Error):
+            self._watchdog = psutil.Process(there[0].process_id)
+        return True
 
 
 class Driver:
-    """One queue's driver. Mutable."""
+    """One queue's driver. Mutable. Raises TwofoldError for a log or settings that cannot be gone on with."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, clock: QueueClock | None = None) -> None:
         self.state = state
-        self.clock = QueueClock()
+        self.clock = clock or QueueClock()
         self.gangs: dict[str, gangs.Gang] = {}
         self.ending: dict[str, Ending] = {}
         self.starting: dict[str, int] = {}  # job: attempt that is to begin
         self.known: set[str] = set()  # jobs that a brain was told of
-        self._beaten_s = self._watched_s = float("-inf")
-        self._watchdog: Any = None  # psutil's process, once it was found
         self.settings = read_settings(state)
         path = jobs_folder(state) / LOG
-        self.log = JobLog(path)
         runs = read_job_log(path)
         for entry in (entry for run in runs for entry in run.entries):
             if isinstance(entry.event, events.JobSubmitted):
                 self.known.add(entry.event.job_id)
-        if not runs:
-            self._new_run(self.settings)
-            return
-        run = runs[-1]
-        self.settings, self.brain = run.settings, replayed(run)
-        self.clock.set(run.began_s, run.entries[-1].now_s if run.entries else 0.0)
-        self._add_slots()
-        self._adopt()
-
-    def run(self) -> None:
-        """Until the state is to end."""
-        while not watchdog.is_ending(self.state):
-            self._keep_watch()
-            self.look()
-            time.sleep(LOOK_S)
+        if runs:
+            run = runs[-1]
+            self.settings, self.brain = run.settings, replayed(run, path)
+            self.clock.go_on(path.parent, run.began_s, run.entries[-1].now_s if run.entries else 0.0)
+        self.log = JobLog(path)
+        if cut := self.log.cut_bytes:
+            processes.say(
+                f"the last line of `{path}` is cut after {cut} bytes, and dropped: nobody acted on it"
+            )
+        try:
+            self._add_slots() if runs else self._new_run(self.settings)
+            self._adopt()
+        except BaseException:
+            self.log.close()
+            raise
 
     def look(self) -> None:
         """What is new, what follows, and that done."""
@@ -121,7 +134,9 @@ class Driver:
 
     def _new_run(self, settings: QueueSettings) -> None:
         self.settings, self.brain = settings, ClusterBrain(settings.cluster)
-        self.clock.set(self.log.start(settings), 0.0)
+        at_s = self.clock.wall()
+        self.log.start(settings, at_s)
+        self.clock.begin(jobs_folder(self.state), at_s)
         self._add_slots()
 
     def _add_slots(self) -> None:
@@ -137,7 +152,12 @@ class Driver:
             if job.state not in (JobState.STARTING, JobState.RUNNING):
                 continue
             held = gangs.slots_of(job.placement)
-            gang = gangs.adopted(self.state, read_order(self.state, job.job_id), held, job.attempt)
+            try:
+                order = read_order(self.state, job.job_id)
+            except TwofoldError:  # it is started, which says what is wrong
+                self.starting[job.job_id] = job.attempt
+                continue
+            gang = gangs.adopted(self.state, order, held, job.attempt)
             codes = gangs.exit_codes(self.state, gang)
             if job.state is JobState.STARTING and gangs.KILLED in codes.values():
                 self.starting[job.job_id] = job.attempt  # it never was whole, or was killed with us
@@ -170,9 +190,11 @@ class Driver:
             if job_id not in self.known:
                 self.known.add(job_id)
                 try:
-                    self._tell(_submitted(read_order(self.state, job_id)))
+                    order = read_order(self.state, job_id)
                 except TwofoldError as error:
                     processes.say(error.message)
+                    continue
+                self._tell(_submitted(order))
         for job_id in cancelled(self.state) & self.brain.view.jobs.keys():
             self._tell(events.JobCancelled(job_id))
         forget_environments(self.state, self.known - self.brain.view.jobs.keys())
@@ -289,23 +311,6 @@ class Driver:
                 processes.say(str(error))
                 self._tell(events.JobFailed(job_id, events.FaultCause.HOST, "", attempt))
 
-    def _keep_watch(self) -> None:
-        """Beat, and see that a watchdog is there."""
-        import psutil
-
-        now_s = time.monotonic()
-        if now_s - self._beaten_s >= watchdog.BEAT_S:
-            self._beaten_s = now_s
-            with suppress(OSError):
-                watchdog.beat(self.state, watchdog.JOBS)
-        known = self._watchdog is not None and processes.lives(self._watchdog)
-        if known and now_s - self._watched_s < WATCHDOG_EVERY_S:  # looking for it reads the whole table
-            return
-        self._watched_s = now_s
-        there = processes.running(self.state, "watchdog", exact=True) or [watchdog.start_watchdog(self.state)]
-        with suppress(psutil.Error):
-            self._watchdog = psutil.Process(there[0].process_id)
-
 
 def _submitted(order: JobOrder) -> events.JobSubmitted:
     return events.JobSubmitted(
@@ -326,12 +331,32 @@ def run_driver(state: Path) -> None:
     """Until the state is to end. One per state: a second one ends at once."""
     folder = jobs_folder(state)
     processes.make_private(folder)
-    with open(folder / "lock", "w", opener=processes.private_opener) as lock:
+    # Not opened to be written: where the disk is read-only the queue is looked after as well.
+    lock = os.open(folder / "lock", os.O_RDONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        drive(state)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def drive(state: Path) -> None:
+    """Driver after driver: what one cannot go on for is told, and the next reads the log anew."""
+    keeper, patience = Keeper(state), Patience(state)
+    while keeper.goes_on():
+        patience.begin()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        Driver(state).run()
+            driver = Driver(state)
+            with closing(driver.log):
+                while keeper.goes_on():
+                    driver.look()
+                    patience.well()
+                    time.sleep(LOOK_S)
+        except Exception as error:  # whatever it is: jobs run on, and their owner is to hear of it
+            patience.failed(error)
+            patience.wait(keeper.goes_on)
 
 
 def main() -> None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twofold.core.errors import TwofoldError
-from twofold.live.jobs.job_log import LOG, JobEntry, QueueRun, read_job_log
+from twofold.live.jobs.job_log import LOG, JobEntry, QueueRun, read_job_log, replayed
 from twofold.live.jobs.orders import JobOrder, jobs_folder, order_files, read_order
 from twofold.live.jobs.progress import last_step
+from twofold.live.jobs.queue_clock import by_now
 from twofold.policy.cluster import events
 from twofold.policy.cluster.brain import ClusterBrain
 
@@ -36,8 +37,10 @@ class JobStatus:
 def jobs_of(state: Path) -> list[JobStatus]:
     """Every job that was ever submitted, oldest first. Raises ShapeError for a log that is none."""
     told: dict[str, JobStatus] = {}
-    for run in read_job_log(jobs_folder(state) / LOG):
-        told |= _fold(run)
+    folder = jobs_folder(state)
+    runs = read_job_log(folder / LOG)
+    for run in runs:
+        told |= _fold(replace(run, began_s=by_now(folder, run.began_s)), folder / LOG)
     found = []
     for job_id, path in order_files(state):
         try:
@@ -65,14 +68,16 @@ def _new(order: JobOrder, since_s: float) -> JobStatus:
     )
 
 
-def _fold(run: QueueRun) -> dict[str, JobStatus]:
+def _fold(run: QueueRun, path: Path) -> dict[str, JobStatus]:
     """The jobs of one run of the log."""
-    brain = ClusterBrain(run.settings.cluster)
     found: dict[str, JobStatus] = {}
-    for entry in run.entries:
-        brain.handle(entry.event, entry.now_s)
+
+    def tell(entry: JobEntry, brain: ClusterBrain) -> None:
         for job_id in dict.fromkeys(_concerned(entry)):
-            found[job_id] = _after(found.get(job_id), job_id, entry, brain, run.began_s + entry.now_s)
+            if job_id in found or isinstance(entry.event, events.JobSubmitted):
+                found[job_id] = _after(found.get(job_id), job_id, entry, brain, run.began_s + entry.now_s)
+
+    replayed(run, path, tell, other_version=True)  # what an older one decided is told as it was
     return found
 
 

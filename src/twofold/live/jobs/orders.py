@@ -7,6 +7,7 @@ reads them again. Below a state's `jobs`: `settings.json`, `orders/ID.json`, `or
 
 import fcntl
 import json
+import os
 import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from twofold.live.training.artefact import write_whole
 from twofold.policy.cluster.settings import ClusterSettings, WatchSettings
 
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+SETTINGS = "settings.json"
 START_WAIT_S = 900.0  # for the first step of a job that reports steps, its libraries and its checkpoint read
 
 
@@ -106,7 +108,11 @@ def submit(state: Path, order: JobOrder, environment: Mapping[str, str] = Mappin
         make_private(path.parent)
         with open(path, "w", encoding="utf-8", opener=private_opener) as file:
             json.dump(dict(environment), file)
-    write_whole(_order_path(state, order.job_id), to_json(order))
+    newest_ns = max((at_ns for at_ns, _ in _by_age(state)), default=0)
+    path = _order_path(state, order.job_id)
+    write_whole(path, to_json(order))
+    if path.stat().st_mtime_ns <= newest_ns:  # the clock was set back: it is the newest all the same
+        os.utime(path, ns=(newest_ns + 1, newest_ns + 1))
 
 
 def environment_of(state: Path, job_id: str) -> dict[str, str]:
@@ -155,8 +161,7 @@ def read_order(state: Path, job_id: str) -> JobOrder:
 
 def order_files(state: Path) -> Iterator[tuple[str, Path]]:
     """Every job that was ever submitted, oldest first."""
-    paths = sorted(_orders(state).glob("*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
-    return ((path.stem, path) for path in paths)
+    return ((path.stem, path) for _, path in _by_age(state))
 
 
 def new_job_id(state: Path, name: str) -> str:
@@ -185,6 +190,11 @@ def _orders(state: Path) -> Path:
     return jobs_folder(state) / "orders"
 
 
+def _by_age(state: Path) -> list[tuple[int, Path]]:
+    """Every order with when it was written, oldest first."""
+    return sorted((path.stat().st_mtime_ns, path) for path in _orders(state).glob("*.json"))
+
+
 def _order_path(state: Path, job_id: str) -> Path:
     return _orders(state) / f"{job_id}.json"
 
@@ -194,4 +204,4 @@ def _environment_path(state: Path, job_id: str) -> Path:
 
 
 def _settings_path(state: Path) -> Path:
-    return jobs_folder(state) / "settings.json"
+    return jobs_folder(state) / SETTINGS
