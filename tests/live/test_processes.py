@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -137,3 +138,24 @@ def test_a_program_that_ends_while_starting_is_quoted(tmp_path: Path) -> None:
     log = log_path(tmp_path, "replica-0")
     with pytest.raises(RunError, match="ended while starting:\nno such model"):
         wait_until_open(free_port(), child, log, timeout_s=60.0)
+
+
+def test_a_manager_that_ends_before_its_first_beat_is_started_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.live import watchdog
+
+    now_s, starts_s = 5000.0, list[float]()
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(watchdog, "running", lambda *_, **__: [])
+    monkeypatch.setattr(watchdog, "start_manager", lambda *_: starts_s.append(now_s))
+    newest = watchdog.Started(now_s)
+    for _ in range(200):
+        newest = watchdog.look_after(tmp_path, watchdog.JOBS, newest)
+        now_s += 1.0
+    pauses_s = [after - before for before, after in pairwise(starts_s)]
+    assert pauses_s == [1.0, 3.0, 7.0, 15.0, 31.0, 60.0, 60.0]
+    watchdog.beat(tmp_path, watchdog.JOBS)  # it came up, and was killed: it comes back at once
+    now_s += 1.0 + watchdog.LATE_S
+    assert watchdog.look_after(tmp_path, watchdog.JOBS, newest).mute_count == 0
+    assert starts_s[-1] == now_s

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.live.processes import (
@@ -32,6 +33,7 @@ LATE_S = 2.5  # … after how long without one it is looked for …
 SILENT_S = 8.0  # … and after how long it hangs
 LOOK_S = 1.0
 START_PATIENCE_S = 20.0  # until the first beat
+PAUSE_S_MAX = 60.0  # before the start of one that ends before it, again and again
 
 
 def start_manager(state: Path, role: str) -> Child:
@@ -70,8 +72,20 @@ def silent_for_s(state: Path, role: str) -> float:
 
 
 def may_beat(state: Path, role: str) -> bool:
-    """Whether a beat can be written: where none can, silence says nothing."""
-    return os.access(state / role / BEAT, os.W_OK)
+    """Whether a beat can be written: where none can, silence says nothing.
+
+    Found out by writing the first digit, which is a zero: rights and flags do not say that a disk failed.
+    """
+    try:
+        file = os.open(state / role / BEAT, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return os.pwrite(file, b"0", 0) == 1
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def is_stopped(child: Child) -> bool:
@@ -84,36 +98,48 @@ def is_stopped(child: Child) -> bool:
         return False
 
 
-def look_after(state: Path, role: str, started_s: float) -> float:
-    """Start a manager that is gone or hangs; when its newest was started, as far as this process knows."""
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The newest manager of a role that was started here, or this process."""
+
+    at_s: float
+    mute_count: int = 0  # in a row that ended before their first beat: the next one has to wait
+
+
+def look_after(state: Path, role: str, newest: Started) -> Started:
+    """Start a manager that is gone or hangs; the newest one, as far as this process knows."""
     silent_s = silent_for_s(state, role)
     if silent_s <= LATE_S:  # looking for a process reads the whole table: only when there is a reason
-        return started_s
+        return newest
     there = running(state, role, exact=True)
-    age_s = time.monotonic() - started_s  # of the newest that was started here, or of this process
-    hangs = silent_s > SILENT_S and (silent_s < age_s or age_s > START_PATIENCE_S)
-    hangs = hangs and may_beat(state, role)
-    hangs = hangs or any(is_stopped(child) for child in there)
+    age_s = time.monotonic() - newest.at_s
+    is_late = silent_s > SILENT_S and (silent_s < age_s or age_s > START_PATIENCE_S)
+    is_mute = is_late and not may_beat(state, role)
+    hangs = (is_late and not is_mute) or any(is_stopped(child) for child in there)
     if there and not hangs:
-        return started_s
+        return Started(time.monotonic()) if is_mute else newest  # once it can beat again it is given time to
+    is_first = silent_s > age_s  # it has not beaten since
+    if not there and is_first and age_s < min(2.0 ** min(newest.mute_count, 16) - 1.0, PAUSE_S_MAX):
+        return newest
     stop(there, at_once=True)
     if is_ending(state):
-        return started_s
+        return newest
     start_manager(state, role)
-    return time.monotonic()
+    return Started(time.monotonic(), newest.mute_count + 1 if is_first else 0)
 
 
 def watch(state: Path) -> None:
     """Until the state is to end."""
     # One that was heard a moment ago needs no patience; one that was started beside this process does.
     now_s = time.monotonic()
-    started_s = {
-        role: now_s if silent_for_s(state, role) > SILENT_S else -START_PATIENCE_S for role in MANAGERS
+    newest = {
+        role: Started(now_s if silent_for_s(state, role) > SILENT_S else -START_PATIENCE_S)
+        for role in MANAGERS
     }
     while not is_ending(state):
         for role in MANAGERS:
             if (state / role).is_dir():
-                started_s[role] = look_after(state, role, started_s[role])
+                newest[role] = look_after(state, role, newest[role])
         time.sleep(LOOK_S)
 
 

@@ -52,6 +52,11 @@ def _troubles(status: ServiceStatus) -> list[str]:
         lines.append("  no controller is alive: what dies stays dead until `twofold up` is called again")
     if not status.gateway_answers:
         lines.append("  the gateway does not answer")
+    if status.disk:
+        what = f"the disk is {status.disk}: it serves, but logs wait in memory, and are dropped beyond 8 MiB"
+        lines += [f"  {what}", "  make room, or have it take lines again: it goes on by itself"]
+    if status.lost_lines:
+        lines.append(f"  {status.lost_lines:,} lines of the logs are lost since the gateway's start")
     return lines
 
 

@@ -8,6 +8,7 @@ killed at any moment: the next one finds engines and gateway by their marks and 
 import asyncio
 import fcntl
 import json
+import os
 import signal
 import sqlite3
 import sys
@@ -26,6 +27,7 @@ from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_environment, engine_of
 from twofold.live.control.gate_orders import carry_out, short
+from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
 from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
@@ -70,6 +72,7 @@ class Controller:
         self._started: set[str] = set()  # since the last look
         self._withdrawn_s: dict[str, float] = {}
         self._notes: dict[str, tuple[int, float]] = {}  # of a death, to be ended when it is back
+        self.memory = Memory(store)
         self._changes = -1
         self._kick = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -79,13 +82,15 @@ class Controller:
         """Until the state is to end."""
         for each in (self._poll(), self._relay(), self._report(), self._beat()):
             self._spawn(each)
-        with suppress(sqlite3.Error):
-            self.store.note("controller", "the controller started")
+        self.memory.note("controller", "the controller started")
         while not watchdog.is_ending(self.state):
             try:
                 self.look(time.monotonic())
             except (sqlite3.Error, OSError) as error:  # a full disk must not stop the healing
-                processes.say(f"the store refuses: {error}")
+                self.memory.refused(error)
+            if self.store.is_replaced():
+                processes.say("another disk is in the place of the store's: who starts anew reads that one")
+                raise SystemExit(1)
             self._kick.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -111,7 +116,10 @@ class Controller:
         digest, gateway = gateway_digest(self.settings, self.state), self._seen_gateway(troubles, now_s)
         not_before_s = self.gateway_not_before_s
         for action in reconcile.actions_of(wanted, seen, digest, gateway, now_s, not_before_s):
-            self._do(action, now_s)
+            try:
+                self._do(action, now_s)
+            except (sqlite3.Error, OSError) as error:  # the others are done all the same
+                self.memory.refused(error)
         if "watchdog" not in troubles or troubles["watchdog"]:
             for process in processes.running(self.state, "watchdog", exact=True):
                 processes.stop([process], at_once=True)
@@ -128,14 +136,14 @@ class Controller:
             text = self.store.kept("service")
             self.settings = from_data(ServiceSettings, json.loads(text)) if text else None
             self.digests = {}
-        self.rows = {row.replica_id: row for row in self.store.replicas()}
+        self.rows = self.memory.replicas()
         for row in self.rows.values():
             if row.version not in self.digests:
                 try:
                     self.digests[row.version] = replica_digest(self.engine(row.version))
                 except TwofoldError as error:
                     self.digests[row.version] = "none"
-                    self.store.note(row.replica_id, error.message)
+                    self.memory.note(row.replica_id, error.message)
 
     def engine(self, version: str) -> EngineSettings:
         """What a replica of this version is told."""
@@ -232,17 +240,16 @@ class Controller:
 
     def _came_up(self, name: str, replica: Watched, now_s: float) -> None:
         """It answers: what was noted of its death ends with how long that took."""
-        number, died_s = self._notes.pop(name, (0, 0.0))
-        if number:
-            self.store.add_to_note(number, f"; back after {now_s - died_s:.1f} s")
+        if name in self._notes:
+            number, died_s = self._notes.pop(name)
+            self.memory.add_to_note(number, name, f"back after {now_s - died_s:.1f} s")
         row = self.rows.get(name)
         if row is None or row.has_served:
             return
         cold_s = (replica.ready_s or now_s) - replica.began_s
-        self.rows[name] = replace(row, has_served=True)
-        self.store.put(self.rows[name])
+        self._put(replace(row, has_served=True))
+        self.memory.note(name, f"ready {cold_s:.1f} s after its start")
         self.store.keep(f"cold_start_s {name}", f"{cold_s:.3f}")
-        self.store.note(name, f"ready {cold_s:.1f} s after its start")
 
     def _seen_gateway(self, troubles: dict[str, str], now_s: float) -> reconcile.SeenGateway:
         leader = self.processes.leaders.get("gateway")
@@ -311,8 +318,7 @@ class Controller:
                 processes.stop_all, self.state, role, grace_s, exact=True, at_once=at_once
             )
         except TwofoldError as error:
-            with suppress(sqlite3.Error):
-                self.store.note(role, error.message)
+            self.memory.note(role, error.message)
         self._ending.discard(role)
         self.processes.changed()
         self._kick.set()
@@ -326,16 +332,19 @@ class Controller:
         in_flight = replica.in_flight_count if replica else 0
         beside = f", with {in_flight} request{'s' if in_flight != 1 else ''}" if in_flight else ""
         if name not in self._notes:
-            self._notes[name] = (self.store.note(name, f"died ({why}){beside}"), now_s)
+            self._notes[name] = (self.memory.note(name, f"died ({why}){beside}"), now_s)
         if row.by_gate and not row.has_served:
-            self.store.put(replace(row, leaving=True))
+            self._put(replace(row, leaving=True))
             self._notes.pop(name, None)
             self._spawn(self.tell({"type": "ReplicaStartFailed", "replica_id": name}))
             return
         served_s = now_s - replica.ready_s if replica and replica.ready_s else 0.0
         count, not_before_s = reconcile.next_failure(row.failed_count, served_s, now_s)
-        self.rows[name] = replace(row, failed_count=count, not_before_s=not_before_s)
-        self.store.put(self.rows[name])
+        self._put(replace(row, failed_count=count, not_before_s=not_before_s))
+
+    def _put(self, row: ReplicaRow) -> None:
+        self.rows[row.replica_id] = row
+        self.memory.put(row)
 
     def _start_gateway(self, now_s: float) -> None:
         settings = self.settings
@@ -365,10 +374,10 @@ class Controller:
             self.gateway_failures, now_s - self.gateway_not_before_s, now_s
         )
         self.processes.changed()
-        self.store.note("gateway", "the gateway started")
+        self.memory.note("gateway", "the gateway started")
 
     def _end_gateway(self, trouble: str) -> None:
-        self.store.note("gateway", f"ended ({trouble or 'it is told something else'})")
+        self.memory.note("gateway", f"ended ({trouble or 'it is told something else'})")
         self._ending.add("gateway")
         self.gateway = None
         self._spawn(self._stopped("gateway", processes.GRACE_S, at_once=bool(trouble)))
@@ -509,12 +518,13 @@ class Controller:
 def run_controller(state: Path) -> None:
     """Until the state is to end. One per state: a second one ends at once."""
     processes.make_private(state / "controller")
-    with open(state / "controller" / "lock", "w", opener=processes.private_opener) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        asyncio.run(_serve(state))
+    # Not opened to be written: where the disk is read-only the service is looked after as well.
+    lock = os.open(state / "controller" / "lock", os.O_RDONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    asyncio.run(_serve(state))
 
 
 async def _serve(state: Path) -> None:

@@ -13,6 +13,7 @@ from twofold.live import watchdog
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import FILE, Happened, ReplicaRow, Store
+from twofold.live.disk import disk_trouble
 from twofold.live.processes import running
 
 
@@ -58,6 +59,8 @@ class ServiceStatus:
     version: str
     happened: tuple[Happened, ...]
     overflow: OverflowStatus | None = None  # None: the spec names no hosted API
+    disk: str = ""  # why its state's disk takes no line: read-only, full …; "": it takes them
+    lost_lines: int = 0  # of the gateway's logs, that no disk took
 
     @property
     def wanted_count(self) -> int:
@@ -87,10 +90,11 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
             happened, version = tuple(store.happened(happened_count)), store.kept("version")
         finally:
             store.close()
-    except sqlite3.Error as error:
-        raise FileError(
-            f"`{state / FILE}` cannot be read: {error}", hint="call `twofold up` again"
-        ) from error
+    except (sqlite3.Error, OSError) as error:
+        refused = disk_trouble(state)
+        why = f"its disk is {refused}" if refused else str(error)
+        hint = "have its disk take lines again" if refused else "call `twofold up` again"
+        raise FileError(f"`{state / FILE}` cannot be read: {why}", hint=hint) from error
     if not text:
         raise nothing
     settings = from_data(ServiceSettings, json.loads(text))
@@ -100,8 +104,7 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
     return ServiceStatus(
         name=settings.name or version,
         url=f"http://127.0.0.1:{settings.port}",
-        controlled=watchdog.CONTROLLER in first
-        and watchdog.silent_for_s(state, watchdog.CONTROLLER) < watchdog.SILENT_S,
+        controlled=watchdog.CONTROLLER in first and _is_heard(state),
         gateway_answers=found is not None,
         replicas=tuple(_replica(row, gateway, first, settings) for row in rows),
         requests_per_s=recent.get("requests_per_s", 0.0),
@@ -113,7 +116,15 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
         version=version,
         happened=happened,
         overflow=_overflow(gateway.get("overflow")),
+        disk=disk_trouble(state),
+        lost_lines=gateway.get("log_lost_lines", 0),
     )
+
+
+def _is_heard(state: Path) -> bool:
+    """Whether the controller beats, or could not."""
+    silent_s = watchdog.silent_for_s(state, watchdog.CONTROLLER)
+    return silent_s < watchdog.SILENT_S or not watchdog.may_beat(state, watchdog.CONTROLLER)
 
 
 def _overflow(told: dict[str, Any] | None) -> OverflowStatus | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twofold.live.disk import refuses
 from twofold.live.processes import make_private, private_opener
 
 FILE = "controller/service.sqlite"
@@ -56,17 +57,35 @@ class Happened:
 
 
 class Store:
-    """The open file. Mutable: it is a connection."""
+    """The open file. Mutable: it is a connection. Raises sqlite3.Error, OSError where there is no reading it.
+
+    On a disk that takes nothing it is read, as far as another process that has it open left its index there.
+    """
 
     def __init__(self, state: Path) -> None:
-        path = state / FILE
-        make_private(state)
-        make_private(path.parent)
-        os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
+        self._path = path = state / FILE
+        try:
+            make_private(state)
+            make_private(path.parent)
+            os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
+        except OSError as error:
+            if not refuses(error) or not path.exists():
+                raise
         self._file = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
-        self._file.execute("pragma journal_mode=wal")
-        self._file.execute("pragma synchronous=normal")
-        self._file.executescript(TABLES)
+        self._opened = path.stat()
+        try:
+            self._file.execute("pragma journal_mode=wal")
+            self._file.execute("pragma synchronous=normal")
+            self._file.executescript(TABLES)
+        except sqlite3.OperationalError:
+            self._file.execute("select count(*) from replicas")
+
+    def is_replaced(self) -> bool:
+        """Whether another file is in its place, as when another disk was mounted there."""
+        try:
+            return not os.path.samestat(self._opened, self._path.stat())
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go of the file."""
@@ -130,9 +149,9 @@ class Store:
         """Nobody wants it any more."""
         self._file.execute("delete from replicas where replica_id = ?", (replica_id,))
 
-    def note(self, role: str, what: str) -> int:
-        """Something happened; its number, to say later how it went on."""
-        told = (time.time(), role, what)
+    def note(self, role: str, what: str, at_s: float | None = None) -> int:
+        """Something happened, now or at that Unix time; its number, to say later how it went on."""
+        told = (time.time() if at_s is None else at_s, role, what)
         number = self._file.execute("insert into happened values (null, ?, ?, ?)", told).lastrowid or 0
         self._file.execute("delete from happened where number <= ?", (number - HAPPENED_KEPT,))
         return number

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
 def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:
     """End everything of a state, who would start it again first; returns how many processes there were."""
     if state.is_dir():
-        (state / watchdog.ENDING).touch(mode=0o600)
+        with suppress(OSError):  # where the disk takes no mark, who would start what ends is ended first
+            (state / watchdog.ENDING).touch(mode=0o600)
     managers = ("watchdog", *watchdog.MANAGERS)
     count = sum(processes.stop_all(state, role, grace_s, exact=True, at_once=True) for role in managers)
     return count + processes.stop_all(state, grace_s=grace_s)

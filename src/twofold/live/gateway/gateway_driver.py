@@ -271,7 +271,7 @@ class GateDriver:
             "in_flight": len(view.requests),
             "held": len(view.held),
             "counts": asdict(view.counts),
-            "log_lost_lines": self.log.lost_lines,
+            "log_lost_lines": sum(self._lost_lines().values()),
         }
 
     def _of_overflow(self, hosted: Replica, now_s: float) -> dict[str, Any]:
