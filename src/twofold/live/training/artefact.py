@@ -74,9 +74,9 @@ def check_files(folder: Path) -> tuple[FileEntry, ...]:
         if entry.path not in found:
             raise _altered(folder, f"`{entry.path}` is missing")
         if found[entry.path] != entry:
-            size_bytes = found[entry.path].size_bytes
-            what = f"has {size_bytes} bytes" if size_bytes != entry.size_bytes else "has other bytes"
-            raise _altered(folder, f"`{entry.path}` {what} than when it was written")
+            seen, wrote = found[entry.path].size_bytes, entry.size_bytes
+            what = "other bytes than" if seen == wrote else f"{seen:,} bytes, and {wrote:,}"
+            raise _altered(folder, f"`{entry.path}` has {what} when it was written")
     extra = sorted(set(found) - {entry.path for entry in listed})
     if extra:
         raise _altered(folder, f"`{extra[0]}` was added after it was written")
