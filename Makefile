@@ -10,7 +10,7 @@ FAST := .fast/.installed
 VALIDATED := manifests sky deepspeed titan triton vllm
 # What `pip install .` alone gives.
 CORE := .core/.installed
-# Of each serving fault in `make soak`.
+# Of each fault in `make soak`.
 ROUNDS ?= 100
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
@@ -90,12 +90,14 @@ test-skipped: $(EXTRAS)
 test-cut: $(STAMP)
 	$(BIN)/python tests/loopback_only.py $(MAKE) test
 
-# The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example. Then a hundred
-# of each serving fault, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
+# The laws of the tests on a thousand examples each, drawn anew: what it finds becomes an @example. Then a hundred of
+# each fault of serving and training, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --out docs/soak.md
-	TWOFOLD_FAULT_SEEDS=100 $(BIN)/python -m pytest -rs tests/live/test_training_faults.py
+	TWOFOLD_FAULT_SEEDS=$(ROUNDS) $(BIN)/python -m pytest -rs tests/live/test_training_faults.py \
+	  tests/live/test_jobs_training.py --junitxml=build/training.xml; code=$$?; \
+	  $(BIN)/python -m tests.soak --rounds 0 --training build/training.xml --out docs/soak.md; exit $$code
 
 # In a minute, while you work.
 quick: $(STAMP)

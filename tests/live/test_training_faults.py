@@ -105,21 +105,38 @@ def same_end(calm: Calm, job: TrainJob, losses: dict[int, str]) -> bool:
     )  # fmt: skip
 
 
-def break_manifest(folder: Path) -> None:
+def nest_manifest(folder: Path) -> str:
     (folder / "manifest.json").write_text("[" * 200_000, "utf-8")
+    return "cannot be read"
 
 
-def break_weights(folder: Path) -> None:
+def empty_manifest(folder: Path) -> str:
+    (folder / "manifest.json").write_bytes(b"")
+    return "cannot be read"
+
+
+def change_weights(folder: Path) -> str:
     path = folder / "__0_0.distcp"
     path.write_bytes(path.read_bytes()[:-7] + b"corrupt")
+    return "other bytes"
 
 
-def test_broken_newest_checkpoints_and_a_half_export_are_passed_over(calm: Calm) -> None:
-    job = calm.copy("broken")
+def cut_weights(folder: Path) -> str:
+    path = folder / "__1_0.distcp"
+    path.write_bytes(path.read_bytes()[:-100])
+    return f"has {path.stat().st_size:,} bytes, and {path.stat().st_size + 100:,} when it was written"
+
+
+DAMAGE = (nest_manifest, change_weights, empty_manifest, cut_weights)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_broken_newest_checkpoints_and_a_half_export_are_passed_over(calm: Calm, seed: int) -> None:
+    job = calm.copy(f"broken-{seed}")
     checkpoints = job.folder / "checkpoints"
     newest, before = sorted(checkpoints.iterdir(), reverse=True)[:2]
-    break_manifest(newest)
-    break_weights(before)
+    damages = DAMAGE[:2] if seed == 0 else random.Random(seed).choices(DAMAGE, k=2)
+    said = [damage(folder) for damage, folder in zip(damages, (newest, before), strict=True)]
     half = job.folder / f".{EXPORT}.partial"  # of an export that a kill -9 cut
     half.mkdir()
     (half / "model-00000.safetensors").write_bytes(b"half of the wei")
@@ -128,26 +145,31 @@ def test_broken_newest_checkpoints_and_a_half_export_are_passed_over(calm: Calm)
     losses = train(calm.state, job)
     refused = {event["checkpoint"]: event["reason"] for event in read_events(job.folder, "refused")}
     assert set(refused) == {newest.name, before.name}, refused
-    assert "cannot be read" in refused[newest.name] and "other bytes" in refused[before.name]
+    assert said[0] in refused[newest.name] and said[1] in refused[before.name], refused
     assert read_events(job.folder, "resumed")[-1]["step"] == STEPS - 2 * EVERY
     assert same_end(calm, job, losses)
 
 
-def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm, seed: int) -> None:
     """A limit on the size of files stands for the disk: what is larger cannot be written."""
     import psutil
 
-    job = job_of(calm.state, "full")
+    job = job_of(calm.state, f"full-{seed}")
+    drawn = random.Random(seed)
+    first = 1 if seed == 0 else drawn.randrange(1, EVERY)
+    last = 2 * EVERY + 1 if seed == 0 else drawn.randrange(first + EVERY, STEPS - 1)
+    size_bytes = 100_000 if seed == 0 else drawn.choice((50_000, 100_000, 200_000))
 
     def limited(size_bytes: int) -> None:
-        for child in running(calm.state, "train-full"):
+        for child in running(calm.state, f"train-{job.name}"):
             process = psutil.Process(child.process_id)
             process.rlimit(resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
 
     def hear(line: str) -> None:
-        if line.startswith("step 1 "):
-            limited(100_000)
-        elif line.startswith(f"step {2 * EVERY + 1} "):
+        if line.startswith(f"step {first} "):
+            limited(size_bytes)
+        elif line.startswith(f"step {last} "):
             limited(resource.RLIM_INFINITY)
 
     losses = train(calm.state, job, hear)
@@ -160,11 +182,13 @@ def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm) -> None:
     assert same_end(calm, job, losses)
 
 
-def test_a_second_trainer_of_one_folder_is_refused_and_harms_nothing(calm: Calm) -> None:
-    job, refused = job_of(calm.state, "shared"), []
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_second_trainer_of_one_folder_is_refused_and_harms_nothing(calm: Calm, seed: int) -> None:
+    job, refused = job_of(calm.state, f"shared-{seed}"), []
+    step = 2 if seed == 0 else random.Random(seed).randrange(1, STEPS)
 
     def hear(line: str) -> None:
-        if line.startswith("step 2 "):
+        if line.startswith(f"step {step} "):
             with pytest.raises(BusyError):
                 run_training(job, calm.state, lambda _: None)
             refused.append(line)

@@ -18,9 +18,18 @@ from tests.soak.clients import PATIENCE_S
 from tests.soak.faults import FAULTS
 from tests.soak.memory import over
 from tests.soak.overload import Figures, beside_a_noisy_one, overloaded
-from tests.soak.page import Setting, kept_sections, memory_section, overload_section, page_of, with_section
+from tests.soak.page import (
+    Setting,
+    kept_sections,
+    memory_section,
+    overload_section,
+    page_of,
+    training_section,
+    with_section,
+)
 from tests.soak.rounds import AGREE_S, CLIENTS, Trial, run_trial
 from tests.soak.services import CONTEXT_TOKENS, PACE_S, stub_service
+from tests.soak.training import cases_of
 
 
 def main() -> None:
@@ -35,6 +44,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             memory = asyncio.run(over(Path(folder), options.memory))
         _keep(options.out, memory_section(memory, _setting(options)))
+    if options.training:
+        _keep(options.out, training_section(cases_of(options.training), _setting(options)))
     sys.exit(1 if wrong else 0)
 
 
@@ -76,6 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--overload-s", type=float, default=0.0, help="seconds of each load; 0: none")
     parser.add_argument("--memory", type=int, default=0, help="requests of which the memory is looked at")
+    parser.add_argument("--training", type=Path, nargs="+", default=(), help="reports of training's faults")
     parser.add_argument("--out", type=Path, default=Path("docs/soak.md"))
     parser.add_argument("--shared", action="store_true", help="other work runs on this machine: say so")
     return parser.parse_args()

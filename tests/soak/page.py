@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from tests.soak import training
 from tests.soak.clients import BROKEN, COMPLETED, POISON, TOLD, TOO_LONG
 from tests.soak.faults import FAULTS
 from tests.soak.memory import CONNECTIONS, Memory
 from tests.soak.overload import E2E_S, PLACES, REPLICAS, TOKENS_MOST, TTFT_S, Figures
 from tests.soak.rounds import Trial
+from tests.soak.training import Case
 
 MIB = 1 << 20
 
@@ -75,6 +77,18 @@ MEMORY = """\
 id is new, of 1,000 tenants. The gateway's process has {first_mib:.1f} MiB after a quarter of them and
 {last_mib:.1f} MiB after all: {grown:+.0f} bytes a request, at most {most_mib:.1f} MiB at any look.
 Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
+"""
+
+
+TRAINING = """\
+## Training
+
+Two ranks train a small model, a run each; it *held* when every loss is that of a run to which nothing
+happened, to the last bit, and so are the weights where they were published.
+Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
+
+| what was done to it | seeds | held | longest |
+| --- | --- | --- | --- |
 """
 
 
@@ -163,6 +177,14 @@ def memory_section(memory: Memory, setting: Setting) -> str:
     return MEMORY.format(**{**asdict(setting), **told, "shared": shared})
 
 
+def training_section(cases: Sequence[Case], setting: Setting) -> str:
+    """The section's text, a row per fault."""
+    shared = ", shared with other work" if setting.shared else ""
+    wrong = [f"- {each.fault}, seed {each.seed}: {each.wrong}" for each in cases if each.wrong]
+    head = TRAINING.format(**{**asdict(setting), "shared": shared})
+    return head + "\n".join([*training.rows_of(cases), "", *(wrong or ["All held."])]) + "\n"
+
+
 def with_section(page: str, section: str) -> str:
     """A page with this section in the place of the one of its title, or at the end."""
     title = section.partition("\n")[0]
@@ -172,5 +194,5 @@ def with_section(page: str, section: str) -> str:
 
 def kept_sections(page: str) -> list[str]:
     """What other parts than the faults wrote into a page."""
-    own = ("## Overload", "## Memory")
+    own = ("## Overload", "## Memory", "## Training")
     return [part for part in re.split(r"(?m)^(?=## )", page) if part.startswith(own)]
