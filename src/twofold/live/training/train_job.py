@@ -283,7 +283,7 @@ def _prepare(job: TrainJob, model: dict[str, Any], state: Path, on_progress: Pro
         "job": {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")},
         "model": model,
         # Kept from the first launch on: the number of threads decides the order of sums, so the last bits.
-        "thread_count": max(1, len(os.sched_getaffinity(0)) // job.rank_count),
+        "thread_count": max(1, len(os.sched_getaffinity(0)) * job.host_count // job.rank_count),
     }
     path = job.folder / ORDER
     if path.exists():
