@@ -36,7 +36,6 @@ class StoragePlan:
     """What the job asks of storage, and which term asks for most; None where a size is not known."""
 
     checkpoint_write_bytes_per_s: float | None
-    checkpoint_read_bytes_per_s: float | None
     ingest_bytes_per_s: float | None
     needed_bytes_per_s: float | None
     source: str | None  # checkpoint write | restart read | data ingest
@@ -263,4 +262,4 @@ def _storage(work: RunWork, step_s: float, reliability: Reliability) -> StorageP
     terms = {"checkpoint write": write, "restart read": read, "data ingest": ingest}
     known = [(rate, name) for name, rate in terms.items() if rate is not None]
     needed, source = max(known, key=lambda term: term[0], default=(None, None))
-    return StoragePlan(write, read, ingest, needed, source)
+    return StoragePlan(write, ingest, needed, source)
