@@ -73,6 +73,45 @@ def test_where_hosts_met_is_no_part_of_what_a_model_was_made_from(tmp_path: Path
     assert lineage("10.0.0.1:29500") == lineage("10.0.0.2:29500") != lineage("10.0.0.1:29500", seed=2)
 
 
+def test_a_copy_of_the_state_is_the_state_at_each_save_in_the_same_memory() -> None:
+    """Weights, moments and settings of the optimiser; moments that a weight gets later included."""
+    from twofold.live.training.saving import StateCopy, _tensors
+
+    one, late = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    network = torch.nn.ModuleDict({"one": one, "late": late})
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.1, fused=True)
+    searches = []
+
+    def find() -> dict[str, object]:
+        searches.append(1)
+        weights = {name: each.detach() for name, each in network.named_parameters()}
+        return {"model": weights, "optimiser": optimiser.state_dict()}
+
+    def step(*used: torch.nn.Module) -> None:
+        optimiser.zero_grad()
+        sum(each(torch.ones(2, 4)).square().sum() for each in used).backward()
+        optimiser.step()
+
+    def same(state: dict[str, object], now: dict[str, object]) -> bool:
+        pairs = zip(_tensors(state), _tensors(now), strict=True)
+        return all(torch.equal(*pair) for pair in pairs)
+
+    copy = StateCopy(find, optimiser)
+    step(one)
+    first = copy.taken()
+    places = [each.data_ptr() for each in _tensors(first)]
+    assert same(first, find())
+    step(one)
+    assert not same(first, find()), "the copy was the state itself"
+    optimiser.param_groups[0]["lr"] = 0.05
+    count = len(searches)
+    assert same(copy.taken(), find()) and len(searches) == count + 1  # the one here: nothing was searched for
+    assert [each.data_ptr() for each in _tensors(copy.taken())] == places
+    assert copy.taken()["optimiser"]["param_groups"][0]["lr"] == 0.05
+    step(one, late)
+    assert same(copy.taken(), find()) and len(_tensors(copy.taken())) == len(places) + 6
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # it is
 def test_bytes_are_digested_as_they_are_written(tmp_path: Path) -> None:
     import hashlib

@@ -24,7 +24,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,12 +41,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from twofold.live.training.artefact import MANIFEST, check_files, sha256_of
 from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
-from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of, survey
+from twofold.live.training.checkpoints import remove, step_folder, step_of, survey
 from twofold.live.training.data_staging import data_digest, read_pin
-from twofold.live.training.digesting import DigestingWriter
 from twofold.live.training.exporting import write_export
 from twofold.live.training.loss_scale import LossScale
-from twofold.live.training.train_job import EXPORT, NOT_SAVED, STOP
+from twofold.live.training.saving import Saver, StateCopy
+from twofold.live.training.train_job import EXPORT, STOP
 from twofold.live.training.train_model import build_network, shard
 from twofold.live.training.training_record import StepLine, append_event, append_step, mend, steps_path
 
@@ -162,12 +161,17 @@ class Trained:
             append_event(self.order.run, event, **facts)
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, beside the order; random numbers are those of each rank.
+        """All that the next step depends on, beside the order."""
+        return {**self.learnt(), **self.own_state()}
 
-        Frozen weights are those that the run began with: they are not kept again.
-        """
+    def learnt(self) -> dict[str, Any]:
+        """The weights and the optimiser's state; frozen weights are those that the run began with."""
         weights, moments = get_state_dict(self.network, self.optimiser, options=self.options)
-        return {"model": weights, "optimiser": moments, "scale": self.scale.state(), **self.random_states()}
+        return {"model": weights, "optimiser": moments}
+
+    def own_state(self) -> dict[str, Any]:
+        """What is small and made anew; random numbers are those of each rank."""
+        return {"scale": self.scale.state(), **self.random_states()}
 
     def random_states(self) -> dict[str, torch.Tensor]:
         """Of this rank, by their names in a checkpoint: an accelerator draws numbers of its own."""
@@ -192,49 +196,6 @@ class Trained:
         return StateDictOptions(ignore_frozen_params=frozen, strict=not frozen)
 
 
-@dataclass(slots=True)
-class Saver:
-    """Writes checkpoints beside the training, one at a time, in a process group of its own.
-
-    On the training's own group the saving thread and the training would interleave collectives, and hang.
-    """
-
-    order: Order
-    group: Any
-    _finisher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    _pending: Future[None] | None = None
-
-    def save(self, step: int, state: Mapping[str, Any]) -> None:
-        """Copy the state and start writing it; waits for the save before, if it still runs."""
-        self.wait()
-        began_s = time.perf_counter()
-        folder = step_folder(self.order.run / "checkpoints", step)
-        writer = DigestingWriter(folder)
-        written = dcp.async_save(dict(state), storage_writer=writer, process_group=self.group)
-        self._pending = self._finisher.submit(self._finish, written, folder, began_s)
-
-    def wait(self) -> None:
-        """Until nothing is being written."""
-        if self._pending is not None:
-            self._pending.result()
-        self._pending = None
-
-    def _finish(self, written: Any, folder: Path, began_s: float) -> None:
-        """One that cannot be written is told of at once, for a queue waits for it, and training goes on."""
-        try:
-            written.result()  # on rank 0: when every rank has written and the index is there
-            size_bytes = complete(folder) if self.order.rank == 0 else 0
-        except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
-            if self.order.rank == 0:
-                reason = " ".join(str(error).split())[-300:]
-                append_event(self.order.run, NOT_SAVED, step=step_of(folder), reason=reason)
-            return
-        if self.order.rank == 0:
-            facts = {"step": step_of(folder), "size_bytes": size_bytes}
-            append_event(self.order.run, "checkpoint", **facts, write_s=time.perf_counter() - began_s)
-            prune(folder.parent)
-
-
 def main() -> None:
     """Train to the last step and export, from wherever the run stands; told to stop, save and end."""
     order = read_order(Path(sys.argv[1]))
@@ -246,7 +207,8 @@ def main() -> None:
     device = join(order)
     trained = build(order, StepClock(device.type == "cuda"))
     signal.signal(signal.SIGTERM, lambda *_: setattr(trained, "is_told_to_stop", True))
-    saver = Saver(order, dist.new_group(backend="gloo"))
+    copy = StateCopy(trained.learnt, trained.optimiser, device.type == "cuda")
+    saver = Saver(order.run, order.rank, dist.new_group(backend="gloo"), copy)
     first = resume(trained) + 1
     tell = partial(append_event, order.run)
     stager = stager_of(order.run, order.job["seed"], tell, is_leader=order.local_rank == 0)
@@ -276,7 +238,7 @@ def train(trained: Trained, saver: Saver, batches: Batches, first: int) -> bool:
         with clock.part("checkpoint"):
             due = step % job["checkpoint_every_steps"] == 0 or step == job["steps"] or stops
             if asked.now() or due:
-                saver.save(step, trained.state())
+                saver.save(step, trained.own_state())
         append_step(order.run, order.rank, step_line(order, step, loss, clock))
         if held_out and (step % job["evaluate_every_steps"] == 0 or step == job["steps"]):
             trained.tell("evaluated", step=step, loss=evaluate(trained, held_out).hex())
