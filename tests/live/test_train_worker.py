@@ -73,6 +73,39 @@ def test_where_hosts_met_is_no_part_of_what_a_model_was_made_from(tmp_path: Path
     assert lineage("10.0.0.1:29500") == lineage("10.0.0.2:29500") != lineage("10.0.0.1:29500", seed=2)
 
 
+def test_what_a_run_began_with_is_told_by_its_bytes_and_not_by_its_place(tmp_path: Path) -> None:
+    from dataclasses import asdict
+    from types import SimpleNamespace
+    from typing import Any
+
+    from twofold.live.training.loss_scale import LossScale
+    from twofold.live.training.train_job import TrainJob
+    from twofold.live.training.train_worker import Order, StepClock, Trained, lineage_of, tell_weights
+
+    batches: Any = SimpleNamespace(files_read=lambda _: [])
+
+    def lineage(name: str, data: bytes) -> dict[str, Any]:
+        weights, run = tmp_path / name / "weights", tmp_path / name / "run"
+        for folder in (weights, run):
+            folder.mkdir(parents=True)
+        (tmp_path / name / "blob").write_bytes(data)
+        (weights / "model.safetensors").symlink_to(tmp_path / name / "blob")  # as caches of a hub have it
+        told = asdict(
+            TrainJob("a", run, tmp_path, 1, 1, 8, 2, weights=str(weights), branch_from="step-000001")
+        )
+        job = {key: value for key, value in told.items() if key not in ("folder", "model_config")}
+        order = Order(run, job, {}, tmp_path, 1, 0, 0, 1, 1, 0)
+        (run / "events.jsonl").write_text('{"event": "branched", "sha256": "5ad0"}\n')
+        tell_weights(Trained(order, None, None, LossScale.of("fp32"), StepClock()))
+        (weights / "model.safetensors").unlink()  # who asks later is told what was there
+        tell_weights(Trained(order, None, None, LossScale.of("fp32"), StepClock()))
+        return lineage_of(order, batches)
+
+    one, other = lineage("one", b"weights"), lineage("other", b"weights")
+    assert one == other != lineage("third", b"weighty")
+    assert len(one["settings"]["weights"]) == 64 and one["settings"]["branch_from"] == "5ad0"
+
+
 def test_a_copy_of_the_state_is_the_state_at_each_save_in_the_same_memory() -> None:
     """Weights, moments and settings of the optimiser; moments that a weight gets later included."""
     from twofold.live.training.saving import StateCopy, _tensors

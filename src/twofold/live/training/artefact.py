@@ -42,13 +42,25 @@ def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -
             entries.append(known[name])
         elif path.is_file() and name != MANIFEST:
             entries.append(FileEntry(name, path.stat().st_size, sha256_of(path)))
-    return tuple(sorted(entries, key=lambda entry: entry.path))
+    return tuple(sorted(entries, key=_path))
 
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hex. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """One SHA-256 of files by their names, sizes and bytes, wherever they are; links are followed."""
+    entries = sorted(
+        (FileEntry(each.name, each.stat().st_size, sha256_of(each)) for each in paths), key=_path
+    )
+    return hashlib.sha256(manifest_text(entries).encode()).hexdigest()
+
+
+def _path(entry: FileEntry) -> str:
+    return entry.path
 
 
 def manifest_text(entries: Iterable[FileEntry]) -> str:

@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
-from twofold.live.training.artefact import MANIFEST, check_files, sha256_of
+from twofold.live.training.artefact import MANIFEST, check_files, digest_of, sha256_of
 from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import remove, step_folder, step_of, survey
@@ -46,9 +46,16 @@ from twofold.live.training.data_staging import data_digest, read_pin
 from twofold.live.training.exporting import write_export
 from twofold.live.training.loss_scale import LossScale
 from twofold.live.training.saving import Saver, StateCopy
-from twofold.live.training.train_job import EXPORT, STOP
+from twofold.live.training.train_job import EXPORT, STOP, WEIGHTS
 from twofold.live.training.train_model import build_network, shard
-from twofold.live.training.training_record import StepLine, append_event, append_step, mend, steps_path
+from twofold.live.training.training_record import (
+    StepLine,
+    append_event,
+    append_step,
+    mend,
+    read_events,
+    steps_path,
+)
 
 COMPUTE = ("forward", "backward", "optimiser")  # parts in which this thread computes all the time, on a CPU
 # Of a job: these do not change what is learnt.
@@ -62,6 +69,8 @@ UNESSENTIAL = (
     "data_digest",
     "rendezvous",
 )
+# Of a job: places. What a run found there stands in an event; where it was, does not change what is learnt.
+PLACES = {"weights": "weights", "branch_from": "branched"}
 RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
@@ -209,6 +218,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: setattr(trained, "is_told_to_stop", True))
     copy = StateCopy(trained.learnt, trained.optimiser, device.type == "cuda")
     saver = Saver(order.run, order.rank, dist.new_group(backend="gloo"), copy)
+    tell_weights(trained)
     first = resume(trained) + 1
     tell = partial(append_event, order.run)
     stager = stager_of(order.run, order.job["seed"], tell, is_leader=order.local_rank == 0)
@@ -324,6 +334,13 @@ def build(order: Order, clock: StepClock) -> Trained:
         fused=True,
     )
     return Trained(order, network, optimiser, LossScale.of(order.job["precision"]), clock)
+
+
+def tell_weights(trained: Trained) -> None:
+    """Write down which weights the run begins with, once: they are read anew at each start."""
+    order, event = trained.order, PLACES["weights"]
+    if order.job["weights"] and order.rank == 0 and not read_events(order.run, event):
+        trained.tell(event, sha256=digest_of(Path(order.job["weights"]).glob(WEIGHTS)))
 
 
 def resume(trained: Trained) -> int:
@@ -469,6 +486,9 @@ def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:
     tokens = job["steps"] * job["global_batch_sequences"] * job["sequence_tokens"]
     pins = [pin for number in batches.files_read(tokens) if (pin := read_pin(order.run, number))]
     settings = {name: job[name] for name in sorted(job) if name not in UNESSENTIAL}
+    for name, event in PLACES.items():
+        if job[name]:
+            settings[name] = read_events(order.run, event)[-1]["sha256"]
     config = json.dumps(order.model, sort_keys=True).encode()
     return {
         "data": {"digest": data_digest(pins), "sha256": [pin.sha256 for pin in pins]},
