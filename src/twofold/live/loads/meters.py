@@ -69,10 +69,15 @@ class Meters:
                 self.memory_peak_bytes = max(self.memory_peak_bytes or 0, now_bytes)
 
     def _watch_power(self) -> None:
-        while (drawn_w := watts()) is not None:
-            self._watts.append((time.monotonic(), drawn_w))
-            if self._ended.wait(NVIDIA_EVERY_S):
+        """From the first moment to the last: a short load would lose its ends."""
+        while True:
+            at_s, is_last = time.monotonic(), self._ended.is_set()
+            drawn_w = watts()  # which takes a while
+            if drawn_w is not None:
+                self._watts.append((at_s, drawn_w))
+            if drawn_w is None or is_last:
                 return
+            self._ended.wait(NVIDIA_EVERY_S)
 
 
 def memory_bytes(pid: int, must_live: bool = True) -> int | None:
