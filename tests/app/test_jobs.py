@@ -93,7 +93,11 @@ def test_a_run_is_queued_as_the_spec_says_unless_told_otherwise(tmp_path) -> Non
     spec = load(a_spec(tmp_path)).spec
     order = order_of_run(tmp_path, spec, Wanted())
     assert (order.job_id, order.team, order.priority, order.slot_count) == ("tiny-1", "red", 2, 2)
-    assert order.checkpoint_write_s == 2.0 and order.saves and order.process_count == 1
+    assert (
+        order.checkpoint_write_s == order.checkpoint_stall_s == 2.0
+        and order.saves
+        and order.process_count == 1
+    )
     told = order_of_run(tmp_path, spec, Wanted(team="blue", priority=-1, expect="20 min"))
     assert (told.team, told.priority, told.expected_s) == ("blue", -1, 1200.0)
     with pytest.raises(UnknownNameError, match="no training run is named `huge`"):

@@ -22,7 +22,7 @@ pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 from twofold.core.errors import FileError, ShapeError, UnknownNameError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
-from twofold.live.jobs import gangs
+from twofold.live.jobs import gangs, orders
 from twofold.live.jobs.driver import Driver
 from twofold.live.jobs.job_log import LINES, LOG, read_job_log, replayed
 from twofold.live.jobs.listing import JobStatus, jobs_of
@@ -32,11 +32,13 @@ from twofold.live.jobs.orders import (
     cancel,
     job_folder,
     jobs_folder,
+    lost_slots,
     new_job_id,
     read_settings,
     submit,
     write_settings,
 )
+from twofold.live.jobs.progress import Listener
 from twofold.live.watchdog import JOBS, start_manager
 from twofold.policy.cluster import events
 from twofold.policy.cluster import settings as cluster
@@ -133,7 +135,7 @@ def log_replays(state: Path) -> None:
     assert [LINES.to_line(entry) for run in runs for entry in run.entries] == lines
 
 
-def test_a_gang_starts_whole_and_makes_room_for_a_higher_priority_with_its_work(state: Path) -> None:
+def test_r_173_a_gang_starts_whole_and_makes_room_for_a_higher_priority_with_its_work(state: Path) -> None:
     """Three jobs of two teams on two slots: gang start, preemption with a checkpoint, requeue."""
     long = a_job(state, "long", steps=60, slot_count=2, team="red")
     driver = Driver(state)
@@ -227,6 +229,30 @@ def test_a_slot_that_is_lost_is_left_and_one_that_is_back_is_used(state: Path) -
     until(lambda: over(state), driver)
     assert job(state, "one").state == "finished" and last_loss(order) == chain(60)
     log_replays(state)
+
+
+def test_a_slot_is_lost_with_its_accelerator_and_by_no_tool_that_does_not_answer(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = QueueSettings(3, accelerators=True)
+    assert lost_slots(state, there, frozenset({0, 2, 3})) == {"slot-1"}
+    assert (
+        lost_slots(state, there, None) == lost_slots(state, replace(there, accelerators=False), None) == set()
+    )
+    answers: list[frozenset[int] | None] = [frozenset({0, 1}), None, frozenset({1})]
+    monkeypatch.setattr(orders, "accelerators", lambda: answers.pop(0))
+    monkeypatch.setattr(orders, "ASK_EVERY_S", 0.0)
+    watch, heard = orders.AcceleratorWatch(), list[frozenset[int] | None]()
+    until(lambda: heard.append(watch.listed()) or heard[-1] == {1})
+    assert list(dict.fromkeys(heard)) == [None, {0, 1}, {1}]
+
+
+def test_a_checkpoint_is_heard_with_its_write_and_its_stall(tmp_path: Path) -> None:
+    listener = Listener(tmp_path, 1, tmp_path / "kept")
+    said = [{"write_s": 2.0}, {"write_s": 3.0, "blocked_s": 0.25}, {"blocked_s": 0.5}, {"write_s": "long"}]
+    lines = (json.dumps({"event": "checkpoint", **each}) for each in said)
+    (tmp_path / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    assert listener.heard().writes == [(2.0, None), (3.0, 0.25), (0.5, 0.5), (0.0, None)]
 
 
 def test_a_command_that_fails_again_and_again_is_given_up(state: Path) -> None:

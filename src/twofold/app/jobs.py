@@ -17,6 +17,7 @@ from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, UnknownNameError, UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
+from twofold.core.nvidia import accelerator_count
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live import watchdog
 from twofold.live.jobs import orders
@@ -184,8 +185,7 @@ def queue_settings(slot_count: int, scenario: str = "") -> orders.QueueSettings:
     `failures` of the scenario are believed from the start here, where the twin has them happen: a node is
     this machine.
     """
-    accelerators = all(Path(f"/dev/nvidia{number}").exists() for number in range(slot_count))
-    queue = orders.QueueSettings(slot_count, accelerators)
+    queue = orders.QueueSettings(slot_count, accelerators=accelerator_count() >= slot_count)
     change = find_scenario(scenario).cluster if scenario else None
     if change is None:
         return queue
@@ -235,7 +235,6 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
     write_whole(folder / "order.json", json.dumps(told, indent=1) + "\n")
     where = ("--folder", str(job.folder.resolve()), "--model-config", str(job.model_config.resolve()))
     command = python_module("twofold.live.training.train_job", str((folder / "order.json").resolve()), *where)
-    checkpoint = run.checkpoint
     order = orders.JobOrder(
         job_id=job_id,
         command=tuple(command),
@@ -245,7 +244,8 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
         team=run.team or "default",
         priority=run.priority,
         kind=run.kind,
-        checkpoint_write_s=checkpoint.write_within_s if checkpoint.stall_s is None else checkpoint.stall_s,
+        checkpoint_write_s=run.checkpoint.write_within_s,
+        checkpoint_stall_s=run.checkpoint.stall_s,
         saves=True,
         working_folder=str(folder.resolve()),
     )

@@ -35,6 +35,12 @@ def accelerator_count() -> int:
     return min(seen, listed)
 
 
+def accelerators() -> frozenset[int] | None:
+    """The numbers that the tool lists, whatever the environment names; None where it does not answer."""
+    numbers = told("index")
+    return frozenset(map(int, numbers)) if numbers else None
+
+
 def told(name: str) -> list[float]:
     """A figure of every accelerator; none where one of them does not tell it."""
     try:

@@ -13,12 +13,14 @@ from twofold.policy.cluster.events import (
     CheckpointWritten,
     FaultCause,
     JobFailed,
+    JobRefusal,
     JobStarted,
     JobSubmitted,
     NodeAdded,
     NodeFailed,
     NodeRepaired,
     QuarantineNode,
+    RefuseJob,
     ReleaseNode,
     RepairKind,
     ResizeJob,
@@ -224,6 +226,36 @@ def test_checkpoints_are_asked_for_on_time_and_not_while_one_is_written() -> Non
     assert brain.handle(CheckpointWritten("job", 30.0), wake_s + 30.0) == []
     assert brain.wake_at_s() == wake_s + 30.0 + brain.view.settings.cadence.interval_s_max
     assert brain.view.jobs["job"].done_s == wake_s and brain.view.jobs["job"].write_s == pytest.approx(16.0)
+
+
+def test_a_write_beside_the_work_spaces_checkpoints_by_its_stall_and_is_waited_for_whole() -> None:
+    """Of 300 s that a write takes the job stands still for 2: the work of the rest is in the next one."""
+    brains = {stall_s: a_brain(16) for stall_s in (None, 2.0)}
+    asked_s = {}
+    for stall_s, brain in brains.items():
+        asked = JobSubmitted("job", "red", 64, 64, 0, 1e6, 300.0, 20.0, True, checkpoint_stall_s=stall_s)
+        brain.handle(asked, 0.0)
+        brain.handle(JobStarted("job"), 0.0)
+        woke_s = brain.wake_at_s()
+        assert woke_s is not None and brain.handle(Woke(), woke_s) == [SaveCheckpoint("job")]
+        assert brain.wake_at_s() == woke_s + 1200.0  # four writes: longer than the least wait
+        told = CheckpointWritten("job", 300.0, stall_s=stall_s)
+        assert brain.handle(told, woke_s + 300.0) == []
+        asked_s[stall_s] = woke_s
+        job = brain.view.jobs["job"]
+        assert (job.write_s, job.stall_s) == (300.0, 300.0 if stall_s is None else 2.0)
+        assert job.since_s == woke_s + (300.0 if stall_s is None else 2.0)
+    assert asked_s[2.0] < asked_s[None] / 5
+
+
+@pytest.mark.parametrize("stall_s", [-1.0, math.nan, math.inf])
+def test_a_stall_that_cannot_be_is_ignored_or_refused(stall_s: float) -> None:
+    brain = a_brain(1)
+    submitted(brain, "job", 4)
+    brain.handle(CheckpointWritten("job", 30.0, stall_s=stall_s), 100.0)
+    assert brain.view.counts.ignored == 1 and brain.view.jobs["job"].done_s == 0.0
+    asked = JobSubmitted("other", "red", 4, 4, 0, 1e6, 10.0, 20.0, True, checkpoint_stall_s=stall_s)
+    assert brain.handle(asked, 100.0) == [RefuseJob("other", JobRefusal.MALFORMED)]
 
 
 def test_a_fleet_as_llama_3_had_wants_a_few_spares() -> None:  # R-022

@@ -21,6 +21,7 @@ from twofold.live import processes, watchdog
 from twofold.live.jobs import gangs
 from twofold.live.jobs.job_log import LOG, JobLog, read_job_log, replayed
 from twofold.live.jobs.orders import (
+    AcceleratorWatch,
     JobOrder,
     QueueSettings,
     cancelled,
@@ -89,6 +90,7 @@ class Driver:
     def __init__(self, state: Path, clock: QueueClock | None = None) -> None:
         self.state = state
         self.clock = clock or QueueClock()
+        self.accelerators = AcceleratorWatch()
         self.gangs: dict[str, gangs.Gang] = {}
         self.ending: dict[str, Ending] = {}
         self.starting: dict[str, int] = {}  # job: attempt that is to begin
@@ -200,7 +202,8 @@ class Driver:
         forget_environments(self.state, self.known - self.brain.view.jobs.keys())
 
     def _hear_slots(self) -> None:
-        lost = lost_slots(self.state, self.settings)
+        listed = self.accelerators.listed() if self.settings.accelerators else None
+        lost = lost_slots(self.state, self.settings, listed)
         for slot, node in self.brain.view.nodes.items():
             if slot in lost and node.down_since_s is None:
                 self._tell(events.NodeFailed(slot, events.FaultCause.ACCELERATOR))
@@ -215,8 +218,8 @@ class Driver:
             told = self._hear_steps(job_id, gang, heard)
         elif self.brain.view.jobs[job_id].state is JobState.STARTING:
             self._tell(events.JobStarted(job_id, gang.attempt))
-        for write_s in heard.write_s if gang.order.saves else ():
-            self._tell(events.CheckpointWritten(job_id, write_s, gang.attempt))
+        for write_s, stall_s in heard.writes if gang.order.saves else ():
+            self._tell(events.CheckpointWritten(job_id, write_s, gang.attempt, stall_s))
             told = True
         for _ in range(heard.failed_count):
             self._tell(events.CheckpointFailed(job_id, gang.attempt))
@@ -324,6 +327,7 @@ def _submitted(order: JobOrder) -> events.JobSubmitted:
         restart_s=order.restart_s,
         preemptible=order.saves,
         saves=order.saves,
+        checkpoint_stall_s=order.checkpoint_stall_s,
     )
 
 

@@ -9,7 +9,9 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Container, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +19,15 @@ from types import MappingProxyType
 
 from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import FileError, UnknownNameError
+from twofold.core.nvidia import accelerators
 from twofold.live import watchdog
 from twofold.live.processes import make_private, private_opener
 from twofold.live.training.artefact import write_whole
-from twofold.policy.cluster.settings import ClusterSettings, WatchSettings
+from twofold.policy.cluster.settings import REPORT_S, ClusterSettings, WatchSettings
 
 JOB_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 SETTINGS = "settings.json"
+ASK_EVERY_S = 15.0  # for the accelerators that are there
 START_WAIT_S = 900.0  # for the first step of a job that reports steps, its libraries and its checkpoint read
 
 
@@ -36,7 +40,7 @@ class QueueSettings:
     cluster: ClusterSettings = field(
         default_factory=lambda: ClusterSettings(watch=WatchSettings(start_wait_s=START_WAIT_S))
     )
-    report_s: float = 30.0  # between reports of a job's steps to the brain
+    report_s: float = REPORT_S  # between reports of a job's steps to the brain
     grace_s: float = 30.0  # for a job that is told to end, to write its last checkpoint
 
 
@@ -54,6 +58,7 @@ class JobOrder:
     kind: str = "command"
     expected_s: float = 3600.0
     checkpoint_write_s: float = 10.0
+    checkpoint_stall_s: float | None = None  # of that, how long it stands still; None: all of it
     restart_s: float = 30.0
     saves: bool = False  # it writes a checkpoint when it is asked; only such a job makes room for others
     working_folder: str = "."
@@ -171,14 +176,31 @@ def new_job_id(state: Path, name: str) -> str:
     return next(f"{stem}-{number}" for number in range(1, len(taken) + 2) if f"{stem}-{number}" not in taken)
 
 
-def lost_slots(state: Path, settings: QueueSettings) -> set[str]:
-    """Slots that are out of use: marked by hand, or by an accelerator that is gone."""
+def lost_slots(state: Path, settings: QueueSettings, listed: frozenset[int] | None) -> set[str]:
+    """Slots that are out of use: marked by hand, or by an accelerator that is not `listed`; None: unknown."""
     marked = {path.stem for path in (jobs_folder(state) / "slots").glob("*.lost")}
-    if settings.accelerators:
-        marked |= {
-            slot for number, slot in enumerate(slots(settings)) if not Path(f"/dev/nvidia{number}").exists()
-        }
+    if settings.accelerators and listed is not None:
+        marked |= {slot for number, slot in enumerate(slots(settings)) if number not in listed}
     return marked & set(slots(settings))
+
+
+@dataclass(slots=True)
+class AcceleratorWatch:
+    """The accelerators of this machine as last listed. Mutable; its caller never waits for the answer."""
+
+    _listed: frozenset[int] | None = None
+    _answer: Future[frozenset[int] | None] | None = None
+    _asked_s: float = float("-inf")
+    _asker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def listed(self) -> frozenset[int] | None:
+        """By the latest answer that said any: a tool that fails says nothing of a single accelerator."""
+        if self._answer is not None and self._answer.done():
+            self._listed, self._answer = self._answer.result() or self._listed, None
+        if self._answer is None and time.monotonic() - self._asked_s >= ASK_EVERY_S:
+            self._asked_s = time.monotonic()
+            self._answer = self._asker.submit(accelerators)
+        return self._listed
 
 
 def slots(settings: QueueSettings) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A job that reports does as the trainer: `steps.jsonl`, and `steps-rank-N.jsonl` of other ranks, have a line
 per step (`step`, `step_s`, and `communication_s`, `checkpoint_s` where it knows them); `events.jsonl` has
-`checkpoint` with `write_s`, or `blocked_s` where the job went on meanwhile, and `checkpoint-failed`. It is
+`checkpoint` with `write_s`, and `blocked_s` where the job went on meanwhile, and `checkpoint-failed`. It is
 asked for a checkpoint by the file `save`, whose text is another one each time.
 """
 
@@ -25,7 +25,8 @@ class Heard:
     step: int | None = None  # the latest
     steps_s: list[float] = field(default_factory=list)
     own_s: dict[int, list[float]] = field(default_factory=dict)  # by rank: work of a step, waits apart
-    write_s: list[float] = field(default_factory=list)  # of checkpoints: how long it stood still for each
+    # Of checkpoints: until each was whole, and how long the job stood still for it; None: all the time.
+    writes: list[tuple[float, float | None]] = field(default_factory=list)
     failed_count: int = 0  # checkpoints that were not written
 
 
@@ -77,8 +78,8 @@ class Listener:
                     found.step = int(line["step"]) if isinstance(line.get("step"), int) else found.step
         for line in self._events.new():
             if line.get("event") == "checkpoint":
-                stood_s = _seconds(line, "blocked_s")
-                found.write_s.append((_seconds(line, "write_s") or 0.0) if stood_s is None else stood_s)
+                stall_s = _seconds(line, "blocked_s")
+                found.writes.append((_seconds(line, "write_s") or stall_s or 0.0, stall_s))
             found.failed_count += line.get("event") == NOT_SAVED
         return found
 

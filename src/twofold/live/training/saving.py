@@ -42,22 +42,21 @@ class StateCopy:
     def __post_init__(self) -> None:
         self._stager = DefaultStager(StagingOptions(self.is_accelerator, False, False, self.is_accelerator))
 
-    @torch.no_grad()
     def taken(self) -> dict[str, Any]:
         """The state as it is now; the copy before is written over."""
         moments_count = sum(map(len, self.optimiser.state.values()))
-        if moments_count != self._moments_count:
-            found = self.find()
-            self._copy = self._stager.stage(found)
-            self._places = _tensors(self._copy), _tensors(found)
-            self._moments_count = moments_count
-            return self._copy
-        torch._foreach_copy_(*self._places, non_blocking=self.is_accelerator)
+        with torch.no_grad():
+            if moments_count != self._moments_count:
+                found = self.find()
+                self._copy = self._stager.stage(found)
+                self._places = _tensors(self._copy), _tensors(found)
+                self._moments_count = moments_count
+                return self._copy
+            torch._foreach_copy_(*self._places, non_blocking=self.is_accelerator)
         if self.is_accelerator:
             torch.cuda.synchronize()
-        for kept, group in zip(
-            self._copy["optimiser"]["param_groups"], self.optimiser.param_groups, strict=True
-        ):
+        groups = zip(self._copy["optimiser"]["param_groups"], self.optimiser.param_groups, strict=True)
+        for kept, group in groups:
             kept.update({name: value for name, value in group.items() if name != "params"})
         return self._copy
 

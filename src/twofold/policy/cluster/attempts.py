@@ -113,7 +113,7 @@ def save_later(view: ClusterView, job: Job, now_s: float) -> None:
     if not job.submitted.saves:
         return
     rate = view.interruptions.failures_per_s
-    interval_s = next_interval_s(rate, job.size_count, job.write_s, view.settings.cadence)
+    interval_s = next_interval_s(rate, job.size_count, job.stall_s, view.settings.cadence)
     view.timers.set(Due.SAVE, job.job_id, now_s + interval_s)
 
 
@@ -145,13 +145,19 @@ def make_room(
     return save(view, job, now_s)
 
 
-def written(view: ClusterView, job: Job, write_s: float, now_s: float) -> list[events.ClusterEffect]:
+def written(
+    view: ClusterView, job: Job, told: events.CheckpointWritten, now_s: float
+) -> list[events.ClusterEffect]:
     """The work up to the write is safe; now is the time to make room, or to grow at no loss."""
-    saved_at_s = now_s - write_s if job.saving_since_s is None else job.saving_since_s
+    saved_at_s = now_s - told.write_s if job.saving_since_s is None else job.saving_since_s
     job.done_s += max(saved_at_s - job.since_s, 0.0) * job.speed_ratio
-    job.since_s = now_s
+    job.write_s = smoothed_write_s(job.write_s, told.write_s)
+    if told.stall_s is None:
+        job.since_s, job.stall_s = now_s, smoothed_write_s(job.stall_s, told.write_s)
+    else:  # it worked on beside the rest of the write: that work is in the next one
+        job.since_s = min(max(job.since_s, saved_at_s + told.stall_s), now_s)
+        job.stall_s = smoothed_write_s(job.stall_s, told.stall_s)
     job.failed_count = 0
-    job.write_s = smoothed_write_s(job.write_s, write_s)
     job.saving_since_s = None
     view.timers.cancel(Due.WAITED, job.job_id)
     view.counts.checkpoints += 1

@@ -81,8 +81,8 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
                     return recovery.job_failed(view, job, event, now_s)
             case events.CheckpointWritten():
                 job = self._reported(event, JobState.RUNNING)
-                if job and math.isfinite(event.write_s) and event.write_s >= 0:
-                    effects = attempts.written(view, job, event.write_s, now_s)
+                if job and _is_sound(event.write_s, event.stall_s):
+                    effects = attempts.written(view, job, event, now_s)
                     return effects or watching.left_the_slow(view, job, now_s)
             case events.CheckpointFailed():
                 job = self._reported(event, JobState.RUNNING)
@@ -174,9 +174,9 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
         view = self.view
         if event.job_id in view.jobs or event.job_id in view.over:
             return events.JobRefusal.DUPLICATE
-        times_s = (event.expected_s, event.checkpoint_write_s, event.restart_s)
+        times_s = (event.expected_s, event.checkpoint_write_s, event.restart_s, event.checkpoint_stall_s)
         sized = 1 <= event.minimum_count <= event.accelerator_count
-        if not sized or not all(math.isfinite(time_s) and time_s >= 0 for time_s in times_s):
+        if not sized or not _is_sound(*times_s):
             return events.JobRefusal.MALFORMED
         if event.minimum_count > view.total_count:
             return events.JobRefusal.TOO_LARGE
@@ -184,3 +184,8 @@ class ClusterBrain(Machine[events.ClusterEvent, events.ClusterEffect]):
         if ever_count is not None and event.minimum_count > ever_count:
             return events.JobRefusal.ABOVE_QUOTA
         return events.JobRefusal.QUEUE_FULL if view.queue.full else None
+
+
+def _is_sound(*times_s: float | None) -> bool:
+    """Whether these are times that something can take; None is not said."""
+    return all(time_s is None or (math.isfinite(time_s) and time_s >= 0) for time_s in times_s)

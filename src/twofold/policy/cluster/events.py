@@ -108,6 +108,7 @@ class JobSubmitted:
     restart_s: float
     preemptible: bool
     saves: bool = True  # whether it writes checkpoints; one that does not is asked for none
+    checkpoint_stall_s: float | None = None  # of a write, how long it stands still; None: all of it
 
 
 @record
@@ -158,11 +159,15 @@ class JobCancelled:
 
 @record
 class CheckpointWritten:
-    """The job's work so far is safe; `write_s` is how long it stood still for it."""
+    """The job's work, as it was when the write began, is safe.
+
+    `write_s` is the time until it was: the job stood still for `stall_s` of it, and worked beside the rest.
+    """
 
     job_id: str
     write_s: float
     attempt: int = 0
+    stall_s: float | None = None  # None: all of it
 
 
 @record

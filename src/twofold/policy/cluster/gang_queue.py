@@ -52,6 +52,7 @@ class Job:
     submitted_s: float
     job_id: str = field(init=False)
     write_s: float = field(init=False)  # of one checkpoint, smoothed over what was seen
+    stall_s: float = field(init=False)  # of that, how long it stands still, smoothed alike
     state: JobState = JobState.QUEUED
     placement: Placement = ()
     size_count: int = 0  # accelerators that it has
@@ -60,7 +61,7 @@ class Job:
     attempt: int = 0  # the latest
     failed_count: int = 0  # failures since it last got on
     done_s: float = 0.0  # work in its last checkpoint, in seconds at full size
-    since_s: float = 0.0  # of its last checkpoint or its attempt's start, whichever is later
+    since_s: float = 0.0  # work from then on is in no checkpoint
     begun_s: float = 0.0  # when the attempt was ordered
     end_s: float = 0.0  # when it is expected to leave, as last estimated
     saving_since_s: float | None = None  # a checkpoint is being written
@@ -72,6 +73,8 @@ class Job:
 
     def __post_init__(self) -> None:
         self.job_id, self.write_s = self.submitted.job_id, self.submitted.checkpoint_write_s
+        stall_s = self.submitted.checkpoint_stall_s
+        self.stall_s = self.write_s if stall_s is None else stall_s
 
     @property
     def elastic(self) -> bool:

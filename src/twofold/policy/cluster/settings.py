@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 DAY_S = 86_400.0
+REPORT_S = 30.0  # between reports of a job's steps, by drivers that nobody told otherwise
 
 
 @dataclass(frozen=True, slots=True)

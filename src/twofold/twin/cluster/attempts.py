@@ -131,8 +131,8 @@ def transferred(state: ClusterState, job: Job) -> None:
         job.snap_slow_s = 0.0
         job.checkpoints_count += 1
         state.figures.saved(job, took_s, state.now_s)
-        stood_s = took_s if checkpoint.snapshot_s is None else checkpoint.snapshot_s
-        state.inbox.append(events.CheckpointWritten(job.job_id, stood_s, job.attempt))
+        told = events.CheckpointWritten(job.job_id, took_s, job.attempt, checkpoint.snapshot_s)
+        state.inbox.append(told)
     if checkpoint.snapshot_s is None:
         work(state, job)
 

@@ -135,15 +135,14 @@ class _Run:
                 checkpoint_write_s=self._write_s(arrival),
                 restart_s=world.checkpoint.restart_s,
                 preemptible=arrival.preemptible,
+                checkpoint_stall_s=world.checkpoint.snapshot_s,
             )
         )
         self._next_arrival()
 
     def _write_s(self, arrival: JobArrival) -> float:
-        """How long a checkpoint stops the job when nobody else writes: what its owner would say."""
+        """How long a checkpoint takes when nobody else writes: what its owner would say."""
         checkpoint, store = self._world.checkpoint, self._world.store
-        if checkpoint.snapshot_s is not None:
-            return checkpoint.snapshot_s
         count = arrival.accelerator_count
         write_s = checkpoint.bytes_per_accelerator * count / store.bytes_per_s
         return write_s + checkpoint.files_per_accelerator * count / store.operations_per_s
