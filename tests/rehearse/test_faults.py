@@ -48,9 +48,28 @@ def test_the_first_nodes_fail_for_good_unless_they_are_said_to_come_back() -> No
     )
 
 
+def test_what_hangs_and_nobody_tells_of_is_found_by_its_silence() -> None:
+    sound = figures(scenario())
+    hung = figures(scenario("{kind: node-hang, at: 1 h}"))
+    assert hung.effects["StopJob"] == 1 and hung.outcomes == {"completed": 1} == sound.outcomes
+    assert not hung.failures_by_cause and hung.failure_count == 1  # nothing failed that anybody was told of
+    assert hung.duration_s > sound.duration_s + 300.0  # so long a job may say nothing
+
+
+def test_a_device_that_is_slow_is_noticed_and_left_where_another_node_is_free() -> None:
+    slow = CLUSTER.replace("nodes: 4", "nodes: 4, slow: [{node: 0, device: 3x}, {node: 1, device: 1.2x}]")
+    assert figures(scenario()).effects.get("SlowNode") is None
+    left = figures(scenario(cluster=slow))
+    assert left.effects["SlowNode"] >= 1 and left.effects["SwapNode"] == 1
+    kept = figures(scenario(cluster=slow.replace("nodes: 4", "nodes: 3")))
+    assert kept.effects["SlowNode"] == 1 and "SwapNode" not in kept.effects
+    assert left.duration_s < kept.duration_s / 1.5
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
+        ("{kind: node-hang, at: 1 h, nodes: 5}", "5 nodes are to hang, where the cluster has 4"),
         ("{kind: node-failure, at: 1 h, nodes: 5}", "5 nodes are to fail, where the cluster has 4"),
         ("{kind: node-failure, at: 1 h, cause: gpu}", "`gpu` is no cause of a node-failure"),
         ("{kind: node-failure, at: 1 h, back_after: 1 s}", "has not been missed yet"),
@@ -72,6 +91,7 @@ def test_a_failure_after_a_week_that_nobody_wrote_is_refused() -> None:
     ("text", "why"),
     [
         ("faults: {kind: node-failure, at: 1 h}", "befalls a training cluster, and this scenario has none"),
+        ("faults: {kind: node-hang, at: 1 h}", "`node-hang` befalls a training cluster, and this scenario"),
         ("cluster: {}\nfaults: {kind: zone-loss, at: 1 h}", "a `zone-loss` befalls serving"),
         ("cluster: {}\nfaults: {kind: release, at: 1 h, errors: 90 %}", "a `release` befalls serving"),
         *(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from twofold.contracts.results import serving
-from twofold.contracts.spec.scenario import Scenario
+from twofold.contracts.spec.scenario import NODE_HANG, Scenario
 from twofold.contracts.spec.scenario_fleet import ClusterChange
 from twofold.contracts.spec.scenario_parts import FaultEvent, FleetChange
 from twofold.core.display import format_seconds
@@ -160,6 +160,34 @@ def slow_nodes(change: ClusterChange, node_count: int) -> tuple[cluster_types.Sl
     )
 
 
+def node_stalls(
+    faults: Sequence[FaultEvent], node_count: int, horizon_s: float
+) -> tuple[cluster_types.NodeStall, ...]:
+    """Nodes on which all stands still when the scenario says so, the first ones; raises ValueRefusedError."""
+    return tuple(
+        cluster_types.NodeStall(event.at_s, f"{NODE_NAME}{number}")
+        for event in faults
+        if event.kind == NODE_HANG
+        for number in range(_first_nodes(event, node_count, horizon_s))
+    )
+
+
+def _first_nodes(event: FaultEvent, node_count: int, horizon_s: float) -> int:
+    """How many nodes it befalls. Raises ValueRefusedError for more than there are, and after the horizon."""
+    if event.nodes > node_count:
+        verb = "hang" if event.kind == NODE_HANG else "fail"
+        raise ValueRefusedError(
+            f"{event.nodes} nodes are to {verb}, where the cluster has {node_count}",
+            hint=f"write `nodes: {node_count}` or fewer for the {event.kind}",
+        )
+    if event.at_s >= horizon_s:
+        raise ValueRefusedError(
+            f"the {event.kind} begins after the {format_seconds(horizon_s)} that are simulated",
+            hint="write an earlier `at`, or a longer `horizon`",
+        )
+    return event.nodes
+
+
 def node_losses(
     faults: Sequence[FaultEvent], node_count: int, detection_s: float, horizon_s: float
 ) -> tuple[cluster_types.NodeLoss, ...]:
@@ -170,16 +198,9 @@ def node_losses(
     """
     found: list[cluster_types.NodeLoss] = []
     for event in faults:
-        if event.nodes > node_count:
-            raise ValueRefusedError(
-                f"{event.nodes} nodes are to fail, where the cluster has {node_count}",
-                hint=f"write `nodes: {node_count}` or fewer for the {event.kind}",
-            )
-        if event.at_s >= horizon_s:
-            raise ValueRefusedError(
-                f"the {event.kind} begins after the {format_seconds(horizon_s)} that are simulated",
-                hint="write an earlier `at`, or a longer `horizon`",
-            )
+        if event.kind == NODE_HANG:
+            continue
+        failing_count = _first_nodes(event, node_count, horizon_s)
         if event.back_after_s is not None and event.back_after_s < detection_s:
             raise ValueRefusedError(
                 f"a node that is back after {format_seconds(event.back_after_s)} has not been missed yet",
@@ -194,6 +215,6 @@ def node_losses(
         back_s = inf if event.back_after_s is None else event.back_after_s
         found += (
             cluster_types.NodeLoss(event.at_s, f"{NODE_NAME}{number}", cause, back_s)
-            for number in range(event.nodes)
+            for number in range(failing_count)
         )
     return tuple(found)

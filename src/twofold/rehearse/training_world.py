@@ -20,7 +20,7 @@ from twofold.perf.constants import Constants
 from twofold.perf.device import device
 from twofold.policy.cluster import settings as cluster
 from twofold.policy.cluster.brain import ClusterBrain
-from twofold.rehearse.faults import NODE_NAME, node_losses, slow_nodes
+from twofold.rehearse.faults import NODE_NAME, node_losses, node_stalls, slow_nodes
 from twofold.rehearse.pools import power_factor
 from twofold.twin.cluster import cluster_types
 from twofold.twin.cluster.faults import published_rates
@@ -124,6 +124,10 @@ def cluster_world(
         needed = tuple((day_s + each.at_s, each.accelerators) for day_s in days for each in change.serving)
         asked = {max(0.0, at_s - LEAD_S): count for at_s, count in needed}  # several may fall on the first
         serving = cluster_types.ServingLoad(needed, tuple(sorted(asked.items())))
+    slow, stalls = slow_nodes(change, nodes), node_stalls(scenario.faults, nodes, horizon_s)
+    # Reports decide something where a node works longer than others, or all falls silent; else they only
+    # cost events. Live nobody knows that beforehand, and every job reports.
+    speaks = bool(stalls) or any(each.device_factor > 1 for each in slow)
     return cluster_types.ClusterWorld(
         nodes=(cluster_types.NodeGroup(NODE_NAME, nodes, site.per_node_count),),
         new_brain=partial(ClusterBrain, settings),
@@ -131,9 +135,12 @@ def cluster_world(
         # Where all jobs are known the run ends with them; drawn jobs and serving go on.
         ends=cluster_types.RunEnd.HORIZON if change.jobs or change.serving else cluster_types.RunEnd.LAST_JOB,
         faults=faults,
-        slow_nodes=slow_nodes(change, nodes),
+        slow_nodes=slow,
         losses=node_losses(scenario.faults, nodes, faults.detection_s, horizon_s),
+        stalls=stalls,
+        report_s=cluster.REPORT_S if speaks else None,
         step=cluster_types.StepModel(
+            step_s=run.step_s.value if run else usual.step_s,
             communication_fraction=usual.communication_fraction if exposed is None else exposed,
             jitter_fraction=change.jitter_fraction,
             training_interference_fraction=change.training_interference_fraction,

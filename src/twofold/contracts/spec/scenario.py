@@ -27,7 +27,7 @@ from twofold.core.quantity import Dimension
 VARIANTS = "variants"
 OVERRIDE = "--sweep"  # what errors call the place of a value that the command line gave
 BASE_VERSION = "base"  # what runs before anything is released
-NODE_FAULT = "node-failure"  # the one kind that befalls a training cluster
+NODE_FAILURE, NODE_HANG = NODE_FAULTS = ("node-failure", "node-hang")  # these befall a training cluster
 OF_SERVING = (
     "warm_up_s", "traffic", "clients", "fleet", "engine", "policies", "beliefs", "metrics",
     "success_fraction", "once_every_s",
@@ -98,15 +98,15 @@ class Scenario(Part):
     def _befalls_what_is_there(self) -> "Scenario":
         versions = [BASE_VERSION, *(fault.version for fault in self.faults if fault.kind == "release")]
         for fault in self.faults:
-            if self.cluster is None and fault.kind == NODE_FAULT:
+            if self.cluster is None and fault.kind in NODE_FAULTS:
                 raise refusal(
-                    f"a `{NODE_FAULT}` befalls a training cluster, and this scenario has none",
+                    f"a `{fault.kind}` befalls a training cluster, and this scenario has none",
                     "write `cluster:`, or another `kind`, such as `replica-crash`",
                 )
-            if self.cluster is not None and fault.kind != NODE_FAULT:
+            if self.cluster is not None and fault.kind not in NODE_FAULTS:
                 raise refusal(
                     f"a `{fault.kind}` befalls serving, not a training cluster",
-                    f"write `kind: {NODE_FAULT}`, or `slow` and `failures` under `cluster`",
+                    f"write `kind: {NODE_FAILURE}`, or `slow` and `failures` under `cluster`",
                 )
         twice = first_twice(versions)
         if twice is not None:

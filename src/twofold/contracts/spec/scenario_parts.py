@@ -201,6 +201,7 @@ FaultKind = Literal[
     "storage-brownout",
     "release",
     "node-failure",
+    "node-hang",
 ]
 # What each kind needs, then what it may have besides.
 FAULT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
@@ -215,6 +216,7 @@ FAULT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxy
         "storage-brownout": (("at", "bandwidth"), ("for",)),
         "release": (("at",), ("version", "slowdown", "errors", "quality_drop", "pool")),
         "node-failure": (("at",), ("nodes", "cause", "back_after")),
+        "node-hang": (("at",), ("nodes",)),
     }
 )
 

@@ -76,6 +76,20 @@ def go_on(state: ClusterState, job: Job) -> None:
         state.figures.recoveries.add(state.now_s - job.failed_at_s)
         job.failed_at_s = None
     state.inbox.append(events.JobStarted(job.job_id, job.attempt))
+    if state.world.report_s is not None:
+        report(state, job, job.attempt)
+
+
+def report(state: ClusterState, job: Job, attempt: int) -> None:
+    """An attempt tells of its steps, now and from time to time, as live; not while it hangs."""
+    if job.attempt != attempt or job.phase not in (Phase.RUNNING, Phase.STANDING):
+        return
+    if job.phase is Phase.RUNNING:
+        step_s = state.world.step.step_s * job.step_factor
+        own_s = state.pace.own_s(job.placement)
+        state.inbox.append(events.JobProgressed(job.job_id, step_s, own_s, attempt))
+    assert state.world.report_s is not None
+    state.later(state.world.report_s, partial(report, state, job, attempt))
 
 
 def work(state: ClusterState, job: Job) -> None:

@@ -121,9 +121,21 @@ class NodeLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeStall:
+    """What runs on a node stands still from then on, and nobody is told: only its silence tells."""
+
+    at_s: float
+    node_id: str
+
+    def __post_init__(self) -> None:
+        assert self.at_s >= 0, self
+
+
+@dataclass(frozen=True, slots=True)
 class StepModel:
     """What a step's time is made of, relative to sound accelerators side by side."""
 
+    step_s: float = 1.0  # as reports say it; work goes on at its rate, whatever its steps
     communication_fraction: float = 0.2  # of a step, that it waits for the network
     jitter_fraction: float = 0.0  # one accelerator's spread of step times over their mean
     training_interference_fraction: float = 0.0  # longer communication beside serving in the same domain
@@ -169,6 +181,8 @@ class ClusterWorld:
     faults: FaultRates = field(default_factory=FaultRates)
     slow_nodes: tuple[SlowNode, ...] = ()
     losses: tuple[NodeLoss, ...] = ()
+    stalls: tuple[NodeStall, ...] = ()
+    report_s: float | None = None  # between a job's reports of its steps; None: it sends none
     step: StepModel = StepModel()
     checkpoint: CheckpointModel = CheckpointModel()
     store: CheckpointStore = CheckpointStore()
@@ -183,6 +197,7 @@ class ClusterWorld:
 
     def __post_init__(self) -> None:
         assert 0 < self.horizon_s < inf and self.timeline_count >= 1, self
+        assert self.report_s is None or self.report_s > 0, self
 
 
 # --- what comes out ---

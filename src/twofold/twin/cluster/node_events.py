@@ -8,7 +8,7 @@ from typing import assert_never
 
 from twofold.policy.cluster import events
 from twofold.twin.cluster.attempts import hang, repace, vacate
-from twofold.twin.cluster.cluster_types import NodeLoss, SlowNode
+from twofold.twin.cluster.cluster_types import NodeLoss, NodeStall, SlowNode
 from twofold.twin.cluster.faults import FaultClocks, NodeFailure
 from twofold.twin.cluster.figures import ServingAccount
 from twofold.twin.cluster.job import Phase
@@ -40,6 +40,9 @@ class NodeEvents:
         for loss in world.losses:
             if loss.node_id in here:
                 state.at(loss.at_s, partial(self._lose, loss))
+        for stall in world.stalls:
+            if stall.node_id in here:
+                state.at(stall.at_s, partial(self._stall, stall))
         if world.serving:
             for at_s, count in world.serving.needed:
                 state.at(at_s, partial(self._need, count))
@@ -124,6 +127,11 @@ class NodeEvents:
         if loss.back_after_s < inf:
             back_s = max(loss.back_after_s, state.world.faults.detection_s)
             state.later(back_s, partial(self._repaired, node, events.RepairKind.REBOOTED))
+
+    def _stall(self, stall: NodeStall) -> None:
+        """What runs there hangs, and nothing tells of it."""
+        for job_id in list(self._state.nodes[stall.node_id].job_counts):
+            hang(self._state, self._state.jobs[job_id])
 
     def _take_down(self, node: Node, cause: events.FaultCause) -> None:
         """All that runs on it hangs; the brain hears of it a little later."""

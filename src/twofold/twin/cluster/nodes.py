@@ -186,6 +186,12 @@ class Pace:
         factor = slowest * self._jitter(count)
         return count / factor, factor, name if slowest > quickest * 1.001 else ""
 
+    def own_s(self, placement: events.Placement) -> tuple[tuple[str, float], ...]:
+        """What each node of a gang works itself in a step, what waits for its links apart."""
+        step, nodes = self._step, self._nodes
+        computed_s = (1 - step.communication_fraction) * step.step_s
+        return tuple((node_id, computed_s * nodes[node_id].device_factor) for node_id, _ in placement)
+
     def serving_slowdown_factor(self) -> float:
         """How much longer serving takes beside training, over all its nodes (R-090)."""
         each = self._step.serving_interference_fraction
