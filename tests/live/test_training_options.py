@@ -88,8 +88,9 @@ def test_thrift_changes_no_loss_by_more_than_the_last_bits(state: Path, plain: R
     assert thrifty.losses == pytest.approx(plain.losses, rel=1e-5)
 
 
-def test_r_001_half_precision_ends_within_2_percent(state: Path, plain: Ran) -> None:
-    half = ran(state, "half", precision="bf16", recompute="selective")
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_r_001_half_precision_ends_within_2_percent(state: Path, plain: Ran, precision: str) -> None:
+    half = ran(state, precision, precision=precision, recompute="selective")
     assert half.losses != plain.losses
     assert half.record.last_loss == pytest.approx(plain.record.last_loss, rel=0.02)
 

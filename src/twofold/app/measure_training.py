@@ -20,6 +20,7 @@ from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.loads.meters import Meters
 from twofold.live.loads.thermals import Thermals
 from twofold.live.processes import python_module, stop_all
+from twofold.live.training.checkpoints import step_of
 from twofold.live.training.train_job import COMPUTES, PRECISIONS, TrainJob, run_training
 from twofold.live.training.training_record import read_events, slowest_collective
 from twofold.measure.doctor import diagnose
@@ -50,6 +51,7 @@ class TrainWanted:
     device: str = "cpu"
     gpu: str = ""
     seed: int = 1
+    branch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def measure_train(
     """Train `model`, a config.json or a folder with one, for a few steps in one way after another.
 
     The first run has the most ranks, the first precision, and runs eagerly; each other differs from it in one
-    thing. With several ranks one of them is killed once. `out` are rows of the eager runs. Raises
+    thing, and with `branch` goes on from a checkpoint of it. With several ranks one of them is killed once.
+    `out` are rows of the eager runs. Raises
     MissingExtraError, ValueRefusedError for runs that cannot be, RunError for one that fails; nothing is
     left behind.
     """
@@ -84,7 +87,10 @@ def measure_train(
     state = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
     try:
         base = _job(what, config, state)
-        runs = [_run(base, each, state, tell) for each in settings]
+        runs = [_run(base, settings[0], state, tell)]
+        if what.branch:
+            base = replace(base, branch_from=_earliest(state / "train" / runs[0].name / "checkpoints"))
+        runs += [_run(base, each, state, tell) for each in settings[1:]]
         readings = tuple(_readings(state / "train" / runs[0].name, base, runs, tell))
     finally:
         stop_all(state)
@@ -100,6 +106,11 @@ def measure_train(
         notes=tuple(_notes(runs, what)),
     )
     return TrainedShown(_kept(page, config, what, out))
+
+
+def _earliest(checkpoints: Path) -> str:
+    """The earliest checkpoint that a run has kept: what branches off has the most steps of its own."""
+    return str(min(checkpoints.glob("step-*"), key=step_of))
 
 
 def _settings(what: TrainWanted) -> Iterator[trained.RunSettings]:
@@ -181,6 +192,7 @@ def _run(
     with Meters(reads_energy=True) as meters, Thermals() as thermals:
         measured = run_training(job, state, lambda line: tell(f"{name}: {line}"))
     evaluated = read_events(job.folder, "evaluated")
+    branched = read_events(job.folder, "branched")
     missing = read_events(job.folder, "not-compiled")
     if missing:
         settings = replace(settings, compute="eager")
@@ -191,6 +203,8 @@ def _run(
         held_out_loss=float.fromhex(evaluated[-1]["loss"]) if evaluated else None,
         slowest_collective=slowest_collective(job.folder),
         conditions=_conditions(meters, thermals, measured.steps * measured.tokens_per_step),
+        branched_from_step=int(branched[-1]["step"]) if branched else None,
+        branched_from_sha256=str(branched[-1]["sha256"]) if branched else "",
     )
 
 

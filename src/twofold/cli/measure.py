@@ -133,6 +133,7 @@ TRAIN = Verb(
         usual("--device", "cpu", "What it runs on.", type=click.Choice(["cpu", "cuda"])),
         words("--gpu", "The name of what it runs on in the catalogue, for the rows."),
         usual("--seed", 1, "Of weights and of the order of text.", type=click.IntRange(0)),
+        flag("--branch", "Each other run goes on from a checkpoint of the first."),
         option("--out", "Write a row per eager run, as `predict` and `calibrate` read them.", type=FILE),
         FORCE,
         JSON,

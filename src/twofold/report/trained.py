@@ -25,6 +25,11 @@ def trained_lines(page: trained.TrainedPage) -> list[str]:
         said = f"step × {ratio.step_ratio:.2f}", f"last losses {ratio.loss_distance_fraction:.2%} apart"
         lines += heading("RATIO", ratio.what, *said)
     lines += _checkpoints(page.runs)
+    for run in page.runs:
+        if run.branched_from_step is not None:
+            where = f"from step {run.branched_from_step} of {page.runs[0].name}"
+            own = f"{run.measured.steps} steps of its own to loss {run.measured.last_loss:.4f}"
+            lines += heading("BRANCH", run.name, where, f"sha256 {run.branched_from_sha256[:12]}", own)
     for run in page.runs[:1]:
         if run.slowest_collective:
             lines += heading("COLLECTIVE", run.name, run.slowest_collective)

@@ -41,6 +41,8 @@ class TrainedRun:
     held_out_loss: float | None  # after the last step
     slowest_collective: str  # and the rank that the others wait for; "" with one rank
     conditions: Conditions
+    branched_from_step: int | None = None  # of the first run, whose checkpoint it went on from
+    branched_from_sha256: str = ""  # of that checkpoint's manifest
 
 
 @dataclass(frozen=True, slots=True)
