@@ -3,6 +3,9 @@
 import csv
 import json
 import os
+import stat
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,24 @@ def test_loads_on_a_url_become_a_page_and_rows_that_predict_and_calibrate_take(t
         data["schema"] == "twofold/measure-serve/1"
         and data["loads"][0]["sent"] == data["loads"][0]["finished"]
     )
+
+
+@pytest.mark.usefixtures("extras")
+def test_r_140_decode_under_sampled_power_tells_tokens_a_joule_of_each_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's tool is a script that tells 100 W: more clients make more tokens of the same power."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!{sys.executable}\nprint('100.0')\n")
+    tool.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with served(Service(gap_s=0.02)) as service:
+        shown = measure_serve(service.url, None, replace(QUICK, clients="1,4", rate="", load_for="2 s"))
+    one, four = (each for each in json.loads(shown.json)["loads"] if each["name"].startswith("closed"))
+    for load in (one, four):
+        assert 1 / load["joules_per_token"] == pytest.approx(load["output_tokens_per_s"] / 100.0, rel=0.3)
+    assert four["joules_per_token"] < one["joules_per_token"] / 2
+    assert "tokens a joule" in "\n".join(shown.lines)
 
 
 @pytest.mark.usefixtures("extras")

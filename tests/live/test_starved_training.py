@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.slow_files import slow_files
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.live.processes import stop_all
 from twofold.live.training.train_job import TrainJob, run_training
@@ -36,37 +35,10 @@ MODEL = {
 FILES, DELAY_S = 6, 1.0
 
 
-class SlowFiles(BaseHTTPRequestHandler):
-    """Answers every file with the same few lines, after a while."""
-
-    never = threading.Event()
-
-    def do_GET(self) -> None:
-        self.never.wait(DELAY_S)
-        body = "".join(json.dumps({"text": f"{self.path} {at} " * 12}) + "\n" for at in range(12)).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
-
-
 @pytest.fixture(scope="module")
 def slow_source() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), SlowFiles) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        port = server.server_address[1]
-        yield ",".join(f"http://127.0.0.1:{port}/{number}.jsonl" for number in range(FILES))
-        server.shutdown()
-        thread.join()
+    with slow_files(FILES, DELAY_S) as addresses:
+        yield addresses
 
 
 def trained(state: Path, name: str, **changes: object) -> TrainingMeasured:
