@@ -11,13 +11,16 @@ from tests.rehearsed import ROOT, rehearsal, rehearsals
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.goals import metric_text
 from twofold.core.display import format_seconds, format_si
-from twofold.pages.loop_page import run_markdown, run_page
-from twofold.pages.simulation_page import simulation_markdown, simulation_page
+from twofold.pages.loop_page import run_page
+from twofold.pages.simulation_page import simulation_page
 
 
 def pages() -> dict[str, str]:
     """Of every small rehearsal, and of a run."""
-    return {**{name: simulation_page(made) for name, made in rehearsals().items()}, "run": run_page(PAGE)}
+    return {
+        **{name: simulation_page(made).html for name, made in rehearsals().items()},
+        "run": run_page(PAGE).html,
+    }
 
 
 def test_each_page_is_one_small_file_whose_links_lead_into_it() -> None:
@@ -36,7 +39,7 @@ def test_each_page_is_one_small_file_whose_links_lead_into_it() -> None:
 def test_the_page_of_an_example_s_rehearsal_is_small_too(name: str) -> None:
     """Of two examples, by their own traffic; the others take 8 s and more each."""
     made = simulate(ROOT / "examples" / name, SimulateOptions("as-planned")).data
-    assert 10_000 < len(simulation_page(made).encode()) <= LARGEST_BYTES
+    assert 10_000 < len(simulation_page(made).html.encode()) <= LARGEST_BYTES
 
 
 def test_the_verdict_stands_before_the_pictures_and_names_each_missed_goal() -> None:
@@ -44,7 +47,7 @@ def test_the_verdict_stands_before_the_pictures_and_names_each_missed_goal() -> 
     one = late.classes[0]  # with goals that are missed, so that one is looked at
     lost = replace(one, slos=tuple(replace(slo, met=False) for slo in one.slos))
     for made in (*rehearsals().values(), replace(late, classes=(lost, *late.classes[1:]), slos_met=False)):
-        for page in (simulation_page(made), simulation_markdown(made)):
+        for page in (simulation_page(made).html, simulation_page(made).markdown):
             before = page.partition("Pictures")[0]
             missed = [(one.name, goal) for one in made.classes for goal in one.missed]
             for name, goal in missed:
@@ -54,7 +57,7 @@ def test_the_verdict_stands_before_the_pictures_and_names_each_missed_goal() -> 
 
 def test_every_goal_of_a_rehearsal_has_its_number_and_says_where_it_comes_from() -> None:
     for made in rehearsals().values():
-        page = simulation_page(made)
+        page = simulation_page(made).html
         for one in made.classes:
             for slo in one.slos:
                 if slo.simulated_s is None:
@@ -68,7 +71,7 @@ def test_every_goal_of_a_rehearsal_has_its_number_and_says_where_it_comes_from()
 def test_a_page_says_what_the_plan_s_runs_got_and_who_stands_where() -> None:
     made = rehearsal("training-week")
     assert made.training is not None
-    page = simulation_page(made)
+    page = simulation_page(made).html
     for run in made.training.runs:
         assert run.name in page and run.state in page
     for job, place in list(made.training.placement.items())[:5]:
@@ -77,7 +80,7 @@ def test_a_page_says_what_the_plan_s_runs_got_and_who_stands_where() -> None:
 
 
 def test_a_run_s_page_counts_what_lies_in_its_range_and_marks_what_does_not() -> None:
-    page = run_page(PAGE)
+    page = run_page(PAGE).html
     judged = [row for row in PAGE.rows if row.inside is not None]
     inside = sum(bool(row.inside) for row in judged)
     assert f"{inside} of {len(judged)} measured figures lie in their planned 80 % ranges" in page
@@ -86,7 +89,7 @@ def test_a_run_s_page_counts_what_lies_in_its_range_and_marks_what_does_not() ->
             assert f"{format_si(row.measured, row.unit)} m" in page
     assert page.index("Not all as planned") < page.index("Pictures")
     everything = tuple(row for row in PAGE.rows if row.inside is not False)
-    assert "As planned" in run_page(replace(PAGE, rows=everything))
+    assert "As planned" in run_page(replace(PAGE, rows=everything)).html
 
 
 @pytest.mark.parametrize("evil", ["</title><script>alert(1)</script>", "a\\|b <img src=x> `c`\n# d"])
@@ -94,8 +97,8 @@ def test_names_cannot_break_out_of_a_page(evil: str) -> None:
     made = replace(rehearsal("as-planned"), name=evil, about=evil, notes=(evil,), policies=(evil,))
     row = replace(PAGE.rows[0], name=evil)
     run = replace(PAGE, name=evil, machine=evil, notes=(evil,), rows=(row,))
-    for page in (simulation_page(made), run_page(run)):
+    for page in (simulation_page(made).html, run_page(run).html):
         assert "<script" not in page and "<img" not in page
-    for lines in (simulation_markdown(made), run_markdown(run)):
+    for lines in (simulation_page(made).markdown, run_page(run).markdown):
         assert not re.search(r"(?<!\\)<(script|img)", lines)
         assert sum(line.startswith("# ") for line in lines.splitlines()) == 1

@@ -78,7 +78,9 @@ def pages(examples: dict[str, Plan], tmp_path_factory: pytest.TempPathFactory) -
 def all_pages(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Those, the page of every small rehearsal, and one of a live run."""
     folder = tmp_path_factory.mktemp("answers")
-    made = {name: simulation_page(each) for name, each in rehearsals().items()} | {"run": run_page(PAGE)}
+    made = {name: simulation_page(each).html for name, each in rehearsals().items()} | {
+        "run": run_page(PAGE).html
+    }
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, "utf-8")
     return {**pages, **{name: folder / f"{name}.html" for name in made}}

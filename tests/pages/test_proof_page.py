@@ -8,11 +8,11 @@ from tests.pages.test_plan_page import LARGEST_BYTES, Tags
 from tests.report.test_proof import PROOF
 from twofold.app.proof_stages import ProofShown
 from twofold.app.reporting import write_page
-from twofold.pages.proof_page import proof_markdown, proof_page
+from twofold.pages.proof_page import proof_page
 
 
 def test_findings_stand_before_the_tables_and_the_frozen_digest_above_all() -> None:
-    for made in (proof_page(PROOF), proof_markdown(PROOF)):
+    for made in (proof_page(PROOF).html, proof_page(PROOF).markdown):
         before = made.partition("Steady")[0]
         assert all(each.cause in before.replace("\\", "") for each in PROOF.findings)
         assert "3 of 6 figures came true" in before and PROOF.frozen_sha256 in made
@@ -20,7 +20,7 @@ def test_findings_stand_before_the_tables_and_the_frozen_digest_above_all() -> N
 
 
 def test_the_page_is_one_small_file_without_script() -> None:
-    made, seen = proof_page(PROOF), Tags()
+    made, seen = proof_page(PROOF).html, Tags()
     seen.feed(made)
     assert not seen.open and "script" not in seen.tags and len(made.encode()) <= LARGEST_BYTES
 
@@ -30,4 +30,4 @@ def test_report_makes_it_of_the_file_that_a_proof_keeps(tmp_path: Path, as_markd
     file, out = tmp_path / "proof.json", tmp_path / "page"
     file.write_text(ProofShown(PROOF).json, "utf-8")
     write_page(file, out, as_markdown)
-    assert out.read_text("utf-8") == (proof_markdown if as_markdown else proof_page)(PROOF)
+    assert out.read_text("utf-8") == (proof_page(PROOF).markdown if as_markdown else proof_page(PROOF).html)

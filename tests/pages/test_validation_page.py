@@ -10,7 +10,7 @@ from tests.pages.test_plan_page import LARGEST_BYTES, Tags
 from twofold.app.saved_answers import saved_answer
 from twofold.charts.chart import Bars
 from twofold.measure.results import Column
-from twofold.pages.validation_page import charts_of_validation, validation_markdown, validation_page
+from twofold.pages.validation_page import charts_of_validation, validation_page
 from twofold.report.validate import Validated
 
 
@@ -29,14 +29,14 @@ def test_missed_goals_stand_before_the_pictures_and_are_those_of_the_json(valida
     ]
     missed = [goal for goal in validated.goals for each in goal.reached.values() if each.missed_by]
     assert judged and missed
-    for made in (validation_page(validated), validation_markdown(validated)):
+    for made in (validation_page(validated).html, validation_page(validated).markdown):
         before = made.partition("Pictures")[0]
         assert f"{len(judged) - len(missed)} of {len(judged)} goals are met" in before
         assert all(f"✗ {goal.title}" in before for goal in missed)
 
 
 def test_the_page_is_one_small_file_without_script(validated: Validated) -> None:
-    made = validation_page(validated)
+    made = validation_page(validated).html
     seen = Tags()
     seen.feed(made)
     assert not seen.open and "script" not in seen.tags and len(made.encode()) <= LARGEST_BYTES

@@ -37,7 +37,7 @@ def test_who_may_wait_for_a_zone_is_not_late_there(planned: Callable[[str], Plan
     assert "missed: nightly success; not judged: nightly done ≤ 6.0 h (" in told
     assert "done of nightly is not judged: under `on_zone_loss: degrade` it may wait" in told
     assert "no request of nightly" not in told
-    assert "not judged: nightly done ≤ 6.0 h" in simulation_page(found.data)
+    assert "not judged: nightly done ≤ 6.0 h" in simulation_page(found.data).html
     served = replace(seen, success=None)
     kept = " ".join(" ".join(simulation_lines(replace(found.data, slos_met=True, classes=(served,)))).split())
     assert "GOALS all judged are met; not judged: nightly done" in kept and "all met" not in kept

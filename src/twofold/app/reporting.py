@@ -3,23 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 from twofold import __version__
 from twofold.app.saved_answers import SavedAnswer, saved_answer
 from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
-from twofold.app.spreadsheets import table_of, workbook_of
 from twofold.contracts.results import proof
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.simulated import Simulation
+from twofold.core.data import to_data
 from twofold.core.errors import FileError, UsageError
 from twofold.core.extras import require_extra
+from twofold.core.tables import table_named
 from twofold.pages.markdown import plan_markdown
 from twofold.pages.plan_page import plan_page
+from twofold.pages.plan_workbook import plan_workbook
+from twofold.pages.sections import Page
 from twofold.report.answers import Shown
 from twofold.report.lines import field
+from twofold.report.tables import tables_of
 from twofold.report.validate import Validated
 
 
@@ -53,10 +56,13 @@ def write_report(
         raise UsageError("one file is written", hint="leave out all but one of --md, --xlsx and --csv")
     if as_workbook:
         require_extra("xlsx")  # now, not after a plan
-        return _written(source, out, today, _no_workbook, workbook_of)
+        return _written(source, out, today, _no_workbook, plan_workbook)
     if as_table:
-        of_plan = partial(_table_of_plan, table)
-        return _written(source, out, today, lambda saved: table_of(saved, table), of_plan)
+
+        def of_answer(answer: object, _digest: str = "") -> bytes:
+            return table_named(tables_of(to_data(answer)), table).csv.encode()
+
+        return _written(source, out, today, of_answer, of_answer)
     return write_page(source, out, as_markdown, today)
 
 
@@ -73,10 +79,14 @@ def write_page(
     one half, the page of the rest is written, and the InfeasibleError has it as `left`.
     """
 
+    def of_saved(saved: SavedAnswer) -> bytes:
+        made = _page_of(saved)
+        return (made.markdown if as_markdown else made.html).encode()
+
     def of_plan(plan: Plan, digest: str) -> bytes:
         return (plan_markdown if as_markdown else plan_page)(plan, digest).encode()
 
-    return _written(source, out, today, lambda saved: _page_of(saved, as_markdown).encode(), of_plan)
+    return _written(source, out, today, of_saved, of_plan)
 
 
 def _written(
@@ -107,31 +117,27 @@ def _written(
     return written
 
 
-def _table_of_plan(table: str, plan: Plan, _digest: str) -> bytes:
-    return table_of(plan, table)
-
-
 def _no_workbook(_saved: SavedAnswer) -> bytes:
     raise UsageError("a spreadsheet is made of plans alone", hint="write `--csv`, or no option for a page")
 
 
-def _page_of(saved: SavedAnswer, as_markdown: bool) -> str:
+def _page_of(saved: SavedAnswer) -> Page:
     """A rehearsal, a run or a validation; its pages are loaded where one is asked for."""
     if isinstance(saved, Simulation):
-        from twofold.pages.simulation_page import simulation_markdown, simulation_page
+        from twofold.pages.simulation_page import simulation_page
 
-        return simulation_markdown(saved) if as_markdown else simulation_page(saved)
+        return simulation_page(saved)
     if isinstance(saved, Validated):
-        from twofold.pages.validation_page import validation_markdown, validation_page
+        from twofold.pages.validation_page import validation_page
 
-        return validation_markdown(saved) if as_markdown else validation_page(saved)
+        return validation_page(saved)
     if isinstance(saved, proof.Proof):
-        from twofold.pages.proof_page import proof_markdown, proof_page
+        from twofold.pages.proof_page import proof_page
 
-        return proof_markdown(saved) if as_markdown else proof_page(saved)
-    from twofold.pages.loop_page import run_markdown, run_page
+        return proof_page(saved)
+    from twofold.pages.loop_page import run_page
 
-    return run_markdown(saved) if as_markdown else run_page(saved)
+    return run_page(saved)
 
 
 def _staleness(ready: Rehearsable) -> tuple[str, ...]:
@@ -140,14 +146,12 @@ def _staleness(ready: Rehearsable) -> tuple[str, ...]:
         return ()
     digests, tables, stale = ready.plan.digests, ready.tables, []
     if digests.catalog != tables.catalog.digest:
-        stale.append("catalogue, prices among it")
+        stale.append("another catalogue, prices among it")
     if digests.constants != tables.constants.digest:
-        stale.append("fitted constants")
+        stale.append("other fitted constants")
     if ready.plan.twofold != __version__:
-        stale.append(f"release ({ready.plan.twofold})")
+        stale.append(f"another release ({ready.plan.twofold})")
     if not stale:
         return ()
-    made_with = " and another ".join(stale)
-    return (
-        f"a new plan may differ: this one was made with another {made_with}; `twofold plan SPEC` makes it",
-    )
+    made_with = " and ".join(stale)
+    return (f"a new plan may differ: this one was made with {made_with}; `twofold plan SPEC` makes it",)

@@ -5,47 +5,23 @@ from collections.abc import Sequence
 from twofold.charts.of_loop import charts_of_loop
 from twofold.contracts.results import loop
 from twofold.core.display import format_si
-from twofold.pages.html import element, page, pictures, text
-from twofold.pages.sections import (
-    Cell,
-    Derived,
-    Linked,
-    Section,
-    html_derived,
-    html_sections,
-    markdown_sections,
-    plain,
-)
+from twofold.pages.sections import Cell, Derived, Linked, Page, Section
 from twofold.report.figures import ranged
 
 
-def run_page(made: loop.LoopPage) -> str:
-    """The page, one file without script."""
-    return page(
-        f"{made.name}: planned, then real",
-        element("h1", text(f"{made.name}: planned, then real")),
-        element("p", text(made.machine)),
-        element("p", text(_made_by(made)), cls="soft"),
-        *html_sections((_verdict(made), *_row_sections(made.rows))),
-        element("h2", "Pictures"),
-        pictures(charts_of_loop(made)),
-        *html_sections(_table_sections(made)),
-        *html_derived(tuple(_derived(made, row) for row in made.rows if row.measured is not None)),
+def run_page(made: loop.LoopPage) -> Page:
+    """What its page shows."""
+    title = f"{made.name}: planned, then real"
+    return Page(
+        title,
+        title,
+        made.machine,
+        (_verdict(made), *_row_sections(made.rows)),
+        _made_by(made),
+        tuple(charts_of_loop(made)),
+        _table_sections(made),
+        derived=tuple(_derived(made, row) for row in made.rows if row.measured is not None),
     )
-
-
-def run_markdown(made: loop.LoopPage) -> str:
-    """The same without pictures, for a pull request."""
-    sections = (_verdict(made), *_row_sections(made.rows), *_table_sections(made))
-    lines = [
-        f"# {plain(made.name)}: planned, then real",
-        "",
-        plain(made.machine),
-        *markdown_sections(sections),
-        "",
-        plain(_made_by(made)),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _made_by(made: loop.LoopPage) -> str:

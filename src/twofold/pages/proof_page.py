@@ -1,33 +1,19 @@
 """A proof as a page, HTML or Markdown: whether what was rehearsed came true, figure by figure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from twofold.contracts.results import proof
-from twofold.pages.html import element, page, text
-from twofold.pages.sections import Section, html_sections, markdown_sections, plain
+from twofold.pages.sections import Page, Section
 from twofold.report import proof as shown
 from twofold.report.figures import percent, ranged
 
 HEADS = ("", "planned, 80 % range", "rehearsed, 80 % range", "live 1", "live 2", "apart", "")
 
 
-def proof_page(made: proof.Proof) -> str:
-    """The page, one file without script."""
+def proof_page(made: proof.Proof) -> Page:
+    """What its page shows."""
     title = f"{made.name}: rehearsed, then real"
-    return page(
-        title,
-        element("h1", text(title)),
-        element("p", text(made.machine)),
-        element("p", text(_made_by(made)), cls="soft"),
-        *html_sections(_sections(made)),
-    )
-
-
-def proof_markdown(made: proof.Proof) -> str:
-    """The same for a pull request."""
-    lines = [f"# {plain(made.name)}: rehearsed, then real", "", plain(made.machine)]
-    lines += [*markdown_sections(_sections(made)), "", plain(_made_by(made))]
-    return "\n".join(lines) + "\n"
+    return Page(title, title, made.machine, _sections(made), _made_by(made))
 
 
 def _made_by(made: proof.Proof) -> str:
@@ -37,15 +23,15 @@ def _made_by(made: proof.Proof) -> str:
     return " · ".join([frozen, f"seed {made.seed}", *said])
 
 
-def _sections(made: proof.Proof) -> Sequence[Section]:
-    return [
+def _sections(made: proof.Proof) -> tuple[Section, ...]:
+    return (
         _verdict(made),
         *_tables(made),
         Section("Gate and machine", sentences=(*shown.gate_words(made), *shown.machine_words(made))),
         Section("What differs between twin and live", sentences=made.differs),
         Section("Learned", sentences=tuple(f"{each.name} ×{each.ratio:.2f}" for each in made.learned)),
         Section("Worth knowing", sentences=made.notes),
-    ]
+    )
 
 
 def _verdict(made: proof.Proof) -> Section:

@@ -1,10 +1,11 @@
-"""What a page has below its pictures, as plain data that HTML and Markdown are made of: titles and tables."""
+"""The page of an answer as plain data that HTML and Markdown are made of: titles, tables and pictures."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from twofold.pages.html import element, table, text
+from twofold.charts.chart import Chart
+from twofold.pages.html import element, page, pictures, table, text
 
 MARKS = re.compile(r"[\\`*_\[\]<>|#&]")  # what Markdown reads as more than itself
 
@@ -40,7 +41,50 @@ class Derived:
     parts: tuple[str, ...] = ()
 
 
-def html_sections(sections: Iterable[Section]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that the page of one answer shows, in its order."""
+
+    title: str  # of the file
+    head: str
+    intro: str
+    first: tuple[Section, ...]  # above the pictures
+    made_by: str = ""
+    charts: tuple[Chart, ...] | None = None  # None: the page has no part for them
+    rest: tuple[Section, ...] = ()
+    screen: tuple[str, ...] = ()  # lines of a terminal
+    derived: tuple[Derived, ...] = ()
+
+    @property
+    def html(self) -> str:
+        """The page, one file without script."""
+        return page(
+            self.title,
+            element("h1", text(self.head)),
+            element("p", text(self.intro)),
+            *([element("p", text(self.made_by), cls="soft")] if self.made_by else []),
+            *_html_sections(self.first),
+            *([element("h2", "Pictures"), pictures(self.charts)] if self.charts is not None else []),
+            *_html_sections(self.rest),
+            *self._html_screen(),
+            *_html_derived(self.derived),
+        )
+
+    def _html_screen(self) -> Iterator[str]:
+        if self.screen:
+            yield element("h2", "As a terminal shows it")
+            yield element("div", element("pre", text("\n".join(self.screen))), cls="wide")
+
+    @property
+    def markdown(self) -> str:
+        """The same without pictures, for a pull request."""
+        lines = [f"# {plain(self.head)}", "", plain(self.intro)]
+        lines += _markdown_sections((*self.first, *self.rest))
+        lines += ["", plain(self.made_by)] if self.made_by else []
+        return "\n".join(lines) + "\n"
+
+
+def _html_sections(sections: Iterable[Section]) -> Iterator[str]:
     """As elements; what is missed (`✗`) stands out."""
     for each in sections:
         if not each.rows and not each.sentences:
@@ -53,7 +97,7 @@ def html_sections(sections: Iterable[Section]) -> Iterator[str]:
             yield table(tuple(map(text, each.heads)), rows, each.numbers)
 
 
-def html_derived(derived: Sequence[Derived]) -> Iterator[str]:
+def _html_derived(derived: Sequence[Derived]) -> Iterator[str]:
     """Every number's own entry, which links lead to."""
     if derived:
         yield element("h2", "Where the numbers come from")
@@ -65,7 +109,7 @@ def html_derived(derived: Sequence[Derived]) -> Iterator[str]:
         yield element("dl", *entries)
 
 
-def markdown_sections(sections: Iterable[Section]) -> list[str]:
+def _markdown_sections(sections: Iterable[Section]) -> list[str]:
     """As lines; links are left out, since a pull request has no page below it."""
     lines: list[str] = []
     for each in sections:

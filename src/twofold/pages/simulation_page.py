@@ -4,40 +4,24 @@ from twofold.charts.of_simulation import charts_of_simulation
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results.simulated import Simulation
 from twofold.core.display import format_seconds
-from twofold.pages.html import element, page, pictures, text
-from twofold.pages.sections import Section, html_derived, html_sections, markdown_sections, plain
+from twofold.pages.sections import Page, Section
 from twofold.pages.simulation_tables import derived_figures, goal_section, table_sections
 from twofold.report.simulate import simulation_lines, unjudged_goals
 
 
-def simulation_page(made: Simulation) -> str:
-    """The page, one file without script."""
-    return page(
+def simulation_page(made: Simulation) -> Page:
+    """What its page shows."""
+    return Page(
         f"{made.name}: rehearsal of {made.scenario}",
-        element("h1", text(f"{made.name}: {made.scenario}")),
-        element("p", text(" · ".join(_head(made)))),
-        element("p", text(_made_by(made)), cls="soft"),
-        *html_sections((_verdict(made), goal_section(made))),
-        element("h2", "Pictures"),
-        pictures(charts_of_simulation(made)),
-        *html_sections(table_sections(made)),
-        element("h2", "As a terminal shows it"),
-        element("div", element("pre", text("\n".join(simulation_lines(made)))), cls="wide"),
-        *html_derived(derived_figures(made)),
+        f"{made.name}: {made.scenario}",
+        " · ".join(_head(made)),
+        (_verdict(made), goal_section(made)),
+        _made_by(made),
+        tuple(charts_of_simulation(made)),
+        table_sections(made),
+        tuple(simulation_lines(made)),
+        derived_figures(made),
     )
-
-
-def simulation_markdown(made: Simulation) -> str:
-    """The same without pictures, for a pull request."""
-    lines = [
-        f"# {plain(f'{made.name}: {made.scenario}')}",
-        "",
-        plain(" · ".join(_head(made))),
-        *markdown_sections((_verdict(made), goal_section(made), *table_sections(made))),
-        "",
-        plain(_made_by(made)),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _head(made: Simulation) -> list[str]:

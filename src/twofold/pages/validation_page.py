@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Piece, Rule
 from twofold.measure import results
-from twofold.pages.html import element, page, pictures, text
-from twofold.pages.sections import Section, html_sections, markdown_sections, plain
+from twofold.pages.sections import Page, Section
 from twofold.report.validate import COUNTS, RATIOS, Validated, validation_lines
 
 GROUPS_MOST = 16  # bars of one figure, the worst first
@@ -21,26 +20,17 @@ SAID: Mapping[results.Column, str] = {
 }
 
 
-def validation_page(made: Validated) -> str:
-    """The page, one file without script."""
-    return page(
+def validation_page(made: Validated) -> Page:
+    """What its page shows."""
+    return Page(
         "predicted against measured",
-        element("h1", "Predicted against measured"),
-        element("p", text(_rows_of(made))),
-        *html_sections((_verdict(made),)),
-        element("h2", "Pictures"),
-        pictures(charts_of_validation(made.goals, made.groups)),
-        *html_sections((_goals_table(made.goals),)),
-        element("h2", "As a terminal shows it"),
-        element("div", element("pre", text("\n".join(validation_lines(made)))), cls="wide"),
+        "Predicted against measured",
+        _rows_of(made),
+        (_verdict(made),),
+        charts=charts_of_validation(made.goals, made.groups),
+        rest=(_goals_table(made.goals),),
+        screen=tuple(validation_lines(made)),
     )
-
-
-def validation_markdown(made: Validated) -> str:
-    """The same without pictures, for a pull request."""
-    lines = ["# Predicted against measured", "", plain(_rows_of(made))]
-    lines += markdown_sections((_verdict(made), _goals_table(made.goals)))
-    return "\n".join(lines) + "\n"
 
 
 def _rows_of(made: Validated) -> str:
