@@ -102,6 +102,17 @@ def test_a_stale_plan_is_written_as_it_stands_and_says_so(
     assert "catalogue" in note and "0.0.1" in note and "constants" not in note
     assert note.partition(";")[0] in (tmp_path / "page.html").read_text("utf-8")
     assert any("a new plan may differ" in line for line in answer.lines)
+    other = replace(plan, digests=replace(plan.digests, constants="0" * 64))
+    saved["plan"].write_text(plan_to_json(other), "utf-8")
+    (note,) = write_page(saved["plan"], tmp_path / "page.html").notes
+    assert "made with other fitted constants;" in note
+
+
+@pytest.mark.parametrize("name", ["proof.json", "rows.csv"])
+def test_an_answer_that_is_not_there_is_no_spec_to_begin(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileError, match=f"{name}` does not exist") as told:
+        write_page(tmp_path / name, tmp_path / "page.html")
+    assert "`simulate`, `up` or `validate`" in told.value.hint
 
 
 def test_a_run_of_100_mb_is_refused_before_it_is_read(saved: dict[str, Path]) -> None:

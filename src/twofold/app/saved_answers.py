@@ -22,6 +22,7 @@ KINDS: Mapping[str, Any] = MappingProxyType(
         Validated.schema: Validated,
     }
 )
+ANSWERS = (".json", ".csv")  # endings of what a verb wrote: no spec has one
 SPEC_KEYS = {"name", "training", "serving"}
 
 SavedAnswer = simulated.Simulation | loop.LoopPage | proof.Proof | Validated
@@ -41,6 +42,8 @@ def saved_answer(source: object) -> SavedAnswer | None:
         return None
     path = Path(source)
     try:
+        if path.suffix in ANSWERS and not path.exists():
+            raise FileError(f"`{path}` does not exist", hint=HINT)
         if not path.is_file():
             return None
         size = path.stat().st_size
