@@ -88,3 +88,12 @@ def test_a_listing_shows_plain_numbers_with_the_unit_of_their_name() -> None:
         "sequence_parallel": "False",
         "input_tokens": "900 tok",
     }
+
+
+def test_a_listing_is_no_wider_than_a_screen() -> None:
+    told = ["memory", "a rack of its own", "x" * 120, "one word after another " * 9]
+    plan = {"training": [{"name": "pretrain", "warnings": told}], "derivations": []}
+    lines = explain(plan, "training.pretrain")
+    assert max(map(len, lines)) <= 100 and "".join(lines).count("word") == 9
+    only = explain(plan, "training.pretrain.warnings.3")
+    assert len(only) > 1 and max(map(len, only)) <= 100

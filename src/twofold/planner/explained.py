@@ -35,9 +35,10 @@ def explain(plan: dict[str, Any], path: str) -> tuple[str, ...]:
 def _listing(plan: dict[str, Any], path: str) -> tuple[str, ...]:
     node = paths.resolve(plan, path)
     if not paths.children(node):
-        return (f"{path} = {leaf_text(path, node)}",)
+        return tuple(_wrapped(f"{path} = {leaf_text(path, node)}", "", "   "))
     below = [(f"{path}.{key}" if path else key, leaf) for key, leaf in paths.leaves(node)]
-    lines = [f"{key} = {leaf_text(key, leaf)}" for key, leaf in below[:LEAVES_SHOWN]]
+    texts = (f"{key} = {leaf_text(key, leaf)}" for key, leaf in below[:LEAVES_SHOWN])
+    lines = (line for text in texts for line in _wrapped(text, "", "   "))
     more = len(below) - LEAVES_SHOWN
     return (path, *lines, *([f"… and {more} more"] if more > 0 else []))
 
