@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from twofold.app.planning import plan
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.contracts.results.simulated import Comparison, Difference, Simulation, SloKept
 from twofold.report.simulate import _class_rows, _comparison_lines, _plain, simulation_lines
@@ -54,6 +55,13 @@ def test_a_goal_missed_by_who_got_no_answer_says_so_beside_the_cross(made: Simul
     assert next(_class_rows(each, made))[-1] == "✗ 10 % without an answer"
     slow = replace(each, slos=(SloKept("ttft_p95", 1e-6, 1.0, 1.0, False),))
     assert next(_class_rows(slow, made))[-1] == "✗"
+
+
+def test_replicas_and_their_spares_are_those_of_the_plan(made: Simulation) -> None:
+    (fleet,), (service,) = made.fleets, plan(SPEC).serving
+    assert (fleet.replica_count, fleet.spare_count) == (service.replica_count, service.spare_count)
+    told = f"{service.replica_count} replicas, {service.spare_count} of them spare, on L4"
+    assert service.spare_count and any(told in line for line in simulation_lines(made))
 
 
 def test_busy_is_of_what_the_replicas_hold(made: Simulation) -> None:

@@ -106,7 +106,8 @@ def fleet_figures(
     if ramp_limit_w_per_s is None:
         ramp_limit_w_per_s = pool.ramp_fraction_per_s * most_w or None
     own = [each for each in classes if (each.service, each.pool) == (service.name, pool.pool.name)]
-    held_per_s = pool.pool.rate_per_replica_per_s * result.figures.replica_count
+    count, needed = result.figures.replica_count, pool.pool.replica_count - pool.pool.spare_count
+    held_per_s = pool.pool.rate_per_replica_per_s * count
     return replace(
         result.figures,
         load_fraction=sum(each.rate_per_s for each in own) / held_per_s if held_per_s else None,
@@ -119,6 +120,7 @@ def fleet_figures(
         after_fault=after_fault(result, world),
         power_ramp_limit_w_per_s=ramp_limit_w_per_s,
         replica_text=pool.replica_text,
+        spare_count=max(0, count - needed),
     )
 
 

@@ -168,7 +168,11 @@ def _task(
         warm_up_s=warm_up_s,
         seed=settings.seed,
     )
-    shown = replace(first, pool=replace(first.pool, name=" + ".join(each.pool.name for each in worlds)))
+    together = {
+        name: sum(getattr(each.pool, name) for each in worlds) for name in ("replica_count", "spare_count")
+    }
+    named = " + ".join(each.pool.name for each in worlds)
+    shown = replace(first, pool=replace(first.pool, name=named, **together))
     if fleet.ramp_w_per_min is not None:
         shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
     on = policies_on(scenario.policies)

@@ -63,6 +63,7 @@ def _fleet_lines(fleet: simulated.FleetFigures, simulation: simulated.Simulation
     classes = [each for each in simulation.classes if (each.service, each.pool) == pool]
     name = fleet.service if fleet.pool in ("", fleet.service) else f"{fleet.service}/{fleet.pool}"
     count = f"{fleet.replica_count} replicas" if fleet.replica_count != 1 else "1 replica"
+    count += f", {fleet.spare_count} of them spare," if fleet.spare_count else ""
     most = f", {fleet.replica_count_max} at most" if fleet.replica_count_max > fleet.replica_count else ""
     cost = format_usd(fleet.cost_usd) if fleet.cost_usd is not None else "no price"
     kept = format_si(sum(each.goodput_per_s for each in classes), "1/s")

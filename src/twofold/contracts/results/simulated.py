@@ -178,6 +178,7 @@ class FleetFigures:
     given_again_tokens: int = 0  # of kept answers that exact repeats got, which no replica wrote
     overflowed_count: int | None = None  # attempts that went to a hosted API; null: there is none
     overflow_usd: float | None = None  # of the run's cost, to it
+    spare_count: int = 0  # of its replicas when the run began, those that the plan's peak does not need
 
 
 @dataclass(frozen=True, slots=True)
