@@ -9,8 +9,9 @@ from datetime import date
 from pathlib import Path
 
 from twofold.catalog.catalog import load_catalog
+from twofold.charts.chart import Chart
 from twofold.charts.of_plan import charts_of_plan
-from twofold.charts.standalone import svg_file
+from twofold.charts.svg import WIDTH, svg_of
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.spec.reader import read_spec
 from twofold.perf.constants import load_constants
@@ -28,6 +29,12 @@ SHOWN = (
     ("portfolio", "front.base"),
 )
 
+# On a page a chart takes the colours around it; alone it follows the reader's mode, ink and ground together.
+COLOURS = (
+    "svg{--ink:#1b1b1b;--soft:#5f6368;--line:#d9dce0;--paper:#fff}.paper{fill:var(--paper)}"
+    "@media (prefers-color-scheme:dark){svg{--ink:#e8e8e8;--soft:#a5a9ae;--line:#3c4043;--paper:#16181b}}"
+)
+
 
 def file_name(example: str, key: str) -> str:
     return f"{example}-{key.replace('.', '-')}.svg"
@@ -37,6 +44,15 @@ def pictures(plans: dict[str, Plan]) -> dict[str, str]:
     """The text of each file by its name."""
     drawn = {(name, chart.key): chart for name, plan in plans.items() for chart in charts_of_plan(plan)}
     return {file_name(*each): svg_file(drawn[each]) for each in SHOWN}
+
+
+def svg_file(chart: Chart) -> str:
+    """The chart as the text of a file that any viewer shows, and that a page may show as an image."""
+    tag, _, rest = svg_of(chart).partition(">")
+    height = float(tag.partition('viewBox="')[2].partition('"')[0].split()[3])
+    sized = f'{tag} width="{WIDTH:.0f}" height="{height:.0f}">'
+    paper = '<rect class="paper" width="100%" height="100%" rx="6"/>'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{sized}<style>{COLOURS}</style>{paper}{rest}\n'
 
 
 def write(folder: Path, made: dict[str, str]) -> None:

@@ -38,11 +38,11 @@ class Command:
         return (*self.program, *(word for option in self.options for word in option.words))
 
 
-def commented(lines: Sequence[tuple[str, str]], mark: str = "#") -> Iterator[str]:
+def commented(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Lines with what is said behind each, in one column; a line of which nothing is said stays alone."""
     wide = max((len(line) for line, said in lines if said), default=0)
     for line, said in lines:
-        yield f"{line:<{wide}}  {mark} {said}" if said else line
+        yield f"{line:<{wide}}  # {said}" if said else line
 
 
 def option_lines(options: Sequence[Option]) -> Iterator[str]:

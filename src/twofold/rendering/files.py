@@ -46,14 +46,14 @@ def plain(text: str) -> str:
     return "".join(each if each.isalnum() or each in "._-" else "_" for each in text)
 
 
-def head(what: str, plan_digest: str, lost: Iterable[str] = (), mark: str = "#") -> list[str]:
+def head(what: str, plan_digest: str, lost: Iterable[str] = ()) -> list[str]:
     """The first lines of a file: what it is, which plan set its values, and what it leaves out."""
     lines = [
         what,
         f"{PLAN} {plan_digest[:16]}; behind each value stands the number that set it.",
         *(f"lost: {each}" for each in lost),
     ]
-    return [f"{mark} {one_line(each)}" for each in lines]
+    return [f"# {one_line(each)}" for each in lines]
 
 
 def with_lost(file: RenderedFile, lost: Iterable[str]) -> RenderedFile:

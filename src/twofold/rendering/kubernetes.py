@@ -6,10 +6,9 @@ from twofold.core.errors import ValueRefusedError
 from twofold.rendering.devices import plugin_name
 from twofold.rendering.files import RenderedFile, head
 from twofold.rendering.given import Given
-from twofold.rendering.kubernetes_alarms import alarms
 from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named
 from twofold.rendering.kubernetes_serving import replicas
-from twofold.rendering.kubernetes_traffic import around, monitor
+from twofold.rendering.kubernetes_traffic import alarms, around, monitor
 from twofold.rendering.kubernetes_training import job_set, queues, reached, training_image
 from twofold.rendering.kustomize import kustomization
 from twofold.rendering.records import ServedPool, TrainedRun, apart, label

@@ -1,10 +1,12 @@
-"""What stands around the replicas of a pool: how many must stay, who reaches them, scaling, the route."""
+"""What stands around the replicas of a pool: who must stay, who reaches them, scaling, the route, alarms."""
 
+from twofold.contracts.results.serving import ClassPlan, SloOutcome
+from twofold.rendering.burn_rates import Promise, rules_of
 from twofold.rendering.given import Given
 from twofold.rendering.kubernetes_pods import NAME, named
 from twofold.rendering.kubernetes_serving import STABLE, answers, workload
 from twofold.rendering.records import ServedPool
-from twofold.rendering.runtimes import COUNTS, runtime_of
+from twofold.rendering.runtimes import COUNTS, Histogram, runtime_of
 from twofold.rendering.scaling import Scale, scale_of
 from twofold.rendering.yaml_text import Node, Object, Said
 
@@ -151,3 +153,28 @@ def monitor(pool: ServedPool, given: Given) -> Object:
             "podMetricsEndpoints": [read],
         },
     }
+
+
+def alarms(pool: ServedPool, given: Given) -> tuple[Object, ...]:
+    """A rule for each promised percentile of latency that the engine counts; nothing where it counts none."""
+    histograms, rules = runtime_of(pool).histograms, list[Node]()
+    for each in pool.classes:
+        for slo in each.slos:
+            if (kind := slo.metric.partition("_")[0]) in histograms:
+                rules += rules_of(_promise(pool, each, slo, histograms[kind]))
+    if not rules:
+        return ()
+    spec: dict[str, Node] = {"groups": [{"name": pool.name, "rules": rules}]}
+    return ({**named("PrometheusRule", "monitoring.coreos.com/v1", pool.name, given), "spec": spec},)
+
+
+def _promise(pool: ServedPool, each: ClassPlan, slo: SloOutcome, histogram: Histogram) -> Promise:
+    together = "" if len(pool.classes) == 1 else ", by all classes of its replicas together"
+    return Promise(
+        slo,
+        histogram,
+        selector(pool),
+        {"pool": pool.name, "class": each.name, "goal": slo.metric},
+        f"serving.{pool.service.name}.classes.{each.name}.slos.{slo.metric}",
+        f"{pool.service.name} {each.name}: {slo.metric} is missed{together}",
+    )
