@@ -156,6 +156,7 @@ def _known(catalog: Catalog) -> frozenset[str]:
 
 
 OWN_SITES = frozenset({"", "onprem", "user"})  # providers of nodes that one buys
+SHOWN_REGIONS = 6  # of each provider
 SHOWN = 3
 EVERYTHING = Shop(terms=("on_demand", "spot", "reserved_1y", "reserved_3y"))
 
@@ -238,12 +239,12 @@ def may_host(provider: str, context: Context) -> bool:
     return regime.rented and provider.lower() in held
 
 
-def places_in_words(rows: Iterable[Authorisation], limit: int = 6) -> str:
+def places_in_words(rows: Iterable[Authorisation]) -> str:
     """`aws us-gov-west-1, us-gov-east-1 · azure usgovvirginia`: who would be authorised."""
     by_provider: dict[str, list[str]] = {}
     for row in rows:
         by_provider.setdefault(row.provider, []).append(row.region)
     return " · ".join(
-        f"{provider} {', '.join(regions[:limit])}{' …' if len(regions) > limit else ''}"
+        f"{provider} {', '.join(regions[:SHOWN_REGIONS])}{' …' if len(regions) > SHOWN_REGIONS else ''}"
         for provider, regions in by_provider.items()
     )

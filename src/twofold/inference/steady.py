@@ -170,7 +170,6 @@ def steady_steps(
     lengths: Lengths,
     batch_sequences: Floats,
     full_s: Floats | None = None,
-    context_tokens: Floats | None = None,
     together_fraction: Floats = 0.0,
 ) -> Steps:
     """The steps of a replica that keeps `batch_sequences` decoding.
@@ -187,7 +186,7 @@ def steady_steps(
     per_step = prefill_per_step_tokens(replica, lengths, batch_sequences)
     carried = carried_tokens(replica, own, per_step, batch_sequences, together_fraction)
     share = np.minimum(1.0, per_step / carried)
-    context = lengths.mean_context_tokens if context_tokens is None else context_tokens
+    context = lengths.mean_context_tokens
     attended = attended_tokens(replica, lengths)
     plain = iteration_s(replica, 0.0, 0.0, batch_sequences, context).total_s
     carrying = iteration_s(replica, carried, attended, batch_sequences, context).total_s

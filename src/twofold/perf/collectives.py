@@ -149,9 +149,7 @@ def point_to_point_s(network: Network, payload_bytes: Floats, stride: Floats = 1
     return network.launch_s + _choose(span.domain_count > 1, outside_s, inside_s)
 
 
-def serving_all_reduce_s(
-    network: Network, payload_bytes: Floats, ranks: Floats, stride: Floats = 1
-) -> Floats:
+def serving_all_reduce_s(network: Network, payload_bytes: Floats, ranks: Floats) -> Floats:
     """Seconds of the all-reduce of a serving engine inside one domain: one-shot or two-shot, the faster.
 
     Formula  one-shot launch + (n−1)·S on the link; two-shot 2·launch + 2·(n−1)/n·S on the link
@@ -162,7 +160,7 @@ def serving_all_reduce_s(
     Source   Custom all-reduce kernels of public serving engines; fitted on their tables.
     Limits   one rank: 0; a group that leaves its domain takes `all_reduce_s`.
     """
-    span = group_span(network, ranks, stride)
+    span = group_span(network, ranks)
     count = np.asarray(ranks, dtype=float)
     one_wire_bytes = (count - 1.0) * payload_bytes
     half_bytes = network.engine_half_bytes
@@ -170,7 +168,7 @@ def serving_all_reduce_s(
     two_wire_bytes = 2.0 / count * one_wire_bytes
     two_shot_s = 2.0 * network.engine_launch_s + _on_link_s(network, two_wire_bytes, count - 1.0, half_bytes)
     inside_s = _none_if_alone(np.minimum(one_shot_s, two_shot_s), ranks)
-    across_s = all_reduce_s(network, payload_bytes, ranks, stride)
+    across_s = all_reduce_s(network, payload_bytes, ranks)
     return _choose(span.domain_count > 1, across_s, inside_s)
 
 
