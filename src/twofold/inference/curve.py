@@ -78,6 +78,8 @@ def load_axis(value: T) -> T:
 
 def with_arrays(value: T, change: Callable[[Array], Array]) -> T:
     """A dataclass, a mapping or an array, with every array in it changed; as it came where it has none."""
+    if isinstance(value, int | float | str):  # HOT: most of what a replica holds
+        return value
     if isinstance(value, np.ndarray):
         return change(value) if value.ndim else value  # type: ignore[return-value]  # an array again
     if isinstance(value, Mapping):
@@ -105,6 +107,10 @@ def side_by_side(values: Sequence[T], counts: Sequence[int]) -> T:
         return replace(first, **{name: side_by_side(each, counts) for name, each in parts.items()})
     if not isinstance(first, int | float | np.ndarray):
         return first
+    if not isinstance(first, np.ndarray) and all(
+        type(each) is type(first) and each == first for each in values
+    ):
+        return first  # HOT: as most are
     columns = [np.atleast_2d(np.asarray(each)) for each in values]
     if np.ndim(first) < 2 and all(np.array_equal(columns[0], each) for each in columns):
         return first
