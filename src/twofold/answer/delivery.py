@@ -5,8 +5,8 @@ from datetime import date, timedelta
 from math import ceil, isfinite
 
 from twofold.catalog.types import Model
+from twofold.contracts.results import training
 from twofold.contracts.results.plan import Input
-from twofold.contracts.results.training import Delivery
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core import record
 from twofold.core.display import format_estimate, format_si
@@ -18,13 +18,15 @@ from twofold.perf.loss_law import FITTED_PARAMETERS, FITTED_TOKENS, LAWS, LossLa
 NATS = "nats/token"
 
 
-def delivery(entry: TrainingRun, model: Model | None, ends_s: Estimate, constants: Constants) -> Delivery:
+def delivery(
+    entry: TrainingRun, model: Model | None, ends_s: Estimate, constants: Constants
+) -> training.Delivery:
     """The loss by published laws, of pretraining alone, and the last day where the spec names a first one."""
     laws, target = loss_laws(constants), entry.loss_target
     is_predicted = model is not None and entry.kind == "pretrain"
     loss = expected_loss(model, entry.token_count, laws) if model and is_predicted else None
     needed = tokens_for(model, target, laws) if model and loss and target is not None else None
-    return Delivery(
+    return training.Delivery(
         loss=loss,
         loss_target_nats=target,
         loss_target_met=None if loss is None or target is None else loss.value <= target,
@@ -59,7 +61,7 @@ def tokens_for(model: Model, target_nats: float, laws: tuple[LossLaw, ...]) -> E
     return record.note("delivery.target_tokens", needed, said, "loss_target", "parameters_active", "laws")
 
 
-def loss_warnings(delivered: Delivery, entry: TrainingRun) -> Iterator[str]:
+def loss_warnings(delivered: training.Delivery, entry: TrainingRun) -> Iterator[str]:
     """That the target is not reached, and what would reach it."""
     loss, target, needed = delivered.loss, delivered.loss_target_nats, delivered.target_tokens
     if loss is None or target is None or delivered.loss_target_met:

@@ -9,9 +9,8 @@ from twofold import __version__
 from twofold.app.saved_answers import SavedAnswer, saved_answer
 from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
 from twofold.app.sources import SpecSource, whole_file
-from twofold.contracts.results import proof
+from twofold.contracts.results import proof, simulated
 from twofold.contracts.results.plan import Plan
-from twofold.contracts.results.simulated import Simulation
 from twofold.core.data import to_data
 from twofold.core.errors import FileError, UsageError
 from twofold.core.extras import require_extra
@@ -123,7 +122,7 @@ def _no_workbook(_saved: SavedAnswer) -> bytes:
 
 def _page_of(saved: SavedAnswer) -> Page:
     """A rehearsal, a run or a validation; its pages are loaded where one is asked for."""
-    if isinstance(saved, Simulation):
+    if isinstance(saved, simulated.Simulation):
         from twofold.pages.simulation_page import simulation_page
 
         return simulation_page(saved)

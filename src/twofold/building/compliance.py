@@ -26,7 +26,6 @@ from twofold.catalog.places import best_price
 from twofold.catalog.regimes import find_regime, permits, refusal_reason
 from twofold.catalog.types import HardwarePrice, Price, Regime
 from twofold.contracts.results import compliance
-from twofold.contracts.results.compliance import Compliance
 from twofold.contracts.results.parts import Machine, PriceUsed
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
@@ -47,7 +46,7 @@ def compliance_of(
     catalog: Catalog,
     today: str | None,
     tax_fraction: float = 0.0,
-) -> Compliance:
+) -> compliance.Compliance:
     """Everything that a regime changes.
 
     `catalog` holds all prices, those that are refused too. `base_usd` is a year of the machines at the same
@@ -74,7 +73,7 @@ def compliance_of(
         notes.append(f"{regime.title}: {regime.notes}")
     if any(not fleet.rented for fleet in system.fleets):
         notes.append("machines without a price count as your own site: nothing is inherited there")
-    return Compliance(
+    return compliance.Compliance(
         regime=regime.name,
         title=regime.title,
         baseline=regime.baseline,
@@ -109,7 +108,7 @@ def cluster_rules(
     *,
     requests_per_s: float = 0.0,
     recorded: Literal["content", "attribution"] = "content",
-) -> Compliance:
+) -> compliance.Compliance:
     """What a regime changes in a cluster of 8-GPU nodes that trains, in which twenty people work; on no day.
 
     Its H100 are the cheapest that the regime permits, at list price, beside their provider's and anybody's
@@ -175,7 +174,7 @@ def places_of(
     return tuple(permitted), tuple(refused)
 
 
-def compliance_part(plan: Plan, context: Context) -> Compliance | None:
+def compliance_part(plan: Plan, context: Context) -> compliance.Compliance | None:
     """What the spec's rules change; None where it names none."""
     spec, whole = context.spec.compliance, context.catalog.whole
     if spec is None:
@@ -196,7 +195,7 @@ def compliance_part(plan: Plan, context: Context) -> Compliance | None:
     return compliance_of(spec, system, rents, base_usd, whole, today, tax)
 
 
-def with_compliance(plan: Plan, rules: Compliance, book: record.Book, context: Context) -> Plan:
+def with_compliance(plan: Plan, rules: compliance.Compliance, book: record.Book, context: Context) -> Plan:
     """The plan with what its rules change, what to know of it, and, as noted, where its figures come from."""
     rows = compliance_derivations(rules, book, context.catalog) if context.in_full else ()
     return replace(

@@ -9,7 +9,6 @@ from twofold.building.power import BESIDE, Housed, beside_w, efficiency
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import ComplianceFigure, FacilityFigure
 from twofold.contracts.results import compliance, premises
-from twofold.contracts.results.compliance import Compliance
 from twofold.contracts.results.plan import Derivation, Input
 from twofold.core import record
 from twofold.core.display import format_si, format_usd
@@ -94,7 +93,9 @@ def _figure(row: ComplianceFigure | FacilityFigure, reference: str) -> Input:
     return Input(row.item, f"{row.value:,.6g} {row.unit}{spread}", "", letter.value, reference)
 
 
-def compliance_derivations(rules: Compliance, book: record.Book, catalog: Catalog) -> Iterator[Derivation]:
+def compliance_derivations(
+    rules: compliance.Compliance, book: record.Book, catalog: Catalog
+) -> Iterator[Derivation]:
     """Where the estimates of the rules come from: the bill, its uplift at each size, the logs."""
     logs, where = rules.logs, f"regimes {rules.regime}, or spec compliance.retention"
     days = {"online": logs.online_days, "archive": logs.retention_days - logs.online_days}

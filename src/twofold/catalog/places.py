@@ -23,7 +23,6 @@ UNION = frozenset({
 ZONE = re.compile(r"(?<=\d)-?[a-f]$")  # how a zone of a region ends
 OWNER = "own"  # whoever has machines says where they stand as any region is named
 AREAS = {"eu": UNION, "europe": UNION | {"CH", "GB", "IS", "NO", "UA"}, "uk": frozenset({"GB"})}
-COMMUNITY = "community"
 
 
 class Fit(Enum):

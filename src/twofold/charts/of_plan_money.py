@@ -5,7 +5,7 @@ from math import isclose
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.ledger import ApiComparison, Crossing
+from twofold.contracts.results import ledger
 from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.results.training import TrainingPlan
@@ -54,7 +54,7 @@ def money_of_plan(plan: Plan) -> Iterator[Chart]:
     yield from (*_owning(plan), *_bill(plan))
 
 
-def _hosted(name: str, api: ApiComparison, years: int) -> Chart:
+def _hosted(name: str, api: ledger.ApiComparison, years: int) -> Chart:
     """What a month costs over the tokens of a month, by a hosted API and on machines of the plan's kind.
 
     Own machines are a floor and then a slope, with what making the model takes spread over the years.
@@ -82,7 +82,7 @@ def _hosted(name: str, api: ApiComparison, years: int) -> Chart:
     return Curves(f"hosted.{name}", title, *axes, lines, (), rules, note)
 
 
-def _rented(crossing: Crossing) -> Chart:
+def _rented(crossing: ledger.Crossing) -> Chart:
     """What an hour of use costs over how much of the year machines are used: owned ones cost all year."""
     even, used = crossing.utilisation_fraction, crossing.used_fraction
     marks = [each for each in (even, used) if USES[0] <= each <= 1.0]  # less would leave no room for the rest

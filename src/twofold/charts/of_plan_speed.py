@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.serving import ClassPlan, LatencyCurve, ServicePlan
+from twofold.contracts.results import serving
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_seconds
 
@@ -16,7 +16,7 @@ def speed_of_run(run: TrainingPlan) -> Iterator[Chart]:
     yield from (*_step(run), *_memory(run), *_roofline(run), *_scaling(run))
 
 
-def speed_of_service(service: ServicePlan) -> Iterator[Chart]:
+def speed_of_service(service: serving.ServicePlan) -> Iterator[Chart]:
     """Goals, latencies over the load, memory, and where a request waits."""
     yield from (
         *_goals(service),
@@ -38,7 +38,7 @@ def _step(run: TrainingPlan) -> Iterator[Chart]:
         yield Bars(f"step.{run.name}", f"{run.name}: one step", Axis("time", "s"), (*bars, whole))
 
 
-def _memory(half: TrainingPlan | ServicePlan) -> Iterator[Chart]:
+def _memory(half: TrainingPlan | serving.ServicePlan) -> Iterator[Chart]:
     """The memory of the fullest accelerator by what takes it, and how much there is."""
     taken = half.memory_bytes
     if not half.memory_parts or taken is None:
@@ -50,7 +50,7 @@ def _memory(half: TrainingPlan | ServicePlan) -> Iterator[Chart]:
     yield Bars(f"memory.{half.name}", f"{half.name}: memory of one accelerator", axis, bars, rules)
 
 
-def _roofline(half: TrainingPlan | ServicePlan) -> Iterator[Chart]:
+def _roofline(half: TrainingPlan | serving.ServicePlan) -> Iterator[Chart]:
     """What the accelerator can do at most, this work as planned, and products that others timed."""
     roof = half.roofline
     if roof is None or not roof.planned:
@@ -94,7 +94,7 @@ def _scaling(run: TrainingPlan) -> Iterator[Chart]:
     )
 
 
-def _goals(service: ServicePlan) -> Iterator[Chart]:
+def _goals(service: serving.ServicePlan) -> Iterator[Chart]:
     """Each goal as a share of its limit, with its range: what ends before the line is kept."""
     bars = []
     for each in service.classes:
@@ -109,7 +109,7 @@ def _goals(service: ServicePlan) -> Iterator[Chart]:
         yield Bars(f"goals.{service.name}", title, Axis("of the limit", "fraction"), tuple(bars), limit)
 
 
-def _loads(service: ServicePlan) -> Iterator[Chart]:
+def _loads(service: serving.ServicePlan) -> Iterator[Chart]:
     """Latencies of a class over its load, with their goals, the knee and what is planned."""
     for one in service.classes:
         curves = [each for each in service.latency_curves if each.class_name == one.name and each.points]
@@ -127,7 +127,7 @@ def _loads(service: ServicePlan) -> Iterator[Chart]:
             )
 
 
-def _latency(curve: LatencyCurve) -> Line:
+def _latency(curve: serving.LatencyCurve) -> Line:
     return Line(
         metric_text(curve.metric),
         tuple(point.rate_per_s for point in curve.points),
@@ -138,9 +138,11 @@ def _latency(curve: LatencyCurve) -> Line:
     )
 
 
-def _budgets(service: ServicePlan) -> Iterator[Chart]:
+def _budgets(service: serving.ServicePlan) -> Iterator[Chart]:
     """Where the time until the first token goes, class by class."""
-    waited: list[ClassPlan] = [each for each in service.classes if each.is_waited_for and each.latency_budget]
+    waited: list[serving.ClassPlan] = [
+        each for each in service.classes if each.is_waited_for and each.latency_budget
+    ]
     bars = tuple(
         Bar(
             each.name,

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from twofold.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Piece, Points, Rule, Span, Spans
 from twofold.contracts.goals import METRICS, metric_text
-from twofold.contracts.results import courses
-from twofold.contracts.results.simulated import ClassFigures, Simulation, TrainingFigures
+from twofold.contracts.results import courses, simulated
 from twofold.core.display import format_seconds
 
 MARKS_MOST = 3  # faults that are drawn into a picture over time
@@ -15,7 +14,7 @@ NONE = float("nan")  # breaks a line
 AFTER = Axis("since the run began", "s")
 
 
-def charts_of_simulation(made: Simulation) -> tuple[Chart, ...]:
+def charts_of_simulation(made: simulated.Simulation) -> tuple[Chart, ...]:
     """Every chart that the rehearsal has numbers for, goals first."""
     found: list[Chart] = [*_goals(made.classes)]
     for course in made.courses:
@@ -34,7 +33,7 @@ def _named(course: courses.FleetCourse) -> str:
     return course.service if course.pool in ("", course.service) else f"{course.service}/{course.pool}"
 
 
-def _goals(classes: Sequence[ClassFigures]) -> Iterator[Chart]:
+def _goals(classes: Sequence[simulated.ClassFigures]) -> Iterator[Chart]:
     """Each goal as a share of its limit, planned and rehearsed apart: what ends before the line is kept."""
     bars, late = [], []
     for each in classes:
@@ -56,7 +55,7 @@ def _goals(classes: Sequence[ClassFigures]) -> Iterator[Chart]:
 
 
 def _fan(
-    course: courses.FleetCourse, latency: courses.LatencyCourse, classes: Sequence[ClassFigures]
+    course: courses.FleetCourse, latency: courses.LatencyCourse, classes: Sequence[simulated.ClassFigures]
 ) -> Iterator[Chart]:
     """Half, 95 and 99 of 100 answers over time, and the goals."""
     x = _middles(course.until_s)
@@ -124,7 +123,7 @@ def _posterior(course: courses.FleetCourse, trial: courses.TrialCourse) -> Itera
     yield Curves(key, title, AFTER, Axis("probability", "fraction"), tuple(lines), (), rules, note)
 
 
-def _hours(training: TrainingFigures) -> Iterator[Chart]:
+def _hours(training: simulated.TrainingFigures) -> Iterator[Chart]:
     """What the cluster's time went into."""
     bars = tuple(
         Bar(use, (Piece(use, hours),)) for use, hours in training.accelerator_h.items() if hours > 0.0

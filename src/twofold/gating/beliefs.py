@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from operator import mul
 
-from twofold.contracts.results.serving import ClassPlan, Pool, ServicePlan
+from twofold.contracts.results import serving
 from twofold.inference.measured import MeasuredService
 from twofold.inference.replica import Replica
 from twofold.inference.table import ServiceTable
@@ -37,7 +37,7 @@ def half_full(table: ServiceTable) -> MetLoad:
     return MetLoad(table.max_batch / 2.0, table.kv_tokens / max(1.0, table.max_batch))
 
 
-def planned_load(service: ServicePlan, pool: Pool, table: ServiceTable) -> MetLoad:
+def planned_load(service: serving.ServicePlan, pool: serving.Pool, table: ServiceTable) -> MetLoad:
     """What a request meets at the pool's peak, as the plan has it.
 
     Formula  batch: 1 + peak rate · mean seconds of writing an answer / replicas that are needed (Little's
@@ -81,7 +81,7 @@ def replica_beliefs(replica: Replica, table: ServiceTable, met: MetLoad) -> Beli
     )
 
 
-def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) -> Beliefs:
+def measured_beliefs(service: serving.ServicePlan, pool: serving.Pool, rows: MeasuredService) -> Beliefs:
     """What a request adds to a busy replica, put on its input, and what it takes at the peak to be answered.
 
     Formula  input token: service time of the largest batch / its requests / input tokens of a request
@@ -101,7 +101,7 @@ def measured_beliefs(service: ServicePlan, pool: Pool, rows: MeasuredService) ->
     )
 
 
-def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
+def in_flight_limit(service: serving.ServicePlan, pool: serving.Pool, max_batch: float) -> int:
     """Requests that one replica may have at once, so that what it has keeps its goals.
 
     Formula  1.5 · rate within the goals · mean time of a request (Little's law), at most two batches
@@ -116,13 +116,13 @@ def in_flight_limit(service: ServicePlan, pool: Pool, max_batch: float) -> int:
     return max(1, ceil(min(inside, batches * max_batch)))
 
 
-def _mean_seconds(classes: Sequence[ClassPlan]) -> float:
+def _mean_seconds(classes: Sequence[serving.ClassPlan]) -> float:
     """Of a request on its replica, by how often each class asks."""
     together_s = sum(_seconds(each) * each.peak_per_s for each in classes)
     return together_s / max(sum(each.peak_per_s for each in classes), 1e-9)
 
 
-def _seconds(planned: ClassPlan, only: str = "") -> float:
+def _seconds(planned: serving.ClassPlan, only: str = "") -> float:
     """Of a class's request on its replica, or in one part of its time there."""
     names = [part.name for part in planned.latency_budget if part.name not in OUTSIDE]
     wanted = [only] if only else names

@@ -7,7 +7,7 @@ plan's to the cent until somebody changes a cell.
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
-from twofold.contracts.results.ledger import CENT, CashStep, LineItem, Money, Owning, total_usd
+from twofold.contracts.results import ledger
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data
 from twofold.pages.workbook import Formula, Input, Sheet, SheetCell, address, sheet_of, written
@@ -58,7 +58,7 @@ def _summary(plan: Plan, digest: str) -> Sheet:
     return Sheet("Summary", ("", ""), tuple(rows), ("", "money"))
 
 
-def _money_sheets(money: Money) -> Iterator[Sheet]:
+def _money_sheets(money: ledger.Money) -> Iterator[Sheet]:
     lines = [*money.lines, *(money.owning.lines if money.owning else ())]
     stated = [line for line in lines if line.unit not in FOLLOWS]
     keys = list(dict.fromkeys((line.source, line.unit, line.unit_usd) for line in stated))
@@ -78,17 +78,17 @@ def _money_sheets(money: Money) -> Iterator[Sheet]:
 FOLLOWS = frozenset({"of the rent", "loan", "of servers"})
 
 
-def _lines_sheet(name: str, lines: Sequence[LineItem], prices: PriceRows) -> Sheet:
+def _lines_sheet(name: str, lines: Sequence[ledger.LineItem], prices: PriceRows) -> Sheet:
     """The lines of a bill, each following from its price, and their sum."""
     rows = [_line_row(number, line, lines, prices) for number, line in enumerate(lines)]
     last = address(len(lines) - 1, TOTAL)
-    summed = Formula(f"ROUND(SUM({address(0, TOTAL)}:{last}),2)" if lines else "0", total_usd(lines))
+    summed = Formula(f"ROUND(SUM({address(0, TOTAL)}:{last}),2)" if lines else "0", ledger.total_usd(lines))
     rows.append(("total", *[None] * (TOTAL - 1), summed, None))
     return Sheet(name, HEADS, tuple(rows), FORMATS, frozenset({len(lines)}))
 
 
 def _line_row(
-    number: int, line: LineItem, lines: Sequence[LineItem], prices: PriceRows
+    number: int, line: ledger.LineItem, lines: Sequence[ledger.LineItem], prices: PriceRows
 ) -> tuple[SheetCell, ...]:
     """Quantity × price, less the discount, with tax; each to the cent."""
 
@@ -113,7 +113,9 @@ def _line_row(
     )
 
 
-def _price(number: int, line: LineItem, lines: Sequence[LineItem], prices: PriceRows) -> Formula:
+def _price(
+    number: int, line: ledger.LineItem, lines: Sequence[ledger.LineItem], prices: PriceRows
+) -> Formula:
     """Where the price stands; of support, a loan and what is left, what it is of."""
     if line.unit not in FOLLOWS:
         place = prices[line.source, line.unit, line.unit_usd]
@@ -133,7 +135,7 @@ def _price(number: int, line: LineItem, lines: Sequence[LineItem], prices: Price
     return Formula(f"({'+'.join(terms) or '0'}){factor}", line.unit_usd)
 
 
-def _rests_on(line: LineItem, other: LineItem) -> bool:
+def _rests_on(line: ledger.LineItem, other: ledger.LineItem) -> bool:
     if line.unit == "of the rent":
         return other.category == "rent"
     if line.unit == "loan":
@@ -141,12 +143,12 @@ def _rests_on(line: LineItem, other: LineItem) -> bool:
     return other.what.startswith("servers: ")
 
 
-def _now(line: LineItem, of: Sequence[LineItem]) -> float:
+def _now(line: ledger.LineItem, of: Sequence[ledger.LineItem]) -> float:
     """What the price of a line is a share of."""
     return sum(other.total_usd for other in of) if line.unit == "loan" else line.unit_usd
 
 
-def _years_sheet(owning: Owning, bill_count: int, first_year_usd: float) -> Sheet:
+def _years_sheet(owning: ledger.Owning, bill_count: int, first_year_usd: float) -> Sheet:
     """Each year, owned and rented: fixed shares of the lines; the last year takes what rounding leaves."""
     heads = ("year", "capital USD", "interest USD", "operation USD", "resale USD", "owned USD", "rented USD")
     bases = _bases(owning)
@@ -172,12 +174,12 @@ def _years_sheet(owning: Owning, bill_count: int, first_year_usd: float) -> Shee
 CASH = ("capex_usd", "financing_usd", "opex_usd", "resale_usd", "owned_usd", "rented_usd")
 
 
-def _column_usd(owning: Owning, column: int) -> float:
+def _column_usd(owning: ledger.Owning, column: int) -> float:
     usd = sum(Decimal(repr(getattr(step, CASH[column - 1]))) for step in owning.cash)
-    return float(Decimal(usd).quantize(CENT))
+    return float(Decimal(usd).quantize(ledger.CENT))
 
 
-def _bases(owning: Owning) -> tuple[tuple[str, float], ...]:
+def _bases(owning: ledger.Owning) -> tuple[tuple[str, float], ...]:
     """Sums of lines that capital, interest, operation and resale are shares of: formulas, and now."""
     groups: tuple[list[int], ...] = ([], [], [], [])
     for number, line in enumerate(owning.lines):
@@ -192,14 +194,16 @@ def _bases(owning: Owning) -> tuple[tuple[str, float], ...]:
     return tuple(found)
 
 
-def _part(number: int, column: int, usd: float, base: tuple[str, float], cash: Sequence[CashStep]) -> Formula:
+def _part(
+    number: int, column: int, usd: float, base: tuple[str, float], cash: Sequence[ledger.CashStep]
+) -> Formula:
     text, total = base
     if number == len(cash) - 1 and number:
         return Formula(f"{text}-SUM({address(0, column)}:{address(number - 1, column)})", usd)
     return Formula(f"ROUND({text}*{usd / total if total else 0.0!r},2)", usd)
 
 
-def _levers_sheet(money: Money) -> Sheet:
+def _levers_sheet(money: ledger.Money) -> Sheet:
     """What each optimisation saves, and its share of the first year as the bill has it."""
     assert money.detail is not None
     first = address(len(money.lines), TOTAL, BILL)
@@ -216,4 +220,4 @@ def _levers_sheet(money: Money) -> Sheet:
 
 def _half_up(usd: float) -> float:
     """To the cent as spreadsheets round."""
-    return float(Decimal(repr(usd)).quantize(CENT, ROUND_HALF_UP))
+    return float(Decimal(repr(usd)).quantize(ledger.CENT, ROUND_HALF_UP))

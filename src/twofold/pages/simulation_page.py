@@ -2,14 +2,14 @@
 
 from twofold.charts.of_simulation import charts_of_simulation
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.simulated import Simulation
+from twofold.contracts.results import simulated
 from twofold.core.display import format_seconds
 from twofold.pages.sections import Page, Section
 from twofold.pages.simulation_tables import derived_figures, goal_section, table_sections
 from twofold.report.simulate import simulation_lines, unjudged_goals
 
 
-def simulation_page(made: Simulation) -> Page:
+def simulation_page(made: simulated.Simulation) -> Page:
     """What its page shows."""
     return Page(
         f"{made.name}: rehearsal of {made.scenario}",
@@ -24,18 +24,18 @@ def simulation_page(made: Simulation) -> Page:
     )
 
 
-def _head(made: Simulation) -> list[str]:
+def _head(made: simulated.Simulation) -> list[str]:
     span_s = made.training.duration_s if made.training else made.horizon_s
     about = [made.about.rstrip(".")] if made.about else []
     return [*about, f"{format_seconds(span_s)} simulated, middle speeds, seed {made.seed}"]
 
 
-def _made_by(made: Simulation) -> str:
+def _made_by(made: simulated.Simulation) -> str:
     policies = f" · policies: {', '.join(made.policies)}" if made.policies else ""
     return f"twofold {made.twofold} · of the plan of sha256 {made.plan_digest[:16]}{policies}"
 
 
-def _verdict(made: Simulation) -> Section:
+def _verdict(made: simulated.Simulation) -> Section:
     """Held or missed, each goal that was missed, and what broke first."""
     training = made.training
     missed = [f"{one.name} {metric_text(goal)}" for one in made.classes for goal in one.missed]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.holdings import Leasing
+from twofold.contracts.results import holdings
 from twofold.contracts.results.ledger import LineItem, total_usd
 from twofold.contracts.results.plan import Action, Confidence, Plan
 from twofold.contracts.results.serving import ServicePlan
@@ -133,7 +133,7 @@ def _instead(plan: Plan) -> Iterator[Action]:
     yield from _cheaper(plan.leasing)
 
 
-def _cheaper(leasing: Leasing | None) -> Iterator[Action]:
+def _cheaper(leasing: holdings.Leasing | None) -> Iterator[Action]:
     """The cheapest leases: what they save in all, what there is more to manage, and which they are."""
     if leasing and leasing.usd > leasing.cheapest_usd * (1.0 + WORTH_SAYING):
         saved_usd = leasing.usd - leasing.cheapest_usd

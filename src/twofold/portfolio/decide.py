@@ -12,7 +12,7 @@ from twofold.answer.serving_choice import Rival, ServingChoice, with_fleet
 from twofold.answer.serving_pools import sure_serving
 from twofold.answer.training_choice import TrainingChoice, Trial
 from twofold.contracts.goals import metric_text
-from twofold.contracts.results.holdings import Leasing
+from twofold.contracts.results import holdings
 from twofold.inference.search import Fleet
 from twofold.portfolio.capacity import fleets_of
 from twofold.portfolio.demand import first_day
@@ -94,7 +94,7 @@ def _choices(
     return sure or list(found.values())
 
 
-def leasing_of(decision: Decision) -> Leasing | None:
+def leasing_of(decision: Decision) -> holdings.Leasing | None:
     """What the leases that were weighed come to, beside the cheapest; None where none were."""
     taken, ways, least = decision.ways, [*decision.ways.values()], [*decision.cheapest.values()]
     if not ways:
@@ -104,7 +104,7 @@ def leasing_of(decision: Decision) -> Leasing | None:
         for way in least
         if (own := taken.get(way.name)) and (own.leases, own.work) != (way.leases, way.work)
     ]
-    return Leasing(
+    return holdings.Leasing(
         usd=sum(way.usd for way in ways),
         cheapest_usd=sum(way.usd for way in least),
         text=_needs(ways),

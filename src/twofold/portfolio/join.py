@@ -11,7 +11,7 @@ import numpy as np
 from twofold.answer.context import Context
 from twofold.answer.serving_choice import ServingChoice
 from twofold.answer.training_choice import TrainingChoice
-from twofold.contracts.results.holdings import Portfolio
+from twofold.contracts.results import holdings
 from twofold.portfolio.capacity import promise_of, reserve_of, serving_rates, training_options
 from twofold.portfolio.demand import ClassDemand, batch_of, class_demands, demand_of, first_day, repeats_of
 from twofold.portfolio.hosted import hosted
@@ -41,7 +41,7 @@ def portfolio(
     runs: Mapping[str, TrainingChoice],
     services: Mapping[str, ServingChoice],
     context: Context,
-) -> Portfolio | None:
+) -> holdings.Portfolio | None:
     """The cheapest mix of leases for a spec's runs and services; None where nothing is for rent.
 
     Nor where there are but runs, all on machines of your own; for services on them it has the months that

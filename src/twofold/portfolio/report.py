@@ -7,7 +7,6 @@ from typing import Any
 
 from twofold.answer.context import Context
 from twofold.contracts.results import holdings
-from twofold.contracts.results.holdings import Lease, Portfolio
 from twofold.contracts.results.ledger import LineItem, UnitCost, cents, line_item
 from twofold.core.display import format_usd
 from twofold.core.errors import TwofoldError
@@ -39,7 +38,7 @@ LEAST_GAP = 0.001  # of other years, that is worth saying
 HOSTED = "hosted APIs promise no latency: their answers are taken to be in time, which nothing shows"
 
 
-def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
+def portfolio_of(solved: SolvedPortfolio, context: Context) -> holdings.Portfolio:
     """Everything that the plan says about its portfolio. The answer is checked first, by other code."""
     broken = violations(*_used_part(solved))
     if broken:
@@ -65,7 +64,7 @@ def portfolio_of(solved: SolvedPortfolio, context: Context) -> Portfolio:
         for index, offer in enumerate(solved.problem.offers)
         if offer.tenure != "owned"
     )
-    return Portfolio(
+    return holdings.Portfolio(
         start=str(solved.start or ""),
         weeks=weeks,
         usd=paid,
@@ -112,7 +111,7 @@ def _used_part(solved: SolvedPortfolio) -> tuple[PortfolioProblem, PortfolioAnsw
 
 
 def _notes(
-    solved: SolvedPortfolio, found: tuple[Lease, ...], scenarios: tuple[holdings.YearScenario, ...]
+    solved: SolvedPortfolio, found: tuple[holdings.Lease, ...], scenarios: tuple[holdings.YearScenario, ...]
 ) -> Iterator[str]:
     """What is left out, and how sure the rest is: other years are searched less than this one."""
     yield from (f"not in it: {text}" for text in solved.case.left_out)
@@ -130,7 +129,9 @@ NOT_RENTED = ("owned", "api")  # terms and tenures of leases without a line of r
 LEAST_USD = 0.005  # what rounds to nothing is no line
 
 
-def bill(solved: SolvedPortfolio, found: tuple[Lease, ...], tax_fraction: float) -> tuple[LineItem, ...]:
+def bill(
+    solved: SolvedPortfolio, found: tuple[holdings.Lease, ...], tax_fraction: float
+) -> tuple[LineItem, ...]:
     """Every line of the plan's weeks, each with its offer's discount and the spec's tax on what is left."""
     offers = {offer.name: offer for offer in solved.problem.offers}
     items: list[LineItem] = []

@@ -8,7 +8,6 @@ import numpy as np
 
 from twofold.answer.context import Context
 from twofold.contracts.results import holdings
-from twofold.contracts.results.holdings import Lease
 from twofold.portfolio.capacity import way_s
 from twofold.portfolio.demand import MONTHS, month_of
 from twofold.portfolio.problem import (
@@ -28,7 +27,7 @@ LEAST_SHARE = 1e-4  # of a class or a run: less is the solver's rounding
 NUMBER = re.compile(r" \d+$")  # which time of a run it is; the name itself may end in a digit
 
 
-def leases(solved: SolvedPortfolio) -> tuple[Lease, ...]:
+def leases(solved: SolvedPortfolio) -> tuple[holdings.Lease, ...]:
     """Held units by what they do, units by the hour, and the units of each run, the dearest first."""
     found = [
         lease
@@ -66,8 +65,8 @@ def _lease(
     unit_h: float,
     used_fraction: float,
     requests_usd: float = 0.0,
-) -> Lease:
-    return Lease(
+) -> holdings.Lease:
+    return holdings.Lease(
         offer=offer.name,
         provider=offer.provider,
         accelerator=offer.accelerator,
@@ -86,7 +85,7 @@ def _lease(
     )
 
 
-def _units(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _units(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[holdings.Lease]:
     """All units of an offer, held or by the hour, are one lease; of your own, without rent, those in use."""
     answer, weeks = solved.answer, solved.problem.week_count
     units, training = answer.hourly_units[index].max(axis=1), np.zeros(weeks)
@@ -119,7 +118,7 @@ def _units(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterato
     )
 
 
-def _rented(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _rented(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[holdings.Lease]:
     """Hours of runs that may pause: all times of one run are one lease."""
     hours = {
         campaign: float(solved.answer.rented_unit_h[index, number])
@@ -138,7 +137,7 @@ def _rented(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterat
     yield _lease(offer, "training", names, units, span, "after each run", unit_h, 1.0)
 
 
-def _metered(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[Lease]:
+def _metered(solved: SolvedPortfolio, index: int, offer: CapacityOffer) -> Iterator[holdings.Lease]:
     if offer.tenure != "api" or solved.answer.served_per_s[index].max(initial=0.0) <= LEAST_UNITS:
         return
     usd = sum(
@@ -265,7 +264,7 @@ def _short_accelerators(solved: SolvedPortfolio) -> np.ndarray:
     return total
 
 
-def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdings.MaterialRow, ...]:
+def materials(solved: SolvedPortfolio, found: tuple[holdings.Lease, ...]) -> tuple[holdings.MaterialRow, ...]:
     """Two bills from one roadmap: what trains, and what serves; machines in turn stand on both."""
     nodes = {each.offer.name: each.node for each in solved.case.offers}
     rows: dict[tuple[str, str], holdings.MaterialRow] = {}
@@ -286,7 +285,7 @@ def materials(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdin
 
 
 def ranking(
-    solved: SolvedPortfolio, found: tuple[Lease, ...], context: Context
+    solved: SolvedPortfolio, found: tuple[holdings.Lease, ...], context: Context
 ) -> tuple[holdings.OfferRank, ...]:
     """Offers by USD/h of a TB/s of memory, with what tokens of the first class cost on them."""
     waited = next((each for each in solved.case.classes if not each.load.is_batch), None)
@@ -329,7 +328,7 @@ def window_costs(solved: SolvedPortfolio) -> tuple[holdings.WindowCost, ...]:
     return tuple(rows)
 
 
-def term_splits(solved: SolvedPortfolio, found: tuple[Lease, ...]) -> tuple[holdings.TermSplit, ...]:
+def term_splits(solved: SolvedPortfolio, found: tuple[holdings.Lease, ...]) -> tuple[holdings.TermSplit, ...]:
     """Reserved and hourly hours by accelerator, and the use above which a reservation is the cheaper one.
 
     Formula  break-even = reserved price / hourly price, each the lowest per accelerator-hour on offer

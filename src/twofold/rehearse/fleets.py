@@ -12,7 +12,6 @@ from twofold.answer.serving_choice import ServingChoice, with_fleet
 from twofold.answer.serving_pools import latency_with
 from twofold.contracts.goals import metric_text
 from twofold.contracts.results import serving
-from twofold.contracts.results.serving import Rehearsal, ServicePlan
 from twofold.contracts.results.simulated import ClassFigures
 from twofold.inference.search import PoolChoice
 from twofold.perf.types import one
@@ -21,7 +20,7 @@ from twofold.rehearse.sizes import GROWN_RATIOS, LATENCIES, Seen, fewest_of, res
 from twofold.rehearse.workers import Tell, Workers, standing_workers
 
 T = TypeVar("T")
-Planned = Callable[[ServingChoice], ServicePlan]
+Planned = Callable[[ServingChoice], serving.ServicePlan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Trial:
     """One fleet with what the twin says of it."""
 
     choice: ServingChoice
-    plan: ServicePlan
+    plan: serving.ServicePlan
     classes: tuple[ClassFigures, ...]
 
     @property
@@ -73,7 +72,7 @@ class Tried:
 
 def rehearsed_service(
     choice: ServingChoice, planned: Planned, context: Context, tell: Tell
-) -> tuple[ServingChoice, ServicePlan]:
+) -> tuple[ServingChoice, serving.ServicePlan]:
     """The fleet as it was chosen where it holds on the twin, else what does, and what was tried.
 
     Where a pool does not hold it grows to the fewest replicas that do, on the same machines. Only where
@@ -208,7 +207,7 @@ def _usd_beyond(
     return more.value - less.value if more and less else None
 
 
-def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
+def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> serving.ServicePlan:
     """The best trial's plan, with what the twin says of it and of the others."""
     found = {each.name: each for each in best.classes}
     figures = {
@@ -225,7 +224,7 @@ def _with_rehearsals(best: Trial, trials: Sequence[Trial]) -> ServicePlan:
         best.plan,
         classes=tuple(classes),
         rehearsals=tuple(
-            Rehearsal(
+            serving.Rehearsal(
                 name=trial.name,
                 accelerator_count=sum(count * size for count, size in trial.sizes),
                 chosen=trial is best,

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, exp, log, sqrt
 
+from twofold.contracts.results import serving, training
 from twofold.contracts.results.parts import Machine
 from twofold.contracts.results.plan import Plan
-from twofold.contracts.results.serving import ClassPlan, Pool, ServicePlan
-from twofold.contracts.results.training import Layout, TrainingPlan
 from twofold.core.errors import ValueRefusedError
 
 FIRST_PORT = 8000
@@ -25,14 +24,14 @@ class ServedPool:
 
     name: str  # of the files and objects, a label of DNS
     at: str  # path of the pool
-    service: ServicePlan
-    pool: Pool
+    service: serving.ServicePlan
+    pool: serving.Pool
     port: int
     longest_tokens: int  # prompt and answer of the longest request that is to be expected
     role: str = ""  # of workers apart: prefill or decode
 
     @property
-    def classes(self) -> tuple[ClassPlan, ...]:
+    def classes(self) -> tuple[serving.ClassPlan, ...]:
         """Of the service those that it serves."""
         return tuple(each for each in self.service.classes if each.name in self.pool.classes)
 
@@ -56,8 +55,8 @@ class TrainedRun:
 
     name: str
     at: str  # path of the run
-    run: TrainingPlan
-    layout: Layout
+    run: training.TrainingPlan
+    layout: training.Layout
 
     @property
     def title(self) -> str:
@@ -177,7 +176,7 @@ def apart(names: Sequence[str]) -> None:
         raise ValueRefusedError(f"two parts of the plan become `{twice[0]}`", hint=hint)
 
 
-def longest_tokens(each: ClassPlan) -> int:
+def longest_tokens(each: serving.ClassPlan) -> int:
     """Prompt and answer of the longest request of a class, with room.
 
     Formula  1.05 · (q(input) + q(output)), q the quantile of a log-normal that one in 10⁴ lies above

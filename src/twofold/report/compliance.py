@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from twofold.contracts.results import compliance
-from twofold.contracts.results.compliance import Compliance
 from twofold.core.display import format_bytes, format_seconds, format_si, format_usd
 from twofold.report.figures import percent, ranged
 from twofold.report.lines import both_ends, field, listed, table
@@ -12,7 +11,7 @@ from twofold.report.lines import both_ends, field, listed, table
 SHOWN_PLACES, SHOWN_GAPS, SHOWN_DEPENDANTS, SHOWN_CATEGORIES = 2, 5, 3, 4
 
 
-def compliance_lines(rules: Compliance) -> list[str]:
+def compliance_lines(rules: compliance.Compliance) -> list[str]:
     """Supply, cost, uplift, way in, gaps; `--details` has enclaves, keys, logs, controls and mandates."""
     rent = f", of it {format_usd(rules.rent_usd)} dearer rent" if rules.rent_usd else ""
     first = f"first year {ranged(rules.first_year_usd)}{rent}"
@@ -38,7 +37,7 @@ def compliance_lines(rules: Compliance) -> list[str]:
     return [*lines, *field("logs", *(_logs(rules.logs) if rules.logs.synchronous_fits is False else []))]
 
 
-def more_compliance_lines(rules: Compliance) -> list[str]:
+def more_compliance_lines(rules: compliance.Compliance) -> list[str]:
     """What `--details` says first of rules."""
     keys, enclaves = rules.keys, []
     for each in rules.enclaves:
@@ -67,7 +66,7 @@ def _categories(items: Sequence[compliance.ComplianceItem]) -> list[str]:
     return [*shown, f"others {format_usd(others)}"] if others else shown
 
 
-def _uplifts(rules: Compliance) -> list[str]:
+def _uplifts(rules: compliance.Compliance) -> list[str]:
     own = [f"here {percent(rules.uplift.uplift_fraction.value)}"] if rules.uplift else []
     if not own and not rules.sizes:
         return ["no price of the machines to hold it against"]
@@ -90,7 +89,7 @@ def _logs(logs: compliance.LogPlan) -> list[str]:
     return [record, f"a request waits {ranged(logs.synchronous_s)}{budget}"]
 
 
-def _controls(rules: Compliance) -> list[str]:
+def _controls(rules: compliance.Compliance) -> list[str]:
     by = Counter(control.implementer for control in rules.controls)
     shares = ", ".join(f"{who} {by[who]}" for who in ("product", "platform", "organisation"))
     gaps = [control.id for control in rules.controls if control.status == "gap"]
@@ -116,7 +115,7 @@ def _mandates(register: Sequence[compliance.Mandate]) -> list[str]:
     return texts
 
 
-def bill_blocks(rules: Compliance) -> list[list[str]]:
+def bill_blocks(rules: compliance.Compliance) -> list[list[str]]:
     """What `--details` adds: bill, boundaries, keys, what is done otherwise, controls and the register."""
     bill = listed(
         rules.items,

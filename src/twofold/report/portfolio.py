@@ -3,7 +3,6 @@
 import re
 
 from twofold.contracts.results import holdings
-from twofold.contracts.results.holdings import Lease, Portfolio
 from twofold.core.display import format_seconds, format_usd
 from twofold.report.figures import percent
 from twofold.report.lines import DOT, both_ends, field, listed, table
@@ -15,7 +14,7 @@ NUMBER = re.compile(r" \d+$")  # which time of a run it is
 LEAST_SHARE = 0.1  # of a class, for an offer to be shown as answering it
 
 
-def portfolio_lines(portfolio: Portfolio) -> list[str]:
+def portfolio_lines(portfolio: holdings.Portfolio) -> list[str]:
     """The block INSTEAD: the cheapest mix of leases, its difference, what goes back, what would be short.
 
     `portfolio_tables` has the rest. Amounts are rent and support before tax.
@@ -43,7 +42,7 @@ def portfolio_lines(portfolio: Portfolio) -> list[str]:
     return [*lines, *field("note", *[note for note in portfolio.notes if not note.startswith(USUAL_NOTES)])]
 
 
-def portfolio_tables(portfolio: Portfolio) -> list[list[str]]:
+def portfolio_tables(portfolio: holdings.Portfolio) -> list[list[str]]:
     """What `--details` adds: options, calendar, rules, other years; who answers what; terms; what to buy."""
     shown = [row for row in portfolio.served if row.share_fraction >= LEAST_SHARE]
     kept = f"{portfolio.kept_count} of {portfolio.offers_count} offers are not beaten by another"
@@ -92,9 +91,9 @@ def _instead(options: tuple[holdings.FleetOption, ...]) -> list[str]:
     ]
 
 
-def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
+def _lease_rows(portfolio: holdings.Portfolio) -> list[tuple[tuple[str, ...], float]]:
     """A row for each lease without its use; those of one run that repeats on one row, with their sum."""
-    groups: dict[tuple[str, ...], list[Lease]] = {}
+    groups: dict[tuple[str, ...], list[holdings.Lease]] = {}
     for lease in portfolio.leases:
         size, whose, when, _, _, what = _lease_row(lease, portfolio.weeks)
         # Services and runs: `--details` has the classes.
@@ -112,7 +111,7 @@ def _lease_rows(portfolio: Portfolio) -> list[tuple[tuple[str, ...], float]]:
     return rows
 
 
-def _lease_row(lease: Lease, weeks: int) -> tuple[str, ...]:
+def _lease_row(lease: holdings.Lease, weeks: int) -> tuple[str, ...]:
     size = f"{lease.units} × {lease.accelerators_per_unit} {lease.accelerator}"
     if not lease.accelerators_per_unit:
         size = "by the token"
@@ -131,7 +130,7 @@ def _lease_row(lease: Lease, weeks: int) -> tuple[str, ...]:
     )
 
 
-def _when(lease: Lease, weeks: int) -> str:
+def _when(lease: holdings.Lease, weeks: int) -> str:
     """`all year`, `weeks 9–20`, `week 1, back day 17`."""
     first, last = lease.start_week + 1, lease.start_week + lease.weeks
     if lease.release:
@@ -140,7 +139,7 @@ def _when(lease: Lease, weeks: int) -> str:
     return "all weeks" if lease.weeks == weeks else some
 
 
-def _released(portfolio: Portfolio) -> list[str]:
+def _released(portfolio: holdings.Portfolio) -> list[str]:
     """Windows against the same machines all year."""
     rows = [
         f"{row.run} on {row.release}: {format_usd(row.usd)} for the window, "
@@ -173,7 +172,7 @@ def _served(row: holdings.ServedShare) -> str:
     return f"{row.demand} {percent(row.share_fraction)} on {row.offer}{late}{way}, {cost}"
 
 
-def _splits(portfolio: Portfolio) -> list[str]:
+def _splits(portfolio: holdings.Portfolio) -> list[str]:
     texts = []
     for row in portfolio.splits:
         total = row.reserved_unit_h + row.hourly_unit_h

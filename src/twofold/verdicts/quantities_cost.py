@@ -16,16 +16,8 @@ from twofold.verdicts.quantities_training_run import run
 from twofold.verdicts.world import MissingFigure, World
 
 SERVERS = (
-    "L4",
-    "A10",
-    "L40S",
-    "A100-SXM4-80GB",
-    "H100-SXM5-80GB",
-    "H200-SXM5-141GB",
-    "B200-SXM-180GB",
-    "MI300X",
-    "RTX-PRO-6000-SE",
-    "Inferentia2",
+    *("L4", "A10", "L40S", "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB"),
+    *("B200-SXM-180GB", "MI300X", "RTX-PRO-6000-SE", "Inferentia2"),
 )
 """Accelerators that a choice of hardware is made from, all with list prices."""
 FORMATS = ("bf16", "fp8")
