@@ -213,9 +213,9 @@ def _list_name(price: Price) -> str:
 def contract_band(accelerator: str, catalog: Catalog) -> float:
     """USD/h of one accelerator: the middle of specialised clouds' cheapest list prices; 0 where none is."""
     cheapest: dict[str, float] = {}
+    known = {row.provider for row in catalog.rows(Capacity)} - LARGE_CLOUDS
     for price in catalog.prices_for(accelerator):
-        known = any(row.provider == price.provider for row in catalog.rows(Capacity))
-        if price.term == "on_demand" and known and not _is_large(price) and not _is_market(price, catalog):
+        if price.term == "on_demand" and price.provider in known and not _is_market(price, catalog):
             usd = price.usd_per_accelerator_h
             cheapest[price.provider] = min(usd, cheapest.get(price.provider, usd))
     return median(cheapest.values()) if cheapest else 0.0
