@@ -350,6 +350,8 @@ DYING = """
 import os, sys
 from pathlib import Path
 from twofold.live.registry.registry import Registry
+from twofold.policy.release.rules import Limits
+FREE = Limits(approvals_least=0, token_count_least=0, drift_most_nats=None)
 left = int(sys.argv[4])
 def dies(call):
     def counted(*words, **more):
@@ -359,8 +361,19 @@ def dies(call):
             os._exit(9)
         return call(*words, **more)
     return counted
+class Dying:  # a connection that ends the process before its n-th statement that writes
+    def __init__(self, file):
+        self.file, self.writes = file, dies(file.execute)
+    def execute(self, statement, *words):
+        reads = statement.lstrip().startswith("select")
+        return (self.file.execute if reads else self.writes)(statement, *words)
+    def __getattr__(self, name):
+        return getattr(self.file, name)
 os.fsync, os.rename, os.replace = dies(os.fsync), dies(os.rename), dies(os.replace)
+count, left = left, left if sys.argv[3] == "push" else 1 << 30
 registry = Registry(Path(sys.argv[1]), make=True)
+if sys.argv[3] != "push":
+    left, registry.tables._file = count, Dying(registry.tables._file)
 getattr(registry, sys.argv[3])(*eval(sys.argv[2]))
 """
 
@@ -386,6 +399,58 @@ def test_a_push_that_is_killed_at_any_write_leaves_a_whole_registry(tmp_path: Pa
         assert [each["digest"] for each in index["manifests"]] == [left.find("chat").digest]
         count += 1
     assert count > 8  # at as many places it was killed
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "before", "after"),
+    [("promote", "('chat:2', 'ann', 'better', FREE)", 1, 2), ("roll_back", "('chat', 'bob', '')", 2, 1)],
+)
+def test_a_move_that_is_killed_at_any_write_happened_or_did_not(
+    what: str, words: str, before: int, after: int, tmp_path: Path
+) -> None:
+    """The alias, its history and the log agree, and the same move can be asked for again."""
+    first = Registry(tmp_path / "first" / "registry", make=True)
+    released(first, model(tmp_path / "one"))
+    second = first.push(model(tmp_path / "two", 2), "chat", "ann").version.text
+    first.evaluated(second, FOUND, "ann")
+    if what == "roll_back":
+        first.promote(second, "ann", "", FREE)
+    first.close()
+    count, died = 0, True
+    while died:
+        shutil.copytree(tmp_path / "first", tmp_path / f"r{count}")
+        folder = tmp_path / f"r{count}" / "registry"
+        died = killed_after(count, folder, what, words)
+        left = Registry(folder)
+        left.verify()
+        assert left.tables.aliases("chat") == {"serving": before if died else after}
+        if died:
+            getattr(left, what)(*eval(words))
+            left.verify()
+            assert left.tables.aliases("chat") == {"serving": after}
+        left.close()
+        count += 1
+    assert count > 4  # it began, and died before the move, the line of the log, and their commit
+
+
+def test_whoever_is_approved_while_another_promotes_is_judged_by_one_moment(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """A second process cannot move the alias between the judgement and the move."""
+    released(registry, model(tmp_path / "one"))
+    registry.push(model(tmp_path / "two", 2), "chat", "ann")
+    registry.evaluated("chat:2", FOUND, "ann")
+    other = sqlite3.connect(registry.folder / "registry.sqlite", timeout=0.0, isolation_level=None)
+    judged = registry.judge
+
+    def disturbed(*words: object) -> object:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("insert into aliases values (null, 'chat', 'serving', 1, '', 'eve', '')")
+        return judged(*words)  # type: ignore[arg-type]
+
+    registry.judge = disturbed  # type: ignore[method-assign,assignment]
+    assert registry.promote("chat:2", "ann", "", FREE).version == 2
+    other.close()
 
 
 def test_skopeo_reads_the_layout(registry: Registry, tmp_path: Path) -> None:

@@ -169,38 +169,40 @@ class Registry:
     def promote(self, reference: str, by: str, why: str, limits: Limits, alias: str = SERVING) -> AliasMove:
         """Let the alias mean this version. Raises ReleaseRefusedError with every rule that it breaks."""
         version = self.find(reference)
-        broken = self.judge(version.text, alias, limits)
-        if broken:
+        blobs.check_stored(self.folder, self.describe(version.text).stored)
+        with self.tables.whole():  # what is judged is what moves, whoever else approves or promotes meanwhile
+            broken = self.judge(version.text, alias, limits)
+            if not broken:
+                self.tables.check()  # approvals and figures that nobody logged pass no rule
+                return self.tables.move(version.name, alias, version.version, by, why)
             found = {each.rule: each.figure for each in broken}
             self.tables.refused(f"promotion to {alias}", version, by, found)
-            raise ReleaseRefusedError(
-                f"{version.text} may not be `{alias}`",
-                lines=tuple((each.rule, f"{each.figure}; passes: {each.passes}") for each in broken),
-                hint="do what would pass, then ask again",
-            )
-        blobs.check_stored(self.folder, self.trusted(version.text).stored)
-        self.tables.check()  # approvals and figures that nobody logged pass no rule
-        return self.tables.move(version.name, alias, version.version, by, why)
+        raise ReleaseRefusedError(
+            f"{version.text} may not be `{alias}`",
+            lines=tuple((each.rule, f"{each.figure}; passes: {each.passes}") for each in broken),
+            hint="do what would pass, then ask again",
+        )
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
         """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that.
 
         Twice goes back twice: what was rolled back does not come again.
         """
-        stack: list[int] = []
-        for move in self.tables.moves(name, alias):
-            if move.version in stack:
-                del stack[stack.index(move.version) + 1 :]
-            else:
-                stack.append(move.version)
-        if len(stack) < 2:
-            self.find(name)
-            what = f"`{name}@{alias}` meant nothing before what it means now"
-            raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
-        before, now = stack[-2:]
-        self.trusted(f"{name}:{before}")
-        self.tables.check()
-        return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
+        with self.tables.whole():
+            stack: list[int] = []
+            for move in self.tables.moves(name, alias):
+                if move.version in stack:
+                    del stack[stack.index(move.version) + 1 :]
+                else:
+                    stack.append(move.version)
+            if len(stack) < 2:
+                self.find(name)
+                what = f"`{name}@{alias}` meant nothing before what it means now"
+                raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
+            before, now = stack[-2:]
+            self.trusted(f"{name}:{before}")
+            self.tables.check()
+            return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
 
     def trace(self, reference: str) -> list[tuple[str, str]]:
         """Where a version comes from, back to the first: (what, digest), then the aliases that it has."""

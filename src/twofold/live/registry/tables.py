@@ -90,7 +90,7 @@ class Tables:
     def add(self, name: str, digest: str, seal: str, by: str) -> Version:
         """The next version of a name, or the one that it has of this digest already."""
         check_name(name)
-        with self._whole():
+        with self.whole():
             for each in self.versions(name):
                 if each.digest == digest:
                     return each
@@ -109,7 +109,7 @@ class Tables:
     def move(self, name: str, alias: str, version: int, by: str, why: str) -> AliasMove:
         """Let an alias mean a version. Raises UnknownNameError for one that is not there."""
         check_name(alias)
-        with self._whole():
+        with self.whole():
             if all(each.version != version for each in self.versions(name)):
                 raise UnknownNameError(f"`{name}` has no version {version}", hint=f"`registry show {name}`")
             made = AliasMove(name, alias, version, now(), by, why)
@@ -131,7 +131,7 @@ class Tables:
 
     def approve(self, version: Version, by: str, why: str) -> None:
         """Somebody vouches for a version; twice is once."""
-        with self._whole():
+        with self.whole():
             told = (version.name, version.version, by, now(), why)
             self._file.execute("insert or replace into approvals values (?, ?, ?, ?, ?)", told)
             self._log("approve", version.text, by, {"digest": version.digest, "why": why})
@@ -143,7 +143,7 @@ class Tables:
 
     def evaluated(self, version: Version, report: Mapping[str, Any], by: str) -> None:
         """Keep what was measured of a model."""
-        with self._whole():
+        with self.whole():
             text = json.dumps(report, sort_keys=True)
             told = (version.digest, text, now())
             self._file.execute("insert into evaluations values (null, ?, ?, ?)", told)
@@ -157,7 +157,7 @@ class Tables:
 
     def refused(self, what: str, version: Version, by: str, rules: Mapping[str, str]) -> None:
         """Somebody asked for what a rule refuses: that is kept as well."""
-        with self._whole():
+        with self.whole():
             self._log(f"refused {what}", version.text, by, {"rules": dict(rules)})
 
     def log(self) -> list[str]:
@@ -214,8 +214,11 @@ class Tables:
         self._file.execute("insert into log values (null, ?, ?, ?)", (line, digest, seal))
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """All that is written inside, or nothing."""
+    def whole(self) -> Iterator[None]:
+        """All that is read and written inside is of one moment, and all of it is written, or nothing."""
+        if self._file.in_transaction:  # part of a larger whole
+            yield
+            return
         self._file.execute("begin immediate")
         try:
             yield
