@@ -77,7 +77,8 @@ class Tables:
     def __init__(self, folder: Path, key: bytes) -> None:
         path = folder / FILE
         self._key = key
-        os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
+        if not path.exists():  # to close a file takes from a process all locks that it has on it elsewhere
+            os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
         self._file = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         self._file.execute("pragma journal_mode=wal")
         self._file.execute("pragma synchronous=full")
