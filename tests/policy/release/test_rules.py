@@ -108,3 +108,31 @@ def test_a_gate_that_is_not_told_a_figure_does_not_open() -> None:
 def test_no_loss_passes_beside_one_that_is_no_number_or_nothing(loss_nats: float) -> None:
     serving = replace(SERVING, evaluation=replace(EVALUATED, loss_nats=loss_nats))
     assert rules_of(NEW, serving) == {"loss"}
+
+
+RUN = replace(SERVING, run="sha256:r", weights_sha256="w" * 64)
+
+
+def test_a_run_gives_equal_bytes_or_they_were_altered_on_the_way() -> None:
+    """A little noise in every weight passes the rules of figures; that the run made other bytes does not."""
+    noisy = replace(evaluated(drift_nats=0.004), run=RUN.run, weights_sha256="x" * 64)
+    [refused] = refusals(noisy, RUN, LIMITS)
+    assert refused.rule == "weights" and "x" * 12 in refused.figure and "w" * 12 in refused.figure
+    assert refusals(replace(noisy, weights_sha256=RUN.weights_sha256), RUN, LIMITS) == ()
+    assert refusals(replace(noisy, quantised_from=RUN.digest), RUN, LIMITS) == ()  # it says so
+    assert refusals(noisy, RUN, replace(LIMITS, same_run_same_weights=False)) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ({"run": "sha256:other"}, False),  # trained anew: it may say other things
+        ({"run": "sha256:other", "parent": RUN.digest}, True),
+        ({"run": "sha256:other", "quantised_from": RUN.digest}, True),
+        ({"run": ""}, True),  # nobody knows
+        ({"run": RUN.run, "weights_sha256": RUN.weights_sha256}, True),
+    ],
+)
+def test_drift_is_asked_of_what_says_to_be_what_serves(said: dict[str, str], asked: bool) -> None:
+    new = replace(evaluated(drift_nats=0.5), **{"weights_sha256": "x" * 64, **said})
+    assert ("drift" in rules_of(new, RUN)) == asked

@@ -39,6 +39,9 @@ class Release:
     approved_by: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
     quantised_from: str = ""  # the digest of the model that it is a smaller copy of
+    parent: str = ""  # the digest of the model that it was made from
+    run: str = ""  # the digest of the training that it came out of
+    weights_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Limits:
     loss_rise_fraction: float | None = 0.01  # of the loss of what serves now
     calibration_rise_fraction: float | None = 0.02  # above that of what serves now
     calibration_error_fraction: float | None = None  # whatever serves now
-    drift_most_nats: float | None = 0.1
+    drift_most_nats: float | None = 0.1  # of what was not trained anew
+    same_run_same_weights: bool = True  # training twice gives equal bytes: others were altered on the way
     ttft_p95_s: float | None = None
     tpot_p95_s: float | None = None
     memory_bytes: float | None = None
@@ -73,6 +77,17 @@ def refusals(new: Release, serving: Release | None, limits: Limits) -> tuple[Ref
     return (*_identity(new, serving, limits), *_approval(new, limits), *_figures(new, serving, limits))
 
 
+def is_copy(new: Release, serving: Release) -> bool:
+    """Whether it says to be what serves now, in other numbers or built anew."""
+    same_run = bool(new.run) and new.run == serving.run
+    return same_run or serving.digest in (new.quantised_from, new.parent)
+
+
+def _is_other_training(new: Release, serving: Release) -> bool:
+    """Whether it is known to come out of another training: then it may say other things."""
+    return bool(new.run and serving.run) and new.run != serving.run and not is_copy(new, serving)
+
+
 def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator[Refusal]:
     if not new.sealed:
         yield Refusal("seal", "not sealed by this registry's key", "push it from where it was made")
@@ -82,6 +97,11 @@ def _identity(new: Release, serving: Release | None, limits: Limits) -> Iterator
         yield Refusal(
             "tokenizer", found, f"tokenizer {serving.tokenizer_sha256[:12]}, as what serves now has"
         )
+    same_run = serving is not None and bool(new.run) and new.run == serving.run and not new.quantised_from
+    others = serving is not None and new.weights_sha256 != serving.weights_sha256
+    if limits.same_run_same_weights and same_run and others and serving is not None:
+        found = f"weights {new.weights_sha256[:12]}, of the run that made {serving.weights_sha256[:12]}"
+        yield Refusal("weights", found, "the bytes that the run made, or `--from quantised=`")
     if not set(new.formats) & set(limits.formats):
         yield Refusal("format", ", ".join(new.formats) or "no weights", f"one of {', '.join(limits.formats)}")
 
@@ -115,7 +135,7 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
         (
             "drift",
             found.drift_nats if is_beside else None,
-            limits.drift_most_nats if serving else None,
+            limits.drift_most_nats if serving and not _is_other_training(new, serving) else None,
             " nats per token",
         ),
         ("ttft", found.ttft_p95_s, limits.ttft_p95_s, " s at p95"),
