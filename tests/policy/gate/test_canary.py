@@ -302,3 +302,42 @@ def test_what_is_remembered_of_old_releases_is_bounded_and_a_new_offer_forgives(
 def test_stages_that_could_not_work_are_our_mistake(wrong: dict[str, Any]) -> None:
     with pytest.raises(AssertionError):
         CanarySettings(**wrong)
+
+
+@pytest.mark.parametrize(("worse", "ends"), [(0.0, PromoteRelease), (0.15, RollBackRelease)])
+def test_answers_on_the_side_decide_of_a_release_that_is_as_fast_and_never_fails(worse: float, ends) -> None:
+    """By the difference to what runs beside it: clients' answers are not judged at all."""
+    settings = replace(SETTINGS, stages=(Stage(0.5, 400),), request_limit_count=800)
+    draws, canary, effects = np.random.default_rng(3), Canary(settings), list[Any]()
+    canary.offered("new", "", 0.0)
+    trial = canary.trials[""]
+    trial.capacity_fraction = 1.0
+    for number in range(1600):
+        version = "new" if number % 2 else "old"
+        outcome = Outcome(False, float(draws.lognormal(-2, 0.3)), float(draws.lognormal(-4, 0.2)))
+        canary.observe("", version, replace(outcome, residence_s=1.0), float(number))
+        if number % 2:
+            trial.scored(float(np.clip(draws.normal(-worse, 0.2), -1, 1)), float(number))
+        effects = canary.tick(float(number))
+        if effects:
+            break
+    assert isinstance(effects[0], ends), effects
+    if worse:
+        assert effects[0].reason == "quality worse" and trial.canary_count < 400
+
+
+def test_too_few_answers_on_the_side_are_left_out_and_said() -> None:
+    settings = replace(SETTINGS, stages=(Stage(0.5, 400),))
+    canary, effects = Canary(settings), list[Any]()
+    canary.offered("new", "", 0.0)
+    trial = canary.trials[""]
+    trial.capacity_fraction = 1.0
+    for number in range(4000):
+        now_s = float(number)
+        canary.observe("", "new" if number % 2 else "old", Outcome(False, 0.1, 0.02, residence_s=1.0), now_s)
+        if number < 40:
+            trial.scored(-0.9, now_s)
+        effects = canary.tick(now_s)
+        if effects:
+            break
+    assert effects == [PromoteRelease("new", "not judged: quality")]

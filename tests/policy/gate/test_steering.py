@@ -15,6 +15,7 @@ import pytest
 from twofold.core.data import from_data
 from twofold.live.gateway.replays import entry_from_line, first_difference
 from twofold.policy.gate.events import (
+    AnswerScored,
     Cause,
     EjectReplica,
     Event,
@@ -220,6 +221,9 @@ def restless(seed: int) -> World:
     world.at(200.0, ReleaseOffered("3"))
     world.at(210.0, ReleaseOffered("4"))
     world.at(230.0, ReleaseWithdrawn("4"))
+    for at_s in range(41, 230, 3):
+        version = "2" if at_s < 200 else "4"
+        world.at(float(at_s), AnswerScored(version, 0.5 + 0.4 * math.sin(at_s), 0.9))
     for at_s in range(0, 300, 20):
         world.at(at_s + 1.0, ReplicaReported("r0-0", float(at_s), 3, 0, 0.9))
     return world.traffic(lambda at_s: 4.0 + 3.5 * math.sin(at_s / 16.0), 260.0).run(300.0)

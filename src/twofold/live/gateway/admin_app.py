@@ -118,6 +118,9 @@ def _refuse_nonsense(event: events.Event, now_s: float) -> None:
                 raise DataError("a fraction is from 0 to 1", "kv_used_fraction")
             if event.observed_s > now_s + CLOCKS_APART_S:  # what is true from then on would stay true
                 raise DataError("it lies in the future of this machine's monotonic clock", "observed_s")
+        case events.AnswerScored():
+            if not (0.0 <= event.score <= 1.0 and 0.0 <= event.beside_score <= 1.0):
+                raise DataError("a score is from 0 to 1", "score, beside_score")
         case events.BeliefsChanged():
             if not all(0.0 <= each < MOST for each in (event.input_token_s, event.first_token_s)):
                 raise DataError("seconds are 0 or more", "input_token_s, first_token_s")

@@ -2,7 +2,8 @@
 
 A trial compares the release with what runs beside it, in the same minutes: time to first token, time per
 output token (as logs of ratios, at like load and input), failures, and quality scores where answers are
-judged. Each is a sequential test (`sequential.py`): one that finds "worse by the margin" rolls
+judged, those of clients or those to questions that both versions are asked on the side. Each
+is a sequential test (`sequential.py`): one that finds "worse by the margin" rolls
 back at once; the last stage promotes when all have refuted it. A stage lasts until the tests of times have
 blocks enough to say something (three, of two answers' times each at least), unless those before have
 told what is to be known.
@@ -141,6 +142,21 @@ class Trial:
             weighed = self.block[0] + (settings.failure_weight_count - 1) * self.block[1]
             if weighed >= settings.block_count or self.canary_count >= settings.request_limit_count:
                 self.close_blocks(now_s)
+
+    def scored(self, difference: float, now_s: float) -> bool:
+        """Fold in by how much an answer on the side was better than that of what runs beside it. It tells of
+        quality alone, since it was nobody's request. Whether `tick` should look now.
+
+        Why     of answers to one question the difference scatters far less than their worth does.
+        """
+        metric = self.metrics["quality"]
+        metric.told_count += 1
+        metric.canary.add(-difference, 0.0, 0.0)
+        metric.baseline.add(0.0, 0.0, 0.0)
+        before = metric.test.block_count
+        metric.close_if_full(self.settings.block_count, now_s, 0.0)
+        self.due = self.due or metric.test.block_count > before
+        return self.due
 
     def is_common(self, metric: _Metric) -> bool:
         """Whether most of the canary's answers tell it."""

@@ -168,9 +168,19 @@ class ReleaseWithdrawn:
     version: str
 
 
+@record
+class AnswerScored:
+    """A release and what runs beside it were asked the same on the side, and their answers were judged."""
+
+    version: str  # of the release
+    score: float  # of its answer: from 0, worthless, to 1
+    beside_score: float  # of the other's answer
+    pool: str = ""
+
+
 Answered = ResponseStarted | ResponseEnded | ResponseFailed
 Probed = ProbeAnswered | ProbeFailed
-Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn
+Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn | AnswerScored
 FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported | BeliefsChanged
 Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered
 

@@ -89,7 +89,12 @@ class Gate(Machine[events.Event, events.Effect]):
             case events.BeliefsChanged():
                 self.view.beliefs = Beliefs(event.input_token_s, event.output_token_s, event.first_token_s)
                 return []
-            case events.ReplicaStartFailed() | events.ReleaseOffered() | events.ReleaseWithdrawn():
+            case (
+                events.ReplicaStartFailed()
+                | events.ReleaseOffered()
+                | events.ReleaseWithdrawn()
+                | events.AnswerScored()
+            ):
                 followed = None if steering is None else steering.told(event, now_s)
                 effects = view.ignored() if followed is None else followed + self._path.drained(now_s)
                 if self._path.cache is not None and isinstance(event, events.ReleaseOffered):

@@ -140,15 +140,22 @@ class Steering:
         self._spread_trials()
 
     def told(self, event: events.Steered, now_s: float) -> list[events.Effect] | None:
-        """A start failed, or a release is to be tried or no longer; None: it is no start or trial of ours."""
+        """A start failed, a release is to be tried or no longer, or answers on the side were judged; None: it
+        is no start or trial of ours."""
         if isinstance(event, events.ReplicaStartFailed):
             machines = (self.scaler, self.rollout)
             ours = any(each is not None and each.start_failed(event.replica_id, now_s) for each in machines)
             return [] if ours else None
         if self.canary is None:
             return None
+        pool = "" if self._rules is None or isinstance(event, events.ReleaseWithdrawn) else event.pool
+        if isinstance(event, events.AnswerScored):
+            trial = self.canary.trials.get(pool)
+            if trial is None or trial.version != event.version:
+                return None
+            due = trial.scored(event.score - event.beside_score, now_s)
+            return self._folded(self.canary.tick(now_s)) if due else []
         if isinstance(event, events.ReleaseOffered):
-            pool = event.pool if self._rules is not None else ""
             if self.rollout is not None:
                 self.rollout.offered(self._view, event.version, pool)
             effects = self.canary.offered(event.version, pool, now_s)
