@@ -16,11 +16,13 @@ from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.service import Service
 from twofold.core.data import to_data
 from twofold.policy.gate import settings as gates
+from twofold.policy.gate.small_trial import small_trial
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
 SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
 STAGE_S = 60.0  # that one stage of a release takes, where traffic is thin …
 SHARE_MAX = 0.5  # … with at most this share of it
+RELEASE_S = 75.0  # that a trial takes where it is too thin for that: with a start it ends within two minutes
 BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is promised
 
 
@@ -192,9 +194,12 @@ def _scaling(scenario: Scenario, gated: GateScope) -> gates.ScalingSettings:
 
 
 def _canary(scenario: Scenario, gated: GateScope) -> gates.CanarySettings:
-    """Stages as shared as they must be for their requests to come within `STAGE_S` each."""
+    """Stages as shared as they must be for their requests to come within `STAGE_S` each; where half of the
+    traffic is too little for that, a small trial."""
     usual = gates.CanarySettings()
     rate = sum(each.peak_per_s for each in gated.classes) * scenario.traffic.scale_ratio
+    if sum(stage.requests_count for stage in usual.stages) > SHARE_MAX * rate * len(usual.stages) * STAGE_S:
+        return small_trial(rate, RELEASE_S)
     stages = []
     for stage in usual.stages:
         needed = min(SHARE_MAX, stage.requests_count / (rate * STAGE_S))
