@@ -43,16 +43,18 @@ def local_tables(device: Path | None, calibration: Path | None, today: date | No
         tables.constants.with_rows(calibration_rows(found, path)),
         " · ".join(filter(None, (tables.summary, calibrated))),
         " ".join(filter(None, (tables.digest, found.digest))),
-        (*tables.notes, *_notes(found, path, today)),
+        (*tables.notes, *_notes(found, tables.constants, path, today)),
     )
 
 
-def _notes(calibration: calibrations.Calibration, path: Path, today: date | None) -> tuple[str, ...]:
+def _notes(
+    calibration: calibrations.Calibration, constants: Constants, path: Path, today: date | None
+) -> tuple[str, ...]:
     """What to know before trusting a calibration: it is old, or our constants have changed since."""
     notes = []
     again = f"`twofold calibrate {calibration.measurements}`"
-    if calibration.constants_digest != load_constants().digest:
-        was, now = calibration.constants_version, load_constants().version
+    if calibration.constants_digest != constants.digest:
+        was, now = calibration.constants_version, constants.version
         notes.append(f"`{path}` multiplies constants {was}, these are {now}: {again} fits it to them")
     age_days = (today - calibration.calibrated_on).days if today else 0
     if age_days > GOOD_FOR_DAYS:

@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from twofold.app.sources import CALIBRATION_FILE, whole_file
+from twofold.app.local_tables import local_tables
+from twofold.app.sources import CALIBRATION_FILE, device_folder, whole_file
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.names import fold
 from twofold.contracts.rows import calibrations
@@ -272,10 +273,14 @@ class Calibrated(Shown):
 def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | None = None) -> Calibrated:
     """Calibrate with the CSV table `measurements` and write `out`, whole or not at all.
 
-    Raises TableError where no row can be used, InputError for a table that cannot be read.
+    Where a machine was measured beside it, that machine is what the rows are held against. Raises TableError
+    where no row can be used, InputError for a table that cannot be read.
     """
     rows = read_rows(measurements)
-    calibration = fitted(rows, load_catalog(), load_constants(), measurements.name, today or date.today())
+    is_beside = out.parts[-2:] == CALIBRATION_FILE.parts
+    device = device_folder(out.resolve().parent.parent) if is_beside else None
+    constants = local_tables(device, None).constants
+    calibration = fitted(rows, load_catalog(device), constants, measurements.name, today or date.today())
     if out == CALIBRATION_FILE:
         out.parent.mkdir(exist_ok=True)
     with whole_file(out) as handle:
