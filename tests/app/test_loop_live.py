@@ -139,7 +139,7 @@ def check_page(page: dict[str, Any]) -> None:
 
 def check_a_killed_replica_gets_nothing(state: Path, port: int) -> None:
     """A replica is killed under load: a second later nothing is sent to it, and the log replays equal."""
-    artefact = next((state / "artefacts").glob("sha256-*"))
+    artefact = next((state / "models").glob("sha256-*"))
     prompts = prompts_of(artefact, 32, seed=1)
     victims = [child for child in running(state, "replica-0") if child.role == "replica-0"]
     os.kill(victims[0].process_id, signal.SIGKILL)

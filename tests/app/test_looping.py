@@ -189,7 +189,7 @@ def test_a_mistyped_spec_takes_nothing_down(tmp_path: Path, monkeypatch: pytest.
 def test_down_removes_what_is_there_twice_over_and_what_a_killed_one_left(tmp_path: Path) -> None:
     pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
     for name in (".twofold", ".twofold.removed"):
-        sealed = tmp_path / name / "artefacts" / "sha256-0"
+        sealed = tmp_path / name / "models" / "sha256-0"
         sealed.mkdir(parents=True)
         (sealed / "model").write_text("weights")
         (sealed / "model").chmod(0o444)

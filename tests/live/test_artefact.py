@@ -1,5 +1,7 @@
-"""Published folders: the name is the content, nothing half appears, nothing altered passes."""
+"""Folders with a manifest: nothing half appears, nothing altered passes, a digest names just one content."""
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 from twofold.core.errors import AlteredError, FileError
 from twofold.live.training.artefact import (
     MANIFEST,
+    check_files,
+    check_model,
     describe_files,
     manifest_text,
-    publish,
-    verify,
+    write_manifest,
     write_whole,
 )
 
@@ -27,11 +30,10 @@ def folder_of(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def test_what_is_published_is_named_by_its_bytes_and_passes(tmp_path: Path) -> None:
-    path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
-    assert path.name.startswith("sha256-") and len(path.name) == len("sha256-") + 64
-    assert {name: (path / name).read_bytes() for name in FILES} == FILES
-    verify(path)
+def model_of(path: Path) -> tuple[Path, str]:
+    """A folder with its manifest, and the digest that names it."""
+    write_manifest(folder_of(path, FILES))
+    return path, f"sha256:{hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()}"
 
 
 def test_a_file_that_cannot_take_its_name_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -39,12 +41,6 @@ def test_a_file_that_cannot_take_its_name_leaves_nothing_beside_it(tmp_path: Pat
     with pytest.raises(OSError, match="page"):
         write_whole(tmp_path / "page.json", "{}")
     assert [each.name for each in tmp_path.iterdir()] == ["page.json"]
-
-
-def test_published_files_are_read_only(tmp_path: Path) -> None:
-    path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
-    modes = {file.stat().st_mode & 0o222 for file in path.rglob("*") if file.is_file()}
-    assert modes == {0}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
@@ -61,71 +57,72 @@ def test_equal_content_has_one_digest_and_other_content_another(
     assert manifest_text(one) != manifest_text(other)
 
 
-def test_publishing_twice_gives_the_folder_that_is_there(tmp_path: Path) -> None:
-    source = folder_of(tmp_path / "hf", FILES)
-    first = publish(source, tmp_path / "artefacts")
-    written_ns = (first / MANIFEST).stat().st_mtime_ns
-    again = publish(folder_of(tmp_path / "elsewhere", FILES), tmp_path / "artefacts")
-    assert again == first
-    assert (again / MANIFEST).stat().st_mtime_ns == written_ns
-    assert [path.name for path in (tmp_path / "artefacts").iterdir()] == [first.name]
-
-
-def test_a_copy_that_was_cut_is_not_used_and_does_not_stay(tmp_path: Path) -> None:
-    source, artefacts = folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts"
-    path = publish(source, artefacts)
-    cut = artefacts / f".partial-{path.name.removeprefix('sha256-')}"
-    path.rename(cut)  # as a kill just before the last rename leaves it
-    (cut / "config.json").unlink()
-    (cut / "of an older try").write_bytes(b"x")
-    assert publish(source, artefacts) == path
-    verify(path)
-    assert not cut.exists()
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_any_altered_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
-    content = bytearray((path / name).read_bytes())
+    folder, digest = model_of(tmp_path / "model")
+    check_model(folder, digest)
+    content = bytearray((folder / name).read_bytes())
     content[0] ^= 1
-    (path / name).chmod(0o644)
-    (path / name).write_bytes(content)
-    with pytest.raises(AlteredError, match=name):
-        verify(path)
-    with pytest.raises(AlteredError, match=name):
-        publish(tmp_path / "hf", tmp_path / "artefacts")
+    (folder / name).write_bytes(content)
+    for check in (lambda: check_files(folder), lambda: check_model(folder, digest)):
+        with pytest.raises(AlteredError, match=name):
+            check()
 
 
 def test_a_missing_an_added_and_a_shortened_file_are_each_refused(tmp_path: Path) -> None:
-    source = folder_of(tmp_path / "hf", FILES)
-    path = publish(source, tmp_path / "artefacts")
-    (path / "added.bin").write_bytes(b"")
+    folder, digest = model_of(tmp_path / "model")
+    (folder / "added.bin").write_bytes(b"")
     with pytest.raises(AlteredError, match=r"added\.bin.* was added"):
-        verify(path)
-    (path / "added.bin").unlink()
-    os.truncate(path / "model.safetensors", 999)
+        check_model(folder, digest)
+    (folder / "added.bin").unlink()
+    os.truncate(folder / "model.safetensors", 999)
     with pytest.raises(AlteredError, match="has 999 bytes"):
-        verify(path)
-    (path / "model.safetensors").unlink()
+        check_model(folder, digest)
+    (folder / "model.safetensors").unlink()
     with pytest.raises(AlteredError, match="is missing"):
-        verify(path)
+        check_model(folder, digest)
 
 
-def test_a_manifest_rewritten_to_fit_altered_files_does_not_fit_the_name(tmp_path: Path) -> None:
-    path = publish(folder_of(tmp_path / "hf", FILES), tmp_path / "artefacts")
-    (path / "config.json").chmod(0o644)
-    (path / "config.json").write_bytes(b'{"trust": "me"}')
-    (path / MANIFEST).chmod(0o644)
-    (path / MANIFEST).write_text(manifest_text(describe_files(path)), "utf-8")
-    with pytest.raises(AlteredError, match="named after"):
-        verify(path)
+def test_a_manifest_rewritten_to_fit_altered_files_does_not_fit_the_digest(tmp_path: Path) -> None:
+    folder, digest = model_of(tmp_path / "model")
+    (folder / "config.json").write_bytes(b'{"trust": "me"}')
+    (folder / MANIFEST).write_text(manifest_text(describe_files(folder)), "utf-8")
+    check_files(folder)
+    with pytest.raises(AlteredError, match=f"is not that of {digest[:19]}"):
+        check_model(folder, digest)
 
 
-def test_links_and_empty_folders_are_not_published(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(FileError, match="holds no files"):
-        publish(empty, tmp_path / "artefacts")
-    (empty / "link").symlink_to(tmp_path)
+@pytest.mark.parametrize(
+    "manifest",
+    ["[" * 100_000, "{}", '{"layers": [{}]}', '{"layers": 3}', "[3]", '[{"path": "a"}]', "null", "\x00"],
+)
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, manifest: str) -> None:
+    folder, _ = model_of(tmp_path / "model")
+    (folder / MANIFEST).write_text(manifest, "utf-8")
+    with pytest.raises(AlteredError, match="cannot be read"):
+        check_files(folder)
+
+
+def test_a_folder_of_the_registry_is_checked_by_the_registrys_own_manifest(tmp_path: Path) -> None:
+    folder, _ = model_of(tmp_path / "model")
+    layers = [
+        {
+            "annotations": {"org.opencontainers.image.title": each.path},
+            "digest": f"sha256:{each.sha256}",
+            "size": each.size_bytes,
+        }
+        for each in describe_files(folder)
+    ]
+    text = json.dumps({"layers": layers})
+    (folder / MANIFEST).write_text(text)
+    digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    check_model(folder, digest)
+    (folder / "config.json").write_bytes(b"[]\n")
+    with pytest.raises(AlteredError, match="config"):
+        check_model(folder, digest)
+
+
+def test_links_are_no_part_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(FileError, match="not a plain file"):
-        publish(empty, tmp_path / "artefacts")
+        write_manifest(tmp_path)

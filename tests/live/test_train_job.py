@@ -14,8 +14,9 @@ import pytest
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import AlteredError, BusyError, FileError, ValueRefusedError
 from twofold.live.processes import running, stop_all
+from twofold.live.training.artefact import check_files
 from twofold.live.training.checkpoints import step_of, survey
-from twofold.live.training.train_job import TrainJob, published_artefact, run_training
+from twofold.live.training.train_job import TrainJob, run_training, trained_model
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
@@ -185,8 +186,9 @@ def test_a_run_of_which_everything_was_killed_learns_what_a_calm_one_learns(runs
     assert losses_of(runs.killed) == losses_of(runs.calm)
     assert set(losses_of(runs.calm)) == set(range(1, STEPS + 1))
     assert runs.killed_record.last_loss == runs.calm_record.last_loss < runs.calm_record.first_loss
-    # The weights too: both are published under one digest.
-    assert published_artefact(runs.killed, runs.state) == published_artefact(runs.calm, runs.state)
+    # The weights too: both export the same bytes.
+    killed, calm = (check_files(trained_model(job)) for job in (runs.killed, runs.calm))
+    assert killed == calm
 
 
 def test_one_worker_is_killed_once_though_the_supervisor_died_in_between(runs: Runs) -> None:
@@ -236,7 +238,7 @@ def test_the_record_adds_up_and_is_returned_at_once_afterwards(runs: Runs) -> No
 def test_the_artefact_holds_the_weights_once_and_its_tokenizer(runs: Runs) -> None:
     from safetensors import safe_open
 
-    folder = published_artefact(runs.calm, runs.state)
+    folder = trained_model(runs.calm)
     with safe_open(folder / "model.safetensors", "np") as weights:
         names = weights.keys()
         count = sum(weights.get_tensor(name).size for name in names)
@@ -247,10 +249,9 @@ def test_the_artefact_holds_the_weights_once_and_its_tokenizer(runs: Runs) -> No
 
 
 def test_an_artefact_that_was_altered_is_refused_and_one_that_is_gone_is_made_again(runs: Runs) -> None:
-    folder = published_artefact(runs.calm, runs.state)
+    folder = trained_model(runs.calm)
     weights = folder / "model.safetensors"
     good = weights.read_bytes()
-    weights.chmod(0o644)
     weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(AlteredError, match=r"model\.safetensors"):
         run_training(runs.calm, runs.state, ignore)
@@ -325,4 +326,4 @@ def test_a_configuration_that_is_no_models_or_not_there_is_refused(tmp_path: Pat
     with pytest.raises(FileError, match=r"nowhere\.json"):
         run_training(replace(job, model_config=tmp_path / "nowhere.json"), tmp_path, ignore)
     with pytest.raises(FileError, match="train it first"):
-        published_artefact(job, tmp_path)
+        trained_model(job)

@@ -19,14 +19,15 @@ import pytest
 from twofold.core.errors import BusyError
 from twofold.live.jobs.progress import Listener
 from twofold.live.processes import running, stop_all
+from twofold.live.training.artefact import check_files
 from twofold.live.training.checkpoints import survey
 from twofold.live.training.train_job import (
     EXPORT,
     MEASURED,
     NOT_SAVED,
     TrainJob,
-    published_artefact,
     run_training,
+    trained_model,
 )
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
@@ -82,8 +83,7 @@ class Calm:
         shutil.copytree(self.job.folder, job.folder)
         for path in (job.folder / EXPORT, job.folder / f".{EXPORT}.partial"):
             shutil.rmtree(path, ignore_errors=True)
-        for path in (MEASURED, "artefact.json"):
-            (job.folder / path).unlink()
+        (job.folder / MEASURED).unlink()
         order = json.loads((job.folder / "job.json").read_text("utf-8"))
         order["job"]["name"] = name
         (job.folder / "job.json").write_text(json.dumps(order), "utf-8")
@@ -101,7 +101,7 @@ def same_end(calm: Calm, job: TrainJob, losses: dict[int, str]) -> bool:
     """Whether a run has the losses of the calm one to the last bit, and its weights."""
     wanted = {step: calm.losses[step] for step in losses}
     return losses == wanted and STEPS in losses and (
-        published_artefact(job, calm.state) == published_artefact(calm.job, calm.state)
+        check_files(trained_model(job)) == check_files(trained_model(calm.job))
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import ValueRefusedError
 from twofold.live.processes import stop_all
-from twofold.live.training.train_job import TrainJob, published_artefact, run_training
+from twofold.live.training.train_job import TrainJob, run_training, trained_model
 from twofold.live.training.training_record import read_events, read_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
@@ -113,12 +113,12 @@ def test_adapters_are_trained_beside_weights_that_stay(state: Path, plain: Ran) 
     pytest.importorskip("peft", reason="needs peft, which is optional: pip install peft")
     from safetensors import safe_open
 
-    base = published_artefact(plain.job, state)
+    base = trained_model(plain.job)
     tuned = ran(state, "tuned", weights=str(base), adapter_rank=4, peak_learning_rate=1e-2)
     assert tuned.record.first_loss < plain.record.first_loss * 0.9  # it begins with what the base has learnt
     assert tuned.record.last_loss < tuned.record.first_loss
     assert tuned.record.checkpoint_bytes < plain.record.checkpoint_bytes / 2  # nothing frozen is kept again
-    folder = published_artefact(tuned.job, state)
+    folder = trained_model(tuned.job)
     with safe_open(folder / "adapter_model.safetensors", "np") as weights:
         assert weights.keys() and all("lora_" in name for name in weights.keys())  # noqa: SIM118
     assert json.loads((folder / "adapter_config.json").read_text("utf-8"))["r"] == 4

@@ -45,7 +45,13 @@ class Context:
 def model_of(reference: ModelReference, catalog: Catalog) -> Model:
     """The shape that a spec names, from the catalogue or from a Hugging Face config.json."""
     if reference.config:
-        return read_model_config(reference.config)
+        model = read_model_config(reference.config)
+        return replace(model, name=reference.registry) if reference.registry else model
+    if reference.registry:
+        what = (
+            f"`{reference.registry}` is looked up in the registry beside a spec, and this one is in no file"
+        )
+        raise ValueRefusedError(what, hint="give the spec's path")
     if reference.name:
         return token_model(catalog.model(reference.name))
     raise ValueRefusedError(

@@ -35,7 +35,7 @@ class LoopShown(Held[loop.LoopPage]):
 def loop_page(
     plan: Plan,
     device: DeviceRecord,
-    run: loop.TrainingMeasured,
+    run: loop.TrainingMeasured | None,
     service: loop.ServingMeasured,
     planned: Mapping[str, ServingEstimate],
     findings: tuple[loop.Finding, ...],
@@ -44,7 +44,7 @@ def loop_page(
 ) -> loop.LoopPage:
     """One run and one service beside their plan. `planned` holds one estimate per load by its name, `twin`
     the figures of those that were rehearsed."""
-    rows = training_rows(plan, run)
+    rows = training_rows(plan, run) if run else ()
     rows += serving_rows(planned, service, plan.serving[0].cold_start_s, twin)
     return loop.LoopPage(
         name=plan.name,
@@ -53,7 +53,7 @@ def loop_page(
         plan_digest=plan_digest(plan),
         device_digest=device.digest,
         rows=rows,
-        training=(run,),
+        training=(run,) if run else (),
         serving=(service,),
         findings=findings,
         notes=(*notes, *plan.warnings),

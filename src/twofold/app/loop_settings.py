@@ -2,10 +2,12 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twofold.app.sources import REGISTRY_FOLDER
 from twofold.catalog.model_config import read_model_config
 from twofold.contracts.spec.parts import ModelReference
 from twofold.contracts.spec.service import Service, Traffic
@@ -28,7 +30,12 @@ OURS = "transformers"  # brought by the extra [train], which is asked for by its
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
 CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700
+STATE_FOLDER = ".twofold"
+SHARES = 2  # of a machine, where no training run says how many
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+OnProgress = Callable[[str], None]  # hears what is going on, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,57 @@ class ServeSettings:
     load_s: float  # how long each load is held
     engine: str  # of `engines.ENGINES`
     program: str = ""  # its executable; "": the one that is found
+    model_config: Path = Path()
+    registered: str = ""  # what is served of the registry, as the spec names it; "": what is trained
     overflow: GatewayReplica | None = None  # the spec's hosted API
     closed_loads: tuple[int, ...] = CLOSED_LOADS
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRequest:
+    """What `up` was asked for, once read."""
+
+    spec: Path
+    state: Path
+    training: TrainJob | None  # its zero stage apart; None: the spec serves a model of the registry
+    serving: ServeSettings
+    port: int
+    progress: OnProgress
+    model_name: str  # what the model is called in the registry
+
+    @property
+    def share_count(self) -> int:
+        """Equal shares of the machine: one for a rank, or for a replica."""
+        return self.serving.replica_count if self.training is None else self.training.rank_count
+
+    @property
+    def registry(self) -> Path:
+        """The folder of the registry beside the spec; it outlives `down`."""
+        return self.spec.resolve().parent / REGISTRY_FOLDER
+
+
+def name_of(text: str) -> str:
+    """What a training run is called in the registry.
+
+    >>> name_of("My Model/7b"), name_of("7")
+    ('my-model-7b', 'model-7')
+    """
+    name = "".join(each if each.isalnum() and each.isascii() else "-" for each in text.lower()).strip("-")
+    return f"model-{name}".rstrip("-") if not name or name.isdigit() or name == "sha256" else name[:64]
+
+
+def engine_settings(told: ServeSettings, artefact: Path, digest: str = "") -> EngineSettings:
+    """One replica, of a folder whose manifest has this digest."""
+    return EngineSettings(
+        str(artefact),
+        told.weights_format,
+        told.thread_count,
+        KV_BLOCK_COUNT,
+        BATCH_TOKENS,
+        kind=told.engine,
+        program=told.program,
+        digest=digest,
+    )
 
 
 def train_settings(spec: Spec, state: Path) -> TrainJob:
@@ -91,9 +147,8 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
     `program` is the engine's executable where it is not found by its name. Raises ValueRefusedError, and
     FileError for an engine that is not there.
     """
-    service, run = _only(spec.services, "serving"), _only(spec.training, "training")
-    _serves_what_is_trained(service, run)
-    slot_count = _count_here(run, f"training `{run.name}`")
+    service = _only(spec.services, "serving")
+    slot_count = _shares_of(spec, service)
     class_name, latency_class = next(iter(service.classes.items()))
     traffic = latency_class.traffic
     if traffic.rate_per_s is None:
@@ -122,6 +177,8 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         engine=service.engine,
         overflow=overflow_of(service),
         program=program_of(service.engine, program) if program or service.engine != OURS else "",
+        model_config=Path(service.model.config),
+        registered=service.model.registry or "",
     )
 
 
@@ -145,20 +202,39 @@ def overflow_of(service: Service) -> GatewayReplica | None:
     )
 
 
-def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
-    """What is planned must be what is run, or the page compares two things."""
+def _shares_of(spec: Spec, service: Service) -> int:
+    """How many replicas the machine holds: as many as ranks of what is trained and served."""
+    if not service.model.registry:
+        run = _only(spec.training, "training")
+        _serves_what_is_trained(service, run)
+        return _count_here(run, f"training `{run.name}`")
+    if spec.training:
+        what = f"service `{service.name}` is of the registry, and a training run is beside it"
+        raise ValueRefusedError(
+            what, hint="leave out one of the two: what a run trains, its own `up` registers"
+        )
+    _can_serve(service)
+    return min(SHARES, os.cpu_count() or 1)
+
+
+def _can_serve(service: Service) -> None:
     whose = f"service `{service.name}`"
     if _count_here(service, whose) != 1:
         what, hint = f"{whose}: a replica has one share of this machine", f"write `on: 1x{MACHINE}`"
-    elif service.model.config is None or service.model.config != run.model.config:
-        what = f"{whose} is of another model than training `{run.name}`"
-        hint = "give the `model:` once, above both halves"
     elif service.engine not in ENGINES_HERE:
         what = f"{whose}: `{service.engine}` cannot serve here"
         hint = f"write `engine:` with one of {', '.join(ENGINES_HERE)}"
     else:
         return
     raise ValueRefusedError(what, hint=hint)
+
+
+def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
+    """What is planned must be what is run, or the page compares two things."""
+    _can_serve(service)
+    if service.model.config is None or service.model.config != run.model.config:
+        what = f"service `{service.name}` is of another model than training `{run.name}`"
+        raise ValueRefusedError(what, hint="give the `model:` once, above both halves")
 
 
 def _need_room(traffic: Traffic, config: Path, engine: str) -> None:

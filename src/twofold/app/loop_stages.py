@@ -3,8 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from twofold.app.loop_settings import (
     BATCH_TOKENS,
     MACHINE,
     SEED,
-    ServeSettings,
+    LoopRequest,
+    engine_settings,
     longest_of,
 )
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
+from twofold.app.releasing import Release, engine_of_release
 from twofold.app.sources import device_folder
 from twofold.contracts.results import loop
 from twofold.contracts.results.plan import Plan
@@ -30,19 +32,17 @@ from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control.admin_client import gateway_state
-from twofold.live.control.engines import KV_BLOCK_COUNT, EngineSettings, engine_name
-from twofold.live.control.gguf_file import gguf_of
+from twofold.live.control.engines import engine_name
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.train_job import RECOMPUTES, TrainJob, published_artefact, run_training
+from twofold.live.training.train_job import RECOMPUTES, TrainJob, run_training, trained_model
 from twofold.measure.doctor import diagnose
 from twofold.pages.shown_plan import ShownPlan
 from twofold.rehearse.loads import SEED_COUNT, OpenLoad, load_figures
 from twofold.rendering.gateway_watch import watch_files
 
-OnProgress = Callable[[str], None]  # hears what is going on, in words
 WARM_UP_REQUESTS = 2
 LOAD_ENDED = "load-ended"  # when our own load of the service ended: whoever asked later is somebody else
 USERS_GONE_S = 300.0
@@ -52,24 +52,12 @@ TWIN_SAYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LoopRequest:
-    """What `up` was asked for, once read."""
-
-    spec: Path
-    state: Path
-    training: TrainJob  # its zero stage apart
-    serving: ServeSettings
-    port: int
-    progress: OnProgress
-
-
 def measure_machine(request: LoopRequest) -> DeviceRecord:
     """The measured device beside the spec; measured now unless there is a fresh one of this machine.
 
     One that was disturbed is kept, and its plan says so: measuring again would find our own service running.
     """
-    beside, rank_count = request.spec.resolve().parent, request.training.rank_count
+    beside, rank_count = request.spec.resolve().parent, request.share_count
     there = device_folder(beside)
     try:
         record = read_device(there)[0] if there else None
@@ -98,11 +86,11 @@ def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
     return replace(request, serving=serving), gate
 
 
-def train(request: LoopRequest, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
-    """Train as planned, losing one worker on the way, and publish; at once when that was done before."""
-    job = laid_out(request.training, planned)
+def train(request: LoopRequest, job: TrainJob, planned: ShownPlan) -> tuple[loop.TrainingMeasured, Path]:
+    """Train as planned, losing one worker on the way; at once when that was done before."""
+    job = laid_out(job, planned)
     record = run_training(job, request.state, lambda text: request.progress(f"train: {text}"))
-    return record, published_artefact(job, request.state)
+    return record, trained_model(job)
 
 
 def laid_out(job: TrainJob, planned: Plan) -> TrainJob:
@@ -120,7 +108,7 @@ def laid_out(job: TrainJob, planned: Plan) -> TrainJob:
 
 def other_layout(planned: ShownPlan) -> str:
     """In words, what of the planned layout the trainer does not do; "" when it does all of it."""
-    layout = planned.training[0].layout
+    layout = planned.training[0].layout if planned.training else None
     if layout is None or (layout.tp * layout.cp * layout.pp == 1 and layout.recompute in RECOMPUTES):
         return ""
     return f"planned as {layout.text}; the trainer has data parallel ranks, and recomputes other parts"
@@ -135,20 +123,17 @@ def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate)
         write_whole(folder / name, text)
 
 
-def serve(request: LoopRequest, gate: ServedGate, artefact: Path) -> Service:
+def serve(request: LoopRequest, gate: ServedGate, release: Release) -> Service:
     """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
     request.progress(f"start {request.serving.replica_count} replicas and the gateway")
-    return bring_up(service_settings(request, gate, artefact), request.state, request.progress)
+    return bring_up(service_settings(request, gate, release), request.state, request.progress)
 
 
-def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> ServiceSettings:
+def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -> ServiceSettings:
     """What the supervisor is told."""
     beliefs = gate.built.beliefs
-    if request.serving.engine == "llama.cpp":
-        request.progress("convert the artefact for llama.cpp")
-        artefact = gguf_of(artefact, request.state / "gguf" / artefact.name)
     return ServiceSettings(
-        engine=engine_settings(request.serving, artefact),
+        engine=engine_of_release(request, release),
         replica_count=request.serving.replica_count,
         in_flight_limit=gate.in_flight_limit,
         port=request.port,
@@ -157,22 +142,12 @@ def service_settings(request: LoopRequest, gate: ServedGate, artefact: Path) -> 
         first_token_s=beliefs.first_token_s,
         gate=gate.built.settings,
         gate_digest=gate.built.digest,
-        context_tokens=longest_of(request.training.model_config),
+        context_tokens=longest_of(request.serving.model_config),
         name=request.serving.name,
         overflow=request.serving.overflow,
-    )
-
-
-def engine_settings(told: ServeSettings, artefact: Path) -> EngineSettings:
-    """One replica."""
-    return EngineSettings(
-        str(artefact),
-        told.weights_format,
-        told.thread_count,
-        KV_BLOCK_COUNT,
-        BATCH_TOKENS,
-        kind=told.engine,
-        program=told.program,
+        registry=str(request.registry),
+        registered=release.text.partition(":")[0],
+        questions=release.questions,
     )
 
 
@@ -265,10 +240,11 @@ def page_of(
     request: LoopRequest,
     planned: ShownPlan,
     device: DeviceRecord,
-    run: loop.TrainingMeasured,
+    run: loop.TrainingMeasured | None,
     served: loop.ServingMeasured,
     gate: ServedGate,
     said: tuple[str, ...] = (),
+    releases: tuple[loop.ReleaseTried, ...] = (),
 ) -> loop.LoopPage:
     """Everything on one page, kept beside the plan."""
     estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
@@ -283,8 +259,10 @@ def page_of(
     twin = rehearsed_loads(request, gate, served)
     if twin:
         notes += (TWIN_SAYS,)
-    page = loop_page(planned, device, run, served, known, diagnose([run], [served]), notes, twin)
-    page = replace(page, gate_digest=gate.built.digest, differs=gate.differs)
+    page = loop_page(
+        planned, device, run, served, known, diagnose([run] if run else [], [served]), notes, twin
+    )
+    page = replace(page, gate_digest=gate.built.digest, differs=gate.differs, releases=releases)
     write_whole(request.state / "page.json", LoopShown(page).json)
     return page
 
@@ -316,7 +294,7 @@ def estimate_of(
     engine, _, version = served.engine.partition(" ")
     try:
         answer = estimate_serve(
-            str(request.training.model_config),
+            str(request.serving.model_config),
             Machines(f"1x{MACHINE}", device=request.state / "device"),
             input_tokens=f"{load.input_tokens:.6g}",
             output_tokens=f"{max(load.output_tokens, 1.0):.6g}",

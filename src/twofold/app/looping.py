@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,22 +20,33 @@ from typing import Any
 from twofold.app import loop_stages, proof_stages
 from twofold.app.gates import ServedGate
 from twofold.app.loop_page import LoopShown
-from twofold.app.loop_settings import GATEWAY_PORT, serve_settings, train_settings
+from twofold.app.loop_settings import (
+    GATEWAY_PORT,
+    STATE_FOLDER,
+    LoopRequest,
+    OnProgress,
+    name_of,
+    serve_settings,
+    train_settings,
+)
 from twofold.app.proof_stages import ProofShown
 from twofold.app.proving import USUAL_COUNT
+from twofold.app.releasing import Release, model_name, named, released, served_words
 from twofold.app.sources import load, spec_path
+from twofold.app.trying import PROMOTED, refusal_of, try_variants, until_decided
 from twofold.contracts.results import loop, proof
 from twofold.core import errors
 from twofold.core.errors import FileError, InfeasibleError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.device.files import DeviceRecord
+from twofold.live.control import trials
 from twofold.live.control.supervisor import Service, bring_down, need_gateway_port
 from twofold.live.processes import PRIVATE_UMASK, make_private, running, stop_all
+from twofold.live.registry.registry import ReleaseRefusedError
 from twofold.pages.shown_plan import ShownPlan
 from twofold.report.answers import Shown
 
-STATE_FOLDER = ".twofold"
 LOAD_FOR = "12 s"  # that each load is held, where nothing else is said
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
@@ -73,12 +85,12 @@ class Stopped(Shown):
 class Standing:
     """What `up` has brought up, from its plan to a service that answers."""
 
-    request: loop_stages.LoopRequest
+    request: LoopRequest
     device: DeviceRecord
     plan: ShownPlan
     gate: ServedGate
-    run: loop.TrainingMeasured
-    artefact: Path
+    run: loop.TrainingMeasured | None
+    release: Release
     service: Service
 
 
@@ -88,22 +100,27 @@ def up(
     port: int = GATEWAY_PORT,
     load_for: str = "",
     program: str = "",
-    tell: loop_stages.OnProgress,
+    try_releases: bool = False,
+    tell: OnProgress,
 ) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
 
     The service goes on when it returns, held up by its controller. It is put under load when it is new or
     when `load_for` is said, never while others use it. `program` is the path of the spec's engine, where it
-    is not found by its name. On any error once the work has begun, on
+    is not found by its name. `try_releases` offers two releases of what serves while it serves, one as good
+    and one slower. What rules or gate refuse is not served: ReleaseRefusedError, and what serves goes on. On
+    any error once the work has begun, on
     Ctrl-C, and when told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is
     stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
     raises.
     """
     with _brought_up(source, port, load_for, program, tell) as at:
         measured, said = loop_stages.measured_service(
-            at.request, at.service, at.artefact, load_asked=bool(load_for)
+            at.request, at.service, at.release.folder, load_asked=bool(load_for)
         )
-        return loop_stages.page_of(at.request, at.plan, at.device, at.run, measured, at.gate, said)
+        releases = try_variants(at.request, at.gate) if try_releases else ()
+        said = (*said, served_words(at.request))
+        return loop_stages.page_of(at.request, at.plan, at.device, at.run, measured, at.gate, said, releases)
 
 
 def prove(
@@ -113,7 +130,7 @@ def prove(
     requests: int = USUAL_COUNT,
     seed: int = 0,
     program: str = "",
-    tell: loop_stages.OnProgress = lambda _: None,
+    tell: OnProgress = lambda _: None,
 ) -> proof.Proof:
     """Bring the service up, calibrate the twin on one half of the prompts, freeze what it says of four
     scenarios (steady, a burst, a replica killed, a bad release), run each twice for real, and compare.
@@ -124,22 +141,22 @@ def prove(
     proof_stages.need_alone(state_of(source))  # before anything that an error would stop
     with _brought_up(source, port, "", program, tell) as at:
         return proof_stages.proof_of(
-            at.request, at.plan, at.device, at.run, at.gate, at.artefact, at.service, requests, seed
+            at.request, at.plan, at.device, at.run, at.gate, at.release, at.service, requests, seed
         )
 
 
 @contextmanager
-def _brought_up(
-    source: Path, port: int, load_for: str, program: str, tell: loop_stages.OnProgress
-) -> Iterator[Standing]:
+def _brought_up(source: Path, port: int, load_for: str, program: str, tell: OnProgress) -> Iterator[Standing]:
     """Everything up to a service that answers; whatever goes wrong from then on stops it."""
     path = spec_path(source)
     spec, load_s = load(path).spec, parse_quantity(load_for or LOAD_FOR, Dimension.TIME)
     if load_s <= 0:
         raise ValueRefusedError(f"a load of `{load_for}` measures nothing", hint=f"write `{LOAD_FOR}`")
     state = state_of(path)
-    training, serving = train_settings(spec, state), serve_settings(spec, load_s, program)
-    request = loop_stages.LoopRequest(path, state, training, serving, port, tell)
+    serving = serve_settings(spec, load_s, program)
+    training = None if serving.registered else train_settings(spec, state)
+    name = model_name(path, serving.registered) if training is None else name_of(training.name)
+    request = LoopRequest(path, state, training, serving, port, tell, name)
     require_extra("train", "live")
     if "@" in str(state):
         what = f"the engine reads the `@` in `{state}` as the start of a revision"
@@ -152,15 +169,38 @@ def _brought_up(
                 import psutil
 
                 free_bytes = int(psutil.virtual_memory().available)
-                need_memory(max(training.rank_count, serving.replica_count), free_bytes)
+                need_memory(max(request.share_count, serving.replica_count), free_bytes)
             with _on_the_processor():
                 device = loop_stages.measure_machine(request)
                 plan = loop_stages.plan_for_it(request)
                 request, gate = loop_stages.gate_for_it(request)
-                run, artefact = loop_stages.train(request, plan)
+                run, trained = (
+                    (None, None) if training is None else loop_stages.train(request, training, plan)
+                )
             loop_stages.keep_watch_files(request, plan, gate)
-            service = loop_stages.serve(request, gate, artefact)
-            yield Standing(request, device, plan, gate, run, artefact, service)
+            try:
+                release, service = _served(request, gate, trained)
+            except ReleaseRefusedError as error:
+                if not trials.serving_version(state):
+                    raise
+                refused = error
+            else:
+                yield Standing(request, device, plan, gate, run, release, service)
+                return
+        raise refused  # what served before serves on
+
+
+def _served(request: LoopRequest, gate: ServedGate, trained: Path | None) -> tuple[Release, Service]:
+    """What the rules let through, and the gate where something serves already."""
+    settings = gate.built.settings
+    release = named(request, settings) if trained is None else released(request, settings, trained)
+    offered_s = time.monotonic()
+    service = loop_stages.serve(request, gate, release)
+    if release.is_tried:
+        tried = until_decided(request, release, "as trained" if trained else "as named", offered_s)
+        if tried.outcome != PROMOTED:
+            raise refusal_of(tried)
+    return release, service
 
 
 def up_page(
@@ -168,15 +208,18 @@ def up_page(
     port: int,
     load_for: str,
     program: str,
+    try_releases: bool,
     as_proof: bool,
     requests: int,
     seed: int,
-    tell: loop_stages.OnProgress,
+    tell: OnProgress,
 ) -> LoopShown | ProofShown:
     """The same, as a page that shows itself."""
     if as_proof:
         return ProofShown(prove(spec, port=port, requests=requests, seed=seed, program=program, tell=tell))
-    return LoopShown(up(spec, port=port, load_for=load_for, program=program, tell=tell))
+    return LoopShown(
+        up(spec, port=port, load_for=load_for, program=program, try_releases=try_releases, tell=tell)
+    )
 
 
 def down(source: Path, *, keep: bool = False) -> int:
@@ -322,7 +365,7 @@ def _removed(state: Path) -> Path:
 
 
 def _erase(folder: Path) -> None:
-    """A folder if it is there, published artefacts too, though they are read-only."""
+    """A folder if it is there, read-only ones in it too."""
     if not folder.is_dir():
         return
     try:

@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from twofold.app.loop_stages import OnProgress
+from twofold.app.loop_settings import OnProgress
 from twofold.app.proof_runs import LiveRan, Standing, run_live
 from twofold.app.proof_scenarios import KILL_AT_FRACTION, STEADY_FRACTION, TWIN_VICTIM, drawn
 from twofold.contracts.results import proof

@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import fmean
 
 from twofold.app.gates import ServedGate
+from twofold.app.loop_settings import LoopRequest
 from twofold.app.loop_stages import (
     USERS_GONE_S,
-    LoopRequest,
     estimate_of,
     others_asked_ago_s,
     own_load_ended_s,
@@ -17,6 +17,7 @@ from twofold.app.loop_stages import (
 from twofold.app.planning import plan_digest
 from twofold.app.proof_runs import Standing
 from twofold.app.proving import Proved, Proving, proved
+from twofold.app.releasing import Release, engine_of_release, slower_variant
 from twofold.contracts.results import loop, proof
 from twofold.core.errors import BusyError, ValueRefusedError
 from twofold.core.estimate import Estimate
@@ -29,7 +30,6 @@ from twofold.live.gateway.gateway_config import read_gateway_config
 from twofold.live.loads import loads
 from twofold.live.loads.texts import texts_of
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.worse_release import worse_release
 from twofold.measure import proof_goals
 from twofold.pages.shown_plan import ShownPlan
 from twofold.rehearse.traffic import DrawnTraffic
@@ -71,23 +71,24 @@ def proof_of(
     request: LoopRequest,
     plan: ShownPlan,
     device: DeviceRecord,
-    run: loop.TrainingMeasured,
+    run: loop.TrainingMeasured | None,
     gate: ServedGate,
-    artefact: Path,
+    release: Release,
     service: Service,
     requests: int,
     seed: int,
 ) -> proof.Proof:
     """Prove it, and keep the page in the state's folder. Raises what `proved` raises."""
-    settings = service_settings(request, gate, artefact)
-    release = replace(settings.engine, artefact=str(worse_release(artefact, request.state / "artefacts")))
-    standing = Standing(request.state, service.url, settings, release)
+    settings = service_settings(request, gate, release)
+    request.progress("calibrate: make a slower build")
+    slower = engine_of_release(request, slower_variant(request))
+    standing = Standing(request.state, service.url, settings, slower)
     found = proved(
         Proving(
             standing=standing,
             task=gate.task,
             model=traffic_of(gate, request.serving.class_name),
-            texts=texts_of(seed, artefact),
+            texts=texts_of(seed, release.folder),
             folder=request.state / FOLDER,
             seed=seed,
             finished_count=requests,
@@ -121,7 +122,7 @@ def page_of(
     request: LoopRequest,
     plan: ShownPlan,
     device: DeviceRecord,
-    run: loop.TrainingMeasured,
+    run: loop.TrainingMeasured | None,
     gate: ServedGate,
     found: Proved,
     standing: Standing,
@@ -152,7 +153,7 @@ def page_of(
         replica_count=standing.settings.replica_count,
         calibration=found.calibration.use,
         differs=(*gate.differs, SHARED.format(found.calibration.fit.times.start_slow_ratio), LENGTHS, MEANS),
-        rows=(*training_rows(plan, run), *rows),
+        rows=(*(training_rows(plan, run) if run else ()), *rows),
         runs=found.runs,
         findings=proof_goals.findings_of(rows, uses, found.calibration.use),
         learned=learned_from(rows),

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twofold.app.loop_stages import OnProgress
+from twofold.app.loop_settings import OnProgress
 from twofold.app.proof_calibration import SEEN_COUNT, Bench, Calibration, calibrate
 from twofold.app.proof_figures import KINDS, Figures, figures_of, frozen_figure, unit_of
 from twofold.app.proof_runs import LiveRan, Standing, run_live

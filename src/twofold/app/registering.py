@@ -13,14 +13,12 @@ from typing import Any
 from twofold.core.data import from_data
 from twofold.core.errors import ValueRefusedError
 from twofold.core.extras import require_extra
-from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.environment import needed
 from twofold.live.processes import python_module
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
-from twofold.live.registry.tables import AliasMove
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
-from twofold.report.registry import listed, moved, shown, traced, verified
+from twofold.report.registry import listed, shown, traced, verified
 
 REGISTRY = Path(".twofold-registry")
 EVALUATION_LIMIT_S = 3600.0
@@ -60,19 +58,6 @@ class ShownVersion(Shown):
     def as_data(self) -> dict[str, Any]:
         rules = [{"rule": each.rule, "found": each.figure, "passes": each.passes} for each in self.refused]
         return {**_data(self.version), "refused": rules}
-
-
-@dataclass(frozen=True, slots=True)
-class Moved(Shown):
-    """An alias means another version now."""
-
-    schema = "twofold/alias/1"
-    move: AliasMove
-
-    @property
-    def lines(self) -> list[str]:
-        """In one line."""
-        return moved(self.move)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +101,7 @@ def push_version(source: Path, name: str, registry: Path, by: str, made_from: Se
     """Store a folder as the next version of a name."""
     with_digests = dict(_origin(each) for each in made_from)
     opened = Registry(registry, make=True)
-    return ShownVersion(opened.push(source, name, _who(by), with_digests))
+    return ShownVersion(opened.push(source, name, who_of(by), with_digests))
 
 
 def list_versions(name: str, registry: Path) -> ShownVersions:
@@ -142,23 +127,8 @@ def pull_version(reference: str, out: Path, registry: Path) -> ShownVersion:
 def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownVersion:
     """Vouch for a version; what still refuses its release is shown, and whether this approval counts."""
     opened = Registry(registry)
-    described = opened.approve(reference, _who(by), why)
+    described = opened.approve(reference, who_of(by), why)
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
-
-
-def promote_version(
-    reference: str, registry: Path, by: str, why: str, alias: str, loss_rise: str, approvals: int
-) -> Moved:
-    """Let an alias mean a version, unless a rule refuses."""
-    limits = replace(Limits(), approvals_least=approvals)
-    if loss_rise:
-        limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
-    return Moved(Registry(registry).promote(reference, _who(by), why, limits, alias))
-
-
-def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) -> Moved:
-    """Let an alias mean what it meant before."""
-    return Moved(Registry(registry).roll_back(name, _who(by), why, alias))
 
 
 def verify_versions(reference: str, registry: Path) -> Verified:
@@ -170,7 +140,7 @@ def verify_versions(reference: str, registry: Path) -> Verified:
 
 def branch_version(reference: str, name: str, registry: Path, by: str) -> ShownVersion:
     """The same bytes as the first version of another name."""
-    return ShownVersion(Registry(registry).branch(reference, name, _who(by)))
+    return ShownVersion(Registry(registry).branch(reference, name, who_of(by)))
 
 
 def trace_version(reference: str, registry: Path) -> Traced:
@@ -188,6 +158,21 @@ def evaluate_version(
     """
     require_extra("train")
     opened = Registry(registry)
+    described = measured(opened, reference, texts, who_of(by), alias, tell)
+    return ShownVersion(described, opened.judge(described.version.text, alias, Limits()))
+
+
+def measured(
+    opened: Registry,
+    reference: str,
+    texts: Path,
+    by: str,
+    alias: str,
+    tell: Callable[[str], None],
+    also: Callable[[Evaluation], Evaluation] = lambda found: found,
+) -> Described:
+    """A version that was measured on text, beside what the alias means now; `also` adds what else is measured
+    of it before it is kept. Raises ValueRefusedError for a set that cannot be read."""
     version = opened.trusted(reference).version
     now = opened.tables.aliases(version.name).get(alias)
     with tempfile.TemporaryDirectory() as folder:
@@ -199,13 +184,12 @@ def evaluate_version(
             opened.pull(f"{version.name}:{now}", before)
         found = _evaluated(model, texts, before if beside else None)
         if beside:  # what serves now is asked the same, unless it was on this very set
-            tell(f"evaluate {version.name}:{now}")
             old = opened.describe(f"{version.name}:{now}")
             found = replace(found, beside=old.version.digest)
             if old.evaluation is None or old.evaluation.set_sha256 != found.set_sha256:
-                opened.evaluated(old.version.text, _evaluated(before, texts, None), _who(by))
-    described = opened.evaluated(version.text, found, _who(by))
-    return ShownVersion(described, opened.judge(version.text, alias, Limits()))
+                tell(f"evaluate {version.name}:{now}")
+                opened.evaluated(old.version.text, _evaluated(before, texts, None), by)
+    return opened.evaluated(version.text, also(found), by)
 
 
 def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
@@ -243,7 +227,7 @@ def _origin(said: str) -> tuple[str, str]:
     return kind, digest
 
 
-def _who(by: str) -> str:
+def who_of(by: str) -> str:
     """Who does it: as told, or whoever runs this."""
     return by or getpass.getuser()
 

@@ -20,6 +20,7 @@ from twofold.core.errors import FileError
 SPEC_FILE = "twofold.yaml"
 CATALOG_FOLDER = "catalog"  # beside the spec: rows that override ours
 DEVICE_FOLDER = Path(".twofold", "device")  # beside the spec: what `measure device` found
+REGISTRY_FOLDER = ".twofold-registry"  # beside the spec: models by digest
 DEVICE_FILE = "device.json"  # written with its tables, whole or not at all
 CALIBRATION_FILE = Path(".twofold", "calibration.json")  # beside the spec: what `calibrate` found
 JOINED = 8  # accelerators that links join on a board; fewer are cards with a bridge between them
@@ -54,9 +55,44 @@ def load(source: SpecSource) -> Loaded:
     folder = path.parent / CATALOG_FOLDER
     device = device_folder(path.parent)
     catalog = load_catalog(device, folder if folder.exists() else None)
-    spec = read_spec(path, names_of(catalog))
+    spec = with_registered(read_spec(path, names_of(catalog)), path.parent)
     digest = _digest(path.read_bytes() + _referenced_bytes(spec))
     return Loaded(spec, catalog, digest, device, calibration_file(path.parent), path)
+
+
+def with_registered(spec: Spec, beside: Path) -> Spec:
+    """The spec with the config of each model that it names in the registry beside it, checked by its digest.
+
+    Raises FileError without a registry, UnknownNameError for what is not there, AlteredError for what this
+    registry did not seal, and ValueRefusedError for one without a config.json.
+    """
+    models = [each.model for each in spec.training] + [each.model for each in spec.services]
+    models += [each.model for service in spec.services for each in service.variants]
+    named = {model.registry for model in models if model.registry} - {None}
+    if not named:
+        return spec
+    from twofold.live.registry.registry import Registry  # which other specs do not wait for
+
+    opened = Registry(beside.resolve() / REGISTRY_FOLDER)
+    try:
+        configs = {name: opened.config_of(name) for name in sorted(filter(None, named))}
+    finally:
+        opened.close()
+
+    def found(entry: Any) -> Any:
+        model = entry.model
+        config = configs.get(model.registry or "")
+        return (
+            entry.model_copy(update={"model": model.model_copy(update={"config": config})})
+            if config
+            else entry
+        )
+
+    services = tuple(
+        found(each).model_copy(update={"variants": tuple(map(found, each.variants))})
+        for each in spec.services
+    )
+    return spec.model_copy(update={"training": tuple(map(found, spec.training)), "services": services})
 
 
 def device_folder(beside: Path) -> Path | None:

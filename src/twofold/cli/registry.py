@@ -72,8 +72,12 @@ QUESTIONS = {
         parameters=(REFERENCE, REGISTRY, BY, WHY, JSON),
     ),
     "promote": Verb(
-        help=f"Let `serving` mean a version, unless a rule refuses; exit 3 with every rule then. {SAID}",
-        answer="registering.promote_version",
+        help=f"""Let `serving` mean a version, unless a rule refuses; exit 3 with every rule then.
+
+        Where `up` serves the name from beside the registry, it is a candidate first, which the service's gate
+        tries on a share of the requests. {SAID}
+        """,
+        answer="promoting.promote_version",
         parameters=(
             REFERENCE,
             REGISTRY,
@@ -91,8 +95,8 @@ QUESTIONS = {
         ),
     ),
     "rollback": Verb(
-        help="Let `serving` mean what it meant before.",
-        answer="registering.roll_back_version",
+        help="Let `serving` mean what it meant before; a service beside the registry goes back with it.",
+        answer="promoting.roll_back_version",
         parameters=(click.argument("name"), REGISTRY, BY, WHY, ALIAS, JSON),
     ),
     "verify": Verb(

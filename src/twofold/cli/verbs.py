@@ -304,6 +304,8 @@ VERBS = {
 
         SPEC is a file, or a folder with a twofold.yaml, such as examples/laptop. The service goes on until
         `twofold down SPEC`; state lies in `.twofold` beside the spec. It may be stopped and called again.
+        What serves comes out of the registry, `.twofold-registry` beside the spec; what a rule or the gate
+        refuses is not served, exit 3.
 
         `--prove` kills replicas and takes half an hour: it rehearses a steady load, a burst, a replica killed
         and a bad release, freezes what the twin says, runs each twice, and exits 3 where one did not come
@@ -316,6 +318,7 @@ VERBS = {
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
             options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
             options.words("--program", "The spec's engine, where it is not found by its name: a path."),
+            options.flag("--try-releases", "Release it anew while it serves: once as good, once slower."),
             options.flag("--prove", "Rehearse, freeze, run for real, compare.", "as_proof"),
             options.usual(
                 "--requests",

@@ -46,6 +46,8 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
             f"{service.replica_count} replicas of {service.engine}",
             f"artefact {service.artefact[:19]}…",
         )
+    for each in page.releases:
+        lines += heading("RELEASE", *release_pieces(each))
     if page.gate_digest:
         rehearsed = f"{page.gate_digest[:12]}, as `simulate` shows it"
         lines += heading("GATE", rehearsed, *(f"other than there: {each}" for each in page.differs))
@@ -54,6 +56,14 @@ def loop_lines(page: loop.LoopPage) -> list[str]:
         lines += heading("DOCTOR", f"{mark} {finding.rule}: {finding.saw}", finding.advice)
     lines += [line for note in page.notes for line in heading("NOTE", note)]
     return lines
+
+
+def release_pieces(each: loop.ReleaseTried) -> list[str]:
+    """How one release ended, in pieces of a line."""
+    after = "" if each.decided_s is None else f" after {format_si(each.decided_s, 's')}"
+    got = f"{each.to_release} of {each.requests} requests went to it, at a stage of {each.stage_fraction:.0%}"
+    tried = [got] if each.requests else []
+    return [f"{each.version}, {each.kind}: {each.outcome}{after}", *tried, *filter(None, [each.why])]
 
 
 def _planned(row: loop.Row) -> str:

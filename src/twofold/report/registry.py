@@ -1,5 +1,6 @@
 """The screens of the registry: versions, one version, moves, checks, where a version comes from."""
 
+import math
 from collections.abc import Sequence
 
 from twofold.core.display import format_si
@@ -9,6 +10,7 @@ from twofold.policy.release.rules import Evaluation, Refusal
 from twofold.report.lines import field, heading, table
 
 SHORT = 19  # of `sha256:…`
+LOSS_SHOWN_MOST = 100.0  # nats, up to which a perplexity is a number
 
 
 def listed(versions: Sequence[Described]) -> list[str]:
@@ -53,12 +55,16 @@ def _evaluation(found: Evaluation | None) -> list[str]:
     if found is None:
         return field("evaluated", "never")
     pieces = [f"loss {found.loss_nats:.4f} nats over {found.token_count:,} tokens"]
+    if found.loss_nats < LOSS_SHOWN_MOST:
+        pieces.append(f"perplexity {math.exp(found.loss_nats):.4g}")
     if found.calibration_error_fraction is not None:
         pieces.append(f"calibration error {found.calibration_error_fraction:.3f}")
     if found.drift_nats is not None:
         pieces.append(f"drift {found.drift_nats:.4f} nats")
+    times = (("TTFT", found.ttft_p95_s), ("TPOT", found.tpot_p95_s))
+    pieces += [f"{name} p95 {format_si(value, 's')}" for name, value in times if value is not None]
     if found.memory_bytes is not None:
-        pieces.append(f"{format_si(found.memory_bytes, 'B')} of weights")
+        pieces.append(f"{format_si(found.memory_bytes, 'B')} of memory")
     if found.failed_slices:
         pieces.append(f"worse at {', '.join(found.failed_slices)}")
     return field("evaluated", *pieces, found.engine)

@@ -152,6 +152,20 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseTried:
+    """One release that was offered while the service ran, and how it ended."""
+
+    version: str  # NAME:3 of the registry
+    kind: str  # what it is beside what served, in words
+    outcome: str  # promoted, rolled back, refused, or open: the gate still tries it
+    why: str
+    decided_s: float | None  # from the offer to the gate's decision; None: it made none
+    requests: int  # that the service was sent meanwhile …
+    to_release: int  # … and of these the release
+    stage_fraction: float  # of the requests, that it was to be sent at most in the end
+
+
+@dataclass(frozen=True, slots=True)
 class LoopPage:
     """The page that the loop ends with."""
 
@@ -167,6 +181,7 @@ class LoopPage:
     notes: tuple[str, ...]
     gate_digest: str = ""  # of the gate that served; equal to the rehearsal's; "": of an older page
     differs: tuple[str, ...] = ()  # what is other than in a rehearsal, by necessity
+    releases: tuple[ReleaseTried, ...] = ()  # that were tried while it served
 
 
 def read_training_measured(path: Path) -> TrainingMeasured:

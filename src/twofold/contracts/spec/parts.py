@@ -15,6 +15,7 @@ from twofold.contracts.spec.fields import (
     NodeName,
     Part,
     PositiveCount,
+    Text,
     refusal,
 )
 
@@ -24,13 +25,18 @@ _CLUSTER = re.compile(
 
 
 class ModelReference(Part):
-    """One of: a catalog name, a path to a Hugging Face config.json, `{measured: rows.csv}`."""
+    """One of: a catalog name, a path to a Hugging Face config.json, `{measured: rows.csv}`, a model of the
+    registry beside the spec."""
 
     name: ModelName | None = Field(default=None, description="the catalogue's name; the text form says it")
     config: FilePath | None = Field(
         default=None, description="a config.json; a text that ends in .json says it"
     )
     measured: FilePath | None = Field(default=None, description="a csv of measured step or service times")
+    registry: Text | None = Field(
+        default=None,
+        description="NAME@serving or a digest, in `.twofold-registry` beside the spec; its text form says it",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -38,22 +44,27 @@ class ModelReference(Part):
         if not isinstance(value, str):
             return value
         is_path = value.strip().endswith(".json") or value.strip().startswith((".", "/", "~"))
+        if not is_path and ("@" in value or value.strip().startswith("sha256:")):
+            return {"registry": value.strip()}
         return {"config": value} if is_path else {"name": value}
 
     @model_validator(mode="after")
     def _one_of(self) -> "ModelReference":
-        if (self.name, self.config, self.measured).count(None) != 2:
-            raise refusal("a model is one thing", "write a catalog name, a path, or {measured: rows.csv}")
+        if (self.name, self.config, self.measured, self.registry).count(None) != 3:
+            hint = "write a catalog name, a path, {measured: rows.csv}, or NAME@serving"
+            raise refusal("a model is one thing", hint)
         return self
 
     @model_serializer
     def _as_text(self) -> str | dict[str, str]:
-        return {"measured": str(self.measured)} if self.measured else str(self.config or self.name)
+        if self.measured:
+            return {"measured": str(self.measured)}
+        return str(self.registry or self.config or self.name)
 
     @property
     def label(self) -> str:
         """How a screen names it."""
-        return self.name or Path(self.config or self.measured or "").stem
+        return self.name or self.registry or Path(self.config or self.measured or "").stem
 
 
 class FixedCluster(Part):

@@ -21,14 +21,16 @@ from typing import Any, assert_never
 from twofold.core.data import from_data
 from twofold.core.errors import TwofoldError
 from twofold.live import processes, watchdog
-from twofold.live.control import reconcile
+from twofold.live.control import reconcile, scoring
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_environment, engine_of
-from twofold.live.control.gate_orders import carry_out, short
+from twofold.live.control.gate_orders import TO_RECORD, carry_out, short
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
+from twofold.live.control.questions import read_questions
+from twofold.live.control.recording import AGAIN_S, record_next
 from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
     ServiceSettings,
@@ -80,7 +82,14 @@ class Controller:
 
     async def run(self) -> None:
         """Until the state is to end."""
-        for each in (self._poll(), self._relay(), self._report(), self._beat()):
+        for each in (
+            self._poll(),
+            self._relay(),
+            self._report(),
+            self._beat(),
+            self._score(),
+            self._record(),
+        ):
             self._spawn(each)
         self.memory.note("controller", "the controller started")
         while not watchdog.is_ending(self.state):
@@ -489,6 +498,47 @@ class Controller:
             told = list(self.reports.news(reports, self.gateway["incarnation"], fresh_s))
             if told and not await self.admin.tell(told):
                 self.reports.keep(())
+
+    async def _score(self) -> None:
+        """While a release is tried, what its answers on the side are worth, told to the gate."""
+        asked_of = ("", "")
+        scorer: scoring.Scorer | None = None
+        while True:
+            await asyncio.sleep(scoring.ROUND_PAUSE_S)
+            new, serving, path = self._tried()
+            if new is None or serving is None:
+                continue
+            if (new.version, path) != asked_of:
+                asked_of, scorer = (new.version, path), None
+                try:
+                    scorer = scoring.Scorer(self.engines, *read_questions(Path(path)))
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    processes.say(f"the questions of `{path}` cannot be read: {error}")
+            found = await scorer.score(new, serving) if scorer is not None else None
+            if found is not None:
+                score, beside = found
+                told = {"type": "AnswerScored", "version": new.version, "score": score}
+                await self.admin.tell([{**told, "beside_score": beside}])
+
+    def _tried(self) -> tuple[Watched | None, Watched | None, str]:
+        """A replica of the release under trial, one of what runs beside it, and the file of questions."""
+        path = self.settings.questions if self.settings is not None else ""
+        with suppress(sqlite3.Error):
+            offered = self.store.kept("offered")
+            ready = [each for name, each in self.watched.items() if each.answers and self._in_gateway(name)]
+            new = next((each for each in ready if each.version == offered), None)
+            return new if path else None, next((e for e in ready if e.version != offered), None), path
+        return None, None, ""
+
+    async def _record(self) -> None:
+        """How trials ended, told to the registry."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            with suppress(sqlite3.Error, OSError):
+                if self.settings is None or await record_next(self.store, self.settings):
+                    continue
+                if self.store.kept(TO_RECORD):
+                    await asyncio.sleep(AGAIN_S)
 
     async def _beat(self) -> None:
         while True:

@@ -89,6 +89,16 @@ class EngineClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return type(error).__name__
 
+    async def answer(self, base: str, model: str, prompt: str, tokens: int, timeout_s: float) -> str | None:
+        """The likeliest text that goes on from a prompt; None: it did not answer."""
+        asked = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0.0, "stream": False}
+        try:
+            async with asyncio.timeout(timeout_s):
+                status, said = await self._asked(base + COMPLETIONS, asked)
+                return str(json.loads(said)["choices"][0]["text"]) if status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError):
+            return None
+
     async def _asked(self, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
         options = self.options.get(url.rpartition("/v1/")[0], {})
         async with self._session.post(url, json=body, allow_redirects=False, **options) as answer:

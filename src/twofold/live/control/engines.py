@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from twofold.core.errors import FileError, ValueRefusedError
+from twofold.live.processes import python_module
 
 BLOCK_TOKENS = 32  # of one KV block, stated on the command line
 KV_BLOCK_COUNT = 256  # of a replica on processors, which have no memory of their own to fill
@@ -23,6 +24,7 @@ PROCESSOR_ENVIRONMENT = {
 START_TIMEOUT_S = 180.0  # from its start to its first answered request
 HIDE_GPUS = "CUDA_VISIBLE_DEVICES"
 OPTION = "`--program PATH`"  # of `up`
+VERIFIED = "twofold.live.control.verified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class EngineSettings:
     model: str = ""  # what the engine behind the URL calls its model
     key_variable: str = ""  # of the environment, that holds the key which that engine asks for
     authorities: str = ""  # path of a PEM file of whom its certificate may be by, besides whom we trust
+    digest: str = ""  # sha256:… of the artefact's manifest: other bytes are never opened; "": unknown
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -102,11 +105,15 @@ def processor_options(device: str, kv_block_count: int) -> tuple[tuple[str, str]
 
 
 def engine_command(settings: EngineSettings) -> list[str]:
-    """The command line of a replica, all but its port. Raises FileError for what is not installed."""
+    """The command line of a replica, all but its port. Raises FileError for what is not installed.
+
+    What has a digest is checked by the replica's own process, just before it becomes the engine.
+    """
     command = engine_of(settings.kind).command
     if command is None:
         raise ValueRefusedError("an engine behind a URL is not started here", hint="start it where it runs")
-    return command(settings)
+    checked = python_module(VERIFIED, settings.artefact, settings.digest) if settings.digest else []
+    return [*checked, *command(settings)]
 
 
 def engine_environment(settings: EngineSettings) -> dict[str, str]:

@@ -3,6 +3,7 @@
 Each is safe to do twice: a controller that died between doing it and saying so does it again.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import ReplicaRow, Store
 
+TO_RECORD = "to record"  # how trials ended, of which the registry has not heard
 Told = list[dict[str, Any]]  # events for the gate that follow at once
 
 
@@ -37,22 +39,32 @@ def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
     return []
 
 
-def _promoted(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
     store.keep("version", effect["version"])
     store.keep("offered", "")
+    _to_record(store, effect, settings, "promoted")
     store.note("gateway", f"release {short(effect['version'])} passed its trial{_because(effect)}")
     return []
 
 
-def _rolled_back(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+def _rolled_back(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
     store.keep("offered", "")
+    _to_record(store, effect, settings, "rolled-back")
     store.note("gateway", f"release {short(effect['version'])} rolled back{_because(effect)}")
     return []
 
 
+def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, outcome: str) -> None:
+    """What the registry is to be told of a trial, until it was."""
+    if settings.registry:
+        told = [effect["version"].replace("-", ":", 1), outcome, effect.get("reason", "")]
+        kept = json.loads(store.kept(TO_RECORD) or "[]")
+        store.keep(TO_RECORD, json.dumps([*(each for each in kept if each != told), told]))
+
+
 def short(version: str) -> str:
     """A version as screens name it."""
-    return version.removeprefix("sha256-")[:12]
+    return version.removeprefix("sha256-").removeprefix("sha256:")[:12]
 
 
 def _because(effect: dict[str, Any]) -> str:

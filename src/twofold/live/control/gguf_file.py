@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twofold.core.errors import FileError
-from twofold.live.training.artefact import flush
+from twofold.live.training.artefact import flush, write_manifest
 
 FILE = "model.gguf"
 TOKENIZER = "tokenizer.json"
@@ -71,6 +71,7 @@ def gguf_of(artefact: Path, folder: Path) -> Path:
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"`{artefact}` cannot be converted for llama.cpp: {error!s}"
         raise FileError(what, hint="convert it with llama.cpp's own converter") from error
+    write_manifest(partial)
     flush(partial / FILE)
     partial.rename(folder)
     flush(folder.parent)

@@ -44,6 +44,9 @@ class ServiceSettings:
     gate_digest: str = ""  # of what the gate was built as, for the twin and for this
     context_tokens: int = 0  # of the model: prompt and answer together; 0: not known
     overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
+    registry: str = ""  # the folder of the registry that is told how trials end; "": there is none
+    registered: str = ""  # the model's name there
+    questions: str = ""  # a file of questions that a release is judged by on the side; "": it is not
 
     @property
     def version(self) -> str:

@@ -12,10 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from twofold.core.data import to_json
+from twofold.core.data import from_data, to_json
 from twofold.core.errors import RunError
 from twofold.live.control.admin_client import TIMEOUT_S, admin_address, gateway_state
 from twofold.live.control.engines import (
@@ -26,7 +27,9 @@ from twofold.live.control.engines import (
     engine_model,
     engine_of,
 )
-from twofold.live.control.store import Store
+from twofold.live.control.gate_orders import short
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.store import FILE, Store
 from twofold.live.processes import free_port, running, start, stop_all
 
 LOOK_S = 0.1
@@ -60,6 +63,33 @@ def until_whole(state: Path, version: str, replica_count: int) -> list[str]:
     raise RunError(what, hint="`twofold status` and `twofold logs` say what keeps it")
 
 
+def alone_memory_bytes(state: Path) -> float:
+    """What the engine that stands alone holds of the machine's memory, all its processes together."""
+    import psutil
+
+    return float(sum(psutil.Process(each.process_id).memory_info().rss for each in running(state, ALONE)))
+
+
+def is_decided(state: Path, version: str) -> bool:
+    """Whether no trial of this version is to come or under way."""
+    store = Store(state)
+    try:
+        return store.kept("offered") != version
+    finally:
+        store.close()
+
+
+def serving_version(state: Path) -> str:
+    """What a service that runs is wanted to run; "" where none does."""
+    if not running(state, "gateway", exact=True):
+        return ""
+    store = Store(state)
+    try:
+        return store.kept("version")
+    finally:
+        store.close()
+
+
 def kill_replica(state: Path, replica_id: str) -> float:
     """End all processes of a replica at once, as kill -9 does; when, on the machine's monotonic clock."""
     children = running(state, replica_id, exact=True)
@@ -70,11 +100,47 @@ def kill_replica(state: Path, replica_id: str) -> float:
     return at_s
 
 
-def offer_release(state: Path, version: str, engine: EngineSettings) -> float:
-    """Offer a version to the gate, also one that it has tried before; when, on the monotonic clock."""
+def wanted_service(state: Path) -> ServiceSettings | None:
+    """What is wanted of the service of a state folder; None: there is none."""
+    if not (state / FILE).exists():
+        return None
+    store = Store(state)
+    try:
+        text = store.kept("service")
+        return from_data(ServiceSettings, json.loads(text)) if text else None
+    finally:
+        store.close()
+
+
+def bring_back(state: Path, version: str, engine: EngineSettings) -> None:
+    """Let every replica run this version again, one after another and without a trial; a release that is
+    being tried is called off."""
+    store = Store(state)
+    try:
+        offered = store.kept("offered")
+        store.add_version(version, to_json(engine))
+        store.keep("version", version)
+        for row in store.replicas():
+            if not row.leaving and row.version != version:
+                store.put(replace(row, version=version, failed_count=0, not_before_s=0.0))
+        store.note("controller", f"back to {short(version)}")
+    finally:
+        store.close()
+    if offered:
+        withdraw_release(state, offered)
+
+
+def offer_release(state: Path, version: str, engine: EngineSettings, questions: str | None = None) -> float:
+    """Offer a version to the gate, also one that it has tried before; when, on the monotonic clock.
+
+    `questions`: the file that it is judged by on the side, "" by none; None: as it was.
+    """
     store = Store(state)
     try:
         store.add_version(version, to_json(engine))
+        if questions is not None:
+            service = from_data(ServiceSettings, json.loads(store.kept("service")))
+            store.keep("service", to_json(replace(service, questions=questions)))
         store.keep("offered to", "")
         store.keep("offered", version)
         return time.monotonic()

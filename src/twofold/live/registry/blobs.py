@@ -20,7 +20,16 @@ from typing import Any, BinaryIO
 
 from twofold.core.errors import AlteredError, FileError
 from twofold.live.processes import make_private
-from twofold.live.training.artefact import FileEntry, describe_files, flush, sha256_of, write_whole
+from twofold.live.training.artefact import (
+    MANIFEST,
+    TITLE,
+    FileEntry,
+    describe_files,
+    entries_of,
+    flush,
+    sha256_of,
+    write_whole,
+)
 
 LAYOUT, INDEX, LOCK = "oci-layout", "index.json", ".lock"
 LAYOUT_TEXT = '{"imageLayoutVersion": "1.0.0"}\n'
@@ -29,7 +38,6 @@ INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 ARTEFACT_TYPE = "application/vnd.twofold.model.v1"
 FACTS_TYPE = "application/vnd.twofold.model.facts.v1+json"
 FILE_TYPE = "application/octet-stream"
-TITLE = "org.opencontainers.image.title"
 REFERENCE = "org.opencontainers.image.ref.name"
 PIECE_BYTES = 1 << 20
 MANIFEST_BYTES_MAX = 16 << 20
@@ -107,10 +115,7 @@ def read_stored(folder: Path, digest: str) -> Stored:
         if manifest["artifactType"] != ARTEFACT_TYPE:
             raise KeyError(manifest["artifactType"])
         facts = json.loads(_checked_text(folder, manifest["config"]["digest"]))
-        files = tuple(
-            FileEntry(each["annotations"][TITLE], int(each["size"]), _hex(each["digest"]))
-            for each in manifest["layers"]
-        )
+        files = entries_of(manifest)
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(
             f"{digest} is no model of ours: {error}", hint="push it by `registry push`"
@@ -130,7 +135,8 @@ def check_stored(folder: Path, stored: Stored) -> None:
 
 
 def take_out(folder: Path, stored: Stored, target: Path) -> None:
-    """Write a model's files into a new folder, checked while they are copied; whole, or not at all."""
+    """Write a model's files and its manifest into a new folder, checked while they are copied; whole, or not
+    at all."""
     if target.exists():
         raise FileError(f"`{target}` exists", hint="name a folder that does not")
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
@@ -139,6 +145,7 @@ def take_out(folder: Path, stored: Stored, target: Path) -> None:
             copy = _inside(partial, each.path)
             copy.parent.mkdir(parents=True, exist_ok=True)
             _copy_checked(blob(folder, each.sha256), copy, each, stored.digest)
+        write_whole(partial / MANIFEST, _checked_text(folder, stored.digest))
         partial.rename(target)
         flush(target.parent)
     finally:

@@ -15,9 +15,11 @@ from twofold.live.registry import blobs, tables
 from twofold.live.registry.formats import model_facts
 from twofold.live.registry.seals import check_seal, key_of, sealed
 from twofold.live.registry.tables import AliasMove, Tables, Version
+from twofold.live.training.artefact import sha256_of
+from twofold.policy.release import quality
 from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals
 
-SERVING = "serving"
+SERVING, CANDIDATE = "serving", "candidate"  # what serves; what is tried beside it
 VERSION = "version"  # what a version's seal is for
 MADE_FROM = ("data", "code", "run", "checkpoint", "parent", "quantised", "spec")
 MARKED = "made_from"
@@ -130,6 +132,19 @@ class Registry:
         check_seal(self._key, VERSION, _sealed_text(version.name, version.digest), version.seal)
         return described
 
+    def config_of(self, reference: str) -> Path:
+        """Where a version's config.json lies, checked. Raises FileError for one without."""
+        described = self.trusted(reference)
+        entry = next((each for each in described.stored.files if each.path == "config.json"), None)
+        if entry is None:
+            what = f"{described.version.text} has no `config.json`"
+            raise FileError(what, hint="push it with the model's configuration")
+        path = blobs.blob(self.folder, entry.sha256)
+        if not path.exists() or sha256_of(path) != entry.sha256:
+            hint = "restore it from a copy, or push that version anew"
+            raise AlteredError(f"`config.json` of {described.version.text} was altered", hint=hint)
+        return path
+
     def pull(self, reference: str, target: Path) -> Described:
         """Write a version's files into a new folder, checked while they are copied."""
         described = self.trusted(reference)
@@ -166,12 +181,17 @@ class Registry:
         same = serving is not None and serving.version.digest == new.version.digest
         return refusals(_release(new), None if serving is None or same else _release(serving), limits)
 
-    def promote(self, reference: str, by: str, why: str, limits: Limits, alias: str = SERVING) -> AliasMove:
-        """Let the alias mean this version. Raises ReleaseRefusedError with every rule that it breaks."""
+    def promote(
+        self, reference: str, by: str, why: str, limits: Limits, alias: str = SERVING, beside: str = ""
+    ) -> AliasMove:
+        """Let the alias mean this version, judged beside what `beside` means now, by default that alias.
+
+        Raises ReleaseRefusedError with every rule that it breaks.
+        """
         version = self.find(reference)
         blobs.check_stored(self.folder, self.describe(version.text).stored)
         with self.tables.whole():  # what is judged is what moves, whoever else approves or promotes meanwhile
-            broken = self.judge(version.text, alias, limits)
+            broken = self.judge(version.text, beside or alias, limits)
             if not broken:
                 self.tables.check()  # approvals and figures that nobody logged pass no rule
                 return self.tables.move(version.name, alias, version.version, by, why)
@@ -182,6 +202,35 @@ class Registry:
             lines=tuple((each.rule, f"{each.figure}; passes: {each.passes}") for each in broken),
             hint="do what would pass, then ask again",
         )
+
+    def admit(self, reference: str, by: str, why: str, limits: Limits) -> AliasMove:
+        """Let a version be the candidate, judged beside what serves: a gate may try it from now on. Raises
+        ReleaseRefusedError."""
+        return self.promote(reference, by, why, limits, CANDIDATE, SERVING)
+
+    def wanted(self, text: str) -> quality.Wanted:
+        """What answers of a version are held against while it is tried beside what serves."""
+        new = self.describe(text)
+        serving = self.tables.aliases(new.version.name).get(SERVING)
+        now = self.describe(f"{new.version.name}:{serving}") if serving else None
+        return quality.wanted_of(_release(new), None if now is None else _release(now))
+
+    def decided(self, name: str, digest: str, by: str, passed: bool, why: str) -> None:
+        """How the trial of a version ended: a candidate serves from now on, or the log says why one does not.
+
+        Told twice it is the same. Raises AlteredError, and UnknownNameError for what no rule let be tried.
+        """
+        with self.tables.whole():
+            self.tables.check()
+            aliases = self.tables.aliases(name)
+            version = next((each for each in self.tables.versions(name) if each.digest == digest), None)
+            if version is None or (passed and aliases.get(CANDIDATE) != version.version):
+                what = f"{digest[:19]} is no candidate of `{name}`"
+                raise UnknownNameError(what, hint="`registry promote` asks the rules first")
+            if not passed:
+                self.tables.refused("release", version, by, {"gate": why})
+            elif aliases.get(SERVING) != version.version:
+                self.tables.move(name, SERVING, version.version, by, why)
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
         """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that.
@@ -247,6 +296,7 @@ def _sealed_text(name: str, digest: str) -> str:
 
 
 def _release(described: Described) -> Release:
+    """A version as the rules see it."""
     facts: Mapping[str, Any] = described.stored.facts
     return Release(
         digest=described.stored.digest,
@@ -257,4 +307,7 @@ def _release(described: Described) -> Release:
         approved_by=described.approved_by,
         evaluation=described.evaluation,
         quantised_from=str(facts.get(MARKED, {}).get("quantised", "")),
+        parent=str(facts.get(MARKED, {}).get("parent", "")),
+        run=str(facts.get(MARKED, {}).get("run", "")),
+        weights_sha256=str(facts.get("weights_sha256", "")),
     )

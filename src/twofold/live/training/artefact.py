@@ -1,22 +1,22 @@
-"""Published folders: named by what they hold, whole or absent, and never opened before they are checked.
+"""Folders that are never opened before they are checked: each carries a manifest of what it holds.
 
-A manifest lists every file with its size and SHA-256; the SHA-256 of the manifest names the folder. So a name
-says exactly which bytes it stands for, publishing twice gives the same folder, and a changed byte is found.
-Checkpoints and the corpus use the same manifests, under names of their own.
+A manifest lists every file with its size and SHA-256; the SHA-256 of the manifest names a model. Checkpoints,
+the corpus and what a run exports have lists of ours; a model that the registry gave out has the registry's
+own manifest, of an OCI image, so that its name there says which bytes it stands for here.
 """
 
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from twofold.core.errors import AlteredError, FileError
 
 MANIFEST = "manifest.json"
-PREFIX = "sha256-"
+TITLE = "org.opencontainers.image.title"  # of a file, in the registry's manifests
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,40 +95,31 @@ def check_files(folder: Path) -> tuple[FileEntry, ...]:
     return listed
 
 
-def publish(source: Path, artefacts: Path) -> Path:
-    """Copy `source` to `artefacts/sha256-<digest of its manifest>`, whole or not at all; returns that folder.
-
-    The files become read-only; the folder stays writable for its owner, who may have to delete it. What is
-    published already is checked and returned. Raises FileError, and AlteredError when it was altered there.
-    """
-    entries = tuple(entry for entry in describe_files(source) if entry.path != MANIFEST)
-    if not entries:
-        raise FileError(f"`{source}` holds no files", hint="publish a folder with a checkpoint in it")
-    text = manifest_text(entries)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    target = artefacts / f"{PREFIX}{digest}"
-    if target.exists():
-        verify(target)
-        return target
-    # A publisher that was killed left this; its name says that nobody may use it.
-    partial = artefacts / f".partial-{digest}"
-    shutil.rmtree(partial, ignore_errors=True)
-    for entry in entries:
-        copy = partial / entry.path
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / entry.path, copy)
-    write_whole(partial / MANIFEST, text)
-    check_files(partial)  # the copy, read back: a full disk or a source that changed meanwhile ends here
-    seal(partial, target)
-    return target
+def check_model(folder: Path, digest: str) -> None:
+    """Raise AlteredError, naming the file, unless `folder` holds the bytes that `digest`, sha256:…, names."""
+    try:
+        found = f"sha256:{sha256_of(folder / MANIFEST)}"
+    except OSError as error:
+        raise _altered(folder, f"`{MANIFEST}` is missing") from error
+    if found != digest:
+        raise _altered(folder, f"`{MANIFEST}` is not that of {digest[:19]}")
+    check_files(folder)
 
 
-def verify(path: Path) -> None:
-    """Raise AlteredError, naming the file, unless `path` holds exactly the bytes that its name stands for."""
-    check_files(path)
-    digest = sha256_of(path / MANIFEST)
-    if path.name != f"{PREFIX}{digest}":
-        raise _altered(path, f"`{MANIFEST}` is not the one that the folder is named after")
+def entries_of(manifest: Any) -> tuple[FileEntry, ...]:
+    """The files that a manifest lists, ours or the registry's. Raises KeyError, TypeError or ValueError."""
+    if isinstance(manifest, dict):
+        layers = [(each["annotations"][TITLE], each["size"], each["digest"]) for each in manifest["layers"]]
+        entries = (FileEntry(name, int(size), _hex_of(digest)) for name, size, digest in layers)
+        return tuple(sorted(entries, key=lambda entry: entry.path))
+    return tuple(FileEntry(**each) for each in manifest)
+
+
+def _hex_of(digest: str) -> str:
+    algorithm, _, hexadecimal = digest.partition(":")
+    if algorithm != "sha256" or len(hexadecimal) != 64 or set(hexadecimal) - set("0123456789abcdef"):
+        raise ValueError(f"`{digest[:80]}` is no SHA-256 digest")
+    return hexadecimal
 
 
 def seal(partial: Path, target: Path) -> None:
@@ -166,10 +157,10 @@ def flush(path: Path) -> None:
 
 def _read_manifest(folder: Path) -> tuple[FileEntry, ...]:
     try:
-        return tuple(FileEntry(**each) for each in json.loads((folder / MANIFEST).read_text("utf-8")))
+        return entries_of(json.loads((folder / MANIFEST).read_text("utf-8")))
     except FileNotFoundError as error:
         raise _altered(folder, f"`{MANIFEST}` is missing") from error
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _altered(folder, f"`{MANIFEST}` cannot be read: {error}") from error
 
 

@@ -50,6 +50,36 @@ def source_texts(limit_bytes: int) -> list[str]:
     return texts
 
 
+def held_out_texts(beyond_bytes: int, piece_count: int, piece_bytes: int) -> list[tuple[str, str]]:
+    """Pieces of sources that a run on the first `beyond_bytes` never saw, each with its kind: `package` or
+    `module`. They are spread over what is left, kind by kind, and begin where a file does.
+
+    Raises ValueRefusedError where nothing is left.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    left, seen_bytes = list[Path](), 0
+    for path in _sources(root):
+        if seen_bytes >= beyond_bytes:
+            left.append(path)
+        seen_bytes += path.stat().st_size
+    kinds = {
+        "package": [path for path in left if path.parent != root],
+        "module": [path for path in left if path.parent == root],
+    }
+    if not all(kinds.values()):
+        what = f"the standard library holds no text beyond the first {beyond_bytes:,} bytes"
+        raise ValueRefusedError(
+            what, hint="train on less of it: what a model is judged by it must not have seen"
+        )
+    pieces = []
+    for number in range(piece_count):
+        for kind, paths in kinds.items():
+            path = paths[number * len(paths) // piece_count]
+            text = path.read_bytes()[:piece_bytes].decode("utf-8", "ignore")
+            pieces.append((kind, text))
+    return pieces
+
+
 def prepare_text(corpora: Path, limit_bytes: int) -> Path:
     """The standard library's sources as a file of JSON lines below `corpora`, written unless it is there."""
     lines = "".join(json.dumps({"text": text}) + "\n" for text in source_texts(limit_bytes))

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.tensor import DTensor
 from transformers import GenerationConfig
 
-from twofold.live.training.artefact import flush
+from twofold.live.training.artefact import flush, write_manifest
 from twofold.live.training.corpus import TOKENIZER_FILES
 from twofold.live.training.train_job import LINEAGE
 
@@ -43,6 +43,7 @@ def write_export(network: Any, folder: Path, tokenizer: Path, lineage: Mapping[s
     for name in filter(lambda name: (tokenizer / name).exists(), TOKENIZER_FILES):
         shutil.copyfile(tokenizer / name, unfinished / name)
     (unfinished / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n", "utf-8")
+    write_manifest(unfinished)
     for path in unfinished.iterdir():
         flush(path)
     unfinished.rename(folder)

@@ -1,12 +1,12 @@
 """Runs one training job to its end on this machine, whatever is killed on the way.
 
 The launcher of the training library restarts workers that die; this module restarts the launcher, orders the
-one kill that a job may ask for, watches the steps, publishes what came out, and writes the record. It keeps
+one kill that a job may ask for, watches the steps, checks what came out, and writes the record. It keeps
 nothing in memory that matters: asked again after any crash it ends what is left over, and goes on from the
 newest complete checkpoint.
 
 Below the job's folder: `job.json`, `data.json`, `pins/`, `corpus/`, `checkpoints/`, `steps.jsonl`,
-`events.jsonl`, `hf/`, `measured.json`, `artefact.json`.
+`events.jsonl`, `hf/`, `measured.json`.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
-from twofold.live.training.artefact import MANIFEST, publish, verify, write_whole
+from twofold.live.training.artefact import MANIFEST, check_files, write_whole
 from twofold.live.training.checkpoints import step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.rendezvous import address_towards, interface_towards
 from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
 
-ORDER, MEASURED, ARTEFACT, EXPORT = "job.json", "measured.json", "artefact.json", "hf"
+ORDER, MEASURED, EXPORT = "job.json", "measured.json", "hf"
 LINEAGE = "lineage.json"  # of an export: what it was made from
 WEIGHTS = "*.safetensors"
 SAVE = "save"  # a file: workers of a queue's run that see another text in it write a checkpoint
@@ -102,10 +102,10 @@ class TrainJob:
 
 
 def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
-    """Train, publish and measure; returns at once when that was done before.
+    """Train, export and measure; returns at once when that was done before.
 
     Raises ValueRefusedError for a job that cannot be run, BusyError when another process runs it, RunError
-    when training fails for good or hangs, AlteredError when the published artefact was changed. No process is
+    when training fails for good or hangs, AlteredError when what it exported was changed. No process is
     left behind then, nor on KeyboardInterrupt.
     """
     model = _read_model(job)
@@ -116,15 +116,11 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
         (job.folder / STOP).unlink(missing_ok=True)
         order = _prepare(job, model, state, on_progress)
         done = job.folder / MEASURED
-        if done.exists():
-            measured = loop.read_training_measured(done)
-            _publish(job, state)
-            return measured
         if not (job.folder / EXPORT).exists():
             _train(job, state, int(order["thread_count"]), on_progress)
-        on_progress("publishing the checkpoint")
-        artefact = _publish(job, state)
-        append_event(job.folder, "published", artefact=artefact.name)
+        trained_model(job)
+        if done.exists():
+            return loop.read_training_measured(done)
         tokens_per_step = job.global_batch_sequences * job.sequence_tokens
         measured = summarise(job.folder, job.rank_count, tokens_per_step)
         write_whole(done, loop.write_training_measured(measured))
@@ -182,13 +178,13 @@ class Stopping:
         (self.run / STOP).touch()
 
 
-def published_artefact(job: TrainJob, state: Path) -> Path:
-    """The folder that a finished run was published as."""
-    try:
-        name = json.loads((job.folder / ARTEFACT).read_text("utf-8"))["artefact"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"`{job.folder}` holds no published run", hint="train it first") from error
-    return state / "artefacts" / str(name)
+def trained_model(job: TrainJob) -> Path:
+    """The folder that a finished run exported. Raises FileError before that, AlteredError for other bytes."""
+    folder = job.folder / EXPORT
+    if not folder.exists():
+        raise FileError(f"`{job.folder}` holds no finished run", hint="train it first")
+    check_files(folder)
+    return folder
 
 
 def role_of(job: TrainJob) -> str:
@@ -461,19 +457,6 @@ def _kill_once(job: TrainJob, state: Path, line: StepLine, on_progress: Progress
     os.kill(workers[-1], signal.SIGKILL)
     at = {"after_step": line.step, "launch": line.launch, "attempt": line.attempt}
     append_event(job.folder, "killed", rank=job.kill_rank or 0, **at, **sent)
-
-
-def _publish(job: TrainJob, state: Path) -> Path:
-    """The artefact of the run: published now, or checked when it was before."""
-    record = job.folder / ARTEFACT
-    if record.exists():
-        path = published_artefact(job, state)
-        if path.exists():
-            verify(path)
-            return path
-    path = publish(job.folder / EXPORT, state / "artefacts")
-    write_whole(record, json.dumps({"artefact": path.name}) + "\n")
-    return path
 
 
 if __name__ == "__main__":

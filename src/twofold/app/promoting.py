@@ -1,0 +1,101 @@
+"""`registry promote` and `rollback`: an alias moves, and so does a service that serves it.
+
+Where a service beside the registry serves the name, a promotion is a candidate first: its gate tries it, and
+what comes of that moves the alias. A roll-back moves the alias at once, and the service with it.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from twofold.app.loop_settings import STATE_FOLDER
+from twofold.app.registering import who_of
+from twofold.app.releasing import engine_with, questions_for, taken
+from twofold.core.quantity import Dimension, parse_quantity
+from twofold.live.control import trials
+from twofold.live.control.service import ServiceSettings
+from twofold.live.registry.registry import SERVING, Registry
+from twofold.live.registry.tables import AliasMove
+from twofold.policy.release.rules import Limits
+from twofold.report.answers import Shown
+from twofold.report.registry import moved
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(Shown):
+    """An alias means another version now; what a service that serves it does about that."""
+
+    schema = "twofold/alias/1"
+    move: AliasMove
+    service: str = ""  # in words; "": none serves it
+    serves_again_s: float | None = None  # until every replica ran it
+
+    @property
+    def lines(self) -> list[str]:
+        """A line each."""
+        return [*moved(self.move), *filter(None, [self.service])]
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        move = {name: getattr(self.move, name) for name in ("name", "alias", "version", "at", "by", "why")}
+        return {"move": move, "service": self.service, "serves_again_s": self.serves_again_s}
+
+
+def promote_version(
+    reference: str, registry: Path, by: str, why: str, alias: str, loss_rise: str, approvals: int
+) -> Moved:
+    """Let an alias mean a version, unless a rule refuses; one that is served is tried by the gate first."""
+    limits = replace(Limits(), approvals_least=approvals)
+    if loss_rise:
+        limits = replace(limits, loss_rise_fraction=parse_quantity(loss_rise, Dimension.FRACTION))
+    opened, who = Registry(registry), who_of(by)
+    version = opened.find(reference)
+    state = served_beside(registry, version.name) if alias == SERVING else None
+    service = None if state is None else trials.wanted_service(state)
+    if state is None or service is None:
+        return Moved(opened.promote(version.text, who, why, limits, alias))
+    name = version.digest.replace(":", "-")
+    if service.gate.canary is None or trials.serving_version(state) == name:
+        move = opened.promote(version.text, who, why, limits, alias)
+        return _brought(opened, version.text, state, service, move)
+    now = opened.tables.aliases(version.name).get(SERVING)
+    beside = f"{version.name}:{now}" if now else "what serves"
+    move = opened.admit(version.text, who, why, limits)
+    release = taken(state, opened, version.text)
+    engine = engine_with(service.engine, release, state)
+    questions = questions_for(state, opened, version.text)
+    trials.offer_release(state, release.folder.name, engine, questions)
+    words = f"the gate tries it beside {beside}, and decides"
+    return Moved(move, f"{words}: `twofold status`, `twofold registry show {version.name}`")
+
+
+def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) -> Moved:
+    """Let an alias mean what it meant before; a service that serves it goes back as well."""
+    opened = Registry(registry)
+    move = opened.roll_back(name, who_of(by), why, alias)
+    state = served_beside(registry, name) if alias == SERVING else None
+    service = None if state is None else trials.wanted_service(state)
+    if state is None or service is None:
+        return Moved(move)
+    return _brought(opened, f"{name}:{move.version}", state, service, move)
+
+
+def served_beside(registry: Path, name: str) -> Path | None:
+    """The state of the service that runs beside a registry and serves this name of it; None: none does."""
+    state = registry.resolve().parent / STATE_FOLDER
+    service = trials.wanted_service(state)
+    if service is None or service.registered != name or Path(service.registry) != registry.resolve():
+        return None
+    return state if trials.serving_version(state) else None
+
+
+def _brought(opened: Registry, text: str, state: Path, service: ServiceSettings, move: AliasMove) -> Moved:
+    """Every replica runs this version, without a trial; how long that took."""
+    began_s = time.monotonic()
+    release = taken(state, opened, text)
+    engine = engine_with(service.engine, release, state)
+    trials.bring_back(state, release.folder.name, engine)
+    trials.until_whole(state, release.folder.name, service.replica_count)
+    took_s = time.monotonic() - began_s
+    return Moved(move, f"every replica runs it, after {took_s:.1f} s", took_s)

@@ -1,0 +1,317 @@
+"""From a trained folder to what serves: registered, evaluated, judged, taken out of the registry.
+
+Nothing serves that did not come out of there, by its digest. What a rule refuses is not served, and what
+serves goes on.
+"""
+
+import getpass
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
+
+from twofold.app.loop_settings import SEED, LoopRequest, engine_settings
+from twofold.app.registering import measured
+from twofold.app.sources import REGISTRY_FOLDER
+from twofold.core.errors import AlteredError
+from twofold.live.control import trials
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.gguf_file import gguf_of
+from twofold.live.control.questions import write_questions
+from twofold.live.loads import loader, loads
+from twofold.live.registry.registry import SERVING, Described, Registry
+from twofold.live.training import variants
+from twofold.live.training.artefact import MANIFEST, check_model, sha256_of, write_whole
+from twofold.live.training.corpus import held_out_texts
+from twofold.live.training.train_job import LINEAGE
+from twofold.policy.gate import settings as gates
+from twofold.policy.release.rules import Evaluation, Limits
+
+BY = "up"  # who pushes: a program; who calls it vouches for what comes out
+OF_PEOPLE = {"seal", "tokenizer", "format", "weights", "approval"}  # rules that no measuring helps with
+HELD_OUT, QUESTIONS = "held-out.jsonl", "questions"
+SEEN_BYTES = 4_000_000  # of the sources, that a run of a loop may have seen: `TrainJob.corpus_bytes`
+PIECES, PIECE_BYTES = 24, 1500  # of each kind of held-out text
+PROMPT_CHARACTERS, TEXT_CHARACTERS = 240, 40
+ENGINE_REQUESTS, ENGINE_TRIES = 12, 2  # a machine that something disturbed is asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version that the rules let through, as files."""
+
+    text: str  # NAME:3
+    digest: str
+    folder: Path
+    is_tried: bool  # the gate is to decide, beside what serves
+    questions: str = ""  # the file that it is judged by on the side
+
+
+def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> Release:
+    """Register what was trained, and let the rules judge it, unless it serves, or what serves was made of it.
+
+    Raises ReleaseRefusedError with every rule that it breaks; AlteredError for a registry that was tampered.
+    """
+    opened = Registry(request.registry, make=True)
+    try:
+        described = registered(opened, request.model_name, trained)
+        name = described.version.name
+        if SERVING in opened.tables.aliases(name):
+            opened.tables.check()
+            if described.version.digest in {digest for _, digest in opened.trace(f"{name}@{SERVING}")}:
+                return taken(request.state, opened, f"{name}@{SERVING}")
+        return admitted(request, opened, described, gate, f"trained by `{request.spec.name}`")
+    finally:
+        opened.close()
+
+
+def named(request: LoopRequest, gate: gates.GateSettings) -> Release:
+    """What the spec names of the registry. What does not serve yet is measured, and released where people
+    have vouched for it. Raises ReleaseRefusedError with every rule that it breaks, AlteredError."""
+    opened = Registry(request.registry)
+    try:
+        described = opened.trusted(request.serving.registered)
+        text, name = described.version.text, described.version.name
+        opened.tables.check()
+        if opened.tables.aliases(name).get(SERVING) == described.version.version:
+            return taken(request.state, opened, text, request.progress)
+        # What people have to do is asked for first; figures are measured here.
+        refused = {each.rule for each in opened.judge(text, SERVING, limits_of(request, gate))}
+        if not refused & OF_PEOPLE:
+            _measure(request, opened, described, gate)
+        return promoted(request, opened, described, gate, f"`{request.spec.name}` names it")
+    finally:
+        opened.close()
+
+
+def served_words(request: LoopRequest) -> str:
+    """What serves by the registry, since when and why, in one line."""
+    opened = Registry(request.registry)
+    try:
+        described = opened.describe(f"{request.model_name}@{SERVING}")
+        move, found = opened.tables.moves(request.model_name, SERVING)[-1], described.evaluation
+        loss = "" if found is None else f"; loss {found.loss_nats:.3f} nats on text that no run saw"
+        named = f"{described.version.text}, {described.version.digest[:19]}…"
+        return f"serves {named}, since {move.at[:19]} by {move.by}: {move.why}{loss}"
+    finally:
+        opened.close()
+
+
+def model_name(spec: Path, reference: str) -> str:
+    """What the model of a reference is called in the registry beside a spec."""
+    opened = Registry(spec.resolve().parent / REGISTRY_FOLDER)
+    try:
+        return opened.find(reference).name
+    finally:
+        opened.close()
+
+
+def registered(opened: Registry, name: str, model: Path) -> Described:
+    """What a run exported, as a version with its lineage; the same bytes of the same run are the same one."""
+    lineage = json.loads((model / LINEAGE).read_text("utf-8"))
+    made_from = {
+        "data": f"sha256:{hashlib.sha256(str(lineage['data']['digest']).encode()).hexdigest()}",
+        "run": f"sha256:{sha256_of(model / LINEAGE)}",
+    }
+    return opened.push(model, name, BY, made_from)
+
+
+def admitted(
+    request: LoopRequest, opened: Registry, described: Described, gate: gates.GateSettings, why: str
+) -> Release:
+    """Measure a version, vouch for it in the name of who called, and let the rules judge it."""
+    _measure(request, opened, described, gate)
+    opened.approve(described.version.text, getpass.getuser(), why)
+    return promoted(request, opened, described, gate, why)
+
+
+def _measure(request: LoopRequest, opened: Registry, described: Described, gate: gates.GateSettings) -> None:
+    """Evaluate a version on our set, beside what serves, and on the engine; once."""
+    if _is_measured(request, opened, described):
+        return
+    text, limits = described.version.text, limits_of(request, gate)
+    release = taken(request.state, opened, text, request.progress)
+    measured(
+        opened,
+        text,
+        held_out(request),
+        BY,
+        SERVING,
+        request.progress,
+        lambda found: on_engine(request, release, found, limits),
+    )
+
+
+def promoted(
+    request: LoopRequest, opened: Registry, described: Described, gate: gates.GateSettings, why: str
+) -> Release:
+    """Let the rules judge a version beside what serves. It serves at once where nothing else does, or where
+    the gate tries no releases; else it is a candidate."""
+    text = described.version.text
+    release = taken(request.state, opened, text, request.progress)
+    now = trials.serving_version(request.state)
+    is_tried = bool(now) and now != release.folder.name and gate.canary is not None
+    request.progress(f"judge {text}")
+    limits = limits_of(request, gate)
+    if not is_tried:
+        opened.promote(text, BY, why, limits)
+        return release
+    opened.admit(text, BY, why, limits)
+    return replace(release, is_tried=True, questions=questions_for(request.state, opened, text))
+
+
+def taken(
+    state: Path, opened: Registry, reference: str, tell: Callable[[str], None] = lambda _: None
+) -> Release:
+    """A version's files in the state's folder, checked; those that somebody changed are taken out anew."""
+    version = opened.trusted(reference).version
+    folder = state / "models" / version.digest.replace(":", "-")
+    try:
+        if folder.exists():
+            check_model(folder, version.digest)
+    except AlteredError as error:
+        tell(f"{error.message}: taken out of the registry anew")
+        shutil.rmtree(folder)
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        opened.pull(version.text, folder)
+    return Release(version.text, version.digest, folder, is_tried=False)
+
+
+def engine_of_release(request: LoopRequest, release: Release) -> EngineSettings:
+    """What a replica of a version is told."""
+    return engine_with(engine_settings(request.serving, release.folder), release, request.state)
+
+
+def engine_with(engine: EngineSettings, release: Release, state: Path) -> EngineSettings:
+    """The same engine with this version; llama.cpp gets it in its own format, under a digest of its own."""
+    folder, digest = release.folder, release.digest
+    if engine.kind == "llama.cpp":
+        folder = gguf_of(folder, state / "gguf" / folder.name)
+        digest = f"sha256:{sha256_of(folder / MANIFEST)}"
+    return replace(engine, artefact=str(folder), digest=digest)
+
+
+def variant_of(
+    request: LoopRequest, opened: Registry, kind: str, made: Callable[[Path, Path], None]
+) -> Described:
+    """Another release of what serves, as `made` writes it from the one folder to the other, registered.
+
+    `kind` says what it is to that: `quantised` or `parent`.
+    """
+    serving = taken(request.state, opened, f"{request.model_name}@{SERVING}")
+    folder = request.state / "models" / f".{kind}-{serving.folder.name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        made(serving.folder, folder)
+        return opened.push(folder, request.model_name, BY, {kind: serving.digest})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def slower_variant(request: LoopRequest) -> Release:
+    """A slower build of what serves, registered and taken out, that no rule was asked about."""
+    opened = Registry(request.registry)
+    try:
+        described = variant_of(request, opened, "parent", variants.slower_build)
+        return taken(request.state, opened, described.version.text)
+    finally:
+        opened.close()
+
+
+def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
+    """The usual rules, and what the service's first class promises, on the engine that will serve."""
+    import psutil
+
+    first = gate.classes[0] if gate.classes else None
+    return Limits(
+        ttft_p95_s=first.ttft_slo_s if first else None,
+        tpot_p95_s=first.tpot_slo_s if first else None,
+        memory_bytes=float(psutil.virtual_memory().total) / request.serving.replica_count,
+    )
+
+
+def on_engine(request: LoopRequest, release: Release, found: Evaluation, limits: Limits) -> Evaluation:
+    """What was measured, with times and memory of the engine that will serve, for one client and nobody else.
+
+    Measured again where it misses what is promised: a machine that something disturbed is no slow model.
+    """
+    wanted, best = request.serving, found
+    prompts = loader.prompts_of(release.folder, wanted.input_tokens, seed=SEED)
+    with trials.engine_alone(request.state, engine_of_release(request, release)) as (base, model):
+        for _ in range(ENGINE_TRIES):
+            request.progress(f"evaluate {release.text} on {wanted.engine}")
+            load = loader.hold_closed(
+                loader.bare_endpoint(base, model),
+                cycle(prompts),
+                1,
+                max_tokens=wanted.output_tokens,
+                request_count=ENGINE_REQUESTS,
+                warmup_count=2,
+            )
+            point = loads.load_point("alone", load, concurrency=1)
+            tried = replace(
+                found,
+                ttft_p95_s=point.ttft.p95_s if point.ttft else None,
+                tpot_p95_s=point.tpot.p95_s if point.tpot else None,
+                memory_bytes=trials.alone_memory_bytes(request.state),
+                engine=f"{wanted.engine}, beside {found.engine}",
+            )
+            best = tried if best is found else _faster(best, tried)
+            if _keeps(best.ttft_p95_s, limits.ttft_p95_s) and _keeps(best.tpot_p95_s, limits.tpot_p95_s):
+                break
+    return best
+
+
+def _faster(one: Evaluation, other: Evaluation) -> Evaluation:
+    ttft = [each.ttft_p95_s for each in (one, other) if each.ttft_p95_s is not None]
+    tpot = [each.tpot_p95_s for each in (one, other) if each.tpot_p95_s is not None]
+    return replace(other, ttft_p95_s=min(ttft, default=None), tpot_p95_s=min(tpot, default=None))
+
+
+def _keeps(figure: float | None, most: float | None) -> bool:
+    return most is None or (figure is not None and figure <= most)
+
+
+def _is_measured(request: LoopRequest, opened: Registry, described: Described) -> bool:
+    """Whether it was measured on this set, beside what serves, and on the engine."""
+    found = described.evaluation
+    name = described.version.name
+    beside = opened.find(f"{name}@{SERVING}").digest if SERVING in opened.tables.aliases(name) else ""
+    return (
+        found is not None
+        and found.set_sha256 == sha256_of(held_out(request))
+        and found.beside == beside
+        and found.ttft_p95_s is not None
+    )
+
+
+def held_out(request: LoopRequest) -> Path:
+    """Our small set, beside the state: text that no run of a loop has seen, in two slices."""
+    path = request.state / HELD_OUT
+    texts = held_out_texts(SEEN_BYTES, PIECES, PIECE_BYTES)
+    lines = "".join(json.dumps({"slice": kind, "text": text}) + "\n" for kind, text in texts)
+    if not path.exists() or path.read_text("utf-8") != lines:
+        write_whole(path, lines)
+    return path
+
+
+def questions_for(state: Path, opened: Registry, text: str) -> str:
+    """The file of questions that a release is judged by on the side while it is tried; "" without our set."""
+    asked = tuple(_questions(state / HELD_OUT))
+    if not asked:
+        return ""
+    path = state / QUESTIONS / f"{opened.find(text).digest.replace(':', '-')}.json"
+    write_whole(path, write_questions(opened.wanted(text), asked))
+    return str(path)
+
+
+def _questions(texts: Path) -> Iterator[tuple[str, str]]:
+    for line in texts.read_text("utf-8").splitlines() if texts.is_file() else ():
+        text = json.loads(line)["text"]
+        for at in range(0, len(text) - PROMPT_CHARACTERS - TEXT_CHARACTERS, 3 * PROMPT_CHARACTERS):
+            end = at + PROMPT_CHARACTERS
+            yield text[at:end], text[end : end + TEXT_CHARACTERS]

@@ -1,0 +1,39 @@
+"""Tells the registry how trials ended, by a program of its own, each until it says that it took it.
+
+What is to be told stands in the store, written with what the gate decided: a controller that is killed in
+between tells it again, and the registry takes the same twice for once.
+"""
+
+import asyncio
+import json
+
+from twofold.live.control.gate_orders import TO_RECORD, short
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.store import Store
+from twofold.live.processes import python_module
+
+RECORDER = "twofold.live.registry.decided"
+AGAIN_S = 30.0  # after which a registry that could not take it is told again
+REFUSED = 2  # what it ends with where telling it again would change nothing
+
+
+async def record_next(store: Store, settings: ServiceSettings) -> bool:
+    """Tell the registry of the oldest trial that it has not heard of. Whether there may be more to do now."""
+    kept = json.loads(store.kept(TO_RECORD) or "[]")
+    if not kept or not settings.registry:
+        return False
+    digest, outcome, why = kept[0]
+    command = python_module(RECORDER, settings.registry, settings.registered, digest, outcome, why)
+    pipe = asyncio.subprocess.PIPE
+    program = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+    _, said = await program.communicate()
+    if program.returncode:
+        words = (said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+        store.note("controller", f"the registry did not take how {short(digest)} ended: {words}")
+    if program.returncode not in (0, REFUSED):
+        return False
+    left = json.loads(store.kept(TO_RECORD) or "[]")
+    store.keep(TO_RECORD, json.dumps([each for each in left if each != kept[0]]))
+    return True

@@ -1,0 +1,177 @@
+"""A service of stand-ins that serves a name of the registry: promoted through its gate, and brought back."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
+
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+from tests.live.test_controller import PATIENCE_S, STUB, asked_at_once
+from tests.live.test_registry import FOUND, model
+from twofold.app.promoting import promote_version, roll_back_version, served_beside
+from twofold.app.releasing import HELD_OUT, taken
+from twofold.live.control.admin_client import gateway_state
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.service import ServiceSettings
+from twofold.live.control.status import service_status
+from twofold.live.control.supervisor import bring_down, bring_up
+from twofold.live.processes import free_port, log_path, running
+from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.policy.gate import settings as gates
+from twofold.policy.release.rules import Limits
+
+# Margins as wide as a busy machine is uneven: a stand-in's slow build takes twenty times as long.
+CANARY = gates.CanarySettings(
+    stages=(gates.Stage(0.5, 24),), block_count=4, ttft_margin_fraction=9.0, tpot_margin_fraction=4.0,
+    failure_margin_fraction=0.3,
+)  # fmt: skip
+GATE = gates.GateSettings(canary=CANARY, rollout=gates.RolloutSettings(tick_s=0.25))
+
+
+@dataclass
+class Beside:
+    """A registry, and a service of its first version beside it."""
+
+    folder: Path
+    registry: Path
+    state: Path
+    settings: ServiceSettings
+
+    def opened(self) -> Registry:
+        return Registry(self.registry)
+
+    def pushed(self, number: int, pace: str = "0.002") -> str:
+        """Another version, measured and vouched for; each token takes so many seconds."""
+        source = model(self.folder / f"source-{number}", number)
+        (source / "pace").write_text(pace)
+        Tokenizer(BPE()).save(str(source / "tokenizer.json"))
+        opened = self.opened()
+        text = opened.push(source, "chat", "ann").version.text
+        beside = opened.find("chat@serving").digest if number > 1 else ""
+        opened.evaluated(text, replace(FOUND, beside=beside), "ann")
+        opened.approve(text, "bob", "read it")
+        opened.close()
+        return text
+
+    def log(self) -> list[dict[str, object]]:
+        opened = self.opened()
+        try:
+            return [json.loads(line) for line in opened.tables.log()]
+        finally:
+            opened.close()
+
+    def versions(self) -> set[str]:
+        there = (gateway_state(self.state) or {}).get("replicas", {}).values()
+        return {each["version"] for each in there if each["healthy"] and not each["draining"]}
+
+    def under_load_until(self, happened: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < deadline_s, service_status(self.state, 40).happened
+            asked_at_once(f"http://127.0.0.1:{self.settings.port}", 8, 4)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[Beside]:
+    registry, state = tmp_path / ".twofold-registry", tmp_path / ".twofold"
+    program = tmp_path / "stub"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} "$@"\n')
+    program.chmod(0o755)
+    Registry(registry, make=True).close()
+    made = Beside(
+        tmp_path, registry, state, ServiceSettings(EngineSettings("", "", 1, 256, 64), 2, 8, 1, 0, 0)
+    )
+    first = made.pushed(1)
+    opened = made.opened()
+    opened.promote(first, "ann", "the first", Limits())
+    release = taken(state, opened, first)
+    opened.close()
+    (state / HELD_OUT).write_text(json.dumps({"slice": "a", "text": "def f(x): return x\n" * 60}) + "\n")
+    engine = EngineSettings(
+        str(release.folder), "float32", 1, 256, 64, program=str(program), digest=release.digest
+    )
+    told = (2, 64, free_port(), 0.001, 0.01, GATE)
+    made.settings = ServiceSettings(
+        engine, *told, name="stand-in", registry=str(registry.resolve()), registered="chat"
+    )
+    try:
+        bring_up(made.settings, state)
+        yield made
+    finally:
+        bring_down(state)
+        assert running(state) == []
+
+
+def test_r_159_a_release_is_tried_recorded_and_taken_back_in_seconds(beside: Beside) -> None:
+    """Unapproved: refused and logged. Approved: the gate decides, and the registry says so by itself."""
+    assert served_beside(beside.registry, "chat") == beside.state
+    assert served_beside(beside.registry, "other") is None
+    opened = beside.opened()
+    opened.push(model(beside.folder / "own", 7), "chat", "ann")
+    with pytest.raises(ReleaseRefusedError) as refused:
+        promote_version("chat", beside.registry, "ann", "mine", "serving", "", 1)
+    assert {"approval", "evaluation"} <= dict(refused.value.lines).keys()
+    assert beside.log()[-1]["what"] == "refused promotion to serving" or "candidate" in str(beside.log()[-1])
+    good = beside.pushed(2)
+    moved = promote_version(good, beside.registry, "ann", "it is better", "serving", "", 1)
+    assert moved.move.alias == "candidate" and "the gate tries it beside chat:1" in moved.service
+    assert opened.find("chat@serving").text == "chat:1"
+    beside.under_load_until(lambda: opened.find("chat@serving").text == good)
+    beside.under_load_until(lambda: beside.versions() == {opened.find(good).digest.replace(":", "-")})
+    last = [line for line in beside.log() if line["what"] == "move"][-1]
+    assert (last["by"], last["on"], last["alias"]) == ("gate", good, "serving") and last["why"]
+
+    # The next one is slower: rolled back unattended, and what served serves on.
+    slow = beside.pushed(3, pace="0.05")
+    promote_version(slow, beside.registry, "ann", "a new build", "serving", "", 1)
+    beside.under_load_until(lambda: beside.log()[-1]["what"] == "refused release")
+    assert beside.log()[-1]["by"] == "gate" and beside.log()[-1]["rules"] == {"gate": "tpot worse"}
+    assert opened.find("chat@serving").text == good
+    beside.under_load_until(lambda: beside.versions() == {opened.find(good).digest.replace(":", "-")})
+
+    # And back to the first, by hand.
+    back = roll_back_version("chat", beside.registry, "bob", "clients complain", "serving")
+    assert back.move.version == 1 and opened.find("chat@serving").text == "chat:1"
+    assert back.serves_again_s is not None and back.serves_again_s < 60.0
+    assert beside.versions() == {opened.find("chat:1").digest.replace(":", "-")}
+    last = [line for line in beside.log() if line["what"] == "move"][-1]
+    assert (last["by"], last["why"]) == ("bob", "clients complain")
+    opened.verify()
+    opened.close()
+
+
+def test_a_replica_whose_model_was_altered_does_not_start_until_it_is_taken_out_anew(beside: Beside) -> None:
+    folder = Path(beside.settings.engine.artefact)
+    weights = folder / "model.safetensors"
+    good = weights.read_bytes()
+    weights.chmod(0o644)
+    weights.write_bytes(good[:-1] + b"!")
+    [child] = running(beside.state, "replica-0", exact=True)
+    os.kill(child.process_id, signal.SIGKILL)
+    log, deadline_s = log_path(beside.state, "replica-0"), time.monotonic() + PATIENCE_S
+    while "has other bytes" not in log.read_text("utf-8", "replace"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    text = log.read_text("utf-8", "replace")
+    assert "error[E-altered]: `model.safetensors` has other bytes than when it was written" in text
+    assert len(beside.versions()) == 1  # the other one serves
+    told: list[str] = []
+    opened = beside.opened()
+    taken(beside.state, opened, "chat@serving", told.append)
+    opened.close()
+    assert weights.read_bytes() == good and "taken out of the registry anew" in told[0]
+    while service_status(beside.state, 5).ready_count < 2:
+        assert time.monotonic() < deadline_s + PATIENCE_S
+        time.sleep(0.1)

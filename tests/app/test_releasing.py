@@ -1,0 +1,211 @@
+"""What `up` does between training and serving, without an engine; specs that name a model of a registry."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+
+from tests.live.test_registry import FOUND, model
+from twofold.app import releasing
+from twofold.app.loop_settings import LoopRequest, name_of, serve_settings
+from twofold.app.planning import plan
+from twofold.app.releasing import named, released, taken, variant_of
+from twofold.app.sources import load
+from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
+from twofold.live.registry import blobs
+from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.live.training.artefact import check_model
+from twofold.live.training.corpus import held_out_texts, source_texts
+from twofold.policy.gate.settings import GateSettings
+from twofold.policy.release.rules import Limits
+
+LAPTOP = Path(__file__).parents[2] / "examples" / "laptop"
+SPEC = """
+name: served
+serving:
+  model: chat@serving
+  quantisation: fp32
+  kv_quantisation: fp32
+  engine: transformers
+  classes:
+    chat:
+      traffic: {rate: 1 /s, input: {mean: 64 tok}, output: {mean: 16 tok}}
+      slo: {ttft_p95: 2 s}
+  on: 1xthis-machine
+"""
+
+
+def shaped(folder: Path, value: int = 1) -> Path:
+    """A model whose config.json is the laptop's."""
+    model(folder, value)
+    shutil.copyfile(LAPTOP / "config.json", folder / "config.json")
+    (folder / "lineage.json").write_text(json.dumps({"data": {"digest": "d"}, "value": value}))
+    return folder
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    """A folder with a spec that names `chat@serving`, and a registry in which that is."""
+    (tmp_path / "twofold.yaml").write_text(SPEC)
+    opened = Registry(tmp_path / ".twofold-registry", make=True)
+    opened.push(shaped(tmp_path / "model"), "chat", "ann")
+    opened.evaluated("chat", FOUND, "ann")
+    opened.approve("chat", "bob", "")
+    opened.promote("chat", "ann", "", Limits())
+    opened.close()
+    return tmp_path
+
+
+def requested(folder: Path, name: str = "chat") -> LoopRequest:
+    serving = serve_settings(load(folder / "twofold.yaml").spec, 1.0)
+    (folder / ".twofold").mkdir(exist_ok=True)
+    return LoopRequest(folder / "twofold.yaml", folder / ".twofold", None, serving, 1, lambda _: None, name)
+
+
+def test_a_spec_may_name_a_model_of_the_registry_beside_it_and_is_planned(beside: Path) -> None:
+    planned = plan(beside / "twofold.yaml")
+    assert planned.serving[0].model == "chat@serving"
+    settings = requested(beside).serving
+    assert settings.registered == "chat@serving" and settings.replica_count in (1, 2)
+    digest = Registry(beside / ".twofold-registry").find("chat").digest
+    (beside / "twofold.yaml").write_text(SPEC.replace("chat@serving", digest))
+    assert plan(beside / "twofold.yaml").digests.spec != planned.digests.spec
+    assert requested(beside).serving.registered == digest
+
+
+def test_what_is_not_there_sealed_or_whole_is_refused(beside: Path) -> None:
+    spec = beside / "twofold.yaml"
+    spec.write_text(SPEC.replace("chat@serving", "chat@canary"))
+    with pytest.raises(UnknownNameError, match="chat@canary"):
+        plan(spec)
+    spec.write_text(SPEC)
+    with pytest.raises(ValueRefusedError, match="in no file"):
+        plan(SPEC)
+    opened = Registry(beside / ".twofold-registry")
+    entry = next(each for each in opened.describe("chat").stored.files if each.path == "config.json")
+    path = blobs.blob(opened.folder, entry.sha256)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b"256", b"512"))
+    with pytest.raises(AlteredError, match=r"config\.json"):
+        plan(spec)
+    shutil.rmtree(opened.folder)
+    with pytest.raises(FileError, match="no registry"):
+        plan(spec)
+
+
+def test_a_spec_trains_or_serves_what_is_registered_and_not_both(beside: Path) -> None:
+    text = (
+        (LAPTOP / "twofold.yaml")
+        .read_text("utf-8")
+        .replace("serving:\n", "serving:\n  model: chat@serving\n")
+    )
+    shutil.copyfile(LAPTOP / "config.json", beside / "config.json")
+    (beside / "twofold.yaml").write_text(text)
+    with pytest.raises(ValueRefusedError, match="is beside it"):
+        requested(beside)
+
+
+def test_what_a_spec_names_serves_and_an_unapproved_digest_is_refused_by_its_rule(
+    beside: Path, quick: list[str]
+) -> None:
+    request, gate = requested(beside), GateSettings()
+    release = named(request, gate)
+    assert (release.text, release.is_tried) == ("chat:1", False)
+    check_model(release.folder, release.digest)
+    opened = Registry(beside / ".twofold-registry")
+    digest = opened.push(shaped(beside / "other", 2), "chat", "ann").version.digest
+    (beside / "twofold.yaml").write_text(SPEC.replace("chat@serving", digest))
+    with pytest.raises(ReleaseRefusedError) as refused:
+        named(requested(beside), gate)
+    assert {"approval", "evaluation"} <= dict(refused.value.lines).keys() and quick == []
+    assert json.loads(opened.tables.log()[-1])["what"] == "refused promotion to serving"
+    opened.approve("chat:2", "bob", "")
+    with pytest.raises(ReleaseRefusedError) as refused:  # the one that serves was evaluated on another set
+        named(requested(beside), gate)
+    assert dict(refused.value.lines).keys() == {"loss"} and quick == ["chat:2"]
+    releasing.measured(opened, "chat:1", (beside / ".twofold" / releasing.HELD_OUT), "ann", "serving")
+    assert named(requested(beside), gate).text == "chat:2"
+
+
+def test_a_tampered_model_of_the_registry_is_not_served(beside: Path) -> None:
+    request = requested(beside)
+    opened = Registry(beside / ".twofold-registry")
+    entry = next(each for each in opened.describe("chat").stored.files if each.path.endswith("tensors"))
+    path = blobs.blob(opened.folder, entry.sha256)
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(AlteredError, match=r"model\.safetensors"):
+        named(request, GateSettings())
+    assert not list((beside / ".twofold").rglob("model.safetensors"))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Evaluations that find everything well, without a model that can be loaded; what was measured."""
+    done: list[str] = []
+
+    def found(opened: Registry, reference: str, _texts: Path, by: str, alias: str, *_: Any) -> Any:
+        done.append(reference)
+        name = reference.partition(":")[0]
+        beside = opened.find(f"{name}@{alias}").digest if alias in opened.tables.aliases(name) else ""
+        sha256 = releasing.sha256_of(_texts)
+        told = {"set_sha256": sha256, "beside": beside, "ttft_p95_s": 0.01, "tpot_p95_s": 0.01}
+        return opened.evaluated(reference, replace(FOUND, **told, memory_bytes=1.0), by)
+
+    monkeypatch.setattr(releasing, "measured", found)
+    return done
+
+
+def test_what_is_trained_is_registered_measured_judged_and_taken_out_once(
+    beside: Path, quick: list[str]
+) -> None:
+    request, trained = requested(beside, "tiny"), shaped(beside / "trained", 5)
+    first = released(request, GateSettings(), trained)
+    assert (first.text, first.is_tried, quick) == ("tiny:1", False, ["tiny:1"])
+    opened = Registry(request.registry)
+    described = opened.describe("tiny@serving")
+    assert described.version.digest == first.digest
+    assert described.version.pushed_by == "up" and len(described.approved_by) == 1
+    assert described.stored.facts["made_from"].keys() == {"data", "run"}
+    assert released(request, GateSettings(), trained) == first and quick == ["tiny:1"]
+    # A smaller copy of it serves: what it was made of is not released over it again.
+    copy = variant_of(request, opened, "quantised", lambda one, other: shutil.copytree(
+        one, other, ignore=shutil.ignore_patterns("manifest.json")
+    ))  # fmt: skip
+    assert copy.version.text == "tiny:2"
+    opened.evaluated(
+        "tiny:2", replace(FOUND, set_sha256=described.evaluation.set_sha256, beside=first.digest), "up"
+    )
+    opened.approve("tiny:2", "bob", "")
+    opened.promote("tiny:2", "up", "", Limits())
+    assert released(request, GateSettings(), trained).text == "tiny:2"
+    opened.verify()
+
+
+def test_what_was_changed_in_the_states_folder_is_taken_out_anew(beside: Path) -> None:
+    opened, told = Registry(beside / ".twofold-registry"), list[str]()
+    release = taken(beside / ".twofold", opened, "chat", told.append)
+    (release.folder / "config.json").write_text("{}")
+    assert taken(beside / ".twofold", opened, "chat", told.append) == release
+    check_model(release.folder, release.digest)
+    assert len(told) == 1 and "config.json" in told[0]
+
+
+def test_what_a_model_is_judged_by_no_run_of_a_loop_has_seen() -> None:
+    seen = "\n".join(source_texts(releasing.SEEN_BYTES))
+    pieces = held_out_texts(releasing.SEEN_BYTES, releasing.PIECES, releasing.PIECE_BYTES)
+    assert {kind for kind, _ in pieces} == {"module", "package"}
+    assert sum(text[:400] in seen for _, text in pieces if len(text) > 400) == 0
+    assert sum(len(text) for _, text in pieces) > 20_000
+
+
+def test_names_of_the_registry_are_made_of_what_a_run_is_called() -> None:
+    for text in ("tiny", "My Model/7b", "7", "sha256", "…", "a" * 90):
+        name = name_of(text)
+        assert 0 < len(name) <= 64 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+        assert not name.isdigit() and name != "sha256"
