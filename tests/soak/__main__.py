@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -24,12 +25,16 @@ from tests.soak.page import (
     memory_section,
     overload_section,
     page_of,
+    releases_section,
     training_section,
     with_section,
 )
+from tests.soak.releases import GOOD, Ended, trials
 from tests.soak.rounds import AGREE_S, CLIENTS, Trial, run_trial
 from tests.soak.services import CONTEXT_TOKENS, PACE_S, stub_service
 from tests.soak.training import cases_of
+
+FALSE_ALARMS_MOST, MISSES_MOST = 0.05, 0.10  # of the trials of a kind of release
 
 
 def main() -> None:
@@ -46,6 +51,11 @@ def main() -> None:
         _keep(options.out, memory_section(memory, _setting(options)))
     if options.training:
         _keep(options.out, training_section(cases_of(options.training), _setting(options)))
+    if options.releases:
+        with tempfile.TemporaryDirectory() as folder:
+            ended = trials(Path(folder), options.releases)
+        _keep(options.out, releases_section(ended, list(GOOD), _setting(options)))
+        wrong += _wrong_releases(ended)
     sys.exit(1 if wrong else 0)
 
 
@@ -68,6 +78,20 @@ def _faults(options: argparse.Namespace) -> list[str]:
     return [each for trial in trials for each in _wrong(trial)]
 
 
+def _wrong_releases(ended: Mapping[str, Sequence[Ended]]) -> list[str]:
+    """Where the gate was wrong more often than is promised."""
+    wrong = []
+    for kind, each in ended.items():
+        promoted, most = sum(one.promoted for one in each) / len(each), MISSES_MOST
+        off = promoted
+        if kind in GOOD:
+            off, most = 1.0 - promoted, FALSE_ALARMS_MOST
+        print(f"{kind}: wrong in {off:.0%} of {len(each)}", flush=True)
+        if off > most:
+            wrong.append(f"{kind}: wrong in {off:.0%}, more than {most:.0%}")
+    return wrong
+
+
 def _loads(seconds: float) -> dict[str, Figures]:
     with tempfile.TemporaryDirectory() as folder:
         over_all = asyncio.run(overloaded(Path(folder), seconds, (0.9, 1.0, 3.0)))
@@ -88,6 +112,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--overload-s", type=float, default=0.0, help="seconds of each load; 0: none")
     parser.add_argument("--memory", type=int, default=0, help="requests of which the memory is looked at")
     parser.add_argument("--training", type=Path, nargs="+", default=(), help="reports of training's faults")
+    parser.add_argument("--releases", type=int, default=0, help="trials of each kind of release")
     parser.add_argument("--out", type=Path, default=Path("docs/soak.md"))
     parser.add_argument("--shared", action="store_true", help="other work runs on this machine: say so")
     return parser.parse_args()

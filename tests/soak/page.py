@@ -11,6 +11,7 @@ from tests.soak.clients import BROKEN, COMPLETED, POISON, TOLD, TOO_LONG
 from tests.soak.faults import FAULTS
 from tests.soak.memory import CONNECTIONS, Memory
 from tests.soak.overload import E2E_S, PLACES, REPLICAS, TOKENS_MOST, TTFT_S, Figures
+from tests.soak.releases import Ended
 from tests.soak.rounds import Trial
 from tests.soak.training import Case
 
@@ -59,6 +60,16 @@ is left after `down`.
 """
 
 
+RELEASES = """\
+## Releases
+
+Releases of a very small model that learnt Python's sources, each tried by the gate's small trial for 2
+requests/s on engines in one process, timed by the processor time that they take; the margins are those that
+so few requests can tell. Twenty of each, with other noise, layers and prompts.
+Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
+
+| release | trials | promoted | wrong | decided, median | worst | requests to it, median | rolled back as |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
 OVERLOAD = """\
 ## Overload
 
@@ -185,6 +196,25 @@ def training_section(cases: Sequence[Case], setting: Setting) -> str:
     return head + "\n".join([*training.rows_of(cases), "", *(wrong or ["All held."])]) + "\n"
 
 
+def releases_section(ended: Mapping[str, Sequence[Ended]], good: Sequence[str], setting: Setting) -> str:
+    """The section's text: how often the gate was wrong about each kind of release."""
+    shared = ", shared with other work" if setting.shared else ""
+    lines = [RELEASES.format(**{**asdict(setting), "shared": shared})]
+    for kind, each in ended.items():
+        promoted = sum(one.promoted for one in each)
+        wrong = len(each) - promoted if kind in good else promoted
+        share = median(one.to_release / max(one.requests, 1) for one in each)
+        reasons = Counter(one.reason for one in each if not one.promoted)
+        why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        took = sorted(one.seconds for one in each)
+        name = "false alarms" if kind in good else "misses"
+        lines.append(
+            f"| {kind} | {len(each)} | {promoted} | {wrong} {name} | {median(took):.0f} s | {took[-1]:.0f} s"
+            f" | {share:.0%} | {why} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def with_section(page: str, section: str) -> str:
     """A page with this section in the place of the one of its title, or at the end."""
     title = section.partition("\n")[0]
@@ -194,5 +224,5 @@ def with_section(page: str, section: str) -> str:
 
 def kept_sections(page: str) -> list[str]:
     """What other parts than the faults wrote into a page."""
-    own = ("## Overload", "## Memory", "## Training")
+    own = ("## Overload", "## Memory", "## Training", "## Releases")
     return [part for part in re.split(r"(?m)^(?=## )", page) if part.startswith(own)]
