@@ -20,7 +20,7 @@ ALONE := tests/live $(addprefix tests/app/test_,loop_live.py looping.py operatin
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \
   $(addprefix tests/,report/test_plan.py report/test_estimates.py report/test_lines.py app/test_words.py)
 
-.PHONY: demo loop prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
+.PHONY: demo loop recalibrate prove extras fast system docs test test-skipped test-cut soak quick core check verbs structure bench golden validate-rendered engines test-engines fit accuracy unseen placebo lock clean
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -37,9 +37,19 @@ extras: $(EXTRAS)
 demo: $(STAMP)
 	$(BIN)/twofold plan examples/assistant/twofold.yaml
 
+# The whole story: measure, plan, train with a kill, evaluate, register, judge, serve, release well and badly, rehearse, recalibrate.
 loop: $(EXTRAS)
-	$(BIN)/twofold up examples/laptop
-	$(BIN)/twofold up examples/laptop --prove --requests 100; code=$$?; $(BIN)/twofold down examples/laptop; exit $$code
+	$(BIN)/twofold up examples/laptop --try-releases
+	$(BIN)/twofold up examples/laptop --prove --requests 100; code=$$?; $(MAKE) recalibrate; $(BIN)/twofold down examples/laptop; exit $$code
+
+# What the service that stands does, fitted to this machine's own tables: what changes in the next plan.
+recalibrate: STATE := examples/laptop/.twofold
+recalibrate: $(EXTRAS)
+	$(BIN)/twofold measure serve http://127.0.0.1:8700 --clients 2,8 --rate 2 --for '8 s' --input '128 tok' --output '48 tok' \
+	  --as examples/laptop/config.json --gpu this-machine --gpus 2 --tp 1 --engine transformers --weights fp32 --out $(STATE)/rows.csv --force
+	$(BIN)/twofold calibrate $(STATE)/rows.csv --out $(STATE)/calibration.json --force
+	$(BIN)/twofold plan examples/laptop --out $(STATE)/next.json --force >/dev/null
+	$(BIN)/twofold diff $(STATE)/plan.json $(STATE)/next.json; test $$? -eq 4
 
 # Rehearsed, frozen, run for real, compared: half an hour, on a machine that does nothing else.
 prove: $(EXTRAS)
@@ -94,7 +104,7 @@ test-cut: $(STAMP)
 # each fault of serving and training, or `make soak ROUNDS=10`: docs/soak.md says what came of them.
 soak: $(EXTRAS)
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n auto --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --out docs/soak.md
+	$(BIN)/python -m tests.soak --rounds $(ROUNDS) --overload-s 60 --memory 100000 --releases 20 --out docs/soak.md
 	TWOFOLD_FAULT_SEEDS=$(ROUNDS) $(BIN)/python -m pytest -rs tests/live/test_training_faults.py \
 	  tests/live/test_jobs_training.py --junitxml=build/training.xml; code=$$?; \
 	  $(BIN)/python -m tests.soak --rounds 0 --training build/training.xml --out docs/soak.md; exit $$code
