@@ -270,7 +270,7 @@ def test_only_workers_and_the_gateway_need_more_than_the_core_when_imported() ->
     controllers = {"observed.py", "engine_checks.py"}
     # Imported by those who asked first: programs of their own, and what trains.
     workers = {"accumulation.py", "asked.py", "batches.py", "digesting.py", "exporting.py", "loss_scale.py"}
-    workers |= {"saving.py", "train_model.py", "train_worker.py"}
+    workers |= {"safe_reading.py", "saving.py", "train_model.py", "train_worker.py"}
     assert needy == gateways | controllers | workers | {"admin_session.py"}
 
 

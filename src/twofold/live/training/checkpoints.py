@@ -2,7 +2,7 @@
 
 A distributed checkpoint is a folder that several ranks write at once, beside the training; a kill leaves any
 part of it. Its manifest is written last, so a folder without one is a cut one. Digests are checked before any
-library opens a file, because opening a checkpoint unpickles it.
+library opens a file; what is opened then may name only what a checkpoint is made of (`safe_reading.py`).
 """
 
 import json

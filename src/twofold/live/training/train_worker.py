@@ -33,8 +33,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -45,6 +43,7 @@ from twofold.live.training.checkpoints import remove, step_folder, step_of, surv
 from twofold.live.training.data_staging import data_digest, read_pin
 from twofold.live.training.exporting import write_export
 from twofold.live.training.loss_scale import LossScale
+from twofold.live.training.safe_reading import SafeReader, load_state
 from twofold.live.training.saving import Saver, StateCopy
 from twofold.live.training.train_job import EXPORT, STOP, WEIGHTS
 from twofold.live.training.train_model import build_network, shard
@@ -374,10 +373,11 @@ def resume(trained: Trained) -> int:
 
 def _load(trained: Trained, folder: Path) -> None:
     """A checkpoint's state, by as many ranks as there are now: a new one keeps its own random numbers."""
-    state, known = trained.state(), FileSystemReader(folder).read_metadata().state_dict_metadata
+    state, reader = trained.state(), SafeReader(folder)
+    known = reader.read_metadata().state_dict_metadata
     for name in trained.random_states().keys() - known.keys():
         del state[name]
-    dcp.load(state, checkpoint_id=folder)
+    load_state(state, reader)
     parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimiser"]}
     set_state_dict(trained.network, trained.optimiser, **parts, options=trained.options)
     trained.scale.restore(state["scale"])
