@@ -47,7 +47,16 @@ def test_where_packages_are_not_to_be_had_each_is_tried_and_named(tmp_path: Path
 
 
 def test_what_is_there_is_not_installed_again(tmp_path: Path) -> None:
-    for program in ("chromium", "promtool", "skopeo", "sbatch", "slurmctld", "slurmd", "munged"):
+    for program in (
+        "chromium",
+        "promtool",
+        "skopeo",
+        "softhsm2-util",
+        "sbatch",
+        "slurmctld",
+        "slurmd",
+        "munged",
+    ):
         (tmp_path / program).write_text("#!/bin/bash\n", "utf-8")
         (tmp_path / program).chmod(0o755)
     done = _asked(tmp_path, f"touch {tmp_path}/called")

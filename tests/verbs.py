@@ -50,6 +50,7 @@ LINES = [
     "registry show tiny --registry OUT/registry",
     "registry pull tiny OUT/pulled --registry OUT/registry",
     "registry evaluate tiny --on README.md --registry OUT/registry",
+    "registry sign tiny --key OUT/key.pem --registry OUT/registry",
     "registry approve tiny --by bob --registry OUT/registry",
     "registry promote tiny --registry OUT/registry",
     "registry rollback tiny --registry OUT/registry",
@@ -79,6 +80,7 @@ NEEDS = {
     **dict.fromkeys(("jobs submit", "jobs list", "jobs logs", "jobs cancel"), "live"),
     "measure device": "train",
     "registry evaluate": "train",
+    "registry sign": "sign",
     "measure serve": "live",
     "measure train": "train,live",
 }  # what they end with 2 for

@@ -151,9 +151,33 @@ def test_a_registry_may_be_the_folder_that_one_is_in(tmp_path: Path, monkeypatch
     assert (tmp_path / "here.key").exists()
 
 
+def test_a_file_that_is_swapped_while_it_is_pushed_is_refused(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is looked at are the bytes that are stored, not those that stood there before."""
+    source = model(tmp_path / "source")
+    copy = shutil.copyfile
+
+    def swapped(read: Path, written: Path) -> Path:
+        if read.name == "tokenizer.json":
+            write_pickle(read)
+        return Path(copy(read, written))
+
+    monkeypatch.setattr(shutil, "copyfile", swapped)
+    with pytest.raises(FormatRefusedError, match=r"`tokenizer\.json` can hold a pickle"):
+        registry.push(source, "chat", "ann")
+    assert registry.tables.versions() == []
+    stored = (registry.folder / "blobs" / "sha256").iterdir()
+    assert all(pickle.dumps([1, 2]) not in path.read_bytes() for path in stored)
+
+
 def test_code_of_its_own_links_and_wrong_names_are_refused(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(FormatRefusedError, match="auto_map"):
         registry.push(model(tmp_path / "remote", auto_map={"AutoModel": "x.Y"}), "chat", "ann")
+    told = model(tmp_path / "tokens")
+    (told / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["x.Y", null]}}')
+    with pytest.raises(FormatRefusedError, match=r"`tokenizer_config\.json` names code"):
+        registry.push(told, "chat", "ann")
     linked = model(tmp_path / "linked")
     (linked / "more.json").symlink_to("/etc/hostname")
     with pytest.raises(FileError, match="not a plain file"):
@@ -250,7 +274,7 @@ def test_a_changed_line_of_the_log_is_found(change: str, registry: Registry, tmp
         else:  # written anew by somebody without the key
             theirs = Registry(tmp_path / "theirs", make=True)
             theirs.push(model(tmp_path / "eve", 9), "chat", "eve")
-            rows = theirs.tables._file.execute("select * from log").fetchall()
+            rows = [(number, *row) for number, row in enumerate(theirs.tables._store.rows("log"), 1)]
             file.execute("delete from log")
             file.executemany("insert into log values (?, ?, ?, ?)", rows)
     with pytest.raises(AlteredError):
@@ -290,10 +314,13 @@ def test_an_unapproved_promotion_is_refused_named_and_logged(registry: Registry,
     assert registry.promote("chat", "ann", "better", Limits()).version == 1
 
 
-def test_a_swapped_tokenizer_is_refused(registry: Registry, tmp_path: Path) -> None:
-    released(registry, model(tmp_path / "one"))
+@pytest.mark.parametrize("name", ["tokenizer.json", "merges.txt", "vocab.json", "chat_template.jinja"])
+def test_a_swapped_tokenizer_is_refused(name: str, registry: Registry, tmp_path: Path) -> None:
+    one = model(tmp_path / "one")
+    (one / name).write_text('{"version": "1.0"}')
+    released(registry, one)
     other = model(tmp_path / "two", 2)
-    (other / "tokenizer.json").write_text('{"version": "2.0"}')
+    (other / name).write_text('{"version": "2.0"}')
     registry.push(other, "chat", "ann")
     registry.evaluated("chat", FOUND, "ann")
     with pytest.raises(ReleaseRefusedError) as refused:
@@ -373,7 +400,8 @@ os.fsync, os.rename, os.replace = dies(os.fsync), dies(os.rename), dies(os.repla
 count, left = left, left if sys.argv[3] == "push" else 1 << 30
 registry = Registry(Path(sys.argv[1]), make=True)
 if sys.argv[3] != "push":
-    left, registry.tables._file = count, Dying(registry.tables._file)
+    store = registry.tables._store
+    left, store._connection = count, Dying(store._connection)
 getattr(registry, sys.argv[3])(*eval(sys.argv[2]))
 """
 
@@ -396,7 +424,9 @@ def test_a_push_that_is_killed_at_any_write_leaves_a_whole_registry(tmp_path: Pa
         assert left.push(source, "chat", "ann").version.version == 1
         left.verify()
         index = json.loads((left.folder / "index.json").read_text())
-        assert [each["digest"] for each in index["manifests"]] == [left.find("chat").digest]
+        models = [each for each in index["manifests"] if "annotations" in each]
+        assert [each["digest"] for each in models] == [left.find("chat").digest]
+        assert len(left.describe("chat").attached) == 1  # its bill of materials
         count += 1
     assert count > 8  # at as many places it was killed
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.data import from_data
-from twofold.core.errors import ValueRefusedError
+from twofold.core.errors import FileError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.live.environment import needed
 from twofold.live.processes import python_module
-from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
+from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry, Signed
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
 from twofold.report.registry import listed, shown, traced, verified
@@ -97,11 +97,31 @@ class Traced(Shown):
         return {"steps": steps, "aliases": list(self.aliases)}
 
 
-def push_version(source: Path, name: str, registry: Path, by: str, made_from: Sequence[str]) -> ShownVersion:
-    """Store a folder as the next version of a name."""
+def push_version(
+    source: Path,
+    name: str,
+    registry: Path,
+    by: str,
+    made_from: Sequence[str],
+    tables: str,
+    signature: Path | None,
+    public_key: Path | None,
+) -> ShownVersion:
+    """Store a folder as the next version of a name; with a signature only where it holds."""
     with_digests = dict(_origin(each) for each in made_from)
-    opened = Registry(registry, make=True)
-    return ShownVersion(opened.push(source, name, who_of(by), with_digests))
+    if (signature is None) != (public_key is None):
+        raise ValueRefusedError(
+            "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
+        )
+    signed = Signed(_text(signature), public_key) if signature and public_key else None
+    opened = Registry(registry, make=True, tables=tables)
+    return ShownVersion(opened.push(source, name, who_of(by), with_digests, signed))
+
+
+def sign_version(reference: str, registry: Path, by: str, key: str) -> ShownVersion:
+    """Sign a version for others, by a key that they know. Raises MissingExtraError without `sign`."""
+    require_extra("sign")
+    return ShownVersion(Registry(registry).sign(reference, key, who_of(by)))
 
 
 def list_versions(name: str, registry: Path) -> ShownVersions:
@@ -119,9 +139,9 @@ def show_version(reference: str, registry: Path) -> ShownVersion:
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
-def pull_version(reference: str, out: Path, registry: Path) -> ShownVersion:
-    """Write a version's files into a new folder."""
-    return ShownVersion(Registry(registry).pull(reference, out))
+def pull_version(reference: str, out: Path, registry: Path, public_key: Path | None) -> ShownVersion:
+    """Write a version's files into a new folder; with a key only where it is signed by that."""
+    return ShownVersion(Registry(registry).pull(reference, out, public_key))
 
 
 def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownVersion:
@@ -131,10 +151,10 @@ def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownV
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
-def verify_versions(reference: str, registry: Path) -> Verified:
-    """Read everything, and say whether it is what was pushed."""
+def verify_versions(reference: str, registry: Path, public_key: Path | None) -> Verified:
+    """Read everything, and say whether it is what was pushed; with a key also whether that signed it."""
     opened = Registry(registry)
-    found = tuple(opened.verify(reference))
+    found = tuple(opened.verify(reference, public_key))
     return Verified(found, len(opened.tables.log()))
 
 
@@ -227,6 +247,13 @@ def _origin(said: str) -> tuple[str, str]:
     return kind, digest
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise FileError(f"`{path}` cannot be read", hint="name the signature's file") from error
+
+
 def who_of(by: str) -> str:
     """Who does it: as told, or whoever runs this."""
     return by or getpass.getuser()
@@ -249,4 +276,5 @@ def _data(described: Described) -> dict[str, Any]:
         "approved_by": list(described.approved_by),
         "evaluation": None if described.evaluation is None else to_data(described.evaluation),
         "sealed": described.sealed,
+        "attached": [{"type": kind, "digest": digest} for kind, digest in described.attached],
     }

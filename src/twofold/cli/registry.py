@@ -11,6 +11,9 @@ REGISTRY = usual("--registry", Path(".twofold-registry"), "The registry's folder
 BY = words("--by", "Who does it; by default whoever is logged in.")
 WHY = words("--why", "The reason, kept in the log.")
 ALIAS = usual("--alias", "serving", "The alias that moves.")
+PUBLIC_KEY = option(
+    "--public-key", "Refuse what is not signed by the private key of this one, a PEM file.", type=FILE
+)
 REFERENCE = click.argument("reference", metavar="VERSION")
 SAID = "VERSION reads NAME (its newest), NAME:3, NAME@serving, or sha256: and digits."
 
@@ -32,6 +35,9 @@ QUESTIONS = {
                 "made_from",
                 multiple=True,
             ),
+            words("--tables", "Where a new registry's tables are: postgresql://… or mlflow+sqlite:///…"),
+            option("--signature", "Of the folder's files, which --public-key must have made.", type=FILE),
+            PUBLIC_KEY,
             JSON,
         ),
     ),
@@ -48,7 +54,18 @@ QUESTIONS = {
     "pull": Verb(
         help=f"Write the files of a version into the new folder OUT, checked on the way. {SAID}",
         answer="registering.pull_version",
-        parameters=(REFERENCE, click.argument("out", type=FILE), REGISTRY, JSON),
+        parameters=(REFERENCE, click.argument("out", type=FILE), REGISTRY, PUBLIC_KEY, JSON),
+    ),
+    "sign": Verb(
+        help=f"Sign the files of a version by a key of your own, so that others can check them. {SAID}",
+        answer="registering.sign_version",
+        parameters=(
+            REFERENCE,
+            option("--key", "A PEM file with a private key, or pkcs11:… of a module's.", required=True),
+            REGISTRY,
+            BY,
+            JSON,
+        ),
     ),
     "evaluate": Verb(
         help="""Measure a version on held-out text, beside what serves now: loss, calibration, drift.
@@ -102,7 +119,7 @@ QUESTIONS = {
     "verify": Verb(
         help=f"Read every byte, seal and line of the log; exit 2 with the first that is off. {SAID}",
         answer="registering.verify_versions",
-        parameters=(click.argument("reference", metavar="VERSION", default=""), REGISTRY, JSON),
+        parameters=(click.argument("reference", metavar="VERSION", default=""), REGISTRY, PUBLIC_KEY, JSON),
     ),
     "branch": Verb(
         help=f"Let the bytes of a version be the first version of another NAME. {SAID}",

@@ -9,6 +9,9 @@ MODULES = {
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
     "ray": ("ray",),
     "xlsx": ("xlsxwriter",),
+    "postgres": ("psycopg",),
+    "sign": ("model_signing", "OpenSSL", "PyKCS11"),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
 
 

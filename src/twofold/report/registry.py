@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from twofold.core.display import format_si
+from twofold.live.registry.referrers import SIGNATURE
 from twofold.live.registry.registry import MARKED, Described
 from twofold.live.registry.tables import AliasMove
 from twofold.policy.release.rules import Evaluation, Refusal
@@ -44,11 +45,18 @@ def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
         *field("pushed", f"{version.pushed_at[:19]} by {version.pushed_by}", f"{count} files, {size}"),
         *field("model", str(facts.get("architecture", "")), parameters, ", ".join(facts.get("dtypes", ()))),
         *field("made from", *made_from),
+        *_signed(described),
         *field("approved", ", ".join(described.approved_by) or "by nobody"),
         *_evaluation(described.evaluation),
         *([] if described.sealed else ["  ✗ not sealed by this registry's key"]),
         *(f"  ✗ {each.rule}: {each.figure}; passes: {each.passes}" for each in refused),
     ]
+
+
+def _signed(described: Described) -> list[str]:
+    """How often it was signed; nothing of what nobody signed, as most are."""
+    count = sum(kind == SIGNATURE for kind, _ in described.attached)
+    return field("signed", f"by {count} key{'s' * (count != 1)}") if count else []
 
 
 def _evaluation(found: Evaluation | None) -> list[str]:

@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from twofold.core.errors import AlteredError, FileError
 from twofold.live.processes import make_private
@@ -24,9 +24,9 @@ from twofold.live.training.artefact import (
     MANIFEST,
     TITLE,
     FileEntry,
-    describe_files,
     entries_of,
     flush,
+    plain_files,
     sha256_of,
     write_whole,
 )
@@ -39,7 +39,7 @@ ARTEFACT_TYPE = "application/vnd.twofold.model.v1"
 FACTS_TYPE = "application/vnd.twofold.model.facts.v1+json"
 FILE_TYPE = "application/octet-stream"
 REFERENCE = "org.opencontainers.image.ref.name"
-PIECE_BYTES = 1 << 20
+PARTIAL = ".partial-"
 MANIFEST_BYTES_MAX = 16 << 20
 
 
@@ -79,19 +79,47 @@ def writing(folder: Path) -> Iterator[None]:
         yield
 
 
-def put_folder(folder: Path, source: Path, facts: Mapping[str, Any]) -> Stored:
-    """Store every file of `source` and a manifest of them; what is stored already is not written again.
+def put_folder(
+    folder: Path,
+    source: Path,
+    facts_of: Callable[[Sequence[FileEntry]], Mapping[str, Any]],
+    check: Callable[[str, Path], None],
+) -> Stored:
+    """Store every file of `source`, then what is known of them, then a manifest of them, inside of `writing`.
 
-    Raises FileError for links, an empty folder, a full disk.
+    `check` is told the name of each file and where its stored bytes are, before they count as stored.
+    What is stored already is not written again. Raises FileError for links and an empty folder, and what
+    `check` does.
     """
-    entries = describe_files(source)
+    for left in (folder / "blobs" / "sha256").glob(f"{PARTIAL}*"):  # by one that was killed
+        left.unlink()
+    sizes = {path.stat().st_size for path in (folder / "blobs" / "sha256").iterdir()}
+    entries = [_put_file(folder, name, path, sizes, check) for name, path in plain_files(source)]
     if not entries:
         raise FileError(f"`{source}` holds no files", hint="push a folder with a checkpoint in it")
-    for entry in entries:
-        with (source / entry.path).open("rb") as file:
-            _put(folder, file, entry.sha256)
-    config = _put_text(folder, _json(facts))
-    return _put_manifest(folder, entries, config)
+    return _put_manifest(folder, entries, put_text(folder, to_json(facts_of(entries))))
+
+
+def _put_file(
+    folder: Path, name: str, source: Path, sizes: set[int], check: Callable[[str, Path], None]
+) -> FileEntry:
+    """Store one file by the digest of what was stored: a source that changes meanwhile misleads nobody."""
+    size_bytes = source.stat().st_size
+    if size_bytes in sizes:  # it may be here: then reading is cheaper than writing
+        digest = sha256_of(source)
+        kept = blob(folder, digest)
+        if kept.exists() and sha256_of(kept) == digest:  # one that was altered is put right below
+            check(name, kept)
+            return FileEntry(name, size_bytes, digest)
+    partial = blob(folder, f"{PARTIAL}{os.getpid()}")
+    try:
+        digest = _copy(source, partial)
+        check(name, partial)
+        size_bytes = partial.stat().st_size
+        _settle(partial, blob(folder, digest))
+    finally:
+        partial.unlink(missing_ok=True)
+    return FileEntry(name, size_bytes, digest)
 
 
 def _put_manifest(folder: Path, entries: Sequence[FileEntry], config: FileEntry) -> Stored:
@@ -99,10 +127,10 @@ def _put_manifest(folder: Path, entries: Sequence[FileEntry], config: FileEntry)
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
         "artifactType": ARTEFACT_TYPE,
-        "config": _descriptor(config, FACTS_TYPE),
-        "layers": [{**_descriptor(each, FILE_TYPE), "annotations": {TITLE: each.path}} for each in entries],
+        "config": descriptor(config, FACTS_TYPE),
+        "layers": [{**descriptor(each, FILE_TYPE), "annotations": {TITLE: each.path}} for each in entries],
     }
-    return read_stored(folder, f"sha256:{_put_text(folder, _json(manifest)).sha256}")
+    return read_stored(folder, f"sha256:{put_text(folder, to_json(manifest)).sha256}")
 
 
 def read_stored(folder: Path, digest: str) -> Stored:
@@ -110,11 +138,11 @@ def read_stored(folder: Path, digest: str) -> Stored:
 
     Raises AlteredError when either is missing or has other bytes, FileError when it is none of ours.
     """
-    manifest = json.loads(_checked_text(folder, digest))
+    manifest = json.loads(checked_text(folder, digest))
     try:
         if manifest["artifactType"] != ARTEFACT_TYPE:
             raise KeyError(manifest["artifactType"])
-        facts = json.loads(_checked_text(folder, manifest["config"]["digest"]))
+        facts = json.loads(checked_text(folder, manifest["config"]["digest"]))
         files = entries_of(manifest)
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(
@@ -134,9 +162,13 @@ def check_stored(folder: Path, stored: Stored) -> None:
             raise _altered(f"`{each.path}` has other bytes than when it was pushed", stored.digest)
 
 
-def take_out(folder: Path, stored: Stored, target: Path) -> None:
-    """Write a model's files and its manifest into a new folder, checked while they are copied; whole, or not
-    at all."""
+def take_out(
+    folder: Path, stored: Stored, target: Path, check: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Write a model's files and its manifest into a new folder, checked on the way; whole, or not at all.
+
+    `check` is told the folder before it takes its name; what it raises leaves nothing.
+    """
     if target.exists():
         raise FileError(f"`{target}` exists", hint="name a folder that does not")
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
@@ -145,7 +177,8 @@ def take_out(folder: Path, stored: Stored, target: Path) -> None:
             copy = _inside(partial, each.path)
             copy.parent.mkdir(parents=True, exist_ok=True)
             _copy_checked(blob(folder, each.sha256), copy, each, stored.digest)
-        write_whole(partial / MANIFEST, _checked_text(folder, stored.digest))
+        write_whole(partial / MANIFEST, checked_text(folder, stored.digest))
+        check(partial)
         partial.rename(target)
         flush(target.parent)
     finally:
@@ -154,17 +187,21 @@ def take_out(folder: Path, stored: Stored, target: Path) -> None:
 
 def _copy_checked(source: Path, copy: Path, entry: FileEntry, digest: str) -> None:
     try:
-        with source.open("rb") as read:
-            found = _copy(read, copy)
+        found = _copy(source, copy)
     except FileNotFoundError as error:
         raise _altered(f"`{entry.path}` is missing", digest) from error
     if found != entry.sha256:
         raise _altered(f"`{entry.path}` has other bytes than when it was pushed", digest)
 
 
-def write_index(folder: Path, named: Mapping[str, Stored]) -> None:
-    """The index: every named manifest, in the order of their names."""
-    write_whole(folder / INDEX, _index_text([(name, named[name], folder) for name in sorted(named)]))
+def write_index(folder: Path, named: Mapping[str, Stored], attached: Mapping[str, str]) -> None:
+    """The index: every named manifest, in the order of their names, then each attached one with its type."""
+    manifests = [
+        {**_listed(folder, named[name].digest, ARTEFACT_TYPE), "annotations": {REFERENCE: name}}
+        for name in sorted(named)
+    ]
+    manifests += [_listed(folder, digest, attached[digest]) for digest in sorted(attached)]
+    write_whole(folder / INDEX, _index_text(manifests))
 
 
 def blob(folder: Path, hexadecimal: str) -> Path:
@@ -172,56 +209,55 @@ def blob(folder: Path, hexadecimal: str) -> Path:
     return folder / "blobs" / "sha256" / hexadecimal
 
 
-def _index_text(named: Sequence[tuple[str, Stored, Path]]) -> str:
-    manifests = [
-        {
-            "mediaType": MANIFEST_TYPE,
-            "artifactType": ARTEFACT_TYPE,
-            "digest": stored.digest,
-            "size": blob(folder, _hex(stored.digest)).stat().st_size,
-            "annotations": {REFERENCE: name},
-        }
-        for name, stored, folder in named
-    ]
-    return _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}) + "\n"
+def _listed(folder: Path, digest: str, artefact_type: str) -> dict[str, Any]:
+    size_bytes = blob(folder, _hex(digest)).stat().st_size
+    return {
+        "mediaType": MANIFEST_TYPE,
+        "artifactType": artefact_type,
+        "digest": digest,
+        "size": size_bytes,
+    }
 
 
-def _put(folder: Path, file: BinaryIO, hexadecimal: str) -> None:
-    """Store a file's bytes; they must be those of the digest: a source that changes meanwhile is refused."""
-    target = blob(folder, hexadecimal)
-    if target.exists() and sha256_of(target) == hexadecimal:  # one that was altered is put right
-        return
-    partial = target.with_name(f".{hexadecimal}.{os.getpid()}")
-    try:
-        if _copy(file, partial) != hexadecimal:
-            raise FileError("a file changed while it was pushed", hint="push a folder that nobody writes to")
-        partial.chmod(0o444)
-        partial.rename(target)
-        flush(target.parent)
-    finally:
-        partial.unlink(missing_ok=True)
+def _index_text(manifests: Sequence[Mapping[str, Any]]) -> str:
+    return to_json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}) + "\n"
 
 
-def _copy(source: BinaryIO, target: Path) -> str:
-    """Write a new file, flushed to disk; the SHA-256 of its bytes."""
-    seen = hashlib.sha256()
-    with target.open("xb") as written:
-        while piece := source.read(PIECE_BYTES):
-            seen.update(piece)
-            written.write(piece)
-        written.flush()
-        os.fsync(written.fileno())
-    return seen.hexdigest()
+def _copy(source: Path, target: Path) -> str:
+    """Write a file's bytes anew, flushed to disk; the SHA-256 of what was written.
+
+    The digest is of the copy, and is made while the disk is waited for: the two together cost as one.
+    """
+    shutil.copyfile(source, target)
+    with ThreadPoolExecutor(1) as beside:
+        flushed = beside.submit(flush, target)
+        digest = sha256_of(target)
+        flushed.result()
+    return digest
 
 
-def _put_text(folder: Path, text: str) -> FileEntry:
+def _settle(partial: Path, target: Path) -> None:
+    """Give what is whole its name."""
+    partial.chmod(0o444)
+    partial.rename(target)
+    flush(target.parent)
+
+
+def put_text(folder: Path, text: str) -> FileEntry:
+    """Store a small text."""
     data = text.encode()
     digest = hashlib.sha256(data).hexdigest()
-    _put(folder, BytesIO(data), digest)
+    target = blob(folder, digest)
+    if not target.exists() or sha256_of(target) != digest:
+        partial = blob(folder, f"{PARTIAL}{os.getpid()}")
+        partial.write_bytes(data)
+        flush(partial)
+        _settle(partial, target)
     return FileEntry("", len(data), digest)
 
 
-def _checked_text(folder: Path, digest: str) -> str:
+def checked_text(folder: Path, digest: str) -> str:
+    """A small text by its digest. Raises AlteredError when it is missing or has other bytes."""
     path = blob(folder, _hex(digest))
     try:
         if path.stat().st_size > MANIFEST_BYTES_MAX:
@@ -251,11 +287,13 @@ def _hex(digest: str) -> str:
     return hexadecimal
 
 
-def _descriptor(entry: FileEntry, media_type: str) -> dict[str, Any]:
+def descriptor(entry: FileEntry, media_type: str) -> dict[str, Any]:
+    """How a manifest names a file."""
     return {"mediaType": media_type, "digest": f"sha256:{entry.sha256}", "size": entry.size_bytes}
 
 
-def _json(data: object) -> str:
+def to_json(data: object) -> str:
+    """One spelling for one content."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 

@@ -8,17 +8,19 @@ import hashlib
 import json
 import math
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import InputError
-from twofold.live.training.artefact import sha256_of
+from twofold.live.training.artefact import FileEntry
 
 PICKLED_NAMES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".distcp"}
 SAFETENSORS = ".safetensors"
 CODE_NAMES = {".py", ".pyc", ".so", ".sh", ".dll"}
+TOKENIZER_NAMES = {"vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "special_tokens_map.json"}
+TOKENIZER_NAMES |= {"spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"}
 HEADER_BYTES_MAX = 100_000_000  # as the safetensors library bounds it
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4}
 DTYPE_BYTES |= {"I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
@@ -37,23 +39,29 @@ class ModelFacts:
     architecture: str
     parameter_count: int
     dtypes: tuple[str, ...]
-    weights_sha256: str  # of all weight files' digests, by name
-    tokenizer_sha256: str
-    config_sha256: str
     context_tokens: int
     formats: tuple[str, ...]  # safetensors, gguf
+    weights_sha256: str = ""  # of all weight files' digests, by name
+    tokenizer_sha256: str = ""
+    config_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """As a header describes it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 def model_facts(folder: Path) -> ModelFacts:
-    """Facts of a folder that is about to be pushed. Raises FormatRefusedError for what may not enter."""
-    check_formats(folder)
-    config = _json_of(folder / "config.json")
-    if "auto_map" in config:
-        raise FormatRefusedError(
-            "`config.json` names code of its own (`auto_map`)", hint="export the model without remote code"
-        )
-    weights = sorted(folder.rglob(f"*{SAFETENSORS}"))
-    tensors = [tensor for path in weights for tensor in _tensors(path)]
+    """Facts of a folder that is to be pushed, digests apart. Raises FormatRefusedError for any other."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            check_file(path.relative_to(folder).as_posix(), path)
+    config = _json_of(folder / "config.json", "config.json")
+    tensors = [tensor for path in folder.rglob(f"*{SAFETENSORS}") for tensor in _tensors(path, path.name)]
     formats = [name for name in ("safetensors", "gguf") if any(folder.rglob(f"*.{name}"))]
     if not formats:
         raise FormatRefusedError(
@@ -63,34 +71,48 @@ def model_facts(folder: Path) -> ModelFacts:
     named = named if isinstance(named, list) and named else [config.get("model_type", "")]
     context_tokens = config.get("max_position_embeddings") or 0
     if type(context_tokens) is not int:
-        raise _refused(folder / "config.json", "`max_position_embeddings` is no whole number")
+        raise _refused("config.json", "`max_position_embeddings` is no whole number")
     return ModelFacts(
         architecture=str(named[0]),
-        parameter_count=sum(math.prod(shape) for _, shape in tensors),
-        dtypes=tuple(sorted({dtype for dtype, _ in tensors})),
-        weights_sha256=_joint_digest(weights),
-        tokenizer_sha256=_joint_digest(sorted(folder.glob("tokenizer*"))),
-        config_sha256=_joint_digest([folder / "config.json"] if config else []),
+        parameter_count=sum(map(_parameter_count, tensors)),
+        dtypes=tuple(sorted({each.dtype for each in tensors})),
         context_tokens=context_tokens,
         formats=tuple(formats),
     )
 
 
-def check_formats(folder: Path) -> None:
-    """Refuse a folder with a file that opening could run. Raises FormatRefusedError, naming the file."""
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        name = path.relative_to(folder).as_posix()
-        if path.suffix.lower() in CODE_NAMES:
-            raise FormatRefusedError(f"`{name}` is code", hint="a model enters as data alone: leave it out")
-        if path.suffix == SAFETENSORS:
-            list(_tensors(path))  # whose first bytes are a length, which may look like a pickle's
-        elif path.suffix.lower() in PICKLED_NAMES or _is_pickled(path):
-            raise FormatRefusedError(
-                f"`{name}` can hold a pickle, which runs what it likes when it is opened",
-                hint="convert it to safetensors",
-            )
+def with_digests(facts: ModelFacts, entries: Iterable[FileEntry]) -> ModelFacts:
+    """The same with the digests of the files that were stored."""
+    files = sorted(entries, key=lambda entry: entry.path)
+    return replace(
+        facts,
+        weights_sha256=_joint_digest(each for each in files if each.path.endswith(SAFETENSORS)),
+        tokenizer_sha256=_joint_digest(each for each in files if _is_of_tokenizer(each.path)),
+        config_sha256=_joint_digest(each for each in files if each.path == "config.json"),
+    )
+
+
+def check_file(name: str, path: Path) -> None:
+    """Refuse a file that opening could run, by its name and its bytes. Raises FormatRefusedError."""
+    suffix = Path(name).suffix.lower()
+    if suffix in CODE_NAMES:
+        raise FormatRefusedError(f"`{name}` is code", hint="a model enters as data alone: leave it out")
+    if name.endswith("config.json") and "auto_map" in _json_of(path, name):
+        raise FormatRefusedError(
+            f"`{name}` names code of its own (`auto_map`)", hint="export the model without remote code"
+        )
+    if suffix == SAFETENSORS:
+        list(_tensors(path, name))  # whose first bytes are a length, which may look like a pickle's
+    elif suffix in PICKLED_NAMES or _is_pickled(path):
+        raise FormatRefusedError(
+            f"`{name}` can hold a pickle, which runs what it likes when it is opened",
+            hint="convert it to safetensors",
+        )
+
+
+def _is_of_tokenizer(name: str) -> bool:
+    """What decides which tokens a text becomes, the form of a chat included."""
+    return "/" not in name and (name.startswith("tokenizer") or name in TOKENIZER_NAMES)
 
 
 def _is_pickled(path: Path) -> bool:
@@ -108,12 +130,12 @@ def _is_pickled(path: Path) -> bool:
         return True
 
 
-def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
-    """Type and shape of every tensor in a safetensors file, whose lengths must be those of the file."""
-    header, start = _header(path)
+def _tensors(path: Path, name: str) -> Iterator[Tensor]:
+    """Every tensor in a safetensors file, whose lengths must be those of the file."""
+    header, start = _header(path, name)
     ends = [start]
-    for name, tensor in header.items():
-        if name == "__metadata__":
+    for key, tensor in header.items():
+        if key == "__metadata__":
             continue
         try:
             dtype, shape, (begin, end) = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
@@ -121,50 +143,53 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int]]]:
             if not all(type(each) is int and each >= 0 for each in (*shape, begin, end)):
                 raise ValueError("lengths are whole numbers")
         except (KeyError, TypeError, ValueError) as error:
-            raise _refused(path, f"tensor `{name}` is not described") from error
+            raise _refused(name, f"tensor `{key}` is not described") from error
         if end - begin != size:
-            raise _refused(path, f"tensor `{name}` is not as long as its shape says")
+            raise _refused(name, f"tensor `{key}` is not as long as its shape says")
         ends.append(start + end)
-        yield dtype, shape
+        yield Tensor(key, dtype, tuple(shape))
     if max(ends) != path.stat().st_size:
-        raise _refused(path, "it is longer or shorter than its tensors")
+        raise _refused(name, "it is longer or shorter than its tensors")
 
 
-def _header(path: Path) -> tuple[dict[str, Any], int]:
+def _parameter_count(tensor: Tensor) -> int:
+    """Of a weight that is kept as four integers in one, all four; its scales are no parameters."""
+    if tensor.name.endswith((".weight_scale", ".weight_shape")):
+        return 0
+    return math.prod(tensor.shape) * (4 if tensor.name.endswith(".weight_packed") else 1)
+
+
+def _header(path: Path, name: str) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(HEADER_BYTES_MAX, path.stat().st_size):
-            raise _refused(path, "its header has no length")
+            raise _refused(name, "its header has no length")
         try:
             header = json.loads(file.read(length))
         except (ValueError, RecursionError) as error:
-            raise _refused(path, "its header is no JSON") from error
+            raise _refused(name, "its header is no JSON") from error
     if not isinstance(header, dict):
-        raise _refused(path, "its header is no table of tensors")
+        raise _refused(name, "its header is no table of tensors")
     return header, 8 + length
 
 
-def _json_of(path: Path) -> dict[str, Any]:
+def _json_of(path: Path, name: str) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
         data = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _refused(path, f"it cannot be read: {error}") from error
+        raise _refused(name, f"it cannot be read: {error}") from error
     if not isinstance(data, dict):
-        raise _refused(path, "it is no mapping")
+        raise _refused(name, "it is no mapping")
     return data
 
 
-def _joint_digest(paths: list[Path]) -> str:
+def _joint_digest(entries: Iterable[FileEntry]) -> str:
     """One digest of several files by name; "" of none."""
-    if not paths:
-        return ""
-    joint = hashlib.sha256()
-    for path in paths:
-        joint.update(f"{path.name} {sha256_of(path)}\n".encode())
-    return joint.hexdigest()
+    told = "".join(f"{Path(each.path).name} {each.sha256}\n" for each in entries)
+    return hashlib.sha256(told.encode()).hexdigest() if told else ""
 
 
-def _refused(path: Path, why: str) -> FormatRefusedError:
-    return FormatRefusedError(f"`{path.name}` is refused: {why}", hint="export the model again")
+def _refused(name: str, why: str) -> FormatRefusedError:
+    return FormatRefusedError(f"`{Path(name).name}` is refused: {why}", hint="export the model again")

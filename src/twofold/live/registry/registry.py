@@ -4,6 +4,7 @@ Every reader checks before it trusts: the seal of a version, the digest of its m
 as it is copied. A release is refused with all the rules that it breaks, and the refusal is logged.
 """
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import Any
 
 from twofold.core.data import from_data, to_data
 from twofold.core.errors import AlteredError, FileError, InfeasibleError, UnknownNameError
-from twofold.live.registry import blobs, tables
-from twofold.live.registry.formats import model_facts
+from twofold.live.registry import blobs
+from twofold.live.registry.attachments import Attachments
+from twofold.live.registry.formats import check_file, model_facts, with_digests
+from twofold.live.registry.referrers import SIGNATURE
 from twofold.live.registry.seals import check_seal, key_of, sealed
+from twofold.live.registry.signatures import check_names, check_signature, sign
+from twofold.live.registry.stores import keep_address, open_store, tables_exist
 from twofold.live.registry.tables import AliasMove, Tables, Version
-from twofold.live.training.artefact import sha256_of
+from twofold.live.training.artefact import sha256_of, write_whole
 from twofold.policy.release import quality
 from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals
 
@@ -41,13 +46,25 @@ class Described:
     approved_by: tuple[str, ...]
     evaluation: Evaluation | None
     sealed: bool
+    attached: tuple[tuple[str, str], ...] = ()  # the type and digest of signatures and bills of materials
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signature that came with a folder, and the key that it must be by."""
+
+    signature: str
+    public_key: Path
 
 
 class Registry:
     """An open registry. Mutable: it holds a connection."""
 
-    def __init__(self, folder: Path, *, make: bool = False) -> None:
-        """Raises FileError where there is none and none is to be made."""
+    def __init__(self, folder: Path, *, make: bool = False, tables: str = "") -> None:
+        """`tables` is the address of a new one's, where they are not to be in its folder.
+
+        Raises FileError where there is none and none is to be made, TablesError for tables not reached.
+        """
         if make:
             blobs.make_layout(folder)
         elif not (folder / blobs.LAYOUT).exists():
@@ -56,25 +73,64 @@ class Registry:
             )
         self.folder = folder
         named = folder if folder.name not in ("", "..") else folder.resolve()  # the key is called after it
-        sealed_before = (folder / tables.FILE).exists()  # a new key would know nothing of it
-        self._key = key_of(named.with_name(f"{named.name}.key"), make=not sealed_before)
-        self.tables = Tables(folder, self._key)
+        is_new = not tables_exist(folder)  # what is there was sealed: a new key would know nothing of it
+        self._key = key_of(named.with_name(f"{named.name}.key"), make=is_new)
+        self.tables = Tables(open_store(folder, tables), self._key)
+        self.attachments = Attachments(folder, self.tables)
+        if is_new and tables:
+            self.tables.check_log()  # which may be another registry's
+            keep_address(folder, tables)
 
     def close(self) -> None:
         """Let go of its files."""
         self.tables.close()
 
-    def push(self, source: Path, name: str, by: str, made_from: Mapping[str, str] | None = None) -> Described:
+    def push(
+        self,
+        source: Path,
+        name: str,
+        by: str,
+        made_from: Mapping[str, str] | None = None,
+        signed: Signed | None = None,
+    ) -> Described:
         """Store a folder as the next version of a name; the same bytes and facts are the same version.
 
-        Raises FormatRefusedError for pickles and code, FileError for a folder that holds no model.
+        Raises FormatRefusedError for pickles and code, FileError for a folder that holds no model,
+        SignatureRefusedError for a signature that does not hold.
         """
-        facts = {**asdict(model_facts(source)), MARKED: dict(sorted((made_from or {}).items()))}
+        if signed is not None:
+            check_signature(source, signed.signature, signed.public_key)
+        facts, origin = model_facts(source), {MARKED: dict(sorted((made_from or {}).items()))}
         with blobs.writing(self.folder):
-            stored = blobs.put_folder(self.folder, source, facts)
+            stored = blobs.put_folder(
+                self.folder,
+                source,
+                lambda entries: {**asdict(with_digests(facts, entries)), **origin},
+                check_file,
+            )
+            if signed is not None:
+                check_names(signed.signature, {each.path: each.sha256 for each in stored.files})
             version = self.tables.add(name, stored.digest, self._seal(name, stored.digest), by)
+            self.attachments.put_bill(stored, version, by)
+            if signed is not None:
+                self.attachments.put(stored, version, SIGNATURE, signed.signature, by)
             self._write_index()
         return self.describe(version.text)
+
+    def sign(self, reference: str, key: str, by: str) -> Described:
+        """Sign a version's files by somebody's own key, for others to check; the signature is kept beside it.
+
+        Raises SignatureRefusedError for a key that does not sign.
+        """
+        described = self.trusted(reference)
+        with tempfile.TemporaryDirectory() as beside:
+            files = Path(beside) / described.version.name
+            blobs.take_out(self.folder, described.stored, files)
+            signature = sign(files, key)
+        with blobs.writing(self.folder):
+            self.attachments.put(described.stored, described.version, SIGNATURE, signature, by)
+            self._write_index()
+        return self.describe(described.version.text)
 
     def branch(self, reference: str, name: str, by: str) -> Described:
         """The same bytes as the first version of another name: what is made from there goes its own way."""
@@ -121,6 +177,7 @@ class Registry:
             self.tables.approvals(version),
             None if report is None else from_data(Evaluation, report, finite=False),
             self._is_sealed(version),
+            self.attachments.of(version.digest),
         )
 
     def trusted(self, reference: str) -> Described:
@@ -145,19 +202,47 @@ class Registry:
             raise AlteredError(f"`config.json` of {described.version.text} was altered", hint=hint)
         return path
 
-    def pull(self, reference: str, target: Path) -> Described:
-        """Write a version's files into a new folder, checked while they are copied."""
+    def pull(self, reference: str, target: Path, public_key: Path | None = None) -> Described:
+        """Write a version's files into a new folder, checked while they are copied.
+
+        With a public key one of its signatures must be by that key; it is written beside the folder, as
+        `FOLDER.sig`. Raises SignatureRefusedError otherwise, and leaves nothing.
+        """
         described = self.trusted(reference)
-        blobs.take_out(self.folder, described.stored, target)
+        if public_key is None:
+            blobs.take_out(self.folder, described.stored, target)
+            return described
+        signature = target.with_name(f"{target.name}.sig")
+        if signature.exists():
+            raise FileError(f"`{signature}` exists", hint="name another folder")
+        held: list[str] = []
+        blobs.take_out(
+            self.folder,
+            described.stored,
+            target,
+            lambda files: held.append(self._signature(described, files, public_key)),
+        )
+        write_whole(signature, held[0])
         return described
 
-    def verify(self, reference: str = "") -> list[Described]:
-        """Read seals, manifests, files, the log and tables. Raises AlteredError for the first that is off."""
+    def verify(self, reference: str = "", public_key: Path | None = None) -> list[Described]:
+        """Read seals, manifests, files, what is attached, the log and tables; with a key signatures as well.
+
+        Raises AlteredError for the first that is off, SignatureRefusedError for a version without a signature
+        by that key.
+        """
         self.tables.check_log()
         versions = [self.find(reference)] if reference else self.tables.versions()
         found = [self.trusted(each.text) for each in versions]
         for stored in {each.stored.digest: each.stored for each in found}.values():
             blobs.check_stored(self.folder, stored)
+        for each in found:
+            for _, digest in each.attached:
+                self.attachments.read(each.stored, digest)
+            if public_key is not None:
+                with tempfile.TemporaryDirectory() as beside:
+                    blobs.take_out(self.folder, each.stored, Path(beside) / "files")
+                    self._signature(each, Path(beside) / "files", public_key)
         self.tables.check()
         return found
 
@@ -285,10 +370,13 @@ class Registry:
             return False
         return True
 
+    def _signature(self, described: Described, files: Path, public_key: Path) -> str:
+        return self.attachments.signature_by(described.stored, described.version, files, public_key)
+
     def _write_index(self) -> None:
         versions = self.tables.versions()
         stored = {each.text: blobs.read_stored(self.folder, each.digest) for each in versions}
-        blobs.write_index(self.folder, stored)
+        blobs.write_index(self.folder, stored, self.attachments.types())
 
 
 def _sealed_text(name: str, digest: str) -> str:

@@ -1,45 +1,25 @@
-"""Names, versions, aliases, approvals, evaluations and what was done, in SQLite beside the layout.
+"""Names, versions, aliases, approvals, evaluations and what was done, in rows of a store.
 
 A version is a number below a name, of one digest for ever; an alias (`serving`, `candidate`) is a version's
 name that moves. Every change is a line of a chained log, written in the same transaction: either both are
-there or neither.
+there or neither. Rows are added and never changed.
 """
 
 import json
-import os
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import AlteredError, UnknownNameError, ValueRefusedError
-from twofold.live.processes import private_opener
 from twofold.live.registry.chain import BEGIN, chained, check_chain
 from twofold.live.registry.seals import sealed
+from twofold.live.registry.stores import Row, Store, same
 
-FILE = "registry.sqlite"
-BUSY_S = 10.0
 NAME_MAX = 64
 LOG = "log"  # what its seals are for
-TABLES = """
-create table if not exists versions (
-  name text not null, version integer not null, digest text not null, seal text not null,
-  pushed_at text not null, pushed_by text not null,
-  primary key (name, version), unique (name, digest));
-create table if not exists aliases (
-  number integer primary key autoincrement, name text not null, alias text not null, version integer not null,
-  at text not null, who text not null, why text not null);
-create table if not exists approvals (
-  name text not null, version integer not null, who text not null, at text not null, why text not null,
-  primary key (name, version, who));
-create table if not exists evaluations (
-  number integer primary key autoincrement, digest text not null, report text not null, at text not null);
-create table if not exists log (
-  number integer primary key autoincrement, line text not null, digest text not null, seal text not null);
-"""
+ATTACH = "attach"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +52,34 @@ class AliasMove:
 
 
 class Tables:
-    """The open file. Mutable: it is a connection."""
+    """What rows mean. Mutable: it holds a connection."""
 
-    def __init__(self, folder: Path, key: bytes) -> None:
-        path = folder / FILE
-        self._key = key
-        if not path.exists():  # to close a file takes from a process all locks that it has on it elsewhere
-            os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
-        self._file = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
-        self._file.execute("pragma journal_mode=wal")
-        self._file.execute("pragma synchronous=full")
-        self._file.executescript(TABLES)
+    def __init__(self, store: Store, key: bytes) -> None:
+        self._store, self._key, self._depth = store, key, 0
+        self._attached: tuple[str, dict[str, list[tuple[str, str]]]] = ("", {})  # as of that line of the log
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
+        """Let go of the store."""
+        self._store.close()
 
     def add(self, name: str, digest: str, seal: str, by: str) -> Version:
         """The next version of a name, or the one that it has of this digest already."""
         check_name(name)
         with self.whole():
-            for each in self.versions(name):
+            known = self.versions(name)
+            for each in known:
                 if each.digest == digest:
                     return each
-            newest = max((each.version for each in self.versions(name)), default=0)
+            newest = max((each.version for each in known), default=0)
             made = Version(name, newest + 1, digest, seal, now(), by)
-            told = (made.name, made.version, made.digest, made.seal, made.pushed_at, made.pushed_by)
-            self._file.execute("insert into versions values (?, ?, ?, ?, ?, ?)", told)
+            row = (made.name, made.version, made.digest, made.seal, made.pushed_at, made.pushed_by)
+            self._store.add("versions", row)
             self._log("push", made.text, by, {"digest": digest})
         return made
 
     def versions(self, name: str = "") -> list[Version]:
         """All, or those of one name; the oldest first."""
-        rows = self._file.execute("select * from versions order by name, version").fetchall()
+        rows: list[Any] = self._store.rows("versions")
         return [Version(*row) for row in rows if not name or row[0] == name]
 
     def move(self, name: str, alias: str, version: int, by: str, why: str) -> AliasMove:
@@ -114,47 +89,59 @@ class Tables:
             if all(each.version != version for each in self.versions(name)):
                 raise UnknownNameError(f"`{name}` has no version {version}", hint=f"`registry show {name}`")
             made = AliasMove(name, alias, version, now(), by, why)
-            told = (name, alias, version, made.at, by, why)
-            self._file.execute("insert into aliases values (null, ?, ?, ?, ?, ?, ?)", told)
+            self._store.add("aliases", (name, alias, version, made.at, by, why))
             self._log("move", f"{name}:{version}", by, {"alias": alias, "why": why})
         return made
 
     def moves(self, name: str, alias: str) -> list[AliasMove]:
         """Each time that the alias came to mean another version, the oldest first."""
-        asked = "select name, alias, version, at, who, why from aliases where name = ? and alias = ?"
-        rows = self._file.execute(f"{asked} order by number", (name, alias))
-        return [AliasMove(*row) for row in rows.fetchall()]
+        rows: list[Any] = self._store.rows("aliases")
+        return [AliasMove(*row) for row in rows if row[:2] == (name, alias)]
 
     def aliases(self, name: str) -> dict[str, int]:
         """What each alias of a name means now."""
-        asked = "select alias, version from aliases where name = ? order by number"
-        return dict(self._file.execute(asked, (name,)).fetchall())
+        rows: list[Any] = self._store.rows("aliases")
+        return {row[1]: row[2] for row in rows if row[0] == name}
 
     def approve(self, version: Version, by: str, why: str) -> None:
         """Somebody vouches for a version; twice is once."""
         with self.whole():
-            told = (version.name, version.version, by, now(), why)
-            self._file.execute("insert or replace into approvals values (?, ?, ?, ?, ?)", told)
+            if by not in self.approvals(version):
+                self._store.add("approvals", (version.name, version.version, by, now(), why))
             self._log("approve", version.text, by, {"digest": version.digest, "why": why})
 
     def approvals(self, version: Version) -> tuple[str, ...]:
         """Who vouches for it."""
-        asked = "select who from approvals where name = ? and version = ? order by at"
-        return tuple(row[0] for row in self._file.execute(asked, (version.name, version.version)))
+        on = (version.name, version.version)
+        return tuple(str(row[2]) for row in self._store.rows("approvals") if row[:2] == on)
 
     def evaluated(self, version: Version, report: Mapping[str, Any], by: str) -> None:
         """Keep what was measured of a model."""
         with self.whole():
             text = json.dumps(report, sort_keys=True)
-            told = (version.digest, text, now())
-            self._file.execute("insert into evaluations values (null, ?, ?, ?)", told)
+            self._store.add("evaluations", (version.digest, text, now()))
             self._log("evaluate", version.text, by, {"digest": version.digest, "report": report})
 
     def evaluation(self, digest: str) -> dict[str, Any] | None:
         """What was measured of it last."""
-        asked = "select report from evaluations where digest = ? order by number desc limit 1"
-        row = self._file.execute(asked, (digest,)).fetchone()
-        return None if row is None else dict(json.loads(row[0]))
+        reports = [row[1] for row in self._store.rows("evaluations") if row[0] == digest]
+        return dict(json.loads(str(reports[-1]))) if reports else None
+
+    def attached(self, version: Version, kind: str, digest: str, by: str) -> None:
+        """Something is said of a model beside it, such as a signature: the log alone tells of it."""
+        with self.whole():
+            self._log(ATTACH, version.text, by, {"digest": version.digest, "kind": kind, "attached": digest})
+
+    def attachments(self) -> dict[str, list[tuple[str, str]]]:
+        """Of each model's digest the kind and digest of what was attached, the oldest first."""
+        newest = self.newest()
+        if self._attached[0] != newest:
+            found: dict[str, list[tuple[str, str]]] = {}
+            for said in map(json.loads, self.log()):
+                if said["what"] == ATTACH:
+                    found.setdefault(said["digest"], []).append((said["kind"], said["attached"]))
+            self._attached = newest, found
+        return self._attached[1]
 
     def refused(self, what: str, version: Version, by: str, rules: Mapping[str, str]) -> None:
         """Somebody asked for what a rule refuses: that is kept as well."""
@@ -163,70 +150,82 @@ class Tables:
 
     def log(self) -> list[str]:
         """Every line, the oldest first."""
-        return [row[0] for row in self._file.execute("select line from log order by number").fetchall()]
+        return [str(row[0]) for row in self._store.rows("log")]
 
     def newest(self) -> str:
         """The digest of the newest line."""
-        row = self._file.execute("select digest from log order by number desc limit 1").fetchone()
-        return str(row[0]) if row else BEGIN
+        row = self._store.newest("log")
+        return str(row[1]) if row else BEGIN
 
     def check_log(self) -> None:
         """Raise AlteredError, with its number, for the first line that was changed, left out or put in."""
-        newest, broken = check_chain(self.log())
+        rows = self._store.rows("log")
+        newest, broken = check_chain(str(row[0]) for row in rows)
         if broken is not None:
             raise AlteredError(
                 f"line {broken.number} of the log: {broken.why}", hint="restore it from a copy"
             )
-        row = self._file.execute("select seal from log order by number desc limit 1").fetchone()
-        if newest != self.newest() or (row is not None and row[0] != sealed(self._key, LOG, newest)):
+        if rows and rows[-1][1:] != (newest, sealed(self._key, LOG, newest)):
             raise AlteredError("the log was written anew by somebody else", hint="restore it from a copy")
 
     def check(self) -> None:
         """Raise AlteredError where the log was changed, or where a table says other than what it tells."""
-        self.check_log()
-        told: dict[str, list[tuple[str, ...]]] = {"push": [], "move": [], "approve": [], "evaluate": []}
-        for said in map(json.loads, self.log()):
-            more = {
-                "push": (said.get("digest"), said["by"]),
-                "move": (said.get("alias"), said["by"]),
-                "approve": (said["by"],),
-                "evaluate": (said.get("digest"), json.dumps(said.get("report"), sort_keys=True)),
-            }
-            if said["what"] in told:
-                on = () if said["what"] == "evaluate" else (said["on"],)  # of bytes, whatever their name
-                told[said["what"]].append((*on, *more[said["what"]]))
-        here = {
-            "push": "select name || ':' || version, digest, pushed_by from versions",
-            "move": "select name || ':' || version, alias, who from aliases order by number",
-            "approve": "select name || ':' || version, who from approvals",
-            "evaluate": "select digest, report from evaluations order by number",
-        }
-        for what, asked in here.items():
-            found, wanted = self._file.execute(asked).fetchall(), told[what]
-            ordered = what in ("move", "evaluate")  # the last one counts; of others there is one each
-            if found != wanted if ordered else set(found) != set(wanted):
+        with self.whole():  # nobody writes between the two
+            self.check_log()
+            told, found = _told_by(self.log()), {what: self._said(what) for what in TOLD}
+        for what in TOLD:
+            if not same(found[what], told[what], ordered=what in LAST_COUNTS):
                 raise AlteredError(
                     f"a table holds another `{what}` than the log", hint="restore the registry from a copy"
                 )
 
+    def _said(self, what: str) -> list[Row]:
+        """The rows of which the log tells by this word, as far as it does."""
+        rows = self._store.rows(TOLD[what])
+        if what == "push":
+            return [(f"{row[0]}:{row[1]}", row[2], row[5]) for row in rows]
+        if what == "move":
+            return [(f"{row[0]}:{row[2]}", row[1], row[4]) for row in rows]
+        if what == "approve":
+            return [(f"{row[0]}:{row[1]}", row[2]) for row in rows]
+        return [row[:2] for row in rows]
+
     def _log(self, what: str, on: str, by: str, more: Mapping[str, Any]) -> None:
         line, digest = chained(self.newest(), {"at": now(), "what": what, "on": on, "by": by, **more})
-        seal = sealed(self._key, LOG, digest)
-        self._file.execute("insert into log values (null, ?, ?, ?)", (line, digest, seal))
+        self._store.add("log", (line, digest, sealed(self._key, LOG, digest)))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """All that is read and written inside is of one moment, and all of it is written, or nothing."""
-        if self._file.in_transaction:  # part of a larger whole
-            yield
-            return
-        self._file.execute("begin immediate")
+        """All that is written inside, or nothing; what is inside of another is part of it."""
+        self._depth += 1
         try:
-            yield
-        except BaseException:
-            self._file.execute("rollback")
-            raise
-        self._file.execute("commit")
+            if self._depth > 1:
+                yield
+            else:
+                with self._store.whole():
+                    yield
+        finally:
+            self._depth -= 1
+
+
+TOLD = {"push": "versions", "move": "aliases", "approve": "approvals", "evaluate": "evaluations"}
+LAST_COUNTS = ("move", "evaluate")  # of the others there is one each
+
+
+def _told_by(log: list[str]) -> dict[str, list[Row]]:
+    """What the log tells of each table."""
+    told: dict[str, list[Row]] = {what: [] for what in TOLD}
+    for said in map(json.loads, log):
+        more: dict[str, Row] = {
+            "push": (said.get("digest"), said["by"]),
+            "move": (said.get("alias"), said["by"]),
+            "approve": (said["by"],),
+            "evaluate": (said.get("digest"), json.dumps(said.get("report"), sort_keys=True)),
+        }
+        if said["what"] in told:
+            on = () if said["what"] == "evaluate" else (said["on"],)  # of bytes, whatever their name
+            told[said["what"]].append((*on, *more[said["what"]]))
+    return told
 
 
 def check_name(name: str) -> None:

@@ -8,7 +8,7 @@ own manifest, of an OCI image, so that its name there says which bytes it stands
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,22 @@ def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -
     Those that are `known` are not read.
     """
     entries = []
+    for name, path in plain_files(folder):
+        if known and name in known:
+            entries.append(known[name])
+        else:
+            entries.append(FileEntry(name, path.stat().st_size, sha256_of(path)))
+    return tuple(sorted(entries, key=_path))
+
+
+def plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every file below `folder` by its path there, the manifest itself apart. Raises FileError for a link."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise FileError(f"`{path}` is not a plain file", hint="publish files, not links to them")
-        if known and name in known:
-            entries.append(known[name])
-        elif path.is_file() and name != MANIFEST:
-            entries.append(FileEntry(name, path.stat().st_size, sha256_of(path)))
-    return tuple(sorted(entries, key=_path))
+        if path.is_file() and name != MANIFEST:
+            yield name, path
 
 
 def sha256_of(path: Path) -> str:

@@ -1,0 +1,114 @@
+"""How fast a registry takes a model in and reads it back, beside the disk's own hashing; a release's time.
+
+All in one run, on a file of random bytes that the system is asked to let go of before each reading:
+hashing it as `sha256sum` does, pushing it as a version, verifying and pulling that. Ratios are of
+medians. The seconds of a promotion and of the way back are those of whole commands, the start of the
+process and, for the first, a check of every byte included.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from twofold.live.registry.registry import Registry
+from twofold.live.training.artefact import flush, sha256_of
+from twofold.policy.release.rules import Evaluation
+
+SIZE_BYTES = 512 << 20
+ROUNDS = 5
+FOUND = Evaluation("a" * 64, 5000, 2.0, calibration_error_fraction=0.0, drift_nats=0.0)
+
+
+def write_model(folder: Path, size_bytes: int) -> Path:
+    """A folder with one tensor of random bytes."""
+    folder.mkdir()
+    tensor = {"w": {"dtype": "U8", "shape": [size_bytes], "data_offsets": [0, size_bytes]}}
+    header = json.dumps(tensor).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for _ in range(size_bytes >> 20):
+            file.write(os.urandom(1 << 20))
+    (folder / "config.json").write_text('{"architectures": ["Random"]}')
+    (folder / "tokenizer.json").write_text("{}")
+    flush(folder / "model.safetensors")
+    return folder
+
+
+def seconds(action: Callable[[], object], *cold: Path) -> float:
+    """Of one call, after files were let go of."""
+    for path in cold:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def command(*words: str) -> Callable[[], object]:
+    """`twofold registry …` in a process of its own."""
+    return lambda: subprocess.run(
+        [sys.executable, "-m", "twofold", "registry", *words], check=True, capture_output=True
+    )
+
+
+def _rates(here: Path) -> dict[str, list[float]]:
+    taken: dict[str, list[float]] = {"hash": [], "push": [], "verify": [], "pull": [], "hash again": []}
+    for number in range(ROUNDS):
+        source = write_model(here / f"model-{number}", SIZE_BYTES)
+        weights = source / "model.safetensors"
+        registry = Registry(here / f"registry-{number}", make=True)
+        taken["hash"].append(seconds(lambda: sha256_of(weights), weights))  # noqa: B023
+        taken["push"].append(seconds(lambda: registry.push(source, "chat", "ann"), weights))  # noqa: B023
+        kept = max(registry.folder.glob("blobs/sha256/*"), key=lambda path: path.stat().st_size)
+        taken["verify"].append(seconds(registry.verify, kept))
+        taken["pull"].append(seconds(lambda: registry.pull("chat", here / "out"), kept))  # noqa: B023
+        taken["hash again"].append(seconds(lambda: sha256_of(weights), weights))  # noqa: B023
+        registry.close()
+        subprocess.run(["rm", "-rf", source, here / "out", registry.folder], check=True)
+    return taken
+
+
+def _releases(here: Path) -> dict[str, float]:
+    """Seconds of a promotion and of the way back, by the command line."""
+    folder = here / "registry"
+    registry = Registry(folder, make=True)
+    for number in (1, 2):
+        source = write_model(here / f"small-{number}", SIZE_BYTES // 4)
+        registry.push(source, "chat", "ann")
+        beside = registry.find("chat:1").digest if number == 2 else ""
+        registry.evaluated(f"chat:{number}", replace(FOUND, beside=beside), "ann")
+        registry.approve(f"chat:{number}", "bob", "")
+    registry.close()
+    at = ("--registry", str(folder), "--by", "ann")
+    return {
+        "promote": max(seconds(command("promote", f"chat:{number}", *at)) for number in (1, 2)),
+        "roll back": seconds(command("rollback", "chat", *at)),
+    }
+
+
+def main() -> None:
+    """Print rates with their ratios to the disk's hashing, and the seconds of a release."""
+    with tempfile.TemporaryDirectory() as folder:
+        taken = _rates(Path(folder))
+        released = _releases(Path(folder))
+    hashing_s = statistics.median([*taken.pop("hash"), *taken.pop("hash again")])
+    print(
+        f"hashing  {SIZE_BYTES / hashing_s / 1e6:6,.0f} MB/s, medians of {ROUNDS} of {SIZE_BYTES >> 20} MiB"
+    )
+    for what, times_s in taken.items():
+        median_s = statistics.median(times_s)
+        rate = SIZE_BYTES / median_s / 1e6
+        print(f"{what:<8} {rate:6,.0f} MB/s, {hashing_s / median_s:4.0%} of hashing")
+    for what, time_s in released.items():
+        print(f"{what:<9} {time_s:5.2f} s as a command, {SIZE_BYTES >> 22} MiB checked")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Where the registry's rows are kept: what a store must do, and which one an address names.
+
+A store adds rows and reads them back in the order in which they were added; it changes none. What the rows
+mean is `tables.py`'s, so that a store is small, and one kit of tests holds for all.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from twofold.core.errors import FileError, InputError, ValueRefusedError
+from twofold.live.processes import private_opener
+
+Row = tuple[str | int, ...]
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "versions": ("name", "version", "digest", "seal", "pushed_at", "pushed_by"),
+    "aliases": ("name", "alias", "version", "at", "who", "why"),
+    "approvals": ("name", "version", "who", "at", "why"),
+    "evaluations": ("digest", "report", "at"),
+    "log": ("line", "digest", "seal"),
+}
+ADDRESS = "tables.url"  # in the registry's folder, where its tables are not
+MLFLOW = "mlflow+"  # before an address that MLflow understands
+POSTGRES = ("postgresql://", "postgres://")
+
+
+class TablesError(InputError):
+    """Tables that cannot be reached, or that refuse what they are told."""
+
+    code = "E-tables"
+
+
+class Store(Protocol):
+    """Rows of `COLUMNS`. Raises TablesError for what it cannot do."""
+
+    def whole(self) -> AbstractContextManager[None]:
+        """What is added inside is there whole or not at all, and nobody else adds meanwhile."""
+
+    def rows(self, table: str) -> list[Row]:
+        """All rows, the oldest first; versions by name and number."""
+
+    def newest(self, table: str) -> Row | None:
+        """The row that was added last."""
+
+    def add(self, table: str, row: Row) -> None:
+        """Only inside of `whole`."""
+
+    def close(self) -> None:
+        """Let go of what is held open."""
+
+
+def open_store(folder: Path, url: str = "") -> Store:
+    """The store of a registry: SQLite in its folder, or at `url`, or at the address that its folder keeps.
+
+    Raises ValueRefusedError for an address of no kind that is known or with a password in it, FileError for
+    another than the folder keeps.
+    """
+    from twofold.live.registry import sql_stores
+
+    kept = folder / ADDRESS
+    told = kept.read_text("utf-8").strip() if kept.exists() else ""
+    has_file = (folder / sql_stores.FILE).exists()
+    if url and url != told and (told or has_file):
+        where = told or sql_stores.FILE
+        raise FileError(f"the registry's tables are in `{where}`", hint="leave `--tables` out")
+    address = told or url
+    if not address:
+        return sql_stores.sqlite(folder)
+    if address.startswith(POSTGRES):
+        _refuse_password(address)
+        return sql_stores.postgres(address)
+    if address.startswith(MLFLOW):
+        from twofold.live.registry.mlflow_store import MlflowStore
+
+        return MlflowStore(address.removeprefix(MLFLOW), folder)
+    hint = f"write {POSTGRES[0]}… or {MLFLOW}sqlite:///…"
+    raise ValueRefusedError(f"`{address}` is no address of tables", hint=hint)
+
+
+def keep_address(folder: Path, url: str) -> None:
+    """From now on the registry's tables are there."""
+    path = folder / ADDRESS
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "w", opener=private_opener) as file:
+        file.write(url + "\n")
+    partial.replace(path)
+
+
+def tables_exist(folder: Path) -> bool:
+    """Whether a registry's tables were made before."""
+    from twofold.live.registry import sql_stores
+
+    return any((folder / name).exists() for name in (sql_stores.FILE, ADDRESS))
+
+
+def same(rows: Iterable[Row], others: Iterable[Row], *, ordered: bool) -> bool:
+    """Whether rows are the same, in the same order where that counts."""
+    return list(rows) == list(others) if ordered else set(rows) == set(others)
+
+
+def _refuse_password(address: str) -> None:
+    from urllib.parse import parse_qs, urlsplit
+
+    said = urlsplit(address)
+    if said.password or "password" in parse_qs(said.query):
+        hint = "leave it out: PGPASSWORD or ~/.pgpass holds it"
+        raise ValueRefusedError("the address of the tables holds a password", hint=hint)
