@@ -1,14 +1,20 @@
 """Evaluation of real, very small models: each broken one is stopped by the rule that its fault belongs to."""
 
 import json
+import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from twofold.app.registering import _evaluated, evaluate_version
+from twofold.app.registering import _evaluated, evaluate_version, quantise_version
 from twofold.core.data import from_data
 from twofold.core.errors import ValueRefusedError
+from twofold.live.registry import quantise_worker
 from twofold.live.registry.evaluate_worker import Asked, evaluate, read_texts
 from twofold.live.registry.registry import Registry
 from twofold.policy.release.rules import Evaluation, Limits
@@ -149,3 +155,75 @@ def test_a_set_without_text_is_refused_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_text('{"text": "a"}\n{"words": "b"}\n')
     with pytest.raises(ValueError, match="line 2"):
         read_texts(Path(Asked("", str(tmp_path / "set.jsonl")).texts))
+
+
+def quantised(folder: Path, name: str) -> dict[str, object]:
+    """As the worker does it, without a process of its own, into `NAME-8`."""
+    asked = quantise_worker.Asked(str(folder / name), str(folder / f"{name}-8"))
+    return quantise_worker.quantise(asked)
+
+
+def in_this_process(module: str, request: str, *_: str) -> dict[str, object]:
+    """What a worker answers to a request, without the seconds that it takes to start."""
+    with redirect_stdout(StringIO()) as said, patch.object(sys, "stdin", StringIO(request)):
+        import_module(module).main()
+    return dict(json.loads(said.getvalue()))
+
+
+def test_weights_of_8_bits_are_within_half_a_step_and_the_engine_reads_the_same(
+    trained, tmp_path: Path
+) -> None:
+    """Unpacked here by the formula, and by the library that transformers unpacks them with."""
+    import torch
+    from safetensors.torch import load_file
+
+    unpack = pytest.importorskip(
+        "compressed_tensors.compressors.pack_quantized.helpers",
+        reason="needs the extra [train]: `make extras`",
+    ).unpack_from_int32
+    write(tmp_path / "first", *trained)
+    said = quantised(tmp_path, "first")
+    assert said["weights_count"] == 14  # seven of each of two layers; not what predicts the next token
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "first-8"))
+    for name in (each.removesuffix("_packed") for each in after if each.endswith("weight_packed")):
+        packed, scale, shape = (after[f"{name}_{part}"] for part in ("packed", "scale", "shape"))
+        bits = packed.contiguous().view(torch.uint8)[:, : shape[1]].to(torch.int16) - 128
+        assert torch.equal(bits.to(torch.int8), unpack(packed, 8, torch.Size(shape.tolist())))
+        assert ((bits * scale - before[name]).abs() <= scale * 0.5001).all()
+    assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} <= after.keys()
+    with pytest.raises(ValueError, match="quantised already"):
+        quantised(tmp_path, "first-8")
+
+
+def test_r_045_what_quantising_costs_is_told_and_a_model_that_it_harms_is_stopped(
+    registry: Registry, trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One keeps its loss; another has a weight that nothing uses, so large that its row's others become 0."""
+    import torch
+
+    monkeypatch.setattr("twofold.app.registering._answer", in_this_process)
+    shown = quantise_version("chat:1", registry.folder, "ann")
+    assert registry.trace("chat:2")[1] == ("quantised", registry.find("chat:1").digest)
+    assert (
+        shown.version.stored.facts["parameter_count"]
+        == (registry.describe("chat:1").stored.facts["parameter_count"])
+    )
+    assert {each.rule for each in shown.refused} == {"approval", "evaluation"}
+    asked = tmp_path / "set.jsonl", registry.folder, "ann", "serving", lambda _: None
+    good = evaluate_version("chat:2", *asked)
+    assert {each.rule for each in good.refused} == {"approval"}
+    [line] = [line for line in good.lines if "perplexity" in line]
+    assert "of the" in line and "%" in line
+    model, tokenizer = trained
+    weights = {name: each.clone() for name, each in model.state_dict().items()}
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.gate_proj.weight[0] = 0.0  # the first hidden unit is always 0 …
+            layer.mlp.down_proj.weight[:, 0] = 1e4  # … so that what it is multiplied by changes nothing
+    write(tmp_path / "odd", model, tokenizer)
+    model.load_state_dict(weights)
+    registry.push(tmp_path / "odd", "odd", "ann")
+    quantise_version("odd:1", registry.folder, "ann")
+    bad = evaluate_version("odd:2", *asked)
+    [refused] = [each for each in bad.refused if each.rule == "quantised"]
+    assert "%" in refused.figure and "of what it was quantised from" in refused.passes

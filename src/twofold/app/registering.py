@@ -209,17 +209,62 @@ def measured(
             if old.evaluation is None or old.evaluation.set_sha256 != found.set_sha256:
                 tell(f"evaluate {version.name}:{now}")
                 opened.evaluated(old.version.text, _evaluated(before, texts, None), by)
+    _evaluate_origin(opened, version.text, found.set_sha256, texts, by, tell)
     return opened.evaluated(version.text, also(found), by)
+
+
+def _evaluate_origin(
+    opened: Registry, reference: str, set_sha256: str, texts: Path, by: str, tell: Callable[[str], None]
+) -> None:
+    """Measure what a version was quantised from, unless it was on this set."""
+    origin = opened.describe(reference).quantised_from
+    if all(each.digest != origin for each in opened.tables.versions()):
+        return
+    before = opened.describe(origin)
+    if before.evaluation is None or before.evaluation.set_sha256 != set_sha256:
+        tell(f"evaluate {before.version.text}")
+        with tempfile.TemporaryDirectory() as kept:
+            opened.pull(before.version.text, Path(kept) / "before")
+            found = _evaluated(Path(kept) / "before", texts, None)
+        opened.evaluated(before.version.text, found, by)
+
+
+def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
+    """Keep a copy of a version with 8-bit weights as the next version of its name.
+
+    Raises MissingExtraError without `train`, ValueRefusedError for a model that cannot be made smaller so.
+    """
+    require_extra("train")
+    from twofold.live.registry.quantise_worker import Asked, request_of
+
+    opened = Registry(registry)
+    source = opened.trusted(reference)
+    with tempfile.TemporaryDirectory() as kept:
+        folder = Path(kept)
+        opened.pull(source.version.text, folder / "model")
+        asked = Asked(str(folder / "model"), str(folder / "smaller"))
+        worker = "twofold.live.registry.quantise_worker"
+        _answer(worker, request_of(asked), "quantised", "push it as it was before")
+        made_from = {"quantised": source.version.digest}
+        described = opened.push(folder / "smaller", source.version.name, who_of(by), made_from)
+    return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
 def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
     from twofold.live.registry.evaluate_worker import Asked, request_of
 
     asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
+    worker = "twofold.live.registry.evaluate_worker"
+    said = _answer(worker, request_of(asked), "evaluated", "see `--on`: write a shorter set")
+    return from_data(Evaluation, said, finite=False)
+
+
+def _answer(module: str, request: str, what: str, hint: str) -> dict[str, Any]:
+    """What a worker in a process of its own says. Raises ValueRefusedError where it fails, or is late."""
     try:
         done = subprocess.run(
-            python_module("twofold.live.registry.evaluate_worker"),
-            input=request_of(asked),
+            python_module(module),
+            input=request,
             capture_output=True,
             text=True,
             check=False,
@@ -227,15 +272,16 @@ def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
             env=needed(os.environ),  # a model that strangers made is opened there
         )
     except subprocess.TimeoutExpired as error:
-        what = f"the model was not evaluated within {EVALUATION_LIMIT_S:g} s"
-        raise ValueRefusedError(what, hint="see `--on`: write a shorter set") from error
+        raise ValueRefusedError(
+            f"the model was not {what} within {EVALUATION_LIMIT_S:g} s", hint=hint
+        ) from error
     try:
-        said = json.loads(done.stdout.splitlines()[-1])
+        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         said = {"error": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
     if "error" in said:
-        raise ValueRefusedError(f"the model was not evaluated: {said['error']}", hint="see `--on`")
-    return from_data(Evaluation, said, finite=False)
+        raise ValueRefusedError(f"the model was not {what}: {said['error']}", hint=hint)
+    return said
 
 
 def _origin(said: str) -> tuple[str, str]:

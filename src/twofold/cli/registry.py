@@ -83,6 +83,14 @@ QUESTIONS = {
             JSON,
         ),
     ),
+    "quantise": Verb(
+        help=f"""Keep a copy with 8-bit weights as the next version of the name. {SAID}
+
+        Of linear layers, with a scale for each row. `evaluate` tells what it costs in perplexity.
+        """,
+        answer="registering.quantise_version",
+        parameters=(REFERENCE, REGISTRY, BY, JSON),
+    ),
     "approve": Verb(
         help=f"Vouch for a version. {SAID}",
         answer="registering.approve_version",

@@ -48,6 +48,7 @@ def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
         *_signed(described),
         *field("approved", ", ".join(described.approved_by) or "by nobody"),
         *_evaluation(described.evaluation),
+        *_quantised(described),
         *([] if described.sealed else ["  ✗ not sealed by this registry's key"]),
         *(f"  ✗ {each.rule}: {each.figure}; passes: {each.passes}" for each in refused),
     ]
@@ -76,6 +77,17 @@ def _evaluation(found: Evaluation | None) -> list[str]:
     if found.failed_slices:
         pieces.append(f"worse at {', '.join(found.failed_slices)}")
     return field("evaluated", *pieces, found.engine)
+
+
+def _quantised(described: Described) -> list[str]:
+    """How much worse it predicts than what it was quantised from, where both were asked the same."""
+    now, before = described.evaluation, described.before_quantised
+    if not described.quantised_from:
+        return []
+    if now is None or before is None or now.set_sha256 != before.set_sha256:
+        return field("quantised", "not yet compared with what it was made from")
+    old, new = math.exp(before.loss_nats), math.exp(now.loss_nats)
+    return field("quantised", f"perplexity {new:.4g}, {new / old - 1.0:+.2%} of the {old:.4g} before")
 
 
 def moved(move: AliasMove) -> list[str]:

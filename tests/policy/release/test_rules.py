@@ -23,6 +23,7 @@ EVALUATED = Evaluation(
 )
 SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",), EVALUATED)
 NEW = replace(SERVING, digest="sha256:2")
+SMALLER = replace(NEW, quantised_from="sha256:0", before_quantised=replace(EVALUATED, loss_nats=1.97))
 LIMITS = Limits(ttft_p95_s=0.1, tpot_p95_s=0.02, memory_bytes=2e9, calibration_error_fraction=0.2)
 
 
@@ -37,6 +38,7 @@ def evaluated(**changed: object) -> Release:
 def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
     assert refusals(NEW, SERVING, LIMITS) == ()
     assert refusals(evaluated(drift_nats=None), None, LIMITS) == ()
+    assert refusals(replace(SMALLER, before_quantised=EVALUATED), SERVING, LIMITS) == ()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,8 @@ def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
         ("loss", evaluated(loss_nats=2.1), "2.1000 nats per token, +5.0%"),
         ("loss", evaluated(loss_nats=math.nan), "nan"),
         ("loss", evaluated(set_sha256="b" * 64), "not evaluated on this set"),
+        ("quantised", SMALLER, "2.0000 nats per token, +1.5%"),
+        ("quantised", replace(SMALLER, before_quantised=None), "was not evaluated on this set"),
         ("regression", evaluated(failed_slices=("sums",)), "sums"),
         ("calibration", evaluated(calibration_error_fraction=0.06), "0.06"),
         ("drift", evaluated(drift_nats=0.5), "0.5 nats"),

@@ -46,7 +46,13 @@ class Described:
     approved_by: tuple[str, ...]
     evaluation: Evaluation | None
     sealed: bool
-    attached: tuple[tuple[str, str], ...] = ()  # the type and digest of signatures and bills of materials
+    attached: tuple[tuple[str, str], ...]  # the type and digest of signatures and bills of materials
+    before_quantised: Evaluation | None  # of the model that it is a smaller copy of
+
+    @property
+    def quantised_from(self) -> str:
+        """The digest of the model that it is a smaller copy of; "" of none."""
+        return str(self.stored.facts.get(MARKED, {}).get("quantised", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +174,21 @@ class Registry:
         """A version with its facts; its files are not read. Raises AlteredError where facts were changed."""
         version = self.find(reference)
         stored = blobs.read_stored(self.folder, version.digest)
-        report = self.tables.evaluation(version.digest)
         aliases = self.tables.aliases(version.name)
         return Described(
             version,
             stored,
             tuple(sorted(name for name, number in aliases.items() if number == version.version)),
             self.tables.approvals(version),
-            None if report is None else from_data(Evaluation, report, finite=False),
+            self._evaluation(version.digest),
             self._is_sealed(version),
             self.attachments.of(version.digest),
+            self._evaluation(str(stored.facts.get(MARKED, {}).get("quantised", ""))),
         )
+
+    def _evaluation(self, digest: str) -> Evaluation | None:
+        report = self.tables.evaluation(digest)
+        return None if report is None else from_data(Evaluation, report, finite=False)
 
     def trusted(self, reference: str) -> Described:
         """The same of one that this registry sealed. Raises AlteredError for any other, or a moved alias."""
@@ -394,7 +404,8 @@ def _release(described: Described) -> Release:
         pushed_by=described.version.pushed_by,
         approved_by=described.approved_by,
         evaluation=described.evaluation,
-        quantised_from=str(facts.get(MARKED, {}).get("quantised", "")),
+        quantised_from=described.quantised_from,
+        before_quantised=described.before_quantised,
         parent=str(facts.get(MARKED, {}).get("parent", "")),
         run=str(facts.get(MARKED, {}).get("run", "")),
         weights_sha256=str(facts.get("weights_sha256", "")),

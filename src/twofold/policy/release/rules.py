@@ -39,6 +39,7 @@ class Release:
     approved_by: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
     quantised_from: str = ""  # the digest of the model that it is a smaller copy of
+    before_quantised: Evaluation | None = None  # of that model
     parent: str = ""  # the digest of the model that it was made from
     run: str = ""  # the digest of the training that it came out of
     weights_sha256: str = ""
@@ -49,6 +50,7 @@ class Limits:
     """What a release must keep. None: not asked for."""
 
     loss_rise_fraction: float | None = 0.01  # of the loss of what serves now
+    quantised_rise_fraction: float | None = 0.01  # of the loss of what it was quantised from
     calibration_rise_fraction: float | None = 0.02  # above that of what serves now
     calibration_error_fraction: float | None = None  # whatever serves now
     drift_most_nats: float | None = 0.1  # of what was not trained anew
@@ -126,7 +128,10 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
     if not math.isfinite(found.loss_nats):
         yield Refusal("loss", f"{found.loss_nats} nats per token", "a finite loss")
     elif limits.loss_rise_fraction is not None and serving is not None:
-        yield from _loss(found, serving.evaluation, limits.loss_rise_fraction)
+        yield from _loss("loss", "what serves now", found, serving.evaluation, limits.loss_rise_fraction)
+    if new.quantised_from and limits.quantised_rise_fraction is not None:
+        origin = "what it was quantised from"
+        yield from _loss("quantised", origin, found, new.before_quantised, limits.quantised_rise_fraction)
     if found.failed_slices:
         yield Refusal("regression", f"worse at {', '.join(found.failed_slices)}", "no slice that got worse")
     is_beside = serving is not None and found.beside == serving.digest  # not what served once
@@ -161,13 +166,15 @@ def _calibration(serving: Release | None, limits: Limits) -> float | None:
     return min((each for each in most if each is not None), default=None)
 
 
-def _loss(found: Evaluation, before: Evaluation | None, rise_most: float) -> Iterator[Refusal]:
-    """Formula  loss_new / loss_now - 1 <= rise_most, on one evaluation set."""
+def _loss(
+    rule: str, than: str, found: Evaluation, before: Evaluation | None, rise_most: float
+) -> Iterator[Refusal]:
+    """Formula  loss_new / loss_before - 1 <= rise_most, on one evaluation set."""
     if before is None or before.set_sha256 != found.set_sha256:
-        yield Refusal("loss", "what serves now was not evaluated on this set", "both on one set")
+        yield Refusal(rule, f"{than} was not evaluated on this set", "both on one set")
         return
     most = before.loss_nats * (1.0 + rise_most)
-    if not found.loss_nats <= most:  # what serves now may have been no number
+    if not found.loss_nats <= most:  # what was before may have been no number
         rise = found.loss_nats / before.loss_nats - 1.0 if before.loss_nats else math.inf
         told = f"{found.loss_nats:.4f} nats per token, {rise:+.1%}"
-        yield Refusal("loss", told, f"at most {most:.4f}, {rise_most:+.1%} of what serves now")
+        yield Refusal(rule, told, f"at most {most:.4f}, {rise_most:+.1%} of {than}")
