@@ -14,7 +14,7 @@ from twofold.core.errors import AlteredError, FileError
 from twofold.live.registry import blobs
 from twofold.live.registry.bill import installed
 from twofold.live.registry.referrers import BILL, SIGNATURE, read_referrer
-from twofold.live.registry.registry import Registry, Signed
+from twofold.live.registry.registry import Registry
 from twofold.live.registry.signatures import SignatureRefusedError
 
 MODULE = Path("/usr/lib/softhsm/libsofthsm2.so")  # where Debian has it
@@ -99,14 +99,14 @@ def test_a_foreign_folder_enters_by_its_signature_or_not_at_all(registry: Regist
 
     whole, part = signature(), signature("tokenizer.json")
     with pytest.raises(SignatureRefusedError, match=r"`tokenizer\.json` is not signed"):
-        registry.push(source, "chat", "ann", signed=Signed(part, public))
-    registry.push(source, "chat", "ann", signed=Signed(whole, public))
+        registry.push(source, "chat", "ann", signature=part, public_key=public)
+    registry.push(source, "chat", "ann", signature=whole, public_key=public)
     registry.verify("chat", public)
     (source / "config.json").write_text("{}")
     with pytest.raises(SignatureRefusedError, match="does not hold"):
-        registry.push(source, "chat", "ann", signed=Signed(whole, public))
+        registry.push(source, "chat", "ann", signature=whole, public_key=public)
     with pytest.raises(SignatureRefusedError, match="does not hold"):
-        registry.push(source, "chat", "ann", signed=Signed("{}", public))
+        registry.push(source, "chat", "ann", signature="{}", public_key=public)
     assert len(registry.tables.versions()) == 1
 
 

@@ -15,7 +15,7 @@ from twofold.core.errors import FileError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.live.environment import needed
 from twofold.live.processes import python_module
-from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry, Signed
+from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
 from twofold.report.registry import listed, shown, traced, verified
@@ -113,9 +113,9 @@ def push_version(
         raise ValueRefusedError(
             "a signature is checked by a key", hint="write both `--signature` and `--public-key`"
         )
-    signed = Signed(_text(signature), public_key) if signature and public_key else None
+    signed = _text(signature) if signature else ""
     opened = Registry(registry, make=True, tables=tables)
-    return ShownVersion(opened.push(source, name, who_of(by), with_digests, signed))
+    return ShownVersion(opened.push(source, name, who_of(by), with_digests, signed, public_key))
 
 
 def sign_version(reference: str, registry: Path, by: str, key: str) -> ShownVersion:
@@ -235,16 +235,14 @@ def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
     Raises MissingExtraError without `train`, ValueRefusedError for a model that cannot be made smaller so.
     """
     require_extra("train")
-    from twofold.live.registry.quantise_worker import Asked, request_of
-
     opened = Registry(registry)
     source = opened.trusted(reference)
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
         opened.pull(source.version.text, folder / "model")
-        asked = Asked(str(folder / "model"), str(folder / "smaller"))
+        asked = json.dumps({"model": str(folder / "model"), "out": str(folder / "smaller")})
         worker = "twofold.live.registry.quantise_worker"
-        _answer(worker, request_of(asked), "quantised", "push it as it was before")
+        _answer(worker, asked, "quantised", "push it as it was before")
         made_from = {"quantised": source.version.digest}
         described = opened.push(folder / "smaller", source.version.name, who_of(by), made_from)
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from twofold.core.display import format_si
-from twofold.live.registry.referrers import SIGNATURE
 from twofold.live.registry.registry import MARKED, Described
 from twofold.live.registry.tables import AliasMove
 from twofold.policy.release.rules import Evaluation, Refusal
@@ -56,7 +55,7 @@ def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
 
 def _signed(described: Described) -> list[str]:
     """How often it was signed; nothing of what nobody signed, as most are."""
-    count = sum(kind == SIGNATURE for kind, _ in described.attached)
+    count = described.signature_count
     return field("signed", f"by {count} key{'s' * (count != 1)}") if count else []
 
 

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +125,6 @@ def main() -> None:
     except (ValueError, OSError, KeyError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")
-
-
-def request_of(asked: Asked) -> str:
-    """The request as this program reads it."""
-    return json.dumps(asdict(asked))
 
 
 if __name__ == "__main__":

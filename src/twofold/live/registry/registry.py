@@ -50,17 +50,14 @@ class Described:
     before_quantised: Evaluation | None  # of the model that it is a smaller copy of
 
     @property
+    def signature_count(self) -> int:
+        """How often it was signed."""
+        return sum(kind == SIGNATURE for kind, _ in self.attached)
+
+    @property
     def quantised_from(self) -> str:
         """The digest of the model that it is a smaller copy of; "" of none."""
         return str(self.stored.facts.get(MARKED, {}).get("quantised", ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """A signature that came with a folder, and the key that it must be by."""
-
-    signature: str
-    public_key: Path
 
 
 class Registry:
@@ -97,15 +94,17 @@ class Registry:
         name: str,
         by: str,
         made_from: Mapping[str, str] | None = None,
-        signed: Signed | None = None,
+        signature: str = "",
+        public_key: Path | None = None,
     ) -> Described:
         """Store a folder as the next version of a name; the same bytes and facts are the same version.
 
-        Raises FormatRefusedError for pickles and code, FileError for a folder that holds no model,
-        SignatureRefusedError for a signature that does not hold.
+        With a public key it has to come with a signature by that key. Raises FormatRefusedError for
+        pickles and code, FileError for a folder that holds no model, SignatureRefusedError for a
+        signature that does not hold.
         """
-        if signed is not None:
-            check_signature(source, signed.signature, signed.public_key)
+        if public_key is not None:
+            check_signature(source, signature, public_key)
         facts, origin = model_facts(source), {MARKED: dict(sorted((made_from or {}).items()))}
         with blobs.writing(self.folder):
             stored = blobs.put_folder(
@@ -114,12 +113,12 @@ class Registry:
                 lambda entries: {**asdict(with_digests(facts, entries)), **origin},
                 check_file,
             )
-            if signed is not None:
-                check_names(signed.signature, {each.path: each.sha256 for each in stored.files})
+            if public_key is not None:
+                check_names(signature, {each.path: each.sha256 for each in stored.files})
             version = self.tables.add(name, stored.digest, self._seal(name, stored.digest), by)
             self.attachments.put_bill(stored, version, by)
-            if signed is not None:
-                self.attachments.put(stored, version, SIGNATURE, signed.signature, by)
+            if public_key is not None:
+                self.attachments.put(stored, version, SIGNATURE, signature, by)
             self._write_index()
         return self.describe(version.text)
 
