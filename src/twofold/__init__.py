@@ -39,6 +39,7 @@ The verbs, one line each:
     status          How the service that `up` started is, on one screen
     top             The same as a live view, with a row per replica
     logs            What the programs of a service said last
+    verify_log      Whether the gateway's log of requests is as it wrote it
     add_key         Make a key for a tenant of a service
     list_keys       List whose keys a service has
     revoke_keys     Remove keys of a service

@@ -30,6 +30,7 @@ from .app.measuring import measure_device as measure_device
 from .app.operating import logs as logs
 from .app.operating import status as status
 from .app.operating import top as top
+from .app.operating import verify_log as verify_log
 from .app.planning import compare as compare
 from .app.planning import diff as diff
 from .app.planning import explain as explain

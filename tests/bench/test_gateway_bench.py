@@ -1,4 +1,4 @@
-"""The gateway's bench runs: its bare pass-through is the gateway's application with the least in place of a gate."""
+"""The gateway's bench runs, its bare pass-through with the least in place of a gate."""
 
 from functools import partial
 

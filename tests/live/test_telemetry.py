@@ -166,7 +166,7 @@ def test_the_log_of_requests_takes_so_much_of_a_disk_and_no_more(tmp_path: Path,
 
     asyncio.run(scenario())
     files = sorted(file.name for file in tmp_path.glob("requests.jsonl*"))
-    assert files == ["requests.jsonl", "requests.jsonl.1"]
+    assert files == ["requests.jsonl", "requests.jsonl.1", "requests.jsonl.head"]
     assert all(line["status"] == 400 for line in lines_of(tmp_path / "requests.jsonl.1"))
 
 

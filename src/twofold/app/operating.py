@@ -9,12 +9,15 @@ from typing import Any
 
 from twofold.app.looping import known_state
 from twofold.core.data import to_data
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import AlteredError, FileError, Place, UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
+from twofold.live.chain_check import Checked, check_chained
 from twofold.live.control.status import ServiceStatus, service_status
+from twofold.live.gateway.request_log import key_beside, requests_log
 from twofold.live.processes import log_path
+from twofold.live.seals import key_of
 from twofold.report.answers import Shown
-from twofold.report.service import status_lines, top_lines
+from twofold.report.service import checked_log, status_lines, top_lines
 
 HAPPENED_COUNT = 8
 TOP_EVERY_S = 1.0
@@ -64,6 +67,19 @@ class ShownLogs(Shown):
         return [f"{role}: {line}" if several else line for role, said in self.logs.items() for line in said]
 
 
+@dataclass(frozen=True, slots=True)
+class ShownLogCheck(Shown):
+    """A log of requests that is as its gateway wrote it."""
+
+    schema = "twofold/log-check/1"
+    checked: Checked
+
+    @property
+    def lines(self) -> list[str]:
+        """In two lines."""
+        return checked_log(self.checked)
+
+
 def status(spec: Path) -> ShownStatus:
     """How the service of a spec is. Raises FileError when none was brought up."""
     require_extra("live")
@@ -80,6 +96,36 @@ def top(spec: Path, tell: OnText) -> ShownStatus:
             time.sleep(TOP_EVERY_S)
             shown = ShownStatus(service_status(state, HAPPENED_COUNT), with_replicas=True)
     return shown
+
+
+def logs_or_check(
+    spec: Path, tell: OnText, role: str = "", follow: bool = False, verify: bool = False
+) -> ShownLogs | ShownLogCheck:
+    """The ends of logs; with `verify` whether the log of requests is as it was written."""
+    if verify and (role or follow):
+        raise UsageError("`--verify` reads the log of requests to its end", hint="write it with SPEC alone")
+    return verify_log(spec) if verify else logs(spec, tell, role, follow)
+
+
+def verify_log(spec: Path) -> ShownLogCheck:
+    """Whether the gateway's log of requests is as it wrote it: of a spec, or a copy of `requests.jsonl`.
+
+    Raises FileError where there is none, AlteredError with the first place where it is not.
+    """
+    log = spec if spec.suffix == ".jsonl" else requests_log(known_state(spec))
+    if not log.is_file():
+        raise FileError(f"`{log}` is not there", hint="bring the service up, or name its `requests.jsonl`")
+    key = key_beside(log)
+    found = check_chained(log, key_of(key, make=False) if key.exists() else None)
+    if found.broken:
+        first, *others = found.broken
+        more = f", and {len(others)} more" if others else ""
+        raise AlteredError(
+            f"{first.why}{more}",
+            place=Place(first.file.name, first.line, 1) if first.line else None,
+            hint="what stands before that place is as the gateway wrote it; restore the rest from a copy",
+        )
+    return ShownLogCheck(found)
 
 
 def logs(spec: Path, tell: OnText, role: str = "", follow: bool = False) -> ShownLogs:

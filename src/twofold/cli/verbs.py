@@ -356,13 +356,17 @@ VERBS = {
         summary="What the programs of a service said last",
         help="""Print the ends of the logs of SPEC's programs, or of ROLE's alone: controller, gateway,
         replica-0, train-NAME …
+
+        With --verify read the gateway's log of requests instead, of SPEC or of a copy of its requests.jsonl:
+        exit 2 with the first line that was changed, dropped or moved.
         """,
-        answer="operating.logs",
+        answer="operating.logs_or_check",
         progress=passed_on,
         parameters=(
             options.SPEC,
             click.argument("role", default=""),
             options.flag("--follow", "Go on with what they say, until Ctrl-C."),
+            options.flag("--verify", "Check the chain and the seals of the log of requests."),
             options.JSON,
         ),
     ),

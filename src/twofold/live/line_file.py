@@ -62,7 +62,7 @@ class LineFile:
         if self.lost_lines > self._reported_lost_lines:
             self._waiting.insert(0, note_line("lost", lines=self.lost_lines))
             self._reported_lost_lines = self.lost_lines
-        self._unwritten += "".join(f"{line}\n" for line in self._waiting).encode()
+        self._unwritten += self.encoded(self._waiting)
         self._waiting.clear()
         if written := self._written():
             self._size_bytes += written
@@ -72,6 +72,10 @@ class LineFile:
             self._drop()
         if self._size_bytes > self._limit_bytes and not self._unwritten:
             self._rotate()
+
+    def encoded(self, lines: list[str]) -> bytes:
+        """What is written for these lines, now."""
+        return "".join(f"{line}\n" for line in lines).encode()
 
     def head(self) -> str | None:
         """The first line of a file that goes on where another was full; None: it needs none."""

@@ -1,5 +1,6 @@
 """The screen of a running service: one line of figures, what happened, and for `top` each replica."""
 
+from twofold.live.chain_check import Checked
 from twofold.live.control.status import ReplicaStatus, ServiceStatus, at_clock
 
 WIDTH = 100
@@ -17,6 +18,16 @@ def top_lines(status: ServiceStatus) -> list[str]:
     rows = [_replica(each) for each in status.replicas]
     told = [*_overflow(status), *_troubles(status)]
     return [_figures(status), *told, busy, "", head, *rows, "", *_happened(status)]
+
+
+def checked_log(found: Checked) -> list[str]:
+    """How much of a log of requests was read, by what it is vouched for, and the digest to keep elsewhere."""
+    if not found.line_count:
+        return ["the log of requests is empty, and none of its lines is missing"]
+    lost = f", {found.lost_count:,} lost to a full disk" if found.lost_count else ""
+    by = "sealed" if found.sealed else "no key here, so no seal was checked"
+    said = f"{found.line_count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}"
+    return [f"{said}: chained, {by}, all as written", f"newest {found.digest}"]
 
 
 def _figures(status: ServiceStatus) -> str:

@@ -20,6 +20,7 @@ from twofold.live.gateway.gateway_config import (
     write_gateway_config,
 )
 from twofold.live.gateway.keys import keys_beside
+from twofold.live.gateway.request_log import key_beside, requests_log
 from twofold.live.processes import digest_of
 from twofold.live.server_urls import server_url
 from twofold.policy.gate import settings as gates
@@ -69,13 +70,15 @@ def gateway_config(
     admin: GatewayAdmin | None = None,
 ) -> GatewayConfig:
     """What the gateway's process is told. The replicas are those at its start; others come and go."""
+    log = requests_log(state)
     return GatewayConfig(
         host="127.0.0.1",
         port=settings.port,
         replicas=tuple(replicas),
         beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
         log=str(state / "gateway" / "events.jsonl"),
-        requests_log=str(state / "gateway" / "requests.jsonl"),
+        requests_log=str(log),
+        requests_key=str(key_beside(log)),
         model_name=settings.name or settings.version,
         gate=settings.gate,
         gate_digest=settings.gate_digest,

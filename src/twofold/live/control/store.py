@@ -67,7 +67,9 @@ class Store:
         try:
             make_private(state)
             make_private(path.parent)
-            if not path.exists():  # to close a file takes from a process all locks that it has on it elsewhere
+            if (
+                not path.exists()
+            ):  # to close a file takes from a process all locks that it has on it elsewhere
                 os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
         except OSError as error:
             if not refuses(error) or not path.exists():

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from twofold.core import errors
 from twofold.core.errors import TwofoldError
+from twofold.live.chained_file import ChainedFile
 from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, served_model
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.request_log import RequestLog
 from twofold.live.gateway.spans import spans_from
-from twofold.live.line_file import LineFile
 from twofold.live.processes import need_free_port
+from twofold.live.seals import key_of
 from twofold.policy.gate.gate import Gate
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def request_log(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
         return
     limits, path = config.limits, Path(config.requests_log)
     try:
-        file = LineFile(path, limits.log_limit_bytes, limits.log_file_count)
+        key = key_of(Path(config.requests_key), make=True) if config.requests_key else None
+        file = ChainedFile(path, limits.log_limit_bytes, limits.log_file_count, key)
     except OSError as error:
         raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
     log = RequestLog(file, driver.replicas, config.model_name)

@@ -107,6 +107,7 @@ class GatewayConfig:
     cache_tokens: int = 0  # of a replica's KV cache; 0: not known
     tokenizer: str = ""  # path of the model's tokenizer.json, which counts what may not fit
     requests_log: str = ""  # path of the log of requests; "": there is none
+    requests_key: str = ""  # path of the key that seals it, made if it is not there; "": none
     overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
 
 

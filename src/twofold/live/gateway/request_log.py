@@ -2,13 +2,15 @@
 
 `at` is its arrival, UTC; `model` is what the replica serves, on `up` the digest of the artefact. No prompt
 and no answer is in it. Lines are written a few times a second, not per request: kill -9 loses the last ones,
-which the gate's own log has.
+which the gate's own log has. Each is numbered and hangs on the one before it, so that what is there can be
+shown to be what the gateway wrote.
 """
 
 import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.telemetry import Outcome
@@ -17,13 +19,17 @@ from twofold.policy.machine import json_text
 
 FLUSH_EVERY_S = 0.2
 FLUSH_LINES = 256  # that wait at most
-NAMES = (
-    *("at", "request_id", "path", "tenant", "class", "model", "outcome", "status", "reason"),
-    *("input_tokens", "output_tokens", "ttft_s", "e2e_s", "replica", "attempts", "cache", "usd"),
-)
-_LINE = (
-    "{" + ",".join(f'"{name}":%s' for name in NAMES) + "}"
-)  # HOT: per request; a dict took three times as long
+
+
+def requests_log(state: Path) -> Path:
+    """The log of the service whose state this is."""
+    return state / "gateway" / "requests.jsonl"
+
+
+def key_beside(log: Path) -> Path:
+    """The key of its seals: beside the state that the log is in, which is copied around and removed."""
+    state = log.absolute().parents[1]
+    return state.with_name(f"{state.name}-log.key")
 
 
 class RequestLog:
@@ -34,9 +40,16 @@ class RequestLog:
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
+    def line(self, outcome: Outcome) -> str | None:
+        """What is written of it; None: nothing."""
+        return line_of(outcome, self._replicas.get(outcome.replica_id), self._model)
+
     def saw(self, outcome: Outcome) -> None:
         """One request ended."""
-        self.file.append(line_of(outcome, self._replicas.get(outcome.replica_id), self._model))
+        line = self.line(outcome)
+        if line is None:
+            return
+        self.file.append(line)
         self._waiting += 1
         if self._waiting >= FLUSH_LINES:
             self._flush()
@@ -62,24 +75,30 @@ def _name_of(model: str) -> str:
 
 
 def line_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> str:
-    """Its line: what is not known is null, seconds are to the microsecond."""
-    values = (
-        wall_text(outcome.at_s),
-        outcome.request_id,
-        outcome.path,
-        outcome.tenant,
-        outcome.class_name,
-        _name_of(replica.model) if replica else model,
-        outcome.outcome,
-        outcome.status,
-        outcome.reason,
-        outcome.input_tokens,
-        outcome.output_tokens,
-        None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
-        round(outcome.e2e_s, 6),
-        outcome.replica_id,
-        outcome.attempts,
-        "hit" if outcome.given_again else "",
-        None if outcome.usd is None else round(outcome.usd, 9),
-    )
-    return _LINE % tuple(map(json_text, values))
+    """Its line."""
+    facts = facts_of(outcome, replica, model)
+    # HOT: per request; `json`'s encoder took twice as long
+    return "{" + ",".join([f'"{name}":{json_text(value)}' for name, value in facts.items()]) + "}"
+
+
+def facts_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> dict[str, Any]:
+    """What a line says: what is not known is null, seconds are to the microsecond."""
+    return {
+        "at": wall_text(outcome.at_s),
+        "request_id": outcome.request_id,
+        "path": outcome.path,
+        "tenant": outcome.tenant,
+        "class": outcome.class_name,
+        "model": _name_of(replica.model) if replica else model,
+        "outcome": outcome.outcome,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "input_tokens": outcome.input_tokens,
+        "output_tokens": outcome.output_tokens,
+        "ttft_s": None if outcome.ttft_s is None else round(outcome.ttft_s, 6),
+        "e2e_s": round(outcome.e2e_s, 6),
+        "replica": outcome.replica_id,
+        "attempts": outcome.attempts,
+        "cache": "hit" if outcome.given_again else "",
+        "usd": None if outcome.usd is None else round(outcome.usd, 9),
+    }

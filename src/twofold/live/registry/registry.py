@@ -16,10 +16,10 @@ from twofold.live.registry import blobs
 from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import SIGNATURE
-from twofold.live.registry.seals import check_seal, key_of, sealed
 from twofold.live.registry.signatures import check_names, check_signature, sign
 from twofold.live.registry.stores import keep_address, open_store, tables_exist
 from twofold.live.registry.tables import AliasMove, Tables, Version
+from twofold.live.seals import check_seal, key_of, sealed
 from twofold.live.training.artefact import sha256_of, write_whole
 from twofold.policy.release import quality
 from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals

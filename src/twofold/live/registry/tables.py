@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twofold.core.errors import AlteredError, UnknownNameError, ValueRefusedError
-from twofold.live.registry.chain import BEGIN, chained, check_chain
-from twofold.live.registry.seals import sealed
+from twofold.live.chain import BEGIN, chained, check_chain
 from twofold.live.registry.stores import Row, Store, same
+from twofold.live.seals import sealed
 
 NAME_MAX = 64
 LOG = "log"  # what its seals are for

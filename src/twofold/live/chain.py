@@ -28,8 +28,13 @@ def chained(before: str, said: Mapping[str, Any]) -> tuple[str, str]:
     """
     if "before" in said:
         raise ValueError("`before` is the chain's own key")
-    line = json.dumps({**said, "before": before}, sort_keys=True, separators=(",", ":"))
+    line = hung(json.dumps(said, sort_keys=True, separators=(",", ":")), before)
     return line, digest_of_line(line)
+
+
+def hung(line: str, before: str) -> str:
+    """A line of JSON, an object that says something, that hangs on the digest of the line before it."""
+    return f'{line[:-1]},"before":"{before}"}}'
 
 
 def digest_of_line(line: str) -> str:

@@ -1,4 +1,4 @@
-"""What the registry's own key vouches for: HMAC-SHA256 of digests. A file that we did not seal is not opened.
+"""What a key of our own vouches for: HMAC-SHA256 of digests. A file that we did not seal is not opened.
 
 The key stands in a file of its own that only its owner reads, outside the folder that is copied around.
 Source: RFC 2104.
@@ -25,7 +25,7 @@ def key_of(path: Path, *, make: bool) -> bytes:
     if not path.exists():
         if not make:
             hint = "put it back: without it nothing that it sealed can be told from what somebody else wrote"
-            raise FileError(f"the registry's key `{path}` is not there", hint=hint)
+            raise FileError(f"the key `{path}` is not there", hint=hint)
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
         with open(partial, "wb", opener=private_opener) as file:
             file.write(secrets.token_bytes(KEY_BYTES))

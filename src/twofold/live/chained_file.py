@@ -1,0 +1,170 @@
+"""A file of lines that are numbered and chained, with a seal behind the last line of each write.
+
+A file `….head` beside it says which lines there are, so that those missing at its end are found as well. The
+seals are by a key that stands elsewhere; without a key the chain alone is there.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from twofold.core.data import DataError, from_data
+from twofold.live.chain import BEGIN, digest_of_line, hung
+from twofold.live.line_file import LineFile, note_line, numbered
+from twofold.live.processes import private_opener
+from twofold.live.seals import sealed
+
+LINES = "lines"  # what the seals are for …
+HEAD = "head"
+HEAD_BYTES = 400  # it is written over in place
+LAST_BYTES = 1 << 16  # of a file, in which its last line is
+UNVOUCHED = "unvouched"  # the note of a writer that found other lines than its head told
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Which lines the file has, with those rotated away."""
+
+    first: int = 1  # the number of the oldest one that is kept
+    number: int = 0  # of the newest one; 0: there is none …
+    digest: str = BEGIN  # … and what the next one carries
+    seal: str = ""
+
+    def text(self) -> str:
+        """What is sealed."""
+        return f"{self.first} {self.number} {self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What stands at the end of a line."""
+
+    number: int
+    before: str
+    seal: str
+    unsealed_digest: str  # of the line without its seal
+
+    @classmethod
+    def of(cls, line: str) -> "Tail | None":
+        """None where it is no such line."""
+        try:
+            said = json.loads(line)
+            number, before, seal = said["number"], said["before"], said.get("seal", "")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if type(number) is not int or not isinstance(before, str) or not isinstance(seal, str):
+            return None
+        bare = line.removesuffix(f',"seal":"{seal}"}}') + "}" if seal else line
+        return cls(number, before, seal, digest_of_line(bare))
+
+
+class ChainedFile(LineFile):
+    """The writer. Mutable: it holds the number and the digest of the line before, and its head's file.
+
+    What it finds is not vouched for by going on behind it: where the file ends otherwise than the head says,
+    a line says so, for good.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, file_count: int, key: bytes | None) -> None:
+        """Raises OSError where the folder refuses."""
+        super().__init__(path, limit_bytes, file_count)
+        self._key, self._files = key, numbered(path, file_count)
+        last, told = last_line(self._files), read_head(path)
+        tail = Tail.of(last) if last else None
+        end = (tail.number, digest_of_line(last)) if tail else (0, BEGIN)
+        is_ours = told is not None and (key is None or told.seal == sealed(key, HEAD, told.text()))
+        if told is None or not is_ours:
+            self._first = first_number(self._files) or 1
+            self._number, self._before = end
+            is_vouched = not last and told is None
+        else:  # killed between a line and the head: then the lines are more, and the last one is sealed
+            self._first = told.first
+            is_more = end[0] > told.number
+            self._number, self._before = end if is_more else (told.number, told.digest)
+            is_vouched = end == (told.number, told.digest) or (is_more and self._is_sealed(tail))
+        self._head = private_opener(str(head_path(path)), os.O_WRONLY | os.O_CREAT)
+        if not is_vouched:
+            self.append(note_line(UNVOUCHED, after=end[0]))
+
+    def stop(self) -> None:
+        """Write what waits, and close."""
+        super().stop()
+        os.close(self._head)
+
+    def flush(self) -> None:
+        """Write the lines that wait, then which ones there are."""
+        super().flush()
+        if not self._unwritten:
+            self._write_head()
+
+    def encoded(self, lines: list[str]) -> bytes:
+        """Each with its number and the digest of the one before it; the last one sealed.
+
+        HOT: per line of a request, at the flush.
+        """
+        made = []
+        for line in lines:
+            self._number += 1
+            made.append(hung(f'{line[:-1]},"number":{self._number}}}', self._before))
+            self._before = digest_of_line(made[-1])
+        if made and self._key is not None:
+            made[-1] = f'{made[-1][:-1]},"seal":"{sealed(self._key, LINES, self._before)}"}}'
+            self._before = digest_of_line(made[-1])
+        return "".join(f"{line}\n" for line in made).encode()
+
+    def _is_sealed(self, tail: Tail | None) -> bool:
+        if self._key is None or tail is None:
+            return self._key is None
+        return tail.seal == sealed(self._key, LINES, tail.unsealed_digest)
+
+    def _rotate(self) -> None:
+        """The head first: lines that are older than it says are no matter, lines that are missing are."""
+        if self._files[-1].exists() or len(self._files) == 1:
+            self._first = first_number(self._files[:-1]) or self._number + 1
+            self._write_head()
+        super()._rotate()
+
+    def _write_head(self) -> None:
+        head = Head(self._first, self._number, self._before)
+        seal = "" if self._key is None else sealed(self._key, HEAD, head.text())
+        text = json.dumps({"first": head.first, "number": head.number, "digest": head.digest, "seal": seal})
+        try:
+            os.pwrite(self._head, f"{text.ljust(HEAD_BYTES - 1)}\n".encode(), 0)
+        except OSError:  # as for lines: the traffic goes on, and the head is behind
+            return
+
+
+def head_path(path: Path) -> Path:
+    """The file beside that says which lines there are."""
+    return path.with_name(f"{path.name}.head")
+
+
+def read_head(path: Path) -> Head | None:
+    """What stands there; None without it, or where it is none."""
+    try:
+        return from_data(Head, json.loads(head_path(path).read_text("utf-8")))
+    except (OSError, ValueError, DataError):
+        return None
+
+
+def first_number(files: list[Path]) -> int | None:
+    """The number of the first line of the oldest file that has one."""
+    for file in reversed(files):
+        if file.exists():
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                tail = Tail.of(lines.readline().rstrip("\n"))
+            if tail is not None:
+                return tail.number
+    return None
+
+
+def last_line(files: list[Path]) -> str:
+    """The last whole line of the newest file that has one; "" without any."""
+    for file in files:
+        if file.exists() and (size := file.stat().st_size):
+            with file.open("rb") as data:
+                data.seek(max(0, size - LAST_BYTES))
+                whole = data.read().decode("utf-8", "replace").rstrip("\n")
+            return whole.rpartition("\n")[2]
+    return ""

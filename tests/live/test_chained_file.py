@@ -1,0 +1,236 @@
+"""The log of decisions: what its writer leaves is whole, and what anybody does to it afterwards is found."""
+
+import json
+import resource
+import shutil
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from twofold.app.operating import verify_log
+from twofold.core.errors import AlteredError, FileError, UsageError
+from twofold.live.chain_check import Checked, check_chained
+from twofold.live.chained_file import ChainedFile, head_path
+from twofold.live.gateway.request_log import key_beside
+from twofold.live.seals import key_of
+
+KEY = b"k" * 32
+LONG = 1 << 20
+
+
+def writer(path: Path, limit_bytes: int = LONG, file_count: int = 4, key: bytes | None = KEY) -> ChainedFile:
+    return ChainedFile(path, limit_bytes, file_count, key)
+
+
+def write(log: ChainedFile, count: int, at_once: int = 3) -> None:
+    for number in range(count):
+        log.append(json.dumps({"request_id": f"r{number}", "outcome": "finished"}, separators=(",", ":")))
+        if number % at_once == at_once - 1:
+            log.flush()
+    log.flush()
+
+
+def written(path: Path, count: int = 10, key: bytes | None = KEY) -> Path:
+    log = writer(path, key=key)
+    write(log, count)
+    log.stop()
+    return path
+
+
+def whys(path: Path, key: bytes | None = KEY) -> list[tuple[str, int, str]]:
+    return [(place.file.name, place.line, place.why) for place in check_chained(path, key).broken]
+
+
+def test_what_is_written_is_whole_and_its_newest_digest_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl")
+    found = check_chained(path, KEY)
+    assert found == Checked(1, 10, 10, 0, found.digest, sealed=True)
+    again = writer(path)  # the next process goes on where this one ended
+    write(again, 5)
+    again.stop()
+    assert check_chained(path, KEY).number == 15 and not whys(path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["number"] for line in lines] == list(range(1, 16))
+    assert lines[0]["request_id"] == "r0" and sum("seal" in line for line in lines) == 6  # one per write
+
+
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), sealed=st.booleans())
+@example(at=0, bit=0, sealed=True)
+@example(at=10**6, bit=0, sealed=True)
+def test_any_one_changed_bit_is_found_and_its_line_named(
+    at: int, bit: int, sealed: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    key = KEY if sealed else None
+    path = written(tmp_path_factory.mktemp("log") / "r.jsonl", key=key)
+    data = bytearray(path.read_bytes())
+    at = min(at % len(data), len(data) - 1)
+    line = data[:at].count(b"\n") + 1
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+    places = whys(path, key)
+    assert places
+    _, found, why = places[0]
+    end = "missing at its end" in why or "missing before it" in why  # a line break that was changed
+    assert found in (line, line + 1) or end or f"number {line}" in why, (line, places)
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize(
+    ("change", "line", "why"),
+    [
+        (lambda lines: lines.pop(4), 5, "number 5 is missing before it"),
+        (lambda lines: [lines.pop(4), lines.pop(4)], 5, "numbers 5 to 6 are missing before it"),
+        (lambda lines: lines.pop(0), 0, "numbers 1 to 1 are missing at its beginning"),
+        (lambda lines: lines.pop(), 0, "numbers 10 to 10 are missing at its end"),
+        (lambda lines: lines.insert(4, lines.pop(5)), 5, "number 5 is missing before it"),
+        (lambda lines: lines.insert(4, lines[3]), 5, "number 4 stands behind 4"),
+        (lambda lines: lines.insert(4, b"{}"), 5, "it was changed: no line of a log ends so"),
+        (lambda lines: lines.clear(), 0, "numbers 1 to 10 are missing at its end"),
+    ],
+)
+def test_dropped_moved_and_added_lines_are_found_and_named(change, line, why, key, tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl", key=key)
+    lines = path.read_bytes().splitlines()
+    change(lines)
+    path.write_bytes(b"".join(each + b"\n" for each in lines))
+    assert whys(path, key)[0] == ("r.jsonl", line, why)
+
+
+def test_a_log_that_somebody_else_wrote_whole_has_no_seals_of_ours(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl", key=b"o" * 32)
+    assert whys(path)[0] == ("r.jsonl", 3, "it was changed: its seal does not fit")
+    bare = written(tmp_path / "bare.jsonl", key=None)
+    assert any("no seal" in why for _, _, why in whys(bare))
+
+
+def test_lines_that_vanish_while_nobody_writes_are_found_after_the_next_start(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    for removed in (
+        b"".join(lines[:-1]),
+        b"".join(lines[:-3]),
+    ):  # to a line without a seal; with one
+        path.write_bytes(removed)
+        log = writer(path)
+        write(log, 2)
+        log.stop()
+        assert any("the writer began here" in why for _, _, why in whys(path))
+    head_path(path).unlink()
+    assert "end may be missing" in whys(path)[-1][2]
+    log = writer(path)  # without a head nobody knows what was there
+    log.stop()
+    assert sum("the writer began here" in why for _, _, why in whys(path)) >= 2
+
+
+def test_a_kill_between_a_line_and_the_head_breaks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    log = writer(path)
+    write(log, 3)
+    head = head_path(path).read_bytes()
+    write(log, 3)
+    head_path(path).write_bytes(head)  # as if killed before it was written
+    with path.open("ab") as file:
+        file.write(b'{"request_id":"torn')
+    assert not whys(path)
+    log = writer(path)
+    write(log, 3)
+    log.stop()
+    assert not whys(path) and check_chained(path, KEY).number == 9
+
+
+def test_rotation_keeps_the_chain_and_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    log = writer(path, limit_bytes=1500, file_count=3)
+    write(log, 100)
+    found = check_chained(path, KEY)
+    assert not found.broken and found.number == 100 and 1 < found.first < 95
+    log.stop()
+    log = writer(path, limit_bytes=1500, file_count=3)
+    write(log, 30)
+    assert not whys(path) and check_chained(path, KEY).number == 130
+    oldest, middle = (path.with_name(f"r.jsonl.{number}") for number in (2, 1))
+    kept = oldest.read_bytes()
+    oldest.unlink()
+    assert "missing at its beginning" in whys(path)[0][2]
+    oldest.write_bytes(kept)
+    middle.unlink()
+    assert "missing" in whys(path)[0][2]  # before the next line, or at the end where there is none yet
+
+
+def test_lines_that_a_full_disk_lost_are_told_and_break_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twofold.live.line_file.LOST_LIMIT_BYTES", 2000)
+    path = tmp_path / "r.jsonl"
+    log = writer(path)
+    write(log, 3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 70, hard))
+    try:
+        write(log, 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    write(log, 3)
+    log.stop()
+    found = check_chained(path, KEY)
+    assert not found.broken and 40 < found.lost_count <= 61
+    assert found.line_count + found.lost_count == found.number
+
+
+def test_a_link_of_the_chain_costs_less_than_the_line_itself(tmp_path: Path) -> None:
+    """Processor time of both in the same turns: a fifth where it was measured, 1 µs of a request."""
+    from twofold.live.gateway.request_log import line_of
+    from twofold.live.gateway.telemetry import Outcome
+
+    outcome, log, ratios = Outcome("req-1", "them", "chat", 1.8e9, 0.0, 400), writer(tmp_path / "r.jsonl"), []
+    for _ in range(15):
+        began_s = time.process_time()
+        lines = [line_of(outcome, None, "sha256-1") for _ in range(1000)]
+        encoded_s = time.process_time()
+        log.encoded(lines)
+        ratios.append((time.process_time() - encoded_s) / (encoded_s - began_s))
+    assert statistics.median(ratios) < 1.0
+
+
+def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "gateway" / "requests.jsonl"
+    with pytest.raises(FileError, match="is not there"):
+        verify_log(path)
+    key = key_of(key_beside(path), make=True)
+    assert key_beside(path) == tmp_path / "state-log.key"
+    written(path, key=key)
+    assert "10 decisions, numbers 1 to 10: chained, sealed" in verify_log(path).lines[0]
+    path.write_bytes(path.read_bytes().replace(b'"r4"', b'"r9"'))
+    with pytest.raises(AlteredError, match="number 5, the line before it, was changed") as caught:
+        verify_log(path)
+    assert str(caught.value).startswith("requests.jsonl:6:1")
+    key_beside(path).chmod(0o644)
+    with pytest.raises(FileError, match="others can read"):
+        verify_log(path)
+
+
+def test_verify_reads_a_whole_log_of_no_program() -> None:
+    from twofold.app.operating import logs_or_check
+
+    with pytest.raises(UsageError, match="to its end"):
+        logs_or_check(Path("x"), lambda _: True, "gateway", verify=True)
+
+
+def test_r_117_each_decision_has_its_request_model_and_time_and_a_changed_byte_is_found(
+    tmp_path: Path,
+) -> None:
+    """The log that the row's command reads, which a gateway wrote; here one byte of a copy is changed."""
+    sample, log = Path(__file__).parent / "decisions", tmp_path / "gateway" / "requests.jsonl"
+    shutil.copytree(sample, log.parent)
+    for line in map(json.loads, log.read_text().splitlines()):
+        assert line["request_id"] and line["at"].endswith("+00:00")
+        assert not line["replica"] or line["model"].startswith("sha256-")
+        assert line["outcome"] in ("finished", "refused", "failed") and "reason" in line and "replica" in line
+    assert not verify_log(log).checked.broken
+    log.write_bytes(log.read_bytes().replace(b'"replica-1"', b'"replica-0"', 1))
+    with pytest.raises(AlteredError, match="was changed"):
+        verify_log(log)
