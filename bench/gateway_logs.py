@@ -1,18 +1,33 @@
-"""What logging costs: one gateway that writes its logs to a disk, and one whose logs go nowhere.
+"""What logging costs: a gateway with its logs as `up` has them, and gateways whose logs are less.
 
-Both are the same otherwise, take turns, and are asked by the same clients for answers of an engine that
-writes a token each 10 ms, as a fast one does. What is compared is the 95th percentile of a whole streamed
-answer, over pairs of turns; the bounds are of the median of the pairs' ratios, by resampling them.
+All are the same otherwise, take turns, and are asked by the same clients. First of an engine that writes a
+token each 10 ms, as a fast one does, the 95th percentile of a whole streamed answer. Then, of an engine that
+writes all at once, the gateway's processor time of an answer, which is what bounds its requests/s: with the
+log of requests chained and sealed, with samples of text besides, with a log that is neither, and with none.
+Ratios are medians over pairs of turns; their bounds come from resampling the pairs.
 """
 
 import asyncio
+import contextlib
 import math
 import random
 import statistics
 import tempfile
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
-from bench.gateway import ANSWER_END, ANSWER_EVENTS, ANSWER_HEAD, Engine, _open, load_s, run_process
+from bench.gateway import (
+    ANSWER_END,
+    ANSWER_EVENTS,
+    ANSWER_HEAD,
+    Engine,
+    _open,
+    load_s,
+    run_process,
+    serve_engine,
+)
 from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.settings import Beliefs, GateSettings
@@ -22,7 +37,8 @@ TURN_S = 1.2
 CONCURRENCY = 16
 GAP_S = 0.01  # from one token of the engine to its next
 DRAWS = 2000
-NOWHERE = "nowhere"  # the log that is no file
+SEALED, SAMPLED, PLAIN, NOWHERE = "sealed", "sampled", "plain", "nowhere"  # the last: no log at all
+SAMPLED_FRACTION = 0.05
 
 
 class PacedEngine(Engine):
@@ -48,29 +64,48 @@ async def serve_paced(port: int) -> None:
 
 
 async def serve_logging(config: GatewayConfig) -> None:
-    """The gateway as its own process runs it, or with logs that throw their lines away."""
-    from twofold.live import line_file
+    """The gateway as its own process runs it, without the chain, or with logs that throw their lines away."""
     from twofold.live.gateway import gateway
+    from twofold.live.line_file import LineFile
 
+    if PLAIN in config.log:
+        gateway.ChainedFile = lambda *told: LineFile(*told[:3])  # type: ignore[misc, assignment]
     if NOWHERE in config.log:
-
-        class Nowhere(line_file.LineFile):
-            def append(self, line: str) -> None: ...
-
-            def flush(self) -> None:
-                self._waiting.clear()
-
-        for name in ("append", "flush"):
-            setattr(line_file.LineFile, name, getattr(Nowhere, name))
         gateway.GateLog.told = lambda _self, _entry: None  # type: ignore[method-assign]
+        gateway.GateLog.flush = lambda self: self._waiting.clear()  # type: ignore[method-assign]
     await gateway.serve(config)
+
+
+@contextlib.contextmanager
+def gateways(
+    folder: Path, names: tuple[str, ...], serve: Callable[..., Any]
+) -> Iterator[tuple[dict[str, int], dict[str, BaseProcess]]]:
+    """A gateway of each kind before one engine: their ports and processes."""
+    engine = free_port()
+    replica = GatewayReplica("replica-0", "127.0.0.1", engine, "m", 256)
+    ports, started = {}, {"engine": run_process(serve, engine)}
+    for name in names:
+        own, ports[name] = folder / name, free_port()
+        config = GatewayConfig(
+            *("127.0.0.1", ports[name], (replica,), Beliefs(1e-4, 1e-3), str(own / "events.jsonl")),
+            gate=GateSettings(),
+            requests_log="" if name == NOWHERE else str(own / "requests.jsonl"),
+            requests_key=str(folder / f"{name}.key"),
+            samples_log=str(own / "samples.jsonl") if name == SAMPLED else "",
+            samples_fraction=SAMPLED_FRACTION if name == SAMPLED else 0.0,
+        )
+        started[name] = run_process(serve_logging, config)
+    try:
+        yield ports, {name: started[name] for name in names}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.join()
 
 
 async def _measure(ports: dict[str, int]) -> dict[str, list[list[float]]]:
     turns: dict[str, list[list[float]]] = {name: [] for name in ports}
-    for port in ports.values():
-        await _open(port)
-        await load_s(port, CONCURRENCY, TURN_S)
+    await _warm(ports)
     for pair in range(PAIRS):
         names = list(ports) if pair % 2 else list(ports)[::-1]
         for name in names:
@@ -78,47 +113,70 @@ async def _measure(ports: dict[str, int]) -> dict[str, list[list[float]]]:
     return turns
 
 
+async def _measure_cpu_s(ports: dict[str, int], pids: dict[str, int]) -> dict[str, list[float]]:
+    """Processor seconds of an answer, turn by turn."""
+    import psutil
+
+    turns: dict[str, list[float]] = {name: [] for name in ports}
+    await _warm(ports)
+    for pair in range(PAIRS):
+        names = list(ports) if pair % 2 else list(ports)[::-1]
+        for name in names:
+            process = psutil.Process(pids[name])
+            before = sum(process.cpu_times()[:2])
+            count = len(await load_s(ports[name], CONCURRENCY, TURN_S))
+            turns[name].append((sum(process.cpu_times()[:2]) - before) / count)
+    return turns
+
+
+async def _warm(ports: dict[str, int]) -> None:
+    for port in ports.values():
+        await _open(port)
+        await load_s(port, CONCURRENCY, TURN_S)
+
+
 def p95(values: list[float]) -> float:
     """The 95th percentile."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
+def compared(ones: list[float], others: list[float]) -> str:
+    """The median of the pairs' ratios, and its bounds."""
+    ratios = [one / other for one, other in zip(ones, others, strict=True)]
+    chance = random.Random(1)
+    drawn = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    low, high = drawn[DRAWS // 40], drawn[-DRAWS // 40]
+    return f"ratio {statistics.median(ratios):.3f}, 95 % within {low:.3f} to {high:.3f}"
+
+
 def main() -> None:
-    """Print the 95th percentiles with logs and without, and their ratio with its bounds."""
+    """Print 95th percentiles and processor times with logs and without, and their ratios with bounds."""
     try:
         import uvloop
     except ImportError:
         print("needs the extra [live]")
         return
     with tempfile.TemporaryDirectory() as folder:
-        engine = free_port()
-        replica = GatewayReplica("replica-0", "127.0.0.1", engine, "m", 256)
-        ports, processes = {}, [run_process(serve_paced, engine)]
-        for name in ("logs", NOWHERE):
-            ports[name] = free_port()
-            own = Path(folder) / name
-            config = GatewayConfig(
-                *("127.0.0.1", ports[name], (replica,), Beliefs(1e-4, 1e-3), str(own / "events.jsonl")),
-                gate=GateSettings(),
-                requests_log=str(own / "requests.jsonl"),
-            )
-            processes.append(run_process(serve_logging, config))
-        try:
+        with gateways(Path(folder, "paced"), (SEALED, NOWHERE), serve_paced) as (ports, _):
             turns = uvloop.run(_measure(ports))
-        finally:
-            for process in processes:
-                process.kill()
-                process.join()
-    with_s, without_s = ([p95(turn) for turn in turns[name]] for name in ("logs", NOWHERE))
-    ratios = [one / other for one, other in zip(with_s, without_s, strict=True)]
-    chance = random.Random(1)
-    drawn = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
-    low, high = drawn[DRAWS // 40], drawn[-DRAWS // 40]
-    count = sum(map(len, turns["logs"]))
+        with gateways(Path(folder, "fast"), (SEALED, SAMPLED, PLAIN, NOWHERE), serve_engine) as (
+            ports,
+            processes,
+        ):
+            pids = {name: process.pid or 0 for name, process in processes.items()}
+            cpu_s = uvloop.run(_measure_cpu_s(ports, pids))
+    with_s, without_s = ([p95(turn) for turn in turns[name]] for name in (SEALED, NOWHERE))
+    count = sum(map(len, turns[SEALED]))
     print(f"p95 of an answer, medians of {PAIRS} pairs of turns of {TURN_S:g} s, {count} answers with logs")
     told_ms = f"{statistics.median(with_s) * 1e3:.2f} ms, without {statistics.median(without_s) * 1e3:.2f} ms"
-    print(f"with logs {told_ms}")
-    print(f"ratio {statistics.median(ratios):.3f}, 95 % within {low:.3f} to {high:.3f}")
+    print(f"with logs {told_ms}: {compared(with_s, without_s)}")
+    print("processor time of an answer that the engine writes at once")
+    for name in (SEALED, SAMPLED, PLAIN, NOWHERE):
+        took_us = statistics.median(cpu_s[name]) * 1e6
+        against = "" if name == NOWHERE else f"   against none {compared(cpu_s[name], cpu_s[NOWHERE])}"
+        print(f"  requests {name:8}{took_us:7.0f} us {1e6 / took_us:7.0f} a second on a core{against}")
+    print(f"  sealed against plain {compared(cpu_s[SEALED], cpu_s[PLAIN])}")
+    print(f"  {SAMPLED_FRACTION:.0%} sampled against sealed {compared(cpu_s[SAMPLED], cpu_s[SEALED])}")
 
 
 if __name__ == "__main__":

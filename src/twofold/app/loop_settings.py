@@ -57,6 +57,7 @@ class ServeSettings:
     model_config: Path = Path()
     registered: str = ""  # what is served of the registry, as the spec names it; "": what is trained
     overflow: GatewayReplica | None = None  # the spec's hosted API
+    samples_fraction: float = 0.0  # of the requests whose text is kept, as the spec opts in
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
@@ -176,6 +177,7 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         load_s=load_s,
         engine=service.engine,
         overflow=overflow_of(service),
+        samples_fraction=service.samples_fraction,
         program=program_of(service.engine, program) if program or service.engine != OURS else "",
         model_config=Path(service.model.config),
         registered=service.model.registry or "",

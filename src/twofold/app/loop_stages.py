@@ -148,6 +148,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         registry=str(request.registry),
         registered=release.text.partition(":")[0],
         questions=release.questions,
+        samples_fraction=request.serving.samples_fraction,
     )
 
 

@@ -247,6 +247,10 @@ class Service(Part):
     overflow: Overflow | None = Field(
         default=None, description="a hosted API that takes what there is no room or no time for"
     )
+    samples_fraction: fields.Fraction = Field(
+        default=0.0,
+        description="of the requests: whose text `up` keeps, redacted, to learn from",
+    )
     policies: Policies = Field(
         default=Policies(),
         description="the gate's, of `up` and of rehearsals; a scenario's stand over them",

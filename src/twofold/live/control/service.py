@@ -20,7 +20,7 @@ from twofold.live.gateway.gateway_config import (
     write_gateway_config,
 )
 from twofold.live.gateway.keys import keys_beside
-from twofold.live.gateway.request_log import key_beside, requests_log
+from twofold.live.gateway.request_log import key_beside, requests_log, samples_log
 from twofold.live.processes import digest_of
 from twofold.live.server_urls import server_url
 from twofold.policy.gate import settings as gates
@@ -48,6 +48,7 @@ class ServiceSettings:
     registry: str = ""  # the folder of the registry that is told how trials end; "": there is none
     registered: str = ""  # the model's name there
     questions: str = ""  # a file of questions that a release is judged by on the side; "": it is not
+    samples_fraction: float = 0.0  # of the requests whose text is kept
 
     @property
     def version(self) -> str:
@@ -90,6 +91,8 @@ def gateway_config(
         cache_tokens=_cache_tokens(settings.engine),
         tokenizer=str(Path(settings.engine.artefact) / "tokenizer.json"),
         overflow=settings.overflow,
+        samples_log=str(samples_log(state)),
+        samples_fraction=settings.samples_fraction,
     )
 
 

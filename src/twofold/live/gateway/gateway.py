@@ -21,7 +21,9 @@ from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, served_model
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.request_log import RequestLog
+from twofold.live.gateway.samples import SampleLog
 from twofold.live.gateway.spans import spans_from
+from twofold.live.line_file import LineFile
 from twofold.live.processes import need_free_port
 from twofold.live.seals import key_of
 from twofold.policy.gate.gate import Gate
@@ -124,7 +126,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     app = GatewayApp(driver, upstream, config)
     driver.start()
     try:
-        with request_log(config, driver), traces(config, driver):
+        with request_log(config, driver), samples(config, driver) as app.samples, traces(config, driver):
             yield uvicorn.Server(server_config(app, config)), driver
     finally:
         await upstream.close()
@@ -148,6 +150,27 @@ def request_log(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
     driver.telemetry.logs["requests"] = file
     try:
         yield
+    finally:
+        driver.telemetry.sinks.remove(log.saw)
+        log.stop()
+
+
+@contextmanager
+def samples(config: GatewayConfig, driver: GateDriver) -> Iterator[SampleLog | None]:
+    """Where the text of some requests is kept; None: of none."""
+    if not config.samples_log or not config.samples_fraction:
+        yield None
+        return
+    limits, path = config.limits, Path(config.samples_log)
+    try:
+        file = LineFile(path, limits.log_limit_bytes, limits.log_file_count)
+    except OSError as error:
+        raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
+    log = SampleLog(file, driver.replicas, config.model_name, config.samples_fraction)
+    driver.telemetry.sinks.append(log.saw)
+    driver.telemetry.logs["samples"] = file
+    try:
+        yield log
     finally:
         driver.telemetry.sinks.remove(log.saw)
         log.stop()

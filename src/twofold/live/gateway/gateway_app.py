@@ -32,6 +32,7 @@ from twofold.live.gateway.openai_requests import (
 from twofold.live.gateway.openapi import METRICS_PATH, MODELS_PATH, OPENAPI_PATH, description
 from twofold.live.gateway.prompt_bounds import read_bounds
 from twofold.live.gateway.request_facts import RequestFacts
+from twofold.live.gateway.samples import SampleLog
 from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
 from twofold.live.sse import DONE, SseTally
 from twofold.policy.gate import events
@@ -79,6 +80,7 @@ class Client:
         self.begun = False
         self.writing = False
         self.keeps = False  # the answer may be kept for others of its tenant
+        self.samples = False  # its text is kept to learn from
         self.copy: Copy | None = None  # of what it was written, while it may be kept
 
     async def body(self, limits: GatewayLimits) -> bytes | Problem | None:
@@ -127,7 +129,7 @@ class Client:
 
     async def begin(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.begun = self.writing = True
-        self.copy = Copy() if self.keeps and status == 200 else None
+        self.copy = Copy() if (self.keeps or self.samples) and status == 200 else None
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
         self.writing = False
 
@@ -176,6 +178,7 @@ class GatewayApp:
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
         self._has_keys = bool(config.keys or config.keys_file)
         self._engine, self._description = ENGINE_FIELDS[config.engine], description(config)
+        self.samples: SampleLog | None = None  # where the text of some requests is kept
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
@@ -239,6 +242,9 @@ class GatewayApp:
             await _give(self.decider.given(decision.request_id), client)
             return
         client.keeps = bool(arrived.answer_key)
+        if self.samples is not None and self.samples.wants() and self.facts.may_keep(headers):
+            client.samples = True
+            self.decider.telemetry.keep_text(decision.request_id, request)
         task = asyncio.current_task()
         assert task is not None
         client.watch(task)
@@ -303,6 +309,9 @@ class GatewayApp:
                 client.copy.add(rest)
                 answer = client.copy.whole(used, streamed=opened.tally is not None)
                 client.copy = None
+            if client.samples:
+                self.decider.telemetry.keep_answer(sent.request_id, answer)
+                answer = answer if client.keeps else None
             self.decider.ended(
                 sent.request_id, used.output_tokens, sent.attempt, used.input_tokens, opened.status, answer
             )

@@ -109,6 +109,8 @@ class GatewayConfig:
     requests_log: str = ""  # path of the log of requests; "": there is none
     requests_key: str = ""  # path of the key that seals it, made if it is not there; "": none
     overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
+    samples_log: str = ""  # path of the text of some requests, redacted …
+    samples_fraction: float = 0.0  # … of so many of them; 0: none is kept
 
 
 def served_model(config: GatewayConfig) -> str:

@@ -66,6 +66,10 @@ class RequestFacts:
             answer_key(request) if self._keeps and _may_keep(headers) else "",
         )
 
+    def may_keep(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether the client lets anything of its request be kept."""
+        return _may_keep(headers)
+
     def _refused(self, said: Mapping[bytes, bytes]) -> Problem | None:
         for name, value in said.items():
             if len(value) > VALUE_LIMIT:

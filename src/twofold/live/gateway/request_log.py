@@ -26,6 +26,11 @@ def requests_log(state: Path) -> Path:
     return state / "gateway" / "requests.jsonl"
 
 
+def samples_log(state: Path) -> Path:
+    """The text of some of its requests, where the spec opts in."""
+    return state / "gateway" / "samples.jsonl"
+
+
 def key_beside(log: Path) -> Path:
     """The key of its seals: beside the state that the log is in, which is copied around and removed."""
     state = log.absolute().parents[1]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twofold.live.gateway.answers import Used
+from twofold.live.gateway.kept_answers import WholeAnswer
+from twofold.live.gateway.openai_requests import GenerationRequest
 from twofold.live.line_file import LineFile
 from twofold.policy.gate import events
 from twofold.policy.gate.settings import OverflowSettings
@@ -44,6 +46,8 @@ class Outcome:
     path: str = ""  # that was asked, of the protocol's
     given_again: bool = False  # by what was kept of an earlier answer
     usd: float | None = None  # that the hosted API asks for it; None: it was not sent there
+    asked: GenerationRequest | None = None  # of one whose text is kept …
+    answer: WholeAnswer | None = None  # … and of one that was answered whole
 
     @property
     def tpot_s(self) -> float | None:
@@ -95,6 +99,18 @@ class Telemetry:
             self._end(effect.request_id, REFUSED, effect.reason.value, effect.status, now_s)
         elif isinstance(effect, events.GiveUp):
             self._end(effect.request_id, FAILED, effect.cause.value, BAD_GATEWAY, now_s)
+
+    def keep_text(self, request_id: int, request: GenerationRequest) -> None:
+        """The text of this one is to be kept."""
+        asked = self._open.get(request_id)
+        if asked is not None:
+            asked.asked = request
+
+    def keep_answer(self, request_id: int, answer: WholeAnswer | None) -> None:
+        """With this answer, which is about to end."""
+        asked = self._open.get(request_id)
+        if asked is not None:
+            asked.answer = answer
 
     def again(self, *, hedged: bool) -> None:
         """An attempt after the first: beside it, or in its place."""
