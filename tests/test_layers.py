@@ -21,7 +21,7 @@ FLOORS = {
     "perf": 2,
     "policy": 2,
     "policy.gate": 3,
-    "policy.release": 3,
+    "policy.release": 4,
     "policy.cluster": 4,
     "training": 5,
     "inference": 5,

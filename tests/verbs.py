@@ -58,6 +58,9 @@ LINES = [
     "registry verify --registry OUT/registry",
     "registry branch tiny other --registry OUT/registry",
     "registry trace tiny --registry OUT/registry",
+    "registry curate OUT/learned --on tests/live/registry/samples.jsonl",
+    "registry watch tiny --on tests/live/registry/samples.jsonl --registry OUT/registry",
+    "registry attribute tiny --on tests/live/registry/samples.jsonl --registry OUT/registry",
     "jobs submit examples/laptop -- true",
     "jobs list examples/laptop",
     "jobs logs examples/laptop true-1",
@@ -83,6 +86,8 @@ NEEDS = {
     "registry evaluate": "train",
     "registry quantise": "train",
     "registry sign": "sign",
+    "registry watch": "train",
+    "registry attribute": "train,attribution",
     "measure serve": "live",
     "measure train": "train,live",
 }  # what they end with 2 for

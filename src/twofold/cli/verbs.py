@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from twofold.cli import options, registry
+from twofold.cli import options, registry, trust
 from twofold.cli.estimate import QUESTIONS
 from twofold.cli.jobs import CANCEL, LIST, LOGS, SUBMIT
 from twofold.cli.measure import IMPORT, SERVE, TRAIN
@@ -407,7 +407,7 @@ VERBS = {
         group="run",
         summary="Keep models by digest: push, evaluate, promote, roll back, verify, trace",
         help="Keep models by what they hold, say who released which when, and refuse what breaks a rule.",
-        questions=registry.QUESTIONS,
+        questions={**registry.QUESTIONS, **trust.QUESTIONS},
     ),
     "jobs": options.Verb(
         group="run",

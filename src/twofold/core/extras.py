@@ -7,6 +7,7 @@ from twofold.core.errors import MissingExtraError
 MODULES = {
     "train": ("torch", "transformers", "tokenizers", "safetensors", "fsspec"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
+    "attribution": ("captum",),
     "ray": ("ray",),
     "xlsx": ("xlsxwriter",),
     "postgres": ("psycopg",),

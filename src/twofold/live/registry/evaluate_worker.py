@@ -75,8 +75,8 @@ def evaluate(asked: Asked) -> dict[str, Any]:
     import torch
 
     torch.manual_seed(0)
-    model, tokenizer = _load(asked.model)
-    before = _load(asked.before)[0] if asked.before else None
+    model, tokenizer = load_model(asked.model)
+    before = load_model(asked.before)[0] if asked.before else None
     if before is not None and before.config.vocab_size != model.config.vocab_size:
         before = None  # other tokens: there is nothing to compare, and the tokenizer's rule says so
     sums = Sums()
@@ -107,7 +107,8 @@ def evaluate(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _load(folder: str) -> tuple[Any, Any]:
+def load_model(folder: str) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder: safetensors alone, and no code that it brings."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     kept = {"trust_remote_code": False, "local_files_only": True}

@@ -1,1 +1,1 @@
-"""Whether a model may be released: rules over what was evaluated and who approved it. Sans-IO."""
+"""Whether a model may be released, by rules over what was measured; a watch afterwards. Sans-IO."""

@@ -1,0 +1,171 @@
+"""What sampled requests teach: sets to train and to test on, a watch over answers, what answers came from."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from twofold.app.model_workers import asked_worker
+from twofold.core.data import to_data
+from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.extras import require_extra
+from twofold.live.registry.attributions import Attributed, attributed_of
+from twofold.live.registry.registry import Registry
+from twofold.live.registry.sample_worker import ATTRIBUTE, SCORE, Asked, Text, request_of
+from twofold.live.registry.sampled import Curated, Sample, curated, read_samples
+from twofold.live.training.artefact import write_whole
+from twofold.policy.release.watch import DriftWatch, Scored, WatchSettings, WindowEnded
+from twofold.report.answers import Shown
+from twofold.report.feedback import attributed_lines, curated_lines, watched_lines
+
+WORKER = "twofold.live.registry.sample_worker"
+CANDIDATES, REGRESSION, FAILURES = "candidates.jsonl", "regression.jsonl", "failures.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCurated(Shown):
+    """What samples came to, and where it was written."""
+
+    schema = "twofold/curated/1"
+    folder: Path
+    found: Curated
+
+    @property
+    def lines(self) -> list[str]:
+        """Files, then slices that fail."""
+        return curated_lines(self.folder, self.found)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """Counts and slices; texts are in the files."""
+        found = self.found
+        return {
+            "folder": str(self.folder),
+            "candidates": len(found.candidates),
+            "regression": len(found.regression),
+            "failures": len(found.failures),
+            "repeated": found.repeated_count,
+            "slices": to_data(found.slices),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWatch(Shown):
+    """Windows of answers after a release. Exits 3 where one is worse."""
+
+    schema = "twofold/watch/1"
+    version: str
+    answer_count: int
+    windows: tuple[WindowEnded, ...]
+    settings: WatchSettings
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each."""
+        return watched_lines(self.version, self.answer_count, self.windows, self.settings)
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if any(each.alert for each in self.windows) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAttribution(Shown):
+    """What sampled answers came from. Exits 3 where shares do not sum up."""
+
+    schema = "twofold/attribution/1"
+    told: Attributed
+    samples: tuple[Sample, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Each answer, then whether shares are complete, then the cost."""
+        return attributed_lines(self.told, self.samples)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        """With the decision about each request."""
+        names = ("request_id", "at", "model", "class_name", "replica", "attempts", "outcome")
+        decisions = [{name: getattr(each, name) for name in names} for each in self.samples]
+        return {**to_data(self.told), "decisions": decisions}
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.told.same and all(each.complete for each in self.told.found) else 3
+
+
+def curate_samples(samples: Path, out: Path) -> ShownCurated:
+    """Sort sampled requests into sets to train and to test on, and failures by slice; texts go into `out`.
+
+    Raises FileError for what is no sample, and for a folder that is there.
+    """
+    found = curated(read_samples(samples))
+    if out.exists():
+        raise FileError(f"`{out}` exists", hint="name a folder that is not there")
+    out.mkdir(mode=0o700, parents=True)
+    for name, rows in (
+        (CANDIDATES, found.candidates),
+        (REGRESSION, found.regression),
+        (FAILURES, found.failures),
+    ):
+        write_whole(out / name, "".join(f"{json.dumps(row)}\n" for row in rows))
+        (out / name).chmod(0o600)
+    return ShownCurated(out, found)
+
+
+def watch_release(
+    reference: str, samples: Path, registry: Path, alias: str, margin: float, tell: Callable[[str], None]
+) -> ShownWatch:
+    """Whether sampled answers since the release of a version are worse than the first ones were.
+
+    Raises MissingExtraError without `train`, FileError for what is no sample.
+    """
+    require_extra("train")
+    settings = WatchSettings(margin_nats=margin)
+    opened = Registry(registry)
+    version = opened.trusted(reference).version
+    moves = [each.at for each in opened.tables.moves(version.name, alias) if each.version == version.version]
+    since = datetime.fromisoformat(moves[-1]).timestamp() if moves else 0.0
+    told = [
+        each
+        for each in read_samples(samples)
+        if each.is_answered and datetime.fromisoformat(each.at).timestamp() >= since
+    ]
+    tell(f"score {len(told)} answers by {version.text}")
+    said = _asked_of(opened, version.text, SCORE, told) if told else {"scores": []}
+    watch, windows = DriftWatch(settings), []
+    for score in said["scores"]:  # in the order of the samples; those without a token are left out
+        event = Scored(score["score_nats"], score["input_tokens"], score["output_tokens"])
+        windows += watch.handle(event, datetime.fromisoformat(told[score["number"]].at).timestamp())
+    return ShownWatch(version.text, len(said["scores"]), tuple(windows), settings)
+
+
+def attribute_answers(
+    reference: str, samples: Path, registry: Path, count: int, tell: Callable[[str], None]
+) -> ShownAttribution:
+    """Which tokens of sampled prompts their answers came from, by a version, and what telling that costs.
+
+    Raises MissingExtraError without `train` and `attribution`, FileError for what is no sample,
+    ValueRefusedError where none was answered.
+    """
+    require_extra("train", "attribution")
+    opened = Registry(registry)
+    version = opened.trusted(reference).version
+    told = [each for each in read_samples(samples) if each.is_answered][-count:]
+    if not told:
+        raise ValueRefusedError(f"no sample in `{samples}` was answered", hint="let the service serve first")
+    tell(f"attribute {len(told)} answers of {version.text}")
+    said = _asked_of(opened, version.text, ATTRIBUTE, told)
+    return ShownAttribution(attributed_of(version.text, version.digest, said), tuple(told))
+
+
+def _asked_of(opened: Registry, reference: str, what: str, samples: Iterable[Sample]) -> dict[str, Any]:
+    texts = tuple(Text(each.request_id, each.asked, each.messages, each.answer) for each in samples)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        opened.pull(reference, model)
+        asked = Asked(what, str(model), texts)
+        return asked_worker(WORKER, request_of(asked), "asked about its answers")
