@@ -61,6 +61,7 @@ LINES = [
     "registry curate OUT/learned --on tests/live/registry/samples.jsonl",
     "registry watch tiny --on tests/live/registry/samples.jsonl --registry OUT/registry",
     "registry attribute tiny --on tests/live/registry/samples.jsonl --registry OUT/registry",
+    "registry bundle tiny OUT/bundle --lock requirements.lock --wheels tests/live --registry OUT/registry",
     "jobs submit examples/laptop -- true",
     "jobs list examples/laptop",
     "jobs logs examples/laptop true-1",
@@ -91,7 +92,8 @@ NEEDS = {
     "measure serve": "live",
     "measure train": "train,live",
 }  # what they end with 2 for
-REFUSED = {"registry promote": 3, "registry rollback": 2}  # a model that was never evaluated, or never served
+# A model that was never evaluated, or never served; wheels that are not there.
+REFUSED = {"registry promote": 3, "registry rollback": 2, "registry bundle": 2}
 
 
 def verbs() -> list[str]:

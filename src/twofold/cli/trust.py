@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from twofold.cli.options import FILE, JSON, OUT, Verb, usual
+from twofold.cli.options import FILE, JSON, OUT, Verb, option, usual
 from twofold.cli.progress import stage_lines
 from twofold.cli.registry import ALIAS, REFERENCE, REGISTRY, SAID
 
@@ -54,6 +54,23 @@ QUESTIONS = {
             usual("--count", 4, "The newest answers, so many.", type=click.IntRange(1, 1000)),
             JSON,
             OUT,
+        ),
+    ),
+    "bundle": Verb(
+        help=f"""Write all that a machine without a network needs into the new folder OUT.
+
+        Wheels of Twofold and of what LOCK pins, the model of a version, documentation, digests, and an
+        installer that checks them: `python3 OUT/install.py FOLDER`. {SAID}
+        """,
+        answer="bundling.bundle",
+        progress=stage_lines,
+        parameters=(
+            REFERENCE,
+            click.argument("out", type=FILE),
+            REGISTRY,
+            option("--lock", "What is pinned; by default requirements.lock of this checkout.", type=FILE),
+            option("--wheels", "A folder of wheels; without it pip downloads them.", type=FILE),
+            JSON,
         ),
     ),
 }
