@@ -62,7 +62,10 @@ class BuiltGate:
 
         Numbers count to nine digits: the last bits, which differ between processors, decide nothing.
         """
-        text = json.dumps(_rounded(to_data(self)), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        data = to_data(self)
+        if not self.settings.tiers:  # gates without any are what they were before there were tiers
+            del data["settings"]["tiers"]
+        text = json.dumps(_rounded(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
 

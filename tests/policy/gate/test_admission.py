@@ -178,9 +178,10 @@ def test_who_waited_for_nothing_makes_those_after_it_doubt_their_turn_more() -> 
 
 def test_a_request_is_held_no_longer_than_it_can_still_be_in_time() -> None:
     view = FleetView(FEASIBLE, Beliefs(0.001, 0.01))
-    request = Request(1, RequestArrived(500, 100), kind=FEASIBLE.classes[0])
+    request = Request(1, RequestArrived(500, 100), 10.0, kind=FEASIBLE.classes[0])
     pace = Pace(0.95, ("",))
     assert expires_s(view, pace, request, 10.0) == pytest.approx(10.0 + SLO_S - 0.5)
+    assert expires_s(view, pace, request, 10.4) == pytest.approx(10.0 + SLO_S - 0.5), "tiers took a part"
     request.deadline_s = 11.6
     assert expires_s(view, pace, request, 10.0) == pytest.approx(11.6 - 0.5 - 1.0)
     request.deadline_s = 3.0

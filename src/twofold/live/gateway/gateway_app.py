@@ -62,6 +62,8 @@ SPOKEN_REASONS = {
     events.RefusalReason.SHED: "Requests of this class are not served at present",
     events.RefusalReason.RETRY: "Too many requests are repeated",
     events.RefusalReason.POISON: "Replicas died of this prompt",
+    events.RefusalReason.TIER_FULL: "Too many requests wait to be prepared",
+    events.RefusalReason.TIER_LATE: "The request was not prepared in time",
 }
 ID_HEADER, PLAIN_ID = b"x-request-id", re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 DROPPED_BODIES = 8  # of the size limit

@@ -9,7 +9,10 @@ from twofold.policy.gate.fleet_view import FleetView, Replica, Request
 from twofold.policy.gate.pace import SPREAD_FRACTION, Pace
 from twofold.policy.gate.settings import ClassKind, ClassSettings, DegradationSettings
 
-UNAVAILABLE = (RefusalReason.NO_REPLICA, RefusalReason.EXPIRED, RefusalReason.SHED)
+UNAVAILABLE = (
+    *(RefusalReason.NO_REPLICA, RefusalReason.EXPIRED, RefusalReason.SHED),
+    RefusalReason.TIER_LATE,
+)
 STATUS = {reason: 503 if reason in UNAVAILABLE else 429 for reason in RefusalReason}
 STATUS[RefusalReason.POISON] = 422  # clients ask again after the other two
 
@@ -73,9 +76,11 @@ def lacking_s(
         if wait is None:
             return 0.0
         ttft_s += wait[0]
-        request.predicted_s, request.spread_s = ttft_s, wait[1] + SPREAD_FRACTION * ttft_s
+        spread_s = wait[1] + SPREAD_FRACTION * ttft_s
+        request.predicted_s, request.spread_s = now_s - request.arrived_s + ttft_s, spread_s
         ttft_s += pace.late_s(kind.name, request.spread_s)
-    lacking_s = -math.inf if limit_s is None else ttft_s - limit_s
+    # What passed tiers has used up a part of its time.
+    lacking_s = -math.inf if limit_s is None else now_s - request.arrived_s + ttft_s - limit_s
     if request.deadline_s is not None:
         end_s = ttft_s + pace.write_s(view.beliefs, kind.name, request.output_limit_tokens)
         lacking_s = max(lacking_s, now_s + end_s - request.deadline_s)
@@ -91,7 +96,7 @@ def expires_s(view: FleetView, pace: Pace | None, request: Request, now_s: float
         begin_s = pace.begin_s(view.beliefs, request.input_tokens)
         write_s = pace.write_s(view.beliefs, kind.name, request.output_limit_tokens)
     if kind.ttft_slo_s is not None:
-        until_s = min(until_s, now_s + kind.ttft_slo_s - begin_s)
+        until_s = min(until_s, request.arrived_s + kind.ttft_slo_s - begin_s)
     if request.deadline_s is not None:
         until_s = min(until_s, request.deadline_s - begin_s - write_s)
     return max(until_s, now_s)

@@ -121,6 +121,9 @@ class Answers:
         return effects + path.drained(now_s, 1) if view.held else effects
 
     def _left(self, request: Request | None, request_id: int, now_s: float) -> list[events.Effect]:
+        if request is None and (gone := self._path.left_tiers(request_id, now_s)) is not None:
+            self._view.counts.left += 1
+            return gone
         if request is None and request_id not in self._view.held:
             return self._view.ignored()
         self._view.counts.left += 1

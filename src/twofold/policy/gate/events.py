@@ -31,6 +31,8 @@ class RefusalReason(Enum):
     SHED = "shed"  # its class is not served under this pressure: 503
     RETRY = "retry"  # its client asked before, and no more repeats are let in: 429
     POISON = "poison"  # replicas died that had its prompt: 422
+    TIER_FULL = "tier-full"  # too many wait for a place of a CPU tier: 429
+    TIER_LATE = "tier-late"  # no place of a CPU tier came free in time: 503
 
 
 # --- events ---
@@ -137,6 +139,26 @@ class ClientLeft:
 
 
 @record
+class TierAnswered:
+    """A tier's server has done its work for the request."""
+
+    request_id: int
+    tier: str
+    attempt: int  # of the AskTier that this is the end of
+    input_tokens: int | None = None  # of the prompt as it made it; None: as it was
+
+
+@record
+class TierFailed:
+    """A tier's server failed the request."""
+
+    request_id: int
+    tier: str
+    attempt: int  # of the AskTier that this is the end of
+    cause: Cause
+
+
+@record
 class ProbeAnswered:
     """The replica is there; whether it can also answer requests, requests show."""
 
@@ -182,7 +204,8 @@ Answered = ResponseStarted | ResponseEnded | ResponseFailed
 Probed = ProbeAnswered | ProbeFailed
 Steered = ReplicaStartFailed | ReleaseOffered | ReleaseWithdrawn | AnswerScored
 FleetChanged = ReplicaAdded | ReplicaRemoved | ReplicaReported | BeliefsChanged
-Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered
+Tiered = TierAnswered | TierFailed
+Event = RequestArrived | Answered | ClientLeft | Probed | Woke | FleetChanged | Steered | Tiered
 
 # --- effects ---
 
@@ -203,6 +226,26 @@ class Hold:
     """Let the request wait in the gate; a Send, Refuse or GiveUp follows on a later event."""
 
     request_id: int
+
+
+@record
+class AskTier:
+    """Have a tier's server work for a held request; TierAnswered or TierFailed with this attempt follows."""
+
+    request_id: int
+    tier: str
+    replica_id: str
+    attempt: int
+
+
+@record
+class TierPassed:
+    """A request is through a tier: how long it waited for a place, and how long it took. To be told."""
+
+    request_id: int
+    tier: str
+    wait_s: float
+    took_s: float
 
 
 @record
@@ -374,7 +417,9 @@ Trusted = (
 Released = Send | Refuse | GiveUp  # what becomes of a request that was held
 ScaledTo = StartReplica | StopReplica
 Staged = StageRelease | PromoteRelease | RollBackRelease
-Effect = Decision | GiveUp | KeepAnswer | DropAnswers | Cancel | Probe | Trusted | ScaledTo | Staged | Degrade
+InTiers = AskTier | TierPassed
+Ended = GiveUp | KeepAnswer | DropAnswers | Cancel
+Effect = Decision | Ended | InTiers | Probe | Trusted | ScaledTo | Staged | Degrade
 
 # --- one per line ---
 

@@ -127,7 +127,10 @@ class Request:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start. arrived = finished + refused + gave_up + left + in flight + held (INV-13)."""
+    """Since the start (INV-13).
+
+    Formula  arrived = finished + refused + gave_up + left + in flight + held + in tiers
+    """
 
     arrived: int = 0
     finished: int = 0
@@ -148,6 +151,7 @@ class FleetView:
     replicas: dict[str, Replica] = field(default_factory=dict)
     requests: dict[int, Request] = field(default_factory=dict)  # in flight, by id
     held: dict[int, Request] = field(default_factory=dict)  # in the gate, by id
+    tiered: dict[int, Request] = field(default_factory=dict)  # in the tiers before it, by id
     active_count: int = 0  # of replicas that are not draining
     known_count: int = 0  # replicas so far
     place_count: int = 0  # of all healthy replicas, taken or free; as of the last count

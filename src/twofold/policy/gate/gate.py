@@ -5,7 +5,7 @@ circuits in health.py; here are the replicas that come and go, and what is done 
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from twofold.policy.gate import events
@@ -17,6 +17,7 @@ from twofold.policy.gate.request_path import RequestPath
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import Beliefs, GateSettings
 from twofold.policy.gate.steering import Steering
+from twofold.policy.gate.tiers import Tier
 from twofold.policy.machine import Machine, Woke
 
 
@@ -39,6 +40,11 @@ class Gate(Machine[events.Event, events.Effect]):
         self._path = RequestPath(self.view, self._router, self._steering)
         self._answers = Answers(self.view, self._path, self._health, self._steering)
         self._seen_s = 0.0
+
+    @property
+    def tiers(self) -> Sequence[Tier]:
+        """The CPU tiers before the fleet, in their order."""
+        return self._path.tiers.tiers if self._path.tiers is not None else ()
 
     @property
     def trials(self) -> Collection[Trial]:
@@ -64,6 +70,10 @@ class Gate(Machine[events.Event, events.Effect]):
                 | events.ClientLeft()
             ):
                 return self._answers.handle(event, now_s)
+            case events.TierAnswered() | events.TierFailed():
+                tiers = self._path.tiers
+                moved = tiers.handle(event, now_s) if tiers is not None else None
+                return view.ignored() if moved is None else self._path.moved(moved, now_s)
             case events.ProbeAnswered() | events.ProbeFailed():
                 replica = view.known(event.replica_id)
                 if replica is None or event.number not in replica.probe_eras:
@@ -119,6 +129,8 @@ class Gate(Machine[events.Event, events.Effect]):
     def _woke(self, now_s: float) -> list[events.Effect]:
         """Ends and hedges that are due, and what steers the fleet; the rest as often as probes are."""
         effects = self._path.expired(now_s) + self._path.hedged(now_s)
+        if self._path.tiers is not None:
+            effects += self._path.moved(self._path.tiers.woke(now_s), now_s)
         if self._steering is not None and now_s >= self._steering.next_due_s:
             effects += self._steering.tick(now_s) + self._path.drained(now_s)
         if now_s < self._health.probe_at_s:

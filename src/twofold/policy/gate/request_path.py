@@ -1,6 +1,6 @@
 """A request's way through the gate: every decision about it, in the one order.
 
-rate limit → poison → kept answers → repeats → shedding → class queue → route → admission
+rate limit → poison → kept answers → repeats → shedding → tiers → class queue → route → admission
   → (breaker: health.py) → retry and hedge
 
 What is not set is not there: with nothing set, a request is sent or refused at once, and repeated elsewhere.
@@ -12,7 +12,16 @@ from functools import partial
 from twofold.policy.gate import admission
 from twofold.policy.gate.admission import Ladder, is_shed, shortened_tokens, smaller_model
 from twofold.policy.gate.answer_cache import AnswerCache
-from twofold.policy.gate.events import Effect, GiveAgain, Hold, RefusalReason, Refuse, RequestArrived, Send
+from twofold.policy.gate.events import (
+    Effect,
+    GiveAgain,
+    GiveUp,
+    Hold,
+    RefusalReason,
+    Refuse,
+    RequestArrived,
+    Send,
+)
 from twofold.policy.gate.fair_queue import FairQueue
 from twofold.policy.gate.fleet_view import ANY_CLASS, Attempt, FleetView, Replica, Request
 from twofold.policy.gate.limits import Limiter, Reserve
@@ -22,6 +31,7 @@ from twofold.policy.gate.retry import ClientBudget, Hedger, RetryBudget
 from twofold.policy.gate.routing import Router
 from twofold.policy.gate.settings import pools_for
 from twofold.policy.gate.steering import Steering
+from twofold.policy.gate.tiers import Moved, Tiers
 
 DRAIN_MAX = 1_000_000  # as many as there are
 
@@ -49,6 +59,7 @@ class RequestPath:
         self.cache = AnswerCache(settings.answer_cache) if settings.answer_cache else None
         self.hedger = Hedger(settings.hedge) if settings.hedge else None
         self.ladder = Ladder(settings.degradation) if settings.degradation else None
+        self.tiers = Tiers(settings) if settings.tiers else None
         self.pace: Pace | None = None
         if settings.admission:
             self.pace = Pace(settings.admission.attained_fraction, tuple(self._kinds))
@@ -57,7 +68,9 @@ class RequestPath:
         """When a held request's time is up or an attempt is late, whichever comes first."""
         due_s = self._queue.next_expiry_s() if self._view.held and self._queue is not None else None
         hedge_s = self.hedger.next_due_s() if self.hedger is not None else None
-        return hedge_s if hedge_s is not None and (due_s is None or hedge_s < due_s) else due_s
+        due_s = hedge_s if hedge_s is not None and (due_s is None or hedge_s < due_s) else due_s
+        tier_s = self.tiers.next_due_s() if self.tiers is not None else None
+        return tier_s if tier_s is not None and (due_s is None or tier_s < due_s) else due_s
 
     # --- arrival ---
 
@@ -98,16 +111,58 @@ class RequestPath:
             self._steering.arrived(request, now_s)
         if self.hedger is not None:
             self.hedger.arrived()
+        if self.ladder is not None and is_shed(self.ladder.level, kind):
+            lower_s = self.ladder.settings.lower_after_s
+            return [self._elsewhere(request, RefusalReason.SHED, lower_s, now_s)]
+        if self.tiers is not None:
+            return self._into_tiers(self.tiers, request, now_s)
+        return self._seen_admitted(request, now_s)
+
+    def _seen_admitted(self, request: Request, now_s: float) -> list[Effect]:
+        """The same, and the ladder sees whether it found a place here."""
+        effects = self._admitted(request, now_s)
         if self.ladder is not None:
-            if is_shed(self.ladder.level, kind):
-                lower_s = self.ladder.settings.lower_after_s
-                return [self._elsewhere(request, RefusalReason.SHED, lower_s, now_s)]
-            effects = self._admitted(request, now_s)
             last, hosted = effects[-1], self._view.overflow
             sent_home = isinstance(last, Send) and (hosted is None or last.replica_id != hosted.replica_id)
             self.ladder.arrived(not sent_home)
-            return effects
-        return self._admitted(request, now_s)
+        return effects
+
+    # --- tiers ---
+
+    def _into_tiers(self, tiers: Tiers, request: Request, now_s: float) -> list[Effect]:
+        """Held until it is through all of them; refused where the first one's line is full."""
+        moved = tiers.enter(request, now_s)
+        if moved.refused:
+            return self.moved(moved, now_s)
+        self._view.tiered[request.request_id] = request
+        return [Hold(request.request_id), *moved.effects]
+
+    def moved(self, moved: Moved, now_s: float) -> list[Effect]:
+        """What becomes of requests that tiers are done with, one way or another."""
+        effects = moved.effects
+        for request, reason, again_s in moved.refused:
+            self._view.tiered.pop(request.request_id, None)
+            effects.append(self._refused(request, reason, again_s))
+        for request, cause in moved.lost:
+            del self._view.tiered[request.request_id]
+            self.settled(request, request.charged_tokens)
+            self._view.counts.gave_up += 1
+            effects.append(GiveUp(request.request_id, cause))
+        for request in moved.through:
+            del self._view.tiered[request.request_id]
+            admitted = self._seen_admitted(request, now_s)
+            # Its driver holds it already.
+            effects += (each for each in admitted if each != Hold(request.request_id))
+        return effects
+
+    def left_tiers(self, request_id: int, now_s: float) -> list[Effect] | None:
+        """Its client left while it was in a tier; None: it is in none."""
+        moved = self.tiers.left(request_id, now_s) if self.tiers is not None else None
+        if moved is None:
+            return None
+        request = self._view.tiered.pop(request_id)
+        self.settled(request, request.charged_tokens)
+        return self.moved(moved, now_s)
 
     def _given_again(self, request: Request, answer_id: int) -> GiveAgain:
         """No replica has any work of it: its tenant is charged a request, and no tokens."""

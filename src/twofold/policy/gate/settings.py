@@ -422,6 +422,29 @@ class OverflowSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TierSettings:
+    """CPU servers that every request passes before a replica is chosen for it."""
+
+    name: str
+    replica_ids: tuple[str, ...]
+    in_flight_limit: int = 1  # of one of them
+    queue_limit_count: int = 1000  # requests that wait for a place
+    wait_s_max: float = 30.0  # that one of them does
+    timeout_s: float = 30.0  # that a server may take for one
+    p95_slo_s: float | None = None  # of waiting and work together
+
+    def __post_init__(self) -> None:
+        assert self.replica_ids and len(set(self.replica_ids)) == len(self.replica_ids), self
+        assert self.in_flight_limit >= 1 and self.queue_limit_count >= 0, self
+        assert 0 < self.wait_s_max < math.inf and 0 < self.timeout_s < math.inf, self
+
+    @property
+    def place_count(self) -> int:
+        """Requests that all of them have at once."""
+        return self.in_flight_limit * len(self.replica_ids)
+
+
+@dataclass(frozen=True, slots=True)
 class GateSettings:
     """Limits and times of one gate; each may be set in the gateway's configuration. None: off."""
 
@@ -450,6 +473,7 @@ class GateSettings:
     canary: CanarySettings | None = None
     rollout: RolloutSettings | None = None  # matters only with `canary`
     overflow: OverflowSettings | None = None
+    tiers: tuple[TierSettings, ...] = ()  # in the order in which requests pass them
 
     def __post_init__(self) -> None:
         assert self.attempt_limit >= 1 and self.failure_limit >= 1, self
