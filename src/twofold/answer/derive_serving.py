@@ -31,6 +31,7 @@ from twofold.core import record
 from twofold.core.display import format_count, format_seconds, format_si
 from twofold.core.estimate import Source
 from twofold.core.quantity import DAY_S
+from twofold.inference.fleet import TIER
 from twofold.inference.iteration import iteration_s
 from twofold.inference.replica import capacity
 from twofold.inference.search import PoolChoice
@@ -188,6 +189,14 @@ def _of_class(choice: ServingChoice, served: ClassPlan, pool: PoolChoice, leaves
             model, "parameters_active", model.parameters_active, "active parameters"
         ),
     }
+    known["tiers"] = tuple(
+        spec_leaf(
+            f"{TIER} {each.name}",
+            f"{each.place_count} places, {format_seconds(each.work_s)} each",
+            f"serving.{choice.entry.name}.before.{each.name}",
+        )
+        for each in choice.searched.tiers
+    )
     for part in served.latency_budget:
         usual = assumed_leaf(part.name, format_si(part.value.value, "s"), "the same for every request")
         known[part.name] = usual

@@ -13,16 +13,17 @@ from twofold.answer.context import Context, model_of
 from twofold.answer.offers import Offer, cluster_of, own_offers, owned_offer, rented_offer, serving_offers
 from twofold.answer.refusals import need_context, reason_text
 from twofold.answer.stacks import engine_on
+from twofold.answer.tiers import before_replicas, tier_plans
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Model
-from twofold.contracts.goals import SuccessGoal
+from twofold.contracts.goals import SuccessGoal, metric_text
 from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Loser
 from twofold.contracts.rows.trace import read_trace
 from twofold.contracts.spec.service import LatencyClass, Service
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.supply import Supply
-from twofold.core.display import format_bytes, format_si
+from twofold.core.display import format_bytes, format_seconds, format_si
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.core.quantity import DAY_S
@@ -39,6 +40,7 @@ from twofold.inference.search import (
 )
 from twofold.inference.slo import Slo, TrafficClass
 from twofold.inference.spreads import spread_of
+from twofold.inference.stations import HELD
 from twofold.inference.steady import Lengths
 from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight
@@ -56,6 +58,7 @@ MONTHS_PER_YEAR = 12
 DAY_HOURS = round(DAY_S / 3600.0)
 TOO_FEW_IN_SEASON = "your own machines do not carry the busiest months: see `--details` for the calendar"
 NOT_CARRIED = "your own machines do not carry this service: planned on rented ones"
+FASTER_TIERS = "give them a shorter `p95` or more replicas, or promise more"
 LEAST_JOINED = 4  # accelerators of a server that is joined to others
 
 
@@ -121,6 +124,7 @@ class Searched:
     offers: tuple[dict[str, Offer], ...]  # by name; where some are your own, these first and apart
     left_out: tuple[Loser, ...]
     curves: tuple[Curves, ...]  # of each of `offers`; searches fill them
+    tiers: tuple[serving.TierPlan, ...] = ()  # CPU servers that all its requests pass before a replica
 
     @property
     def variants(self) -> list[ModelVariant]:
@@ -176,6 +180,8 @@ def searched_for(entry: Service, context: Context, season_ratio: float) -> Searc
     """What is to be searched for a service, with the peak of a month so much busier than usual."""
     models = models_of(entry, context)
     loads = tuple(class_load(name, each, season_ratio) for name, each in entry.classes.items())
+    tiers = tier_plans(entry, sum(load.traffic.rate_per_s for load in loads), context)
+    loads = tuple(_behind(load, tiers) for load in loads)
     for load in loads:
         tokens = float(np.max(load.traffic.lengths.input_tokens + load.traffic.lengths.output_tokens))
         need_context([model for model, _ in models], tokens, f"class `{load.name}`: ")
@@ -190,7 +196,24 @@ def searched_for(entry: Service, context: Context, season_ratio: float) -> Searc
     # Named machines of yours and the same for rent are one kind, of two sources: not searched side by side.
     instead = tuple(offer for offer in offers if not offer.owned) if entry.on else offers
     named = tuple(named_offers(each) for each in ((own, instead) if own else (offers,)))
-    return Searched(entry, tuple(models), loads, named, left_out, tuple({} for _ in named))
+    return Searched(entry, tuple(models), loads, named, left_out, tuple({} for _ in named), tiers)
+
+
+def _behind(load: ClassLoad, tiers: tuple[serving.TierPlan, ...]) -> ClassLoad:
+    """A class whose requests pass these tiers first. Raises InfeasibleError where that leaves no time."""
+    before = before_replicas(tiers)
+    if before is None or load.is_batch:  # nobody waits for a request of a day's work
+        return load
+    for goal, limit_s in load.traffic.slo.latencies_s.items():
+        metric, _, which = goal.partition("_")
+        taken_s = one(getattr(before, f"{which}_s"))
+        if metric in HELD and taken_s >= limit_s:
+            names = " and ".join(f"`{each.name}`" for each in tiers)
+            told = f"{metric_text(goal)}: {names} take {format_seconds(taken_s)} of {format_seconds(limit_s)}"
+            raise InfeasibleError(
+                f"CPU tiers leave class `{load.name}` no time", lines=(("binds", told),), hint=FASTER_TIERS
+            )
+    return replace(load, traffic=replace(load.traffic, slo=replace(load.traffic.slo, before=before)))
 
 
 def best_of(

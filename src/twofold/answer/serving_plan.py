@@ -24,6 +24,7 @@ from twofold.answer.serving_replica import (
     replica_plan,
     taken_bytes,
 )
+from twofold.answer.tiers import binding, tier_warnings
 from twofold.answer.uncertainty import flip_fraction, flip_warning
 from twofold.contracts.goals import stated_goal
 from twofold.contracts.results import serving
@@ -33,7 +34,7 @@ from twofold.core import record
 from twofold.core.display import format_usd
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import DAY_S, YEAR_S
-from twofold.inference.fleet import BUDGET, LatencyBudget, warm_pool
+from twofold.inference.fleet import BUDGET, OF_TIER, LatencyBudget, warm_pool
 from twofold.inference.replica import Replica, communication_bytes_per_token
 from twofold.inference.search import PoolChoice
 from twofold.inference.slo import RESOURCES, bottleneck, merged_class
@@ -52,9 +53,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     main = next(each for each in pools if each.pool is main_pool(choice.fleet, choice.loads))
     pool_of = {load.name: pool for pool in pools for load in pool.loads}
     limits = {load.name: serving_pools.carried_by(pool_of[load.name], load) for load in choice.loads}
-    classes = tuple(
-        _class_plan(load, pool_of[load.name], limits[load.name], choice, context) for load in choice.loads
-    )
+    classes = _class_plans(choice, pool_of, limits, context)
     replica, fleet, ramp_s = main.pool.replica, choice.fleet, context.constants.get("traffic_ramp_s")
     memory = memory_by_part(replica, context.constants)
     start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
@@ -64,6 +63,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     flips = _flips(main, choice, context)
     growth = sum(load.peak_per_s - load.mean_rate_per_s for load in main.loads if not load.is_batch)
     replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
+    tiers = _tiers_of(choice, pool_of, limits)
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
     machine = _machine(choice, context)
     plan = ServicePlan(
@@ -107,15 +107,25 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
             *choice.warnings,
             *_offer_warnings(choice, machine, flips, context),
             *_edge_warnings(limits),
+            *tier_warnings(choice.entry, tiers),
         ),
         cold_start_parts=start_parts,
         network_bytes_per_token=one(communication_bytes_per_token(replica)),
         choices=weighed(pools, choice, cost, context) if context.in_full else (),
         pools=tuple(_pool_plan(pool, choice) for pool in pools),
+        tiers=tiers,
         **(_pictured(pools, main, choice) if context.in_full else {}),
         **_of_decoding(main, gains, choice, context),
     )
     return with_letters(plan, choice.offer.accelerator.name, context.constants, choice.scope)
+
+
+def _tiers_of(
+    choice: ServingChoice, pools: Mapping[str, serving_pools.DrawnPool], limits: Mapping[str, Drawn]
+) -> tuple[serving.TierPlan, ...]:
+    """Its CPU tiers, that one marked which binds before the class that replicas hold least of its peak."""
+    held = {name: limit.middle * pools[name].pool.count.needed for name, limit in limits.items()}
+    return binding(choice.searched.tiers, min(held[load.name] / load.peak_per_s for load in choice.loads))
 
 
 def _pictured(
@@ -201,6 +211,18 @@ def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:
             yield f"`{name}` is at the edge: {hardly}; {most}"
 
 
+def _class_plans(
+    choice: ServingChoice,
+    pools: Mapping[str, serving_pools.DrawnPool],
+    limits: Mapping[str, Drawn],
+    context: Context,
+) -> tuple[ClassPlan, ...]:
+    """Every class, by what is known of its pool and its limit."""
+    return tuple(
+        _class_plan(load, pools[load.name], limits[load.name], choice, context) for load in choice.loads
+    )
+
+
 def _class_plan(
     load: ClassLoad, pool: serving_pools.DrawnPool, limit: Drawn, choice: ServingChoice, context: Context
 ) -> ClassPlan:
@@ -226,14 +248,17 @@ def _class_figures(
         said, used = "a day's requests / what the replicas carry", ("work", "holds_until_per_s")
         outcomes.append(_outcome("finish_within", goals.finish_within_s, done, said, *used))
     # Where a mean request's time goes; ranges follow the end-to-end figure's.
-    parts, whole = LatencyBudget.of(found.middle, one(lengths.output_tokens)), percentiles["e2e_p50"]
+    tiers = tuple((each.name, each.mean_s) for each in choice.searched.tiers) if goals.before else ()
+    parts = LatencyBudget.of(found.middle, one(lengths.output_tokens), tiers=tiers)
+    whole = percentiles["e2e_p50"]
     low, high = whole.low / whole.value, whole.high / whole.value
     budget = tuple(
         Part(name, Estimate(value, value * low, value * high, "s"), value / parts.total_s)
         for name, value in parts.by_name().items()
     )
     for part in budget:
-        record.note(f"latency_budget.{part.name}.value", part.value, *BUDGET[part.name], "e2e_p50")
+        follows = BUDGET.get(part.name, (OF_TIER, "tiers"))
+        record.note(f"latency_budget.{part.name}.value", part.value, *follows, "e2e_p50")
     said, used = "the largest rate on the load curve that meets every goal", ("lengths", "goals")
     carried = limit.estimate("1/s")
     record.note("rate_per_replica_per_s", carried, said, "decode_step_s", "prefill_step_s", *used)

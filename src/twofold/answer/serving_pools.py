@@ -25,6 +25,7 @@ from twofold.inference.regimes import on_curve
 from twofold.inference.replica import Replica
 from twofold.inference.search import PoolChoice, servers_of
 from twofold.inference.slo import merged_class, peak_curve, rate_limit, shared_load
+from twofold.inference.stations import HELD, served_after
 from twofold.perf.types import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
@@ -76,7 +77,7 @@ class DrawnPool:
         curve = self.curves[key]
         if share_per_s != self.share_per_s:
             curve = replace(curve, fleet_per_s=share_per_s * max(self.pool.count.needed, 1))
-        return on_curve(curve, share_per_s)
+        return _behind_tiers(load, partial(on_curve, curve, share_per_s))
 
     def sized(self, pool: PoolChoice) -> "DrawnPool":
         """Another number of the same replicas; what does not depend on it is kept."""
@@ -110,7 +111,26 @@ def served_by(share_per_s: float, sharing: Sequence[ClassLoad], load: ClassLoad,
     """One class on a replica at its share of the peak; where classes share a pool, among all of them."""
     if load.is_batch:
         return loads.served(load.traffic.on(replica), load.traffic.lengths, loads.Saturation())
-    return shared_load(replica, [each.traffic for each in sharing], load.traffic, share_per_s)
+    traffic = [each.traffic for each in sharing]
+    return _behind_tiers(load, partial(shared_load, replica, traffic, load.traffic, share_per_s))
+
+
+def _behind_tiers(load: ClassLoad, serve: Callable[[], Served]) -> Served:
+    """What a class gets of a replica, after what its requests pass before; both are noted as one."""
+    before = load.traffic.slo.before
+    if before is None:
+        return serve()
+    with record.recording() as book:
+        found = served_after(before, serve())
+    for name, kept in book.items():
+        metric, _, which = name.partition("_")
+        if metric in HELD and hasattr(before, f"{which}_s"):
+            value = getattr(getattr(found, metric), f"{which}_s")
+            said = f"{kept.formula}; behind tiers, whose mean adds and whose deviation does in quadrature"
+            record.note(name, value, said, *kept.inputs, "tiers")
+        else:
+            record.note(name, kept.value, kept.formula, *kept.inputs)
+    return found
 
 
 Goals = dict[tuple[str, str], tuple[Drawn, float]]  # figure and limit, by class and goal

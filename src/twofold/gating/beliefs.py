@@ -9,6 +9,7 @@ from math import ceil, inf
 from operator import mul
 
 from twofold.contracts.results import serving
+from twofold.inference.fleet import is_on_replica
 from twofold.inference.measured import MeasuredService
 from twofold.inference.replica import Replica
 from twofold.inference.table import ServiceTable
@@ -18,7 +19,6 @@ from twofold.policy.gate.settings import Beliefs
 # Requests sent to a replica over those that are in it while it just keeps its goals: room for chance, and
 # no more, since further ones would slow all that it has.
 IN_FLIGHT_RATIO = 1.5
-OUTSIDE = ("edge", "gateway")  # parts of a request's time that are not on the replica
 DECODE = "decode"  # the part in which its answer is written
 CHUNK_TOKENS = 2048.0  # of prompts beside which a token is judged
 MOST_FRACTION = 0.95  # of what a replica carries at most, where beliefs are still finite
@@ -124,6 +124,6 @@ def _mean_seconds(classes: Sequence[serving.ClassPlan]) -> float:
 
 def _seconds(planned: serving.ClassPlan, only: str = "") -> float:
     """Of a class's request on its replica, or in one part of its time there."""
-    names = [part.name for part in planned.latency_budget if part.name not in OUTSIDE]
+    names = [part.name for part in planned.latency_budget if is_on_replica(part.name)]
     wanted = [only] if only else names
     return float(sum(part.value.value for part in planned.latency_budget if part.name in wanted))

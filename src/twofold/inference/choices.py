@@ -114,6 +114,7 @@ def apart(
     nothing is looked for.
     Limits   quantiles of both parts are added: a little more than the whole has.
     """
+    classes = tuple(replace(each, slo=each.slo.on_replica()) for each in classes)
     mixed, peak = merged_class(classes), pool.peak_per_s
     narrow = candidate_layouts(pool.replica.shape, most)
     wide = spanning_layouts(pool.replica, most, server_counts, staged=False)

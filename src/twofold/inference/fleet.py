@@ -107,6 +107,18 @@ def target_utilisation(at_once_count: Floats) -> Floats:
     return np.maximum(TARGET_UTILISATION, 1.0 / (1.0 + NORMAL_P95 / np.sqrt(at_least_one)))
 
 
+OUTSIDE, TIER = ("edge", "gateway"), "tier"  # parts that are on no replica
+
+
+def is_on_replica(part: str) -> bool:
+    """Whether a part of a request's time passes on its replica.
+
+    >>> is_on_replica("prefill"), is_on_replica("tier retrieval"), is_on_replica("edge")
+    (True, False, False)
+    """
+    return part not in OUTSIDE and not part.startswith(f"{TIER} ")
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyBudget:
     """Where a request's time goes on its way; the parts sum to `total_s`."""
@@ -116,25 +128,42 @@ class LatencyBudget:
     queue_s: float
     prefill_s: float
     decode_s: float
+    tiers: tuple[tuple[str, float], ...] = ()  # CPU servers before the replica, each with its mean seconds
 
     @classmethod
     def of(
-        cls, served: Served, output_tokens: float, *, edge_rtt_s: float = 0.03, gateway_s: float = 0.005
+        cls,
+        served: Served,
+        output_tokens: float,
+        *,
+        edge_rtt_s: float = 0.03,
+        gateway_s: float = 0.005,
+        tiers: tuple[tuple[str, float], ...] = (),
     ) -> Self:
-        """A mean request's time from the client and back: network, gateway, queue, prefill, decode."""
+        """A mean request's time from the client and back: network, gateway, queue, prefill, decode.
+
+        What `tiers` take is in the first tokens of `served` already.
+        """
         prefill = float(np.max(served.prefill_step_s))
-        ttft = float(np.max(served.ttft.mean_s))
+        ttft = float(np.max(served.ttft.mean_s)) - sum(seconds for _, seconds in tiers)
         return cls(
             edge_s=edge_rtt_s,
             gateway_s=gateway_s,
             queue_s=max(0.0, ttft - prefill),
             prefill_s=min(prefill, ttft),
             decode_s=max(0.0, output_tokens - 1.0) * float(np.max(served.tpot.mean_s)),
+            tiers=tiers,
         )
 
     def by_name(self) -> dict[str, float]:
         """The parts without their unit, in order."""
-        return {part.name.removesuffix("_s"): getattr(self, part.name) for part in fields(self)}
+        found = {
+            part.name.removesuffix("_s"): getattr(self, part.name)
+            for part in fields(self)
+            if part.name != "tiers"
+        }
+        outside = {name: found.pop(name) for name in OUTSIDE}
+        return {**outside, **{f"{TIER} {name}": seconds for name, seconds in self.tiers}, **found}
 
     @property
     def total_s(self) -> float:
@@ -142,6 +171,7 @@ class LatencyBudget:
         return sum(self.by_name().values())
 
 
+OF_TIER = "the mean wait for one of its places, and the work"
 # Of `LatencyBudget`: how a part follows, and the names of what it follows from.
 BUDGET: Mapping[str, tuple[str, ...]] = {
     "edge": ("a usual round trip to the region", "edge"),

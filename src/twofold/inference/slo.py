@@ -23,6 +23,7 @@ from twofold.inference.curve import (
 from twofold.inference.latency import Latency, Served
 from twofold.inference.regimes import on_curve, open_curve
 from twofold.inference.replica import Replica
+from twofold.inference.stations import HELD, in_turn
 from twofold.inference.steady import Lengths, batch_limit, sustained_batch
 from twofold.perf.types import Floats
 
@@ -40,11 +41,26 @@ class Slo:
     finish_within_s: float | None = None  # without latencies: no single request is promised anything
     success: SuccessGoal | None = None  # of first tokens before the gateway gives up; None: nothing asks
     work_ratio: float = 1.0  # of a day's work, that replicas are sized for instead
+    before: Latency | None = None  # what passes before a replica has a request; None: nothing does
 
     def with_margins(self, ratios: Mapping[str, float]) -> "Slo":
         """The same, each goal to be kept by its middle with so much to spare."""
         sooner = {name: limit / ratios.get(name, 1.0) for name, limit in self.latencies_s.items()}
         return replace(self, latencies_s=sooner, work_ratio=ratios.get("finish_within", 1.0))
+
+    def on_replica(self) -> "Slo":
+        """The same with what passes before a replica taken off each goal that it is in.
+
+        Limits   the quantile of what passes before is taken off whole: a little more than the whole needs.
+        """
+        if self.before is None:
+            return self
+        own = {}
+        for name, limit_s in self.latencies_s.items():
+            metric, _, which = name.partition("_")
+            taken_s = float(np.max(getattr(self.before, f"{which}_s"))) if metric in HELD else 0.0
+            own[name] = max(limit_s - taken_s, np.finfo(np.float64).tiny)
+        return replace(self, latencies_s=own, before=None)
 
     @property
     def is_waited_for(self) -> bool:
@@ -58,6 +74,9 @@ class Slo:
 
     def reached_s(self, goal: str, latencies: Mapping[str, Latency]) -> Array:
         """What a goal's limit is held against."""
+        if self.before is not None:
+            held = {name: in_turn(self.before, each) for name, each in latencies.items() if name in HELD}
+            latencies = {**latencies, **held}
         if goal == "success":
             assert self.success
             first = latencies["ttft"]
@@ -166,7 +185,7 @@ def limits_within(several: Iterable[Loads], slos: Sequence[Slo]) -> None:
 
 
 def _promised(slos: Sequence[Slo]) -> tuple[object, ...]:
-    return tuple((*slo.latencies_s.items(), slo.success) for slo in slos)
+    return tuple((*slo.latencies_s.items(), slo.success, slo.before) for slo in slos)
 
 
 def _first_crossing(loads: Loads, slos: Sequence[Slo]) -> RateLimit:

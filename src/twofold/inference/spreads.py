@@ -20,9 +20,14 @@ def spread_of(p95_ratio: float) -> float:
     >>> round(spread_of(4083 / 1155), 2), spread_of(1.0)
     (1.54, 0.0)
     """
+    return cut_spread(sigma_of(p95_ratio))
+
+
+def sigma_of(p95_ratio: float) -> float:
+    """The deviation of the logarithm of what has this 95th percentile over its mean, as `spread_of`."""
     if p95_ratio <= 1.0:
         return 0.0
-    return cut_spread(NORMAL_P95 - sqrt(max(0.0, NORMAL_P95**2 - 2.0 * log(p95_ratio))))
+    return NORMAL_P95 - sqrt(max(0.0, NORMAL_P95**2 - 2.0 * log(p95_ratio)))
 
 
 def cut_spread(sigma: float) -> float:

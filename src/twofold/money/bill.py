@@ -207,6 +207,19 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
     if machine.held_fraction < 1.0:
         part = f", {machine.held_fraction * machine.node_count:.1f} of {machine.node_count} nodes on average"
     yield from _machine_lines(service, usd, energy_j, (f"a year{part}", ", a year"), own, context)
+    for tier in service.tiers:
+        if tier.usd_per_core_h is not None:
+            source, _, day = tier.price_from.rpartition(", ")
+            what = f"{service.name}: tier {tier.name}, {tier.replica_count} × {tier.cores} cores of"
+            core_h = tier.replica_count * tier.cores * YEAR_H
+            yield line_item(
+                f"{what} {tier.accelerator}, a year",
+                "rent",
+                core_h,
+                "core-h",
+                UnitCost(tier.usd_per_core_h, source, day),
+                tax_fraction=context.spec.supply.economics.tax_fraction,
+            )
     if price := service.machine.price:
         out = sum((one.output_tokens or 0.0) * one.rate_per_s for one in service.classes) * YEAR_S
         sent_bytes = context.catalog.economic("bytes of a streamed token").value

@@ -15,7 +15,7 @@ from twofold.contracts.results.training import TrainingPlan
 from twofold.core.display import format_apart, format_memory, format_seconds, format_si, format_usd
 from twofold.report.figures import SURE_PROBABILITY, chance, hours_unit, likely, percent, ranged, success_goal
 from twofold.report.lines import DOT, INDENT, WIDTH, both_ends, field, heading
-from twofold.report.serving import rehearsed_text
+from twofold.report.serving import rehearsed_text, tier_pieces
 
 WORTH_A_LINE = 0.01  # of the first year
 LINES, HALVES = 25, 4  # on the screen, for so many runs and services; one more for each further one
@@ -156,8 +156,9 @@ def _half_lines(plan: Plan, half: TrainingPlan | ServicePlan, room: Room) -> lis
         classes = _class_rows(half, asked)
     else:
         classes = [*_joined_rows(half, asked), *_rehearsed_rows(half)]
+    tiers = _fitted("   before", tier_pieces(half.tiers), room.row_count)
     fleet = _fitted("", [*rest, *_fleet_pieces(half)], TWO)
-    return [*head, *classes, *fleet][: room.half_count]
+    return [*head, *classes, *tiers, *fleet][: room.half_count]
 
 
 def _headed(label: str, text: str, ends: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from twofold.contracts.goals import METRICS, QUANTILES
 from twofold.contracts.results.parts import Loser, Part
 from twofold.contracts.results.plan import Plan
-from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan, TierPlan
 from twofold.contracts.results.training import TrainingPlan
 from twofold.core.data import to_data
 from twofold.core.display import format_bytes, format_seconds, format_si, format_usd
@@ -128,7 +128,11 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
             found = [one.percentiles.get(f"{metric}_{percentile}") for percentile in QUANTILES]
             if any(found):
                 rows.append((one.name, name, *map(ranged, found)))
+    for tier in service.tiers:
+        waits = (format_seconds(getattr(tier, f"{quantile}_s")) for quantile in QUANTILES)
+        rows.append((f"tier {tier.name}", "in TTFT", *waits))
     yield titled("LATENCY", f"{service.name}, at the peak", table(("class", "", *QUANTILES), rows))
+    yield titled("TIERS", f"{service.name}: CPU servers before its replicas", _tiers(service.tiers))
     for one in service.classes:
         yield titled("BUDGET", f"{one.name}: where a request's time goes", _parts(one.latency_budget))
     pooling = ": ".join([service.name, *pooling_pieces(service)])
@@ -149,6 +153,25 @@ def _serving_blocks(service: ServicePlan) -> Iterator[list[str]]:
     )
     yield titled("CHOICES", f"{service.name}: open in the spec, on the same machines", choice_table(service))
     yield _losers(service.name, service.losers)
+
+
+def _tiers(tiers: Sequence[TierPlan]) -> list[str]:
+    """How many, what each does, and what it costs."""
+    return listed(
+        tiers,
+        ("tier", lambda one: one.name),
+        (">replicas", lambda one: f"{one.replica_count}{' sized' if one.is_sized else ''}"),
+        (">cores", lambda one: f"{one.cores}"),
+        (">at once", lambda one: f"{one.in_flight_limit}"),
+        (">work", lambda one: format_seconds(one.work_s)),
+        (">busy", lambda one: percent(one.utilisation_fraction)),
+        (">p95 goal", lambda one: format_seconds(one.goal_s)),
+        (">holds to", lambda one: format_si(one.holds_until_per_s, "1/s")),
+        (
+            ">a year",
+            lambda one: "no price" if one.cost_usd_per_year is None else format_usd(one.cost_usd_per_year),
+        ),
+    )
 
 
 def _parts(parts: Sequence[Part]) -> list[str]:

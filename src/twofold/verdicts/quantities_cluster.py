@@ -10,6 +10,7 @@ from twofold.answer import loads
 from twofold.answer.question import given
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.inference.slo import Slo, TrafficClass, shared_load
+from twofold.inference.stations import erlang_wait_probability
 from twofold.inference.steady import Lengths
 from twofold.training.search import straggler_loss_fraction
 from twofold.verdicts.quantities_serving import replica
@@ -22,16 +23,11 @@ COUNTED_MAX = 10_000  # servers or accelerators that the small laws below are su
 def wait_share(world: World, servers: int, utilisation: float) -> float:
     """Mean wait of random arrivals at `servers` equal servers, in service times.
 
-    Formula  C(c, a) / (c·(1 − ρ)), a = c·ρ, C Erlang's probability of waiting, by B(c) = a·B/(c + a·B)
-    Source   Erlang 1917; M/M/c.
+    Formula  C(c, a) / (c·(1 − ρ)), a = c·ρ, C Erlang's probability of waiting; M/M/c
     """
     if not 0 < utilisation < 1 or not 0 < servers <= COUNTED_MAX:
         raise InfeasibleError("a queue without end, or of more servers than are counted")
-    load, blocked = servers * utilisation, 1.0
-    for count in range(1, servers + 1):
-        blocked = load * blocked / (count + load * blocked)
-    waiting = blocked / (1.0 - utilisation * (1.0 - blocked))
-    return waiting / (servers * (1.0 - utilisation))
+    return erlang_wait_probability(servers, utilisation) / (servers * (1.0 - utilisation))
 
 
 def servers_for(world: World, load: float, wait: float) -> int:

@@ -126,7 +126,7 @@ class ClassPlan:
     holds_until_per_s: Estimate  # peak that its replicas still serve within the goals
     knee_per_s: float | None  # rate from which latency grows faster than throughput; null: not known
     usd_per_1k_output_tokens: Estimate | None  # USD; null: no price
-    latency_budget: tuple[Part, ...]  # edge, gateway, queue, prefill, decode
+    latency_budget: tuple[Part, ...]  # edge, gateway, tiers, queue, prefill, decode
     replica_text: str = ""  # the layout of the replicas that serve this class
     input_spread_ratio: float = 0.0  # deviation of input tokens over their mean
     output_spread_ratio: float = 0.0  # deviation of output tokens over their mean
@@ -185,6 +185,38 @@ class Workers:
     replica: Replica  # one of them
     replica_count: int  # spares included
     spare_count: int  # of them
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlan:
+    """CPU servers that every request passes before a replica: how many, and what they add at the peak."""
+
+    name: str  # as the spec calls it
+    cores: int  # of one replica
+    replica_count: int  # of them
+    in_flight_limit: int  # requests that one has at once
+    queue_limit_count: int  # that wait for a place; more are refused
+    peak_per_s: float  # requests/s of all classes
+    work_s: float  # of one core that a request takes, mean
+    work_s_p95: float  # the same, 95th percentile
+    mean_s: float  # waiting and work at the peak
+    p50_s: float  # the same, median
+    p95_s: float  # the same, 95th percentile
+    p99_s: float  # the same, 99th
+    goal_s: float  # of `p95_s`
+    holds_until_per_s: float  # requests/s of all classes that keep the goal
+    utilisation_fraction: float  # of its cores, or of its places where these are fewer, at the peak
+    is_sized: bool  # whether the plan chose how many; otherwise the spec did
+    is_bottleneck: bool = False  # whether it stops more load before any other tier and any replica does
+    accelerator: str | None = None  # the processor that prices its cores
+    usd_per_core_h: float | None = None  # USD; null: no price is known
+    price_from: str = ""  # whose price, of what and when
+    cost_usd_per_year: float | None = None  # of all its cores, USD
+
+    @property
+    def place_count(self) -> int:
+        """Requests that all its replicas work on at full speed."""
+        return self.replica_count * min(self.cores, self.in_flight_limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +311,7 @@ class ServicePlan:
     latency_curves: tuple[LatencyCurve, ...] = ()  # goals over the load; none: batch or measured rows
     weighed: tuple[WeighedFleet, ...] = ()  # fleets that keep every goal, the planned one first; none: owned
     roofline: Roofline | None = None  # of its steps; null: measured rows instead of a model
+    tiers: tuple[TierPlan, ...] = ()  # CPU servers before the replicas, in the order of requests
 
     @property
     def in_valleys(self) -> tuple[str, ...]:

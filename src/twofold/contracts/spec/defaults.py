@@ -28,7 +28,7 @@ def _defaults(part: Part, path: str) -> Iterator[Default]:
     for name, field in type(part).model_fields.items():
         value, key = getattr(part, name), field.alias or name
         here = f"{path}.{key}" if path else key
-        is_absent = value is None or (value == () and part_of(field.annotation) is not None)
+        is_absent = value is None or (value in ((), {}) and part_of(field.annotation) is not None)
         if is_absent or name in part.idle_fields():
             continue
         is_given = name in part.model_fields_set

@@ -13,6 +13,7 @@ from twofold.contracts.spec.fields import Listed, Part, Unsaid, need_one, refusa
 from twofold.contracts.spec.overflow import Overflow
 from twofold.contracts.spec.parts import FixedCluster, ModelReference
 from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.tier import Tier
 from twofold.core.quantity import DAY_S
 from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
 
@@ -247,6 +248,10 @@ class Service(Part):
     overflow: Overflow | None = Field(
         default=None, description="a hosted API that takes what there is no room or no time for"
     )
+    before: dict[fields.Name, Tier] = Field(
+        default_factory=dict,
+        description="CPU servers by name, which every request passes in this order before an engine",
+    )
     samples_fraction: fields.Fraction = Field(
         default=0.0,
         description="of the requests: whose text `up` keeps, redacted, to learn from",
@@ -272,6 +277,12 @@ class Service(Part):
             if limit.class_name not in self.classes:
                 hint = f"classes: {', '.join(self.classes)}"
                 raise refusal(f"`{limit.class_name}` is limited, and is not a class of the service", hint)
+        return self
+
+    @model_validator(mode="after")
+    def _tiers_before_models(self) -> "Service":
+        if self.before and self.model.measured:
+            raise refusal("`before` is planned before models, not before measured rows", "remove `before`")
         return self
 
     @model_validator(mode="before")
