@@ -10,19 +10,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from twofold.contracts.goals import QUANTILES
-from twofold.contracts.results.serving import ClassPlan
+from twofold.contracts.results.serving import ClassPlan, TierPlan
 from twofold.contracts.spec.scenario import BASE_VERSION, Scenario
 from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.service import Service
 from twofold.core.data import to_data
 from twofold.policy.gate import settings as gates
 from twofold.policy.gate.small_trial import small_trial
+from twofold.policy.gate.tiers import replica_ids
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
 SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
 STAGE_S = 60.0  # that one stage of a release takes, where traffic is thin …
 SHARE_MAX = 0.5  # … with at most this share of it
 RELEASE_S = 75.0  # that a trial takes where it is too thin for that: with a start it ends within two minutes
+TIER_PATIENCE = 10.0  # times a tier's goal: what one of its servers may take for a request …
+TIER_S_MIN, TIER_S_MAX = 1.0, 60.0  # … within these
 BULK_WAIT_S = 3600.0  # that a request waits at most, where only a day's end is promised
 
 
@@ -46,6 +49,7 @@ class GateScope:
     routes: gates.RoutingSettings
     beliefs: gates.Beliefs  # at the load that the plan expects
     overflow: gates.OverflowSettings | None = None  # the spec's hosted API
+    tiers: tuple[TierPlan, ...] = ()  # CPU servers before its replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,25 @@ def gate_settings(scenario: Scenario, gated: GateScope) -> gates.GateSettings:
         rollout=gates.RolloutSettings() if policies.canary.is_on else None,
         poison=gates.PoisonSettings(),
         overflow=gated.overflow,
+        tiers=tuple(_tier_settings(each, policies, gated.classes) for each in gated.tiers),
         **on,
+    )
+
+
+def _tier_settings(
+    planned: TierPlan, policies: Policies, classes: tuple[ClassPlan, ...]
+) -> gates.TierSettings:
+    """A tier's places and its line; who waits there waits no longer than for a replica."""
+    bulk = not any(each.is_waited_for for each in classes)
+    patience_s = min(max(TIER_PATIENCE * planned.goal_s, TIER_S_MIN), TIER_S_MAX)
+    return gates.TierSettings(
+        name=planned.name,
+        replica_ids=replica_ids(planned.name, planned.replica_count),
+        in_flight_limit=planned.in_flight_limit,
+        queue_limit_count=planned.queue_limit_count,
+        wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,
+        timeout_s=patience_s,
+        p95_slo_s=planned.goal_s,
     )
 
 

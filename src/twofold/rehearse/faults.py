@@ -1,6 +1,6 @@
 """A scenario's fleet and faults in the twin's terms: zones by number, replicas and nodes by id, seconds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -65,7 +65,7 @@ def replica_groups(
 
 
 def faults_of(
-    scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float
+    scenario: Scenario, pools: Sequence[WorldPool], horizon_s: float, tiers: Collection[str] = ()
 ) -> tuple[fault_types.Fault, ...]:
     """What goes wrong in a world of serving pools; what concerns other pools or training is left out.
 
@@ -77,14 +77,17 @@ def faults_of(
         found.append(fault_types.ColdStart())
     for event in scenario.faults:
         until_s = min(event.until_s, max(horizon_s, event.at_s))
-        if "pool" not in event.may_say:
+        if event.kind == "slow-tier":
+            if event.tier is not None and event.tier in tiers:
+                found.append(fault_types.SlowTier(event.at_s, until_s, event.tier, event.slowdown_ratio))
+        elif "pool" not in event.may_say:
             found += _of_all(event, zones_count, until_s)
-            continue
-        before = 0
-        for pool in pools:
-            if event.pool is None or event.pool in pool.classes:
-                found += _of_pool(event, pool, before, until_s)
-            before += pool.replica_count
+        else:
+            before = 0
+            for pool in pools:
+                if event.pool is None or event.pool in pool.classes:
+                    found += _of_pool(event, pool, before, until_s)
+                before += pool.replica_count
     return tuple(found)
 
 

@@ -114,7 +114,7 @@ def fleet_figures(
         service=service.name,
         pool=pool.pool.name,
         accelerator=service.machine.accelerator,
-        broke_first=result.figures.broke_first or missed_goal(own, world),
+        broke_first=result.figures.broke_first or missed_goal(own, world) or _missed_tier(result, world),
         power_w_max=most_w,
         power_ramp_w_per_s=max((abs(b - a) / POWER_S for a, b in pairwise(watts)), default=0.0),
         after_fault=after_fault(result, world),
@@ -149,6 +149,18 @@ def missed_goal(
             text += f", more than {metric_text(goal)} leaves over" if goal[-3:] in BEYOND_FRACTION else ""
             name, part = f"slo {each.name} {goal}", failed / max(each.arrived_count, 1)
             return simulated.BrokeFirst(world.warm_up_s, name, part, most, text)
+    return None
+
+
+def _missed_tier(
+    result: fleet_types.FleetResult, world: fleet_types.FleetWorld
+) -> simulated.BrokeFirst | None:
+    """The first CPU tier whose own goal was missed, where no class's was."""
+    for each in result.figures.tiers:
+        if each.met is False and each.goal_s is not None:
+            seen, limit = format_seconds(each.p95_s), format_seconds(each.goal_s)
+            text = f"p95 of CPU tier {each.name} was {seen} over the whole run, above {limit}"
+            return simulated.BrokeFirst(world.warm_up_s, f"tier {each.name}", each.p95_s, each.goal_s, text)
     return None
 
 

@@ -37,6 +37,7 @@ def load_figures(
         task.world, replicas=_first(task.world.replicas, replica_count), horizon_s=load.span_s, warm_up_s=0.0
     )
     seen: dict[str, list[float]] = {f"{metric}_{which}": [] for metric in METRICS for which in WHICH}
+    tiers: dict[str, list[float]] = {tier_figure(each.name): [] for each in world.tiers}
     for seed in range(seed_count):
         result, _, _ = tallied_run(replace(world, seed=seed), _arrivals(load, seed), 1.0)
         (figures,) = [each for each in result.classes if each.name == load.class_name]
@@ -45,9 +46,17 @@ def load_figures(
             latency = getattr(figures, f"{metric}_s")
             if latency is not None:
                 values.append(getattr(latency, which))
+        for tier in (each for each in result.figures.tiers if each.passed_count):
+            tiers[tier_figure(tier.name)].append(tier.p95_s)
+    seen |= tiers
     (planned,) = [each for each in task.classes if each.name == load.class_name]
     weakest = max((each.source for each in planned.percentiles.values()), key=list(Source).index)
     return {name: _spread(values, weakest) for name, values in seen.items() if len(values) == seed_count}
+
+
+def tier_figure(name: str) -> str:
+    """What the p95 of a CPU tier, waiting and work, is called among the figures of a load."""
+    return f"tier {name}_p95"
 
 
 def _arrivals(load: OpenLoad, seed: int) -> TrafficMix:

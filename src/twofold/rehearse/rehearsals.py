@@ -92,6 +92,11 @@ def fleet_rehearsal(
         if each and each not in known:
             what = f"`{each}` is not a class of the plan"
             raise UnknownNameError(what, hint=f"classes: {', '.join(known)}")
+    tiers = {tier.name for service in services for tier in service.tiers}
+    for event in scenario.faults:
+        if event.tier is not None and event.tier not in tiers:
+            hint = f"tiers: {', '.join(sorted(tiers)) or 'none; a service names them as `before`'}"
+            raise UnknownNameError(f"`{event.tier}` is no CPU tier of the plan", hint=hint)
     if "" in traces and known[0] in traces:
         raise ValueRefusedError(
             f"two traces for class {known[0]}: `{traces[''].name}`, as no class is named, and"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.results import serving
-from twofold.contracts.results.serving import ClassPlan, ServicePlan
+from twofold.contracts.results.serving import ClassPlan, ServicePlan, TierPlan
 from twofold.contracts.rows.trace import TRACE_BLOCK_TOKENS
 from twofold.contracts.spec.scenario import Scenario
 from twofold.gating.build import BuiltGate, GatedPool, GateScope, build_gate, limits_of, policies_on
+from twofold.inference.spreads import LONGEST_RATIO, sigma_of
 from twofold.policy.gate import settings as gates
 from twofold.rehearse.faults import WorldPool, faults_of, replica_groups
 from twofold.rehearse.gate import pool_groups
@@ -87,15 +88,16 @@ def pool_tasks(
         scenario = settings.scenario
         joined = scenario.model_copy(update={"policies": scenario.policies.over(own)})
         settings = replace(settings, scenario=joined)
+    asking = [each for each in service.classes if settings.only in (None, each.name)]
     for pools, rules in pool_groups(service, pools_of(service), settings.scenario.fleet):
         served = {name for pool in pools for name in pool.classes}
-        sending = served if settings.only is None else served & {settings.only}
-        classes = tuple(each for each in service.classes if each.name in sending)
+        classes = tuple(each for each in asking if each.name in served)
         if classes:
             make = measured_world if pools[0].replica.tp is None else pool_world
             worlds = [make(service, pool, tables, settings.scenario.engine) for pool in pools]
             hosted = tables.overflows.get(service.name)
-            tasks.append(_task(service, classes, worlds, rules, settings, hosted))
+            tiers = tiers_of(service, classes, asking)
+            tasks.append(_task(service, classes, worlds, rules, settings, hosted, tiers))
     return tuple(tasks)
 
 
@@ -121,6 +123,7 @@ def _task(
     rules: gates.PoolRules | None,
     settings: RehearsalSettings,
     hosted: gates.OverflowSettings | None,
+    tiers: tuple[TierPlan, ...],
 ) -> PoolTask:
     """The pools behind one gate, ready for the twin; the first one's replica stands for all."""
     first, scenario, fleet = worlds[0], settings.scenario, settings.scenario.fleet
@@ -148,7 +151,7 @@ def _task(
     )
     start_s = service.cold_start_s.value if service.cold_start_s else first.model.warm_up_s
     gated = tuple(_gated(pool) for pool in pools)
-    built = build_gate(scenario, GateScope(gated, classes, start_s, routes, first.beliefs, hosted))
+    built = build_gate(scenario, GateScope(gated, classes, start_s, routes, first.beliefs, hosted, tiers))
     waited = any(each.is_waited_for for each in classes)
     timeout_s = SuccessGoal.TIMEOUT_S if waited else SuccessGoal.BULK_TIMEOUT_S
     world = fleet_types.FleetWorld(
@@ -158,12 +161,13 @@ def _task(
         beliefs=built.beliefs,
         classes=tuple(class_model(each, scenario) for each in classes),
         storage=fleet_types.Storage(fleet.storage_bytes_per_s or inf, fleet.peer_bytes_per_s or 0.0),
-        faults=faults_of(scenario, pools, horizon_s),
+        faults=faults_of(scenario, pools, horizon_s, [each.name for each in tiers]),
         metrics_every_s=scenario.metrics.every_s,
         metrics_delay_s=scenario.metrics.delay_s,
         first_token_timeout_s=timeout_s,
         prefix_block_tokens=block_tokens,
         cached_prompts=tuple(prompt for part in drawn for prompt in part.model.shared_prompts),
+        tiers=tuple(map(tier_model, tiers)),
         horizon_s=horizon_s,
         warm_up_s=warm_up_s,
         seed=settings.seed,
@@ -177,6 +181,29 @@ def _task(
         shown = replace(shown, ramp_w_per_s=fleet.ramp_w_per_min / 60.0)
     on = policies_on(scenario.policies)
     return PoolTask(service, classes, shown, world, built, traffic, origins, notes, on)
+
+
+def tiers_of(
+    service: ServicePlan, classes: Sequence[ClassPlan], asking: Sequence[ClassPlan]
+) -> tuple[TierPlan, ...]:
+    """The tiers before one gate of a service: of `asking` classes that pass them, it serves `classes`.
+
+    Limits   live, one gate stands before all pools. Here each has its own, and of a tier's servers the part
+             that its classes are of the peak, at least one: chance that would have evened out between pools
+             does not, and of fewer servers than pools too many are counted.
+    """
+    own, whole = (sum(each.peak_per_s for each in some) for some in (classes, asking))
+    return tuple(
+        replace(each, replica_count=max(1, round(each.replica_count * own / max(whole, 1e-9))))
+        for each in service.tiers
+    )
+
+
+def tier_model(planned: TierPlan) -> fleet_types.TierModel:
+    """A tier's servers as the twin runs them."""
+    ratio = planned.work_s_p95 / planned.work_s
+    longest_s = LONGEST_RATIO * planned.work_s_p95
+    return fleet_types.TierModel(planned.name, planned.work_s, sigma_of(ratio), longest_s, planned.cores)
 
 
 def _gated(pool: WorldPool) -> GatedPool:

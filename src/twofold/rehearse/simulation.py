@@ -44,7 +44,7 @@ def simulation_of(
         fleets=fleets,
         beliefs=tuple(_belief_run(*run, tasks, scenario) for run in runs.items()) if tasks else (),
         training=None,
-        slos_met=_met(classes),
+        slos_met=_met(classes) and all(tier.met is not False for each in fleets for tier in each.tiers),
         broke_first=min(broken, key=lambda one: one.at_s).text if broken else None,
         event_count=sum(fleet.event_count for fleet in fleets),
         decision_count=sum(fleet.decision_count for fleet in fleets),

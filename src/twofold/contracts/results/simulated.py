@@ -126,6 +126,28 @@ class TenantFigures:
     fair_fraction: float | None  # of its fair share of all served tokens; null: nothing finished
 
 
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """One CPU tier before the replicas, of requests that passed it after the warm-up."""
+
+    name: str  # of the tier
+    replica_count: int  # of it
+    cores: int  # of one replica
+    in_flight_limit: int  # requests that one has at once
+    passed_count: int  # requests
+    refused_count: int  # requests, in the warm-up too
+    wait_s_mean: float  # for a place, s
+    work_s_mean: float  # at a server, s
+    p50_s: float  # both, s
+    p95_s: float  # the same, s
+    p99_s: float  # the same, s
+    goal_s: float | None  # of p95, s; null: none
+    met: bool | None  # null: no goal, or nothing passed
+    busy_fraction: float  # of all its cores' time, until the last request had passed it
+    waiting_mean: float  # requests, at the scrapes
+    is_bottleneck: bool  # whether it held requests up more than any other tier and than the replicas
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFigures:
     """One pool of a service over the whole run."""
@@ -179,6 +201,7 @@ class FleetFigures:
     overflowed_count: int | None = None  # attempts that went to a hosted API; null: there is none
     overflow_usd: float | None = None  # of the run's cost, to it
     spare_count: int = 0  # of its replicas when the run began, those that the plan's peak does not need
+    tiers: tuple[TierFigures, ...] = ()  # CPU servers before its replicas
 
 
 @dataclass(frozen=True, slots=True)

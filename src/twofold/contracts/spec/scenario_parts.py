@@ -194,6 +194,7 @@ FaultKind = Literal[
     "replica-crash",
     "random-crashes",
     "slow-replica",
+    "slow-tier",
     "thermal-throttle",
     "zone-loss",
     "partition",
@@ -209,6 +210,7 @@ FAULT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxy
         "replica-crash": (("at",), ("replicas", "cause", "back_after", "pool")),
         "random-crashes": (("rate",), ("at", "for", "cause", "back_after", "pool")),
         "slow-replica": (("at", "slowdown"), ("for", "replicas", "pool")),
+        "slow-tier": (("at", "tier", "slowdown"), ("for",)),
         "thermal-throttle": (("at", "slowdown"), ("for", "zone")),
         "zone-loss": (("at",), ("zone", "back_after")),
         "partition": (("at", "for"), ("zone",)),
@@ -235,7 +237,8 @@ class FaultEvent(Part):
         default=1, description="how many nodes of the cluster, the first ones"
     )
     zone: fields.PositiveCount = Field(default=1, description="which zone, counted from 1")
-    slowdown_ratio: Slowdown = Field(default=1.0, description="times as long for every step")
+    tier: fields.Name | None = Field(default=None, description="of CPU servers before the replicas")
+    slowdown_ratio: Slowdown = Field(default=1.0, description="times as long for every step, or lookup")
     bandwidth_fraction: fields.Fraction = Field(
         default=1.0, description="what the store of weights still gives"
     )

@@ -90,6 +90,16 @@ class StorageBrownout:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowTier:
+    """The servers of a CPU tier take `factor` times as long for their work."""
+
+    from_s: float
+    until_s: float
+    tier: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """A version is offered to the gate; what it truly does differently. Not every release is bad."""
 
@@ -104,4 +114,4 @@ class Release:
 
 OfReplicas = ReplicaCrash | RandomCrashes | SlowReplica | ColdStart
 OfZones = ThermalThrottle | ZoneLoss | Partition | Drain
-Fault = OfReplicas | OfZones | StorageBrownout | Release
+Fault = OfReplicas | OfZones | StorageBrownout | SlowTier | Release

@@ -40,6 +40,9 @@ def check(world: FleetWorld) -> None:
         if replica_id is not None and replica_id not in known:
             last = f"r0 to r{len(known) - 1}" if known else "none"
             raise ValueRefusedError(f"{what}: there is no replica `{replica_id}`", hint=f"replicas: {last}")
+        tier = getattr(fault, "tier", None)
+        if tier is not None and tier not in (there := {each.name for each in world.tiers}):
+            raise ValueRefusedError(f"{what}: there is no tier `{tier}`", hint=f"tiers: {_listed(there)}")
         cause = getattr(fault, "cause", None)
         if cause is not None and cause not in REPLICA_CAUSES:
             raise ValueRefusedError(
@@ -79,6 +82,7 @@ SPOKEN: dict[type, str] = {  # a fault in words, for what broke first
     fault_types.Partition: "{place} was cut off",
     fault_types.Drain: "{place} was drained",
     fault_types.StorageBrownout: "storage fell to {0.factor:.0%} of its bandwidth",
+    fault_types.SlowTier: "the servers of CPU tier {0.tier} became {0.factor:g} times slower",
     fault_types.Release: "release {0.version} was offered",
 }
 

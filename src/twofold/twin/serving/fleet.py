@@ -14,6 +14,7 @@ from twofold.policy.machine import Woke
 from twofold.twin.heap import Heap
 from twofold.twin.serving import faults
 from twofold.twin.serving.courses import Trials, fleet_course
+from twofold.twin.serving.fault_types import SlowTier
 from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_gateway import Gateway, SinceFault
 from twofold.twin.serving.fleet_replicas import Fleet, model_of
@@ -51,6 +52,9 @@ def _check(world: FleetWorld) -> None:
         model_of(world, group.order.pool, group.order.model)
     for pool in scaling.pools if scaling is not None else ():
         model_of(world, pool.pool, pool.model)
+    told, there = [each.name for each in world.gate.tiers], [each.name for each in world.tiers]
+    if told != there:
+        raise ValueRefusedError(f"the gate knows the tiers {told}, and the world has {there}")
     names = [model.name for model in world.classes]
     if not names or len(set(names)) < len(names):
         raise ValueRefusedError("classes need one name each", hint=f"given: {', '.join(names) or 'none'}")
@@ -68,7 +72,7 @@ class FleetRun:
         self.fleet = fleet = Fleet(world, self.heap)
         self.clients = Clients(world, self.heap, self.metrics)
         self.gate = Gate(world.gate, believed)
-        self.gateway = gateway = Gateway(world, self.gate, self.heap, fleet, self.clients)
+        self.gateway = gateway = Gateway(world, self.gate, self.heap, fleet, self.clients, self.gate.tiers)
         self.trials = Trials()
         self._busy_s = 0.0  # of all engines, at the scrape before
         self._happen: dict[int, Callable[[Any, float], None]] = {
@@ -89,6 +93,7 @@ class FleetRun:
             Kind.LOST: fleet.lost,
             Kind.READ: fleet.read,
             Kind.READY: self._ready,
+            Kind.TIER: gateway.tier_due,
         }
 
     def run(self, arrivals: Iterator[Arrival]) -> FleetResult:
@@ -185,6 +190,8 @@ class FleetRun:
         ready_s = ready * (every_s if now_s else 0.0)
         waits = waiting_count, len(self.gate.view.held)
         self.metrics.scraped_at(now_s, ready, waits, kv_used, busy_s - self._busy_s, ready_s)
+        if self.gateway.tiers is not None:
+            self.gateway.tiers.scraped(now_s, sum(waits))
         self._busy_s = busy_s
         self.trials.look(self.gate.trials, self.gateway.decisions, now_s)
         if told:
@@ -212,9 +219,13 @@ class FleetRun:
         zone = getattr(fault, "zone", "")
         note = faults.SPOKEN[type(fault)].format(fault, place=f"zone {zone}" if zone else "the fleet")
         self.metrics.notes.append((now_s, note))
+        if isinstance(fault, SlowTier):
+            self.gateway.slow_tier(fault.tier, fault.factor, now_s)
         self._struck(faults.begin(self.fleet, number, fault, self.world, self.heap, now_s), now_s)
 
     def _fault_ends(self, subject: tuple[int, Any], now_s: float) -> None:
+        if isinstance(fault := subject[1], SlowTier):
+            self.gateway.slow_tier(fault.tier, 1.0 / fault.factor, now_s)
         self._struck(faults.end(self.fleet, *subject, now_s), now_s)
 
     def _struck(self, struck: faults.Struck, now_s: float) -> None:

@@ -6,12 +6,13 @@ way, for two entries of the heap less per request.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from twofold.policy.gate import events
+from twofold.policy.gate.tiers import Tier
 from twofold.policy.machine import Machine
 from twofold.twin.heap import Heap
 from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
@@ -19,6 +20,7 @@ from twofold.twin.serving.fleet_clients import Clients
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_state import Attempt, Kind, Life, Purpose, Replica, Visit, score, unit
 from twofold.twin.serving.fleet_types import FleetWorld
+from twofold.twin.serving.tiers import TierServer, TierWorld, work_s
 
 EVENT_BYTES = 250  # of a streamed token as engines write it, for how much an answer takes that is kept
 
@@ -44,6 +46,7 @@ class Gateway:
         heap: Heap,
         fleet: Fleet,
         clients: Clients,
+        tiers: Sequence[Tier] = (),  # the gate's
     ) -> None:
         self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
         self.event_count = 0
@@ -55,6 +58,8 @@ class Gateway:
         self.asking: Visit | None = None  # whose request the gate has not named yet
         self.probing: list[events.Probe] = []  # asked for at this moment
         self.round_trip_s = 2.0 * world.network_s
+        self.tiers = TierWorld(world.tiers, tiers, world.warm_up_s) if tiers else None
+        self._asked_tiers: dict[int, events.AskTier] = {}  # by request, what a server works on
         self._given_keys = 0
         self._timeouts_s = [each.client.timeout_s for each in world.classes]
         self._silent: deque[tuple[float, Attempt]] = deque()  # by when each is to have begun
@@ -70,6 +75,8 @@ class Gateway:
             events.GiveUp: self._given_up,
             events.Cancel: self._cancelled,
             events.Probe: self._probe,
+            events.AskTier: self._ask_tier,
+            events.TierPassed: self._tier_passed,
             events.StartReplica: fleet.start,
             events.StopReplica: self._stop,
             events.PromoteRelease: self._promoted,
@@ -223,6 +230,8 @@ class Gateway:
         self.clients.again_or_never(visit, f"failed: {effect.cause.value}", None, now_s)
 
     def _cancelled(self, effect: events.Cancel, now_s: float) -> None:
+        if (asked := self._asked_tiers.pop(effect.request_id, None)) is not None:
+            self._leave_tier(asked, now_s)
         visit = self.visits.get(effect.request_id)
         for attempt in visit.attempts if visit else ():
             if attempt.number == effect.attempt:
@@ -243,6 +252,49 @@ class Gateway:
 
     def _rolled_back(self, effect: events.RollBackRelease, now_s: float) -> None:
         self.decisions.append((effect.version, f"rolled back: {effect.reason}", now_s))
+
+    # --- tiers ---
+
+    def _ask_tier(self, effect: events.AskTier, now_s: float) -> None:
+        assert self.tiers is not None
+        visit, server = self.visits[effect.request_id], self.tiers.servers[effect.replica_id]
+        place = list(self.tiers.models).index(effect.tier)
+        model, turn = self.tiers.models[effect.tier], 64 * visit.tries + place
+        self._asked_tiers[effect.request_id] = effect
+        server.start(effect.request_id, work_s(model, self.world.seed, visit.number, turn), now_s)
+        self._retime_tier(server)
+
+    def _leave_tier(self, asked: events.AskTier, now_s: float) -> None:
+        assert self.tiers is not None
+        server = self.tiers.servers[asked.replica_id]
+        server.cancel(asked.request_id, now_s)
+        self._retime_tier(server)
+
+    def _retime_tier(self, server: TierServer) -> None:
+        if server.timer:
+            self.heap.cancel(server.timer)
+        at_s = server.next_at_s()
+        server.timer = self.heap.push(at_s, Kind.TIER, server) if at_s is not None else 0
+
+    def tier_due(self, server: TierServer, now_s: float) -> None:
+        """A tier's server is done with somebody; the gateway hears it a round trip later."""
+        server.timer = 0
+        done = [self._asked_tiers.pop(each) for each in server.finished(now_s)]
+        told = [events.TierAnswered(each.request_id, each.tier, each.attempt) for each in done]
+        if told:
+            self.heap.push(now_s + self.round_trip_s, Kind.EVENTS, told)
+        self._retime_tier(server)
+
+    def slow_tier(self, name: str, factor: float, now_s: float) -> None:
+        """All servers of a tier take so many times as long from now on."""
+        assert self.tiers is not None
+        for server in self.tiers.servers_of(name):
+            server.slow(factor, now_s)
+            self._retime_tier(server)
+
+    def _tier_passed(self, effect: events.TierPassed, now_s: float) -> None:
+        assert self.tiers is not None
+        self.tiers.passed(effect, now_s)
 
     # --- engines ---
 

@@ -36,7 +36,8 @@ class Kind:
     READ: Final = 14  # the store has finished a transfer
     READY: Final = 15  # a replica, in a life of its
     TIMEOUT: Final = 16  # a client breaks off one of its requests
-    COUNT: Final = 17
+    TIER: Final = 17  # a CPU tier's server may be done with somebody
+    COUNT: Final = 18
 
 
 class Life(IntEnum):
@@ -125,6 +126,7 @@ class Purpose(IntEnum):
     QUALITY = 2
     BACKOFF = 3
     CRASH = 4
+    TIER = 5
 
 
 def unit(seed: int, purpose: Purpose, number: int, turn: int = 0) -> float:

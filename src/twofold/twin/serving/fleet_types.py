@@ -168,6 +168,17 @@ class Storage:
     peer_bytes_per_s: float = 0.0  # that a ready replica uploads; 0: no fan-out among peers
 
 
+@dataclass(frozen=True, slots=True)
+class TierModel:
+    """One CPU tier's servers: what a request takes of a core, log-normal, and how many cores each has."""
+
+    name: str
+    work_s: float  # mean
+    sigma: float = 0.0  # of its logarithm; 0: all are alike
+    longest_s: float = inf  # at which draws are cut
+    cores: int = 1
+
+
 # --- the world ---
 
 
@@ -201,6 +212,7 @@ class FleetWorld:
     error_fraction: float = 0.0  # of requests that fail at a sound replica
     quality_mean: float = 0.8  # of an answer's score, where scores are drawn; 0 spread: none are
     quality_spread: float = 0.0
+    tiers: tuple[TierModel, ...] = ()  # CPU servers, one for each tier that the gate knows
     horizon_s: float = inf  # later arrivals are not let in
     drain_s: float = 3600.0  # without an arrival or an answer, after which the run is stopped
     warm_up_s: float = 0.0  # requests that arrive earlier are not in the figures

@@ -12,6 +12,7 @@ from twofold.twin.serving.fleet_gateway import Gateway
 from twofold.twin.serving.fleet_replicas import Fleet
 from twofold.twin.serving.fleet_types import FleetResult, FleetWorld
 from twofold.twin.serving.metrics import FINISHED, OPEN, ClassTally, Metrics
+from twofold.twin.serving.tiers import TierWorld
 
 LITTLE_ERROR_MAX = 1e-6
 JUDGED_MIN_COUNT = 20  # requests below which nothing is said of a span
@@ -79,7 +80,8 @@ def fleet_result(
             effects=dict(sorted(effects.items())),
             little_error_fraction=little_error(metrics, now_s),
             waits_for=waits_for,
-            broke_first=broke_first(metrics),
+            broke_first=named_tier(broke_first(metrics), world, gateway.tiers),
+            tiers=tier_figures(metrics, gateway.tiers),
             queued_mean=sum(bucket.queued for bucket in metrics.timeline.buckets) / samples,
             waiting_mean=sum(bucket.waiting for bucket in metrics.timeline.buckets) / samples,
         ),
@@ -204,6 +206,31 @@ def _with_cause(broke: simulated.BrokeFirst, width_s: float, metrics: Metrics) -
     after = "" if last_s is None else f", after {causes} at {last_s:g} s"
     at_s = broke.at_s if last_s is None else max(broke.at_s, last_s)  # a bucket begins before its cause
     return replace(broke, at_s=at_s, text=f"{broke.text} from {at_s:g} s on{after}")
+
+
+def tier_figures(metrics: Metrics, tiers: TierWorld | None) -> tuple[simulated.TierFigures, ...]:
+    """What came of each CPU tier, beside what waited for replicas on average."""
+    samples = max(1, sum(bucket.samples for bucket in metrics.timeline.buckets))
+    waits = sum(bucket.queued + bucket.waiting for bucket in metrics.timeline.buckets) / samples
+    return () if tiers is None else tiers.figures(waits)
+
+
+def named_tier(
+    broke: simulated.BrokeFirst | None, world: FleetWorld, tiers: TierWorld | None
+) -> simulated.BrokeFirst | None:
+    """The same, put down to a CPU tier where at that time its line was as long as it has places.
+
+    Why      Who waits there begins late and may be refused or leave: whatever limit that breaks, more
+             replicas would not help.
+    """
+    if broke is None or tiers is None or broke.signal == "kv" or broke.signal.endswith(" tpot"):
+        return broke
+    near_s = 2.0 * world.metrics_every_s
+    full = tiers.full_near(broke.at_s - near_s, broke.at_s + near_s)
+    if full is None:
+        return broke
+    waits = f"{full.waiting_count} requests waited for the {full.place_count} places of CPU tier {full.name}"
+    return replace(broke, signal=f"tier {full.name}", text=f"{waits}: {broke.text}")
 
 
 def counted_figures(tally: ClassTally, world: FleetWorld, now_s: float) -> ClassFigures:
