@@ -1,14 +1,16 @@
 """The page of the loop: each figure that was measured, beside what the plan had said of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from twofold.answer.serve_answer import ServingEstimate
+from twofold.app.loop_tiers import tier_rows
 from twofold.app.planning import plan_digest
 from twofold.contracts.results import loop
 from twofold.contracts.results.parts import Part
 from twofold.contracts.results.plan import Plan
+from twofold.contracts.results.serving import TierPlan
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.device.files import DeviceRecord
 from twofold.report.answers import Held
@@ -44,8 +46,9 @@ def loop_page(
 ) -> loop.LoopPage:
     """One run and one service beside their plan. `planned` holds one estimate per load by its name, `twin`
     the figures of those that were rehearsed."""
+    served = plan.serving[0]
     rows = training_rows(plan, run) if run else ()
-    rows += serving_rows(planned, service, plan.serving[0].cold_start_s, twin)
+    rows += serving_rows(planned, service, served.cold_start_s, twin, served.tiers)
     return loop.LoopPage(
         name=plan.name,
         machine=device.identity.words,
@@ -92,12 +95,15 @@ def serving_rows(
     service: loop.ServingMeasured,
     cold_start: Estimate | None,
     twin: Mapping[str, Mapping[str, Estimate]] = MappingProxyType({}),
+    tiers: Sequence[TierPlan] = (),
 ) -> tuple[loop.Row, ...]:
     """The serving half, load by load. `planned` holds one estimate per load, of one replica's share of it."""
     rows = [_row("serving", "cold start of a replica", "s", cold_start, service.cold_start_s)]
     for load in service.loads:
         seen = twin.get(load.name, {})
         rows += _load_rows(planned.get(load.name), load, service.replica_count, seen)
+        if load.rate_per_s:
+            rows += tier_rows(tiers, service.tiers, f"{load.rate_per_s:.2g} /s", seen)
     return tuple(rows)
 
 

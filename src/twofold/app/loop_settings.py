@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
+from twofold.policy.gate.tiers import replica_ids
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8
@@ -58,6 +59,8 @@ class ServeSettings:
     registered: str = ""  # what is served of the registry, as the spec names it; "": what is trained
     overflow: GatewayReplica | None = None  # the spec's hosted API
     samples_fraction: float = 0.0  # of the requests whose text is kept, as the spec opts in
+    tier_servers: tuple[GatewayReplica, ...] = ()  # of the spec's CPU tiers
+    tier_commands: tuple[tuple[str, str, int], ...] = ()  # of those to start: name, command and port
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
@@ -178,10 +181,32 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         engine=service.engine,
         overflow=overflow_of(service),
         samples_fraction=service.samples_fraction,
+        tier_servers=tuple(servers := [*tier_servers(service)]),
+        tier_commands=tuple(_commands(service, servers)),
         program=program_of(service.engine, program) if program or service.engine != OURS else "",
         model_config=Path(service.model.config),
         registered=service.model.registry or "",
     )
+
+
+def tier_servers(service: Service) -> Iterator[GatewayReplica]:
+    """Where the gateway asks the servers of a service's CPU tiers. Raises ValueRefusedError without any."""
+    for name, tier in service.before.items():
+        if not tier.urls:
+            what = f"tier `{name}` of service `{service.name}` has no servers here"
+            raise ValueRefusedError(what, hint="start them, and write a URL for each as its `urls`")
+        for replica_id, url in zip(replica_ids(name, len(tier.urls)), tier.urls, strict=True):
+            at = server_url(url)
+            yield GatewayReplica(replica_id, at.host, at.port, "", tier.limit, tls=at.tls, prefix=at.prefix)
+
+
+def _commands(service: Service, servers: Sequence[GatewayReplica]) -> Iterator[tuple[str, str, int]]:
+    """Those of the servers that the spec says how to start."""
+    commands = {name: tier.command for name, tier in service.before.items()}
+    for each in servers:
+        command = commands[each.replica_id.rpartition("-")[0]]
+        if command is not None:
+            yield each.replica_id, command, each.port
 
 
 def overflow_of(service: Service) -> GatewayReplica | None:

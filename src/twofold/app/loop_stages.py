@@ -21,6 +21,7 @@ from twofold.app.loop_settings import (
     engine_settings,
     longest_of,
 )
+from twofold.app.loop_tiers import tier_notes, tiers_measured
 from twofold.app.measuring import measure_device
 from twofold.app.planning import plan, plan_to_json
 from twofold.app.releasing import Release, engine_of_release
@@ -35,6 +36,8 @@ from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import engine_name
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
+from twofold.live.control.tier_processes import tier_process
+from twofold.live.line_file import wall_text
 from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
 from twofold.live.training.artefact import write_whole
 from twofold.live.training.train_job import RECOMPUTES, TrainJob, run_training, trained_model
@@ -149,6 +152,10 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         registered=release.text.partition(":")[0],
         questions=release.questions,
         samples_fraction=request.serving.samples_fraction,
+        tier_servers=request.serving.tier_servers,
+        tier_processes=tuple(
+            tier_process(*told, str(request.spec.resolve().parent)) for told in request.serving.tier_commands
+        ),
     )
 
 
@@ -208,6 +215,7 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
         request.progress(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
         loads.append(closed(concurrency=clients, max_tokens=wanted.output_tokens, warmup_count=clients))
     request.progress(f"load: {wanted.rate_per_s:.2g} requests/s at random")
+    since = wall_text(time.time())
     loads.append(
         open_loop(
             service.url,
@@ -219,7 +227,9 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
             warmup_count=WARM_UP_REQUESTS,
         )
     )
-    return _served(request, service, artefact, tuple(loads))
+    served = _served(request, service, artefact, tuple(loads))
+    names = list(dict.fromkeys(each.replica_id.rpartition("-")[0] for each in wanted.tier_servers))
+    return replace(served, tiers=tiers_measured(request.state, names, since))
 
 
 def _served(
@@ -260,6 +270,7 @@ def page_of(
     twin = rehearsed_loads(request, gate, served)
     if twin:
         notes += (TWIN_SAYS,)
+    notes += tuple(tier_notes(planned.serving[0].tiers, served.tiers))
     page = loop_page(
         planned, device, run, served, known, diagnose([run] if run else [], [served]), notes, twin
     )

@@ -8,7 +8,8 @@ WIDTH = 100
 
 def status_lines(status: ServiceStatus) -> list[str]:
     """How it is, in one line, what is wrong with whoever looks after it, and what happened last."""
-    return [_figures(status), *_overflow(status), *_troubles(status), *_happened(status)]
+    told = [*_tiers(status), *_overflow(status), *_troubles(status)]
+    return [_figures(status), *told, *_happened(status)]
 
 
 def top_lines(status: ServiceStatus) -> list[str]:
@@ -16,7 +17,7 @@ def top_lines(status: ServiceStatus) -> list[str]:
     busy = f"  {status.in_flight_count} in flight, {status.held_count} held   {status.url}"
     head = "  replica       state      in flight   last token   version        zone"
     rows = [_replica(each) for each in status.replicas]
-    told = [*_overflow(status), *_troubles(status)]
+    told = [*_tiers(status), *_overflow(status), *_troubles(status)]
     return [_figures(status), *told, busy, "", head, *rows, "", *_happened(status)]
 
 
@@ -45,6 +46,18 @@ def _share(status: ServiceStatus) -> str:
     ready = [each for each in status.replicas if each.state == "ready"]
     share = sum(each.version == status.version for each in ready) / len(ready) if ready else 0.0
     return f" at {share:.0%}".replace("%", " %")
+
+
+def _tiers(status: ServiceStatus) -> list[str]:
+    """Each CPU tier: its places and its line, its p95 against its goal; and which is the bottleneck."""
+    lines = []
+    for each in status.tiers:
+        late = "nothing passed" if each.s_p95 is None else f"p95 {each.s_p95 * 1000:.0f} ms"
+        limit = f" of {each.slo_s * 1000:.0f}" if each.slo_s and each.s_p95 is not None else ""
+        bound = "   the bottleneck" if each.is_bottleneck else ""
+        places = f"{each.working_count} of {each.place_count} places taken, {each.waiting_count} wait"
+        lines.append(f"  tier {each.name}   {places}   {late}{limit}{bound}"[:WIDTH])
+    return lines
 
 
 def _overflow(status: ServiceStatus) -> list[str]:

@@ -117,6 +117,17 @@ class LoadPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class TierMeasured:
+    """One CPU tier before the replicas under the open load, waiting and work of each request together."""
+
+    name: str
+    count: int  # requests that passed it
+    p50_s: float
+    p95_s: float
+    is_bottleneck: bool  # whether it held requests up more than other tiers and the replicas
+
+
+@dataclass(frozen=True, slots=True)
 class ServingMeasured:
     """The replicas, the gateway and all loads."""
 
@@ -126,6 +137,7 @@ class ServingMeasured:
     cold_start_s: float | None  # from a replica's launch to its first answer, the slowest; None: ran before
     artefact: str  # sha256-…
     loads: tuple[LoadPoint, ...]
+    tiers: tuple[TierMeasured, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

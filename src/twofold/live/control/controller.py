@@ -40,6 +40,8 @@ from twofold.live.control.service import (
     replica_digest,
 )
 from twofold.live.control.store import ReplicaRow, Store
+from twofold.live.control.tier_processes import ROLE as TIER_ROLE
+from twofold.live.control.tier_processes import TierKeeper
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
 from twofold.live.training.artefact import write_whole
 
@@ -69,6 +71,7 @@ class Controller:
         self.digests: dict[str, str] = {}  # of what each version's process is to be told
         self.gateway: dict[str, Any] | None = None  # its latest state
         self.gateway_seen_s = time.monotonic()
+        self._bottleneck: str | None = None  # the CPU tier that held requests up when it was last asked
         self.gateway_failures, self.gateway_not_before_s = 0, 0.0
         self._ending: set[str] = set()  # roles that are being ended
         self._started: set[str] = set()  # since the last look
@@ -76,6 +79,7 @@ class Controller:
         self._notes: dict[str, tuple[int, float]] = {}  # of a death, to be ended when it is back
         self.memory = Memory(store)
         self._changes = -1
+        self._tiers = TierKeeper()
         self._kick = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.engines, self.admin, self.reports = EngineClient(), AdminClient(state), Reports()
@@ -129,6 +133,7 @@ class Controller:
                 self._do(action, now_s)
             except (sqlite3.Error, OSError) as error:  # the others are done all the same
                 self.memory.refused(error)
+        self._keep_tiers(self.settings, troubles, now_s)
         if "watchdog" not in troubles or troubles["watchdog"]:
             for process in processes.running(self.state, "watchdog", exact=True):
                 processes.stop([process], at_once=True)
@@ -168,7 +173,8 @@ class Controller:
 
     def _names(self) -> list[str]:
         roles = {*self.processes.leaders, *self.processes.remains, *self.watched, *self.rows}
-        return sorted(r for r in roles if r not in (*OTHERS, *self._ending) and not r.startswith(JOBS))
+        others = (*JOBS, TIER_ROLE)
+        return sorted(r for r in roles if r not in (*OTHERS, *self._ending) and not r.startswith(others))
 
     def _follow(self, now_s: float) -> None:
         """Whoever has a process is asked; whoever lost it is not, and that is a failure."""
@@ -294,6 +300,26 @@ class Controller:
                 self._end_gateway(action.trouble)
             case _:
                 assert_never(action)
+
+    def _keep_tiers(self, settings: ServiceSettings, troubles: dict[str, str], now_s: float) -> None:
+        """The servers of CPU tiers that are ours to start."""
+        digests = {role: process.child.digest for role, process in self.processes.leaders.items()}
+        found = self._tiers.look(settings.tier_processes, digests, troubles, self._ending, now_s)
+        for role in found.died:
+            self.store.note(role, "its process ended")
+        for role, trouble in found.end.items():
+            self.store.note(role, f"ended ({trouble or 'it is told something else'})")
+            self._ending.add(role)
+            self._spawn(self._stopped(role, processes.GRACE_S, at_once=bool(trouble)))
+        for each in found.start:
+            folder = Path(each.folder)
+            try:
+                processes.start(
+                    each.command, each.role, self.state, digest=each.digest, port=each.port, folder=folder
+                )
+            except OSError as error:
+                self.store.note(each.role, f"it cannot be started: {error.strerror}")
+            self.processes.changed()
 
     def _start(self, name: str, now_s: float) -> None:
         row = self.rows[name]
@@ -442,9 +468,19 @@ class Controller:
                 self.gateway = None
             return
         self.gateway, self.gateway_seen_s = found, time.monotonic()
+        self._note_bottleneck(found.get("bottleneck"))
         for replica in self.watched.values():
             self._update(replica)
         self._kick.set() if self._is_behind() else None
+
+    def _note_bottleneck(self, tier: str | None) -> None:
+        """A CPU tier begins to hold requests up, or none does any more."""
+        if tier == self._bottleneck:
+            return
+        before, self._bottleneck = self._bottleneck, tier
+        what = f"CPU tier {tier} is the bottleneck" if tier else f"CPU tier {before} is none any more"
+        with suppress(sqlite3.Error):
+            self.store.note("gateway", what)
 
     def _is_behind(self) -> bool:
         """Whether a replica that answers is not sent requests: as after a start of the gateway."""

@@ -12,6 +12,7 @@ from twofold.live.control.engines import (
     engine_model,
     engine_name,
 )
+from twofold.live.control.tier_processes import TierProcess
 from twofold.live.gateway.gateway_config import (
     GatewayAdmin,
     GatewayConfig,
@@ -49,6 +50,8 @@ class ServiceSettings:
     registered: str = ""  # the model's name there
     questions: str = ""  # a file of questions that a release is judged by on the side; "": it is not
     samples_fraction: float = 0.0  # of the requests whose text is kept
+    tier_servers: tuple[GatewayReplica, ...] = ()  # of `gate.tiers`
+    tier_processes: tuple[TierProcess, ...] = ()  # those of them that are ours to start
 
     @property
     def version(self) -> str:
@@ -93,6 +96,7 @@ def gateway_config(
         overflow=settings.overflow,
         samples_log=str(samples_log(state)),
         samples_fraction=settings.samples_fraction,
+        tier_servers=settings.tier_servers,
     )
 
 

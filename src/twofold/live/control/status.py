@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,19 @@ class OverflowStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TierStatus:
+    """A CPU tier before a service. Figures are of the last minute; None: nothing passed it."""
+
+    name: str
+    working_count: int
+    place_count: int
+    waiting_count: int
+    s_p95: float | None  # waiting and work
+    slo_s: float | None
+    is_bottleneck: bool  # it holds requests up more than other tiers and the replicas do
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """One service, now. Figures are of the last minute; None: nothing was seen."""
 
@@ -61,6 +75,7 @@ class ServiceStatus:
     overflow: OverflowStatus | None = None  # None: the spec names no hosted API
     disk: str = ""  # why its state's disk takes no line: read-only, full …; "": it takes them
     lost_lines: int = 0  # of the gateway's logs, that no disk took
+    tiers: tuple[TierStatus, ...] = ()
 
     @property
     def wanted_count(self) -> int:
@@ -118,6 +133,7 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
         overflow=_overflow(gateway.get("overflow")),
         disk=disk_trouble(state),
         lost_lines=gateway.get("log_lost_lines", 0),
+        tiers=tuple(_tiers(gateway)),
     )
 
 
@@ -125,6 +141,13 @@ def _is_heard(state: Path) -> bool:
     """Whether the controller beats, or could not."""
     silent_s = watchdog.silent_for_s(state, watchdog.CONTROLLER)
     return silent_s < watchdog.SILENT_S or not watchdog.may_beat(state, watchdog.CONTROLLER)
+
+
+def _tiers(gateway: dict[str, Any]) -> Iterator[TierStatus]:
+    worst = gateway.get("bottleneck")
+    for name, told in gateway.get("tiers", {}).items():
+        places = told["at_work"], told["places"], told["waiting"]
+        yield TierStatus(name, *places, told["s_p95"], told["slo_s"], name == worst)
 
 
 def _overflow(told: dict[str, Any] | None) -> OverflowStatus | None:

@@ -27,6 +27,7 @@ from twofold.live.gateway.gateway_config import HEALTH_PATH
 BRING_UP_S = START_TIMEOUT_S + 60.0
 FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
 LOOK_S = 0.1
+TIER_START_S = 60.0  # until a server of a CPU tier accepts connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
     RunError when a replica or gateway does not come.
     """
     need_gateway_port(settings.port, state)
+    for each in settings.tier_processes:
+        if not processes.running(state, each.role, exact=True):
+            processes.need_free_port(each.port)
     if not settings.engine.url:
         engine_command(settings.engine)  # raises for what is not installed, before anything is started
     there = {child.role for child in processes.running(state)}
@@ -67,8 +71,22 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
         watchdog.start_watchdog(state)
     names = _names(settings)
     colds = _until_it_serves(settings, state, tell) if names else _until_it_answers(settings, state)
+    _until_tiers_answer(settings, state)
     started = [colds[name] for name in names if name in colds and name not in there]
     return Service(f"http://127.0.0.1:{settings.port}", settings.replica_count, max(started, default=None))
+
+
+def _until_tiers_answer(settings: ServiceSettings, state: Path) -> None:
+    """Wait until every server of a tier that is ours accepts connections."""
+    deadline_s = time.monotonic() + TIER_START_S
+    for each in settings.tier_processes:
+        while not processes.is_open(each.port):
+            if time.monotonic() > deadline_s:
+                raise RunError(
+                    f"{each.role} does not answer at port {each.port}\n{_last_lines(state, each.role)}",
+                    hint=f"its log is {processes.log_path(state, each.role)}",
+                )
+            time.sleep(LOOK_S)
 
 
 def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:

@@ -5,14 +5,16 @@ those of now.
 """
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from twofold.live.gateway.metrics_text import Family, Histogram, families_text
 from twofold.live.gateway.telemetry import FINISHED, NO_CLASS, Outcome, Telemetry
 from twofold.policy.gate.breaker import state_of
+from twofold.policy.gate.events import TierPassed
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.settings import ClassSettings
+from twofold.policy.gate.tiers import Tier
 
 TENANTS_MAX = 100  # with a label of their own
 OTHERS, DEFAULT_CLASS = "other", "default"
@@ -38,6 +40,8 @@ class Counters:
         self._again: Counter[str] = Counter()  # answers and tokens that were given again
         self._tokens: Counter[tuple[str, str]] = Counter()  # by class and direction
         self.overflow_usd = 0.0
+        self._tier_histograms: dict[str, Histogram] = {}
+        self._tier_wait_s: defaultdict[str, float] = defaultdict(float)
         self._tenants: Counter[str] = Counter()
         self._tenant_tokens: Counter[str] = Counter()
         self._buckets = {kind: buckets_s(kind, known) for kind in SERIES}
@@ -67,6 +71,44 @@ class Counters:
             self._histogram("ttft", name).observe(outcome.ttft_s)
         if (tpot_s := outcome.tpot_s) is not None:
             self._histogram("tpot", name).observe(tpot_s)
+
+    def passed(self, told: TierPassed) -> None:
+        """A request is through a CPU tier."""
+        self._tier_histograms.setdefault(told.tier, Histogram(TTFT_S)).observe(told.took_s)
+        self._tier_wait_s[told.tier] += told.wait_s
+
+    def page_of_tiers(self, tiers: Iterable[Tier], bottleneck: str | None) -> str:
+        """All series of the CPU tiers, as of now."""
+        known = {each.settings.name: each for each in tiers}
+        took = [
+            sample
+            for name, histogram in sorted(self._tier_histograms.items())
+            for sample in histogram.samples({"tier": name})
+        ]
+
+        def each(value: Callable[[Tier], float]) -> list[tuple[dict[str, str], float]]:
+            return [({"tier": name}, value(tier)) for name, tier in known.items()]
+
+        return families_text(
+            (
+                Family("twofold_tier_seconds", "histogram", "In a CPU tier, waiting and work", tuple(took)),
+                _counter(
+                    "twofold_tier_wait_seconds_total",
+                    "Waiting for a place of a CPU tier, of requests that passed it",
+                    each(lambda tier: self._tier_wait_s[tier.settings.name]),
+                ),
+                _gauge("twofold_tier_places", "At once", each(lambda tier: tier.settings.place_count)),
+                _gauge("twofold_tier_requests_at_work", "At servers", each(lambda tier: tier.working_count)),
+                _gauge("twofold_tier_requests_waiting", "For a place", each(lambda tier: len(tier.waiting))),
+                _counter("twofold_tier_refused_total", "In vain", each(lambda tier: tier.refused_count)),
+                _counter("twofold_tier_failures_total", "Attempts", each(lambda tier: tier.failed_count)),
+                _gauge(
+                    "twofold_tier_bottleneck",
+                    "1: of late it holds requests up more than other tiers and the replicas do",
+                    each(lambda tier: float(tier.settings.name == bottleneck)),
+                ),
+            )
+        )
 
     def page(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
         """All series, as of now; lines that were lost by log."""

@@ -33,6 +33,7 @@ from twofold.live.gateway.openapi import METRICS_PATH, MODELS_PATH, OPENAPI_PATH
 from twofold.live.gateway.prompt_bounds import read_bounds
 from twofold.live.gateway.request_facts import RequestFacts
 from twofold.live.gateway.samples import SampleLog
+from twofold.live.gateway.tier_calls import TierCalls
 from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
 from twofold.live.sse import DONE, SseTally
 from twofold.policy.gate import events
@@ -182,6 +183,7 @@ class GatewayApp:
         self._engine, self._description = ENGINE_FIELDS[config.engine], description(config)
         self.samples: SampleLog | None = None  # where the text of some requests is kept
         self._bounds = read_bounds(config.context_tokens, config.cache_tokens, config.tokenizer)
+        self._tiers = TierCalls(decider, upstream, config, self._read) if config.gate.tiers else None
 
     async def __call__(self, scope: Message, receive: Receive, send: SendMessage) -> None:
         client = Client(receive, send, request_id_of(scope["headers"]))
@@ -236,7 +238,9 @@ class GatewayApp:
         if isinstance(arrived, Problem):
             await self._turn_away(client, path, arrived, caller.tenant)
             return
-        decision = await self.decider.arrived(arrived, (client.name, path))
+        prepared = self._tiers.on_behalf(request) if self._tiers is not None else None
+        ask_tier = prepared.ask if prepared is not None else None
+        decision = await self.decider.arrived(arrived, (client.name, path), ask_tier)
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -252,10 +256,14 @@ class GatewayApp:
         client.watch(task)
         try:
             if isinstance(decision, events.Hold):  # it waits here; its client may leave meanwhile
-                await self._send_until_answered(request, await self.decider.held(decision.request_id), client)
+                released = await self.decider.held(decision.request_id)
+                request = prepared.request if prepared is not None else request
+                await self._send_until_answered(request, released, client)
             else:
                 await self._send_until_answered(request, decision, client)
         except asyncio.CancelledError:
+            if prepared is not None:
+                prepared.stop()
             self.decider.left(decision.request_id)
             if not client.left:  # the process ends, and its grace is over
                 client.stop_watching()

@@ -111,6 +111,7 @@ class GatewayConfig:
     overflow: GatewayReplica | None = None  # the hosted API of `gate.overflow`
     samples_log: str = ""  # path of the text of some requests, redacted …
     samples_fraction: float = 0.0  # … of so many of them; 0: none is kept
+    tier_servers: tuple[GatewayReplica, ...] = ()  # of `gate.tiers`; their prefix is the whole path
 
 
 def served_model(config: GatewayConfig) -> str:
@@ -141,12 +142,16 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     """Values that no gateway could run with. Raises ValueError."""
     names = [replica.replica_id for replica in config.replicas]
     names += [config.overflow.replica_id] if config.overflow else []
+    names += [each.replica_id for each in config.tier_servers]
     if len(names) != len(set(names)):
         raise ValueError("two replicas have the same `replica_id`")
     hosted, told = config.overflow, config.gate.overflow
     if (hosted.replica_id if hosted else None) != (told.replica_id if told else None):
         raise ValueError("`overflow` and `gate.overflow` are given together, under one `replica_id`")
-    for replica in (*config.replicas, *((hosted,) if hosted else ())):
+    there = {each.replica_id for each in config.tier_servers}
+    if there != {name for tier in config.gate.tiers for name in tier.replica_ids}:
+        raise ValueError("`tier_servers` are those that `gate.tiers` names, by their `replica_id`")
+    for replica in (*config.replicas, *config.tier_servers, *((hosted,) if hosted else ())):
         refuse_replica(replica)
     _refuse_address(config.host, config.port)
     for path in (config.log, config.requests_log):

@@ -34,6 +34,7 @@ SLOW_EFFECTS = {
 }
 Decided = events.Decision | events.GiveUp
 ABOUT_REQUESTS = {events.Send, events.Hold, events.Refuse, events.GiveUp, events.GiveAgain}
+AskTier = Callable[[events.AskTier], None]
 SLOW_EFFECTS_KEPT = 4096  # for a controller that is away
 
 
@@ -67,6 +68,8 @@ class GateDriver:
         self.kept: dict[int, WholeAnswer] = {}  # by the number that the gate gave
         self._given: dict[int, WholeAnswer] = {}  # by request, until it is written
         self._ended: WholeAnswer | None = None  # while the gate is told of an end
+        self._askers: dict[int, AskTier] = {}  # of requests that pass tiers
+        self._to_ask: list[events.AskTier] = []
         self._races: dict[int, Callable[[events.Send | events.Cancel], None]] = {}
         self._beside: list[events.Send | events.Cancel] = []  # in this turn, of those that race
         self._to_probe: list[events.Probe] = []
@@ -92,7 +95,10 @@ class GateDriver:
         self.log.stop()
 
     async def arrived(
-        self, arrived: events.RequestArrived, asked: tuple[str, str] = ("", "")
+        self,
+        arrived: events.RequestArrived,
+        asked: tuple[str, str] = ("", ""),
+        ask_tier: AskTier | None = None,  # told which servers of tiers are to work for it
     ) -> events.Decision:
         """What becomes of a new request; its id stands in the answer. After a Hold, ask `held`."""
         self.recent.arrived_at_s = now_s = time.monotonic()
@@ -103,6 +109,8 @@ class GateDriver:
         decision = max(decisions, key=lambda effect: effect.request_id)
         if isinstance(decision, events.Hold):
             self._held[decision.request_id] = self._loop.create_future()
+            if ask_tier is not None:
+                self._askers[decision.request_id] = ask_tier
         await self._end_of_turn()
         return decision
 
@@ -114,7 +122,16 @@ class GateDriver:
         """What becomes of a request that was held, when it does."""
         decision = await self._held[request_id]
         del self._held[request_id]
+        self._askers.pop(request_id, None)
         return decision
+
+    def tier_answered(self, ask: events.AskTier, input_tokens: int | None) -> None:
+        """A tier's server has done its work; the prompt has so many tokens by now, None: as before."""
+        self._handle(events.TierAnswered(ask.request_id, ask.tier, ask.attempt, input_tokens))
+
+    def tier_failed(self, ask: events.AskTier, cause: events.Cause) -> None:
+        """A tier's server has failed it."""
+        self._handle(events.TierFailed(ask.request_id, ask.tier, ask.attempt, cause))
 
     async def failed(
         self, request_id: int, cause: events.Cause, attempt: int = 0
@@ -235,16 +252,24 @@ class GateDriver:
 
     def left(self, request_id: int) -> None:
         self._held.pop(request_id, None)
+        self._askers.pop(request_id, None)
         self.telemetry.left(request_id, time.monotonic())
         self._handle(events.ClientLeft(request_id))
 
     def metrics(self) -> str:
         """The page of counters."""
-        return self.meters.page(self.gate.view, self.telemetry, self._lost_lines())
+        return self.meters.page(self.gate.view, self.telemetry, self._lost_lines()) + self._of_tiers()
 
     def metrics_for_clients(self) -> str:
         """The same without what names tenants."""
-        return self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
+        page = self.meters.page_for_clients(self.gate.view, self.telemetry, self._lost_lines())
+        return page + self._of_tiers()
+
+    def _of_tiers(self) -> str:
+        if not self.gate.tiers:
+            return ""
+        told = self.recent.tiers(time.monotonic(), self.gate.tiers, len(self.gate.view.held))
+        return self.meters.page_of_tiers(self.gate.tiers, told["bottleneck"])
 
     def _lost_lines(self) -> dict[str, int]:
         return {"events": self.log.lost_lines, **self.telemetry.lost_lines()}
@@ -264,7 +289,9 @@ class GateDriver:
             for replica in view.replicas.values()
         }
         hosted = view.overflow
-        beside = {} if hosted is None else {"overflow": self._of_overflow(hosted, now_s)}
+        beside: dict[str, Any] = {} if hosted is None else {"overflow": self._of_overflow(hosted, now_s)}
+        if self.gate.tiers:
+            beside |= self.recent.tiers(now_s, self.gate.tiers, len(view.held))
         return {
             **beside,
             "replicas": replicas,
@@ -295,7 +322,7 @@ class GateDriver:
             elif type(effect) in SLOW_EFFECTS:
                 self._told_slowly(effect)
             else:
-                self._told_of_ours(effect)
+                self._told_of_ours(effect, now_s)
         if self._held:
             released = (effect for effect in effects if isinstance(effect, events.Released))
             self._decided += (effect for effect in released if effect.request_id in self._held)
@@ -305,10 +332,16 @@ class GateDriver:
             self._tick = self._loop.call_soon(self._turn_ends)
         return effects
 
-    def _told_of_ours(self, effect: events.Effect) -> None:
-        """What is done here, and is of no request that anybody waits for."""
+    def _told_of_ours(self, effect: events.Effect, now_s: float) -> None:
+        """What is done here, and decides about no request."""
         if isinstance(effect, events.Probe):
             self._to_probe.append(effect)
+        elif isinstance(effect, events.AskTier):
+            self._to_ask.append(effect)
+        elif isinstance(effect, events.TierPassed):
+            self.telemetry.passed(effect)
+            self.meters.passed(effect)
+            self.recent.passed(now_s, effect)
         elif isinstance(effect, events.KeepAnswer) and self._ended is not None:
             self.kept[effect.answer_id] = self._ended
         elif isinstance(effect, events.DropAnswers):
@@ -363,6 +396,10 @@ class GateDriver:
             if held is not None and not held.done():
                 held.set_result(decision)
         self._decided.clear()
+        for ask in self._to_ask:
+            if asker := self._askers.get(ask.request_id):
+                asker(ask)
+        self._to_ask.clear()
         for effect in self._beside:
             if told := self._races.get(effect.request_id):
                 told(effect)

@@ -3,7 +3,11 @@
 import math
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
+
+from twofold.policy.gate.events import TierPassed
+from twofold.policy.gate.tiers import Tier, TierSpan, bottleneck
 
 WINDOW_S = 60.0
 KEPT = 4096  # of each kind; beyond, the oldest are forgotten and the window is shorter
@@ -18,6 +22,7 @@ class Recent:
         self.heard_s: dict[str, float] = {}
         self._first: deque[tuple[float, float]] = deque(maxlen=KEPT)  # when, and after how long
         self._ends: deque[tuple[float, bool]] = deque(maxlen=KEPT)  # when, and whether it was answered
+        self._passed: deque[tuple[float, TierPassed]] = deque(maxlen=KEPT)  # when, what passed a CPU tier
 
     def heard(self, replica_id: str) -> None:
         """HOT: per piece of an answer: one clock and one assignment."""
@@ -30,6 +35,49 @@ class Recent:
     def ended(self, now_s: float, *, finished: bool) -> None:
         """A request ended: answered, or refused or given up."""
         self._ends.append((now_s, finished))
+
+    def passed(self, now_s: float, told: TierPassed) -> None:
+        """A request is through a CPU tier."""
+        self._passed.append((now_s, told))
+
+    def tiers(self, now_s: float, tiers: Iterable[Tier], held_count: int) -> dict[str, Any]:
+        """Each CPU tier over the window, and which of them holds requests up; None: none does."""
+        spans = {tier.settings.name: (tier, self._span(now_s, tier)) for tier in tiers}
+        worst = bottleneck((span for _, span in spans.values()), held_count)
+        return {
+            "tiers": {
+                name: {
+                    "places": tier.settings.place_count,
+                    "at_work": tier.working_count,
+                    "waiting": len(tier.waiting),
+                    "passed": span.passed_count,
+                    "refused_ever": tier.refused_count,
+                    "failed_ever": tier.failed_count,
+                    "wait_s_mean": span.wait_s_mean,
+                    "s_p95": span.took_s_p95 if span.passed_count or tier.waiting else None,
+                    "slo_s": span.slo_s,
+                }
+                for name, (tier, span) in spans.items()
+            },
+            "bottleneck": None if worst is None else worst.name,
+        }
+
+    def _span(self, now_s: float, tier: Tier) -> TierSpan:
+        """Who still waits counts with what it has waited: else a tier that lets nobody through is idle."""
+        name, since_s = tier.settings.name, now_s - WINDOW_S
+        passed = [told for at_s, told in self._passed if at_s >= since_s and told.tier == name]
+        ages = [now_s - each.entered_s for each in tier.waiting.values()]
+        waits, took = [each.wait_s for each in passed] + ages, sorted([each.took_s for each in passed] + ages)
+        work = [each.took_s - each.wait_s for each in passed]
+        return TierSpan(
+            name=name,
+            passed_count=len(passed),
+            wait_s_mean=sum(waits) / max(len(waits), 1),
+            work_s_mean=sum(work) / max(len(work), 1),
+            took_s_p95=took[math.ceil(0.95 * len(took)) - 1] if took else 0.0,
+            waiting_count=len(ages),
+            slo_s=tier.settings.p95_slo_s,
+        )
 
     def figures(self, now_s: float) -> dict[str, Any]:
         """Rates and the tail over the window, or over as much of it as is known; None: nothing was seen."""

@@ -106,4 +106,9 @@ def facts_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> di
         "attempts": outcome.attempts,
         "cache": "hit" if outcome.given_again else "",
         "usd": None if outcome.usd is None else round(outcome.usd, 9),
+        **({} if outcome.tiers_s is None else {"tiers_s": _rounded(outcome.tiers_s)}),
     }
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(each_s, 6) for name, each_s in seconds.items()}

@@ -48,6 +48,7 @@ class Outcome:
     usd: float | None = None  # that the hosted API asks for it; None: it was not sent there
     asked: GenerationRequest | None = None  # of one whose text is kept …
     answer: WholeAnswer | None = None  # … and of one that was answered whole
+    tiers_s: dict[str, float] | None = None  # that it took in each CPU tier; None: it passed none
 
     @property
     def tpot_s(self) -> float | None:
@@ -111,6 +112,12 @@ class Telemetry:
         asked = self._open.get(request_id)
         if asked is not None:
             asked.answer = answer
+
+    def passed(self, told: events.TierPassed) -> None:
+        """A request is through a CPU tier."""
+        asked = self._open.get(told.request_id)
+        if asked is not None:
+            asked.tiers_s = {**(asked.tiers_s or {}), told.tier: told.took_s}
 
     def again(self, *, hedged: bool) -> None:
         """An attempt after the first: beside it, or in its place."""
