@@ -115,7 +115,7 @@ VOCABULARIES = {
     "measure": {"proof_goals", "results"},
     "rehearse": {"as_measured", "step_fit"},
     "report": {"proof"},
-    "policy.gate": {"events", "settings"},
+    "policy.gate": {"events", "settings", "tiers"},
     "policy.release": {"quality"},
     "policy.cluster": {"events", "settings"},
     "live.jobs": {"orders"},

@@ -31,7 +31,6 @@ from twofold.core import record
 from twofold.core.display import format_count, format_seconds, format_si
 from twofold.core.estimate import Source
 from twofold.core.quantity import DAY_S
-from twofold.inference.fleet import TIER
 from twofold.inference.iteration import iteration_s
 from twofold.inference.replica import capacity
 from twofold.inference.search import PoolChoice
@@ -191,7 +190,7 @@ def _of_class(choice: ServingChoice, served: ClassPlan, pool: PoolChoice, leaves
     }
     known["tiers"] = tuple(
         spec_leaf(
-            f"{TIER} {each.name}",
+            f"tier {each.name}",
             f"{each.place_count} places, {format_seconds(each.work_s)} each",
             f"serving.{choice.entry.name}.before.{each.name}",
         )

@@ -27,6 +27,7 @@ from twofold.core.display import format_bytes, format_seconds, format_si
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.core.quantity import DAY_S
+from twofold.inference import stations
 from twofold.inference.replica import Engine
 from twofold.inference.search import (
     MORE_JOINED,
@@ -40,7 +41,6 @@ from twofold.inference.search import (
 )
 from twofold.inference.slo import Slo, TrafficClass
 from twofold.inference.spreads import spread_of
-from twofold.inference.stations import HELD
 from twofold.inference.steady import Lengths
 from twofold.perf.constants import Constants
 from twofold.perf.formats import bytes_per_weight
@@ -207,7 +207,7 @@ def _behind(load: ClassLoad, tiers: tuple[serving.TierPlan, ...]) -> ClassLoad:
     for goal, limit_s in load.traffic.slo.latencies_s.items():
         metric, _, which = goal.partition("_")
         taken_s = one(getattr(before, f"{which}_s"))
-        if metric in HELD and taken_s >= limit_s:
+        if metric in stations.HELD and taken_s >= limit_s:
             names = " and ".join(f"`{each.name}`" for each in tiers)
             told = f"{metric_text(goal)}: {names} take {format_seconds(taken_s)} of {format_seconds(limit_s)}"
             raise InfeasibleError(

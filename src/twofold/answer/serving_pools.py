@@ -18,6 +18,7 @@ from twofold.core import record
 from twofold.core.errors import InfeasibleError
 from twofold.core.estimate import Estimate, Source
 from twofold.core.quantity import DAY_S, YEAR_H, YEAR_S
+from twofold.inference import stations
 from twofold.inference.curve import LoadCurve
 from twofold.inference.fleet import ReplicaCount, replicas_power_w
 from twofold.inference.latency import Served
@@ -25,7 +26,6 @@ from twofold.inference.regimes import on_curve
 from twofold.inference.replica import Replica
 from twofold.inference.search import PoolChoice, servers_of
 from twofold.inference.slo import merged_class, peak_curve, rate_limit, shared_load
-from twofold.inference.stations import HELD, served_after
 from twofold.perf.types import one
 
 # Of the middle. Where a draw misses a goal outright no number of replicas helps, and a deployer would change
@@ -121,10 +121,10 @@ def _behind_tiers(load: ClassLoad, serve: Callable[[], Served]) -> Served:
     if before is None:
         return serve()
     with record.recording() as book:
-        found = served_after(before, serve())
+        found = stations.served_after(before, serve())
     for name, kept in book.items():
         metric, _, which = name.partition("_")
-        if metric in HELD and hasattr(before, f"{which}_s"):
+        if metric in stations.HELD and hasattr(before, f"{which}_s"):
             value = getattr(getattr(found, metric), f"{which}_s")
             said = f"{kept.formula}; behind tiers, whose mean adds and whose deviation does in quadrature"
             record.note(name, value, said, *kept.inputs, "tiers")

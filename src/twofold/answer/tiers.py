@@ -14,8 +14,8 @@ from twofold.contracts.spec.tier import Tier
 from twofold.core.display import format_seconds, format_si
 from twofold.core.errors import InfeasibleError, ValueRefusedError
 from twofold.core.quantity import YEAR_H
+from twofold.inference import stations
 from twofold.inference.latency import Latency
-from twofold.inference.stations import fewest_servers, in_turn, rate_within, station_latency
 from twofold.perf.types import one
 
 EXACT = 1e-9  # of a rate: what rounding leaves
@@ -34,15 +34,15 @@ def _planned(entry: Service, name: str, tier: Tier, rate_per_s: float, context: 
     work = tier.mean_s, tier.late_s
     each = min(tier.cores, tier.limit)
     told = tier.replicas or len(tier.urls) or None
-    count = told or fewest_servers(rate_per_s, tier.goal_s, *work, each)
+    count = told or stations.fewest_servers(rate_per_s, tier.goal_s, *work, each)
     if count is None:
         what = f"no number of servers carries {format_si(rate_per_s, '1/s')} through `{name}` in time"
         raise InfeasibleError(what, hint=f"ask for more than {format_seconds(tier.goal_s)} by `p95`")
     places = count * each
-    holds = rate_within(tier.goal_s, *work, places)
+    holds = stations.rate_within(tier.goal_s, *work, places)
     if holds < rate_per_s * (1.0 - EXACT):
         raise _too_few(entry, name, tier, (count, rate_per_s, holds))
-    found = station_latency(rate_per_s, *work, places)
+    found = stations.station_latency(rate_per_s, *work, places)
     usd, whose = _price(entry, name, tier, context)
     return TierPlan(
         name=name,
@@ -71,7 +71,9 @@ def _planned(entry: Service, name: str, tier: Tier, rate_per_s: float, context: 
 def _too_few(entry: Service, name: str, tier: Tier, at: tuple[int, float, float]) -> InfeasibleError:
     """What the spec's own number of servers carries, and how many would do."""
     count, rate_per_s, holds = at
-    enough = fewest_servers(rate_per_s, tier.goal_s, tier.mean_s, tier.late_s, min(tier.cores, tier.limit))
+    enough = stations.fewest_servers(
+        rate_per_s, tier.goal_s, tier.mean_s, tier.late_s, min(tier.cores, tier.limit)
+    )
     asked, carried = format_si(rate_per_s, "1/s"), format_si(holds, "1/s")
     cores = f"{tier.cores} core{'s' if tier.cores != 1 else ''}"
     servers = f"{count} replica{'s' if count != 1 else ''} of {cores}"
@@ -117,7 +119,7 @@ def before_replicas(tiers: Sequence[TierPlan]) -> Latency | None:
     found = [Latency(each.mean_s, each.p50_s, each.p95_s, each.p99_s) for each in tiers]
     if not found:
         return None
-    whole = reduce(in_turn, found)
+    whole = reduce(stations.in_turn, found)
     return Latency(*(one(getattr(whole, f"{name}_s")) for name in ("mean", *QUANTILES)))
 
 

@@ -19,7 +19,7 @@ from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
-from twofold.policy.gate.tiers import replica_ids
+from twofold.policy.gate import tiers as gate_tiers
 
 MACHINE = "this-machine"
 CHECKPOINTS_PER_RUN = 8
@@ -195,7 +195,7 @@ def tier_servers(service: Service) -> Iterator[GatewayReplica]:
         if not tier.urls:
             what = f"tier `{name}` of service `{service.name}` has no servers here"
             raise ValueRefusedError(what, hint="start them, and write a URL for each as its `urls`")
-        for replica_id, url in zip(replica_ids(name, len(tier.urls)), tier.urls, strict=True):
+        for replica_id, url in zip(gate_tiers.replica_ids(name, len(tier.urls)), tier.urls, strict=True):
             at = server_url(url)
             yield GatewayReplica(replica_id, at.host, at.port, "", tier.limit, tls=at.tls, prefix=at.prefix)
 

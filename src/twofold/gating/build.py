@@ -16,8 +16,8 @@ from twofold.contracts.spec.scenario_policies import Policies
 from twofold.contracts.spec.service import Service
 from twofold.core.data import to_data
 from twofold.policy.gate import settings as gates
+from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.small_trial import small_trial
-from twofold.policy.gate.tiers import replica_ids
 
 LIMIT_RATIO = 2.0  # of a tenant's fair share of the peak: what its limit lets through by default
 SCALED_RATIO = 2  # of the planned replicas: the most that scaling may start by default
@@ -113,7 +113,7 @@ def _tier_settings(
     patience_s = min(max(TIER_PATIENCE * planned.goal_s, TIER_S_MIN), TIER_S_MAX)
     return gates.TierSettings(
         name=planned.name,
-        replica_ids=replica_ids(planned.name, planned.replica_count),
+        replica_ids=gate_tiers.replica_ids(planned.name, planned.replica_count),
         in_flight_limit=planned.in_flight_limit,
         queue_limit_count=planned.queue_limit_count,
         wait_s_max=BULK_WAIT_S if bulk else policies.queue.wait_s,

@@ -9,8 +9,8 @@ import numpy as np
 from twofold.answer import loads
 from twofold.answer.question import given
 from twofold.core.errors import InfeasibleError, ValueRefusedError
+from twofold.inference import stations
 from twofold.inference.slo import Slo, TrafficClass, shared_load
-from twofold.inference.stations import erlang_wait_probability
 from twofold.inference.steady import Lengths
 from twofold.training.search import straggler_loss_fraction
 from twofold.verdicts.quantities_serving import replica
@@ -27,7 +27,7 @@ def wait_share(world: World, servers: int, utilisation: float) -> float:
     """
     if not 0 < utilisation < 1 or not 0 < servers <= COUNTED_MAX:
         raise InfeasibleError("a queue without end, or of more servers than are counted")
-    return erlang_wait_probability(servers, utilisation) / (servers * (1.0 - utilisation))
+    return stations.erlang_wait_probability(servers, utilisation) / (servers * (1.0 - utilisation))
 
 
 def servers_for(world: World, load: float, wait: float) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from twofold.live.gateway.metrics_text import Family, Histogram, families_text
 from twofold.live.gateway.telemetry import FINISHED, NO_CLASS, Outcome, Telemetry
+from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.breaker import state_of
 from twofold.policy.gate.events import TierPassed
 from twofold.policy.gate.fleet_view import FleetView
 from twofold.policy.gate.settings import ClassSettings
-from twofold.policy.gate.tiers import Tier
 
 TENANTS_MAX = 100  # with a label of their own
 OTHERS, DEFAULT_CLASS = "other", "default"
@@ -77,7 +77,7 @@ class Counters:
         self._tier_histograms.setdefault(told.tier, Histogram(TTFT_S)).observe(told.took_s)
         self._tier_wait_s[told.tier] += told.wait_s
 
-    def page_of_tiers(self, tiers: Iterable[Tier], bottleneck: str | None) -> str:
+    def page_of_tiers(self, tiers: Iterable[gate_tiers.Tier], bottleneck: str | None) -> str:
         """All series of the CPU tiers, as of now."""
         known = {each.settings.name: each for each in tiers}
         took = [
@@ -86,7 +86,7 @@ class Counters:
             for sample in histogram.samples({"tier": name})
         ]
 
-        def each(value: Callable[[Tier], float]) -> list[tuple[dict[str, str], float]]:
+        def each(value: Callable[[gate_tiers.Tier], float]) -> list[tuple[dict[str, str], float]]:
             return [({"tier": name}, value(tier)) for name, tier in known.items()]
 
         return families_text(

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.events import TierPassed
-from twofold.policy.gate.tiers import Tier, TierSpan, bottleneck
 
 WINDOW_S = 60.0
 KEPT = 4096  # of each kind; beyond, the oldest are forgotten and the window is shorter
@@ -40,10 +40,10 @@ class Recent:
         """A request is through a CPU tier."""
         self._passed.append((now_s, told))
 
-    def tiers(self, now_s: float, tiers: Iterable[Tier], held_count: int) -> dict[str, Any]:
+    def tiers(self, now_s: float, tiers: Iterable[gate_tiers.Tier], held_count: int) -> dict[str, Any]:
         """Each CPU tier over the window, and which of them holds requests up; None: none does."""
         spans = {tier.settings.name: (tier, self._span(now_s, tier)) for tier in tiers}
-        worst = bottleneck((span for _, span in spans.values()), held_count)
+        worst = gate_tiers.bottleneck((span for _, span in spans.values()), held_count)
         return {
             "tiers": {
                 name: {
@@ -62,14 +62,14 @@ class Recent:
             "bottleneck": None if worst is None else worst.name,
         }
 
-    def _span(self, now_s: float, tier: Tier) -> TierSpan:
+    def _span(self, now_s: float, tier: gate_tiers.Tier) -> gate_tiers.TierSpan:
         """Who still waits counts with what it has waited: else a tier that lets nobody through is idle."""
         name, since_s = tier.settings.name, now_s - WINDOW_S
         passed = [told for at_s, told in self._passed if at_s >= since_s and told.tier == name]
         ages = [now_s - each.entered_s for each in tier.waiting.values()]
         waits, took = [each.wait_s for each in passed] + ages, sorted([each.took_s for each in passed] + ages)
         work = [each.took_s - each.wait_s for each in passed]
-        return TierSpan(
+        return gate_tiers.TierSpan(
             name=name,
             passed_count=len(passed),
             wait_s_mean=sum(waits) / max(len(waits), 1),

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from twofold.policy.gate import events
-from twofold.policy.gate.tiers import Tier
+from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.machine import Machine
 from twofold.twin.heap import Heap
 from twofold.twin.serving.engine_types import EngineWork, FirstToken, Output
@@ -46,7 +46,7 @@ class Gateway:
         heap: Heap,
         fleet: Fleet,
         clients: Clients,
-        tiers: Sequence[Tier] = (),  # the gate's
+        tiers: Sequence[gate_tiers.Tier] = (),  # the gate's
     ) -> None:
         self.world, self.gate, self.heap, self.fleet, self.clients = world, gate, heap, fleet, clients
         self.event_count = 0

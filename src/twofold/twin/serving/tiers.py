@@ -9,8 +9,8 @@ from statistics import NormalDist
 import numpy as np
 
 from twofold.contracts.results import simulated
+from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.events import TierPassed
-from twofold.policy.gate.tiers import Tier, TierSpan, bottleneck
 from twofold.twin.histogram import Histogram
 from twofold.twin.serving.fleet_state import Purpose, unit
 from twofold.twin.serving.fleet_types import TierModel
@@ -123,7 +123,9 @@ class FullTier:
 class TierWorld:
     """All servers of all tiers. Mutable."""
 
-    def __init__(self, models: Sequence[TierModel], tiers: Sequence[Tier], warm_up_s: float) -> None:
+    def __init__(
+        self, models: Sequence[TierModel], tiers: Sequence[gate_tiers.Tier], warm_up_s: float
+    ) -> None:
         self._tiers, self._warm_up_s = tuple(tiers), warm_up_s
         self._last_s = 0.0  # that somebody was through one
         self.models: Mapping[str, TierModel] = {model.name: model for model in models}
@@ -165,18 +167,18 @@ class TierWorld:
     def figures(self, held_mean: float) -> tuple[simulated.TierFigures, ...]:
         """What came of each tier over the run, and which of them held requests up."""
         spans = [self._span(tier) for tier in self._tiers]
-        worst = bottleneck(spans, held_mean)
+        worst = gate_tiers.bottleneck(spans, held_mean)
         return tuple(
             self._figures(tier, span, is_bottleneck=span is worst)
             for tier, span in zip(self._tiers, spans, strict=True)
         )
 
-    def _span(self, tier: Tier) -> TierSpan:
+    def _span(self, tier: gate_tiers.Tier) -> gate_tiers.TierSpan:
         told, tally = tier.settings, self._tallies[tier.settings.name]
         tally.settle()
         count = tally.took.count
         wait_s = tally.wait_s / max(count, 1)
-        return TierSpan(
+        return gate_tiers.TierSpan(
             name=told.name,
             passed_count=count,
             wait_s_mean=wait_s,
@@ -186,7 +188,9 @@ class TierWorld:
             slo_s=told.p95_slo_s,
         )
 
-    def _figures(self, tier: Tier, span: TierSpan, *, is_bottleneck: bool) -> simulated.TierFigures:
+    def _figures(
+        self, tier: gate_tiers.Tier, span: gate_tiers.TierSpan, *, is_bottleneck: bool
+    ) -> simulated.TierFigures:
         told, took = tier.settings, self._tallies[span.name].took
         model, servers = self.models[span.name], [self.servers[each] for each in told.replica_ids]
         room_s = self._last_s * len(servers) * model.cores
