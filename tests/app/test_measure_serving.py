@@ -6,11 +6,13 @@ import os
 import stat
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fake_nvidia import nvidia_smi
 from tests.openai_service import Service, served
 from twofold.app.measure_serving import What, Where, measure_import, measure_serve
 from twofold.app.measured_rows import calibrate, predict
@@ -93,6 +95,48 @@ def test_what_nobody_counts_or_tells_is_said(tmp_path: Path) -> None:
         text = "\n".join(measure_serve(service.url, None, what).lines)
     assert "replay-1x" in text and "4 characters each, assumed" in text
     assert "fewer than 20 requests finished" in text and "rows do not say" in text
+
+
+@pytest.mark.usefixtures("extras")
+def test_r_172_tokens_per_second_and_watt_are_on_the_page_or_why_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = What(clients="2", load_for="2.2 s", input="20 tok", output="3 tok")
+    with served(Service(gap_s=0.01)) as service:
+        text = "\n".join(measure_serve(service.url, None, what).lines)
+        assert ("a joule (per second and watt)" in text) != ("unknown: this machine tells no power" in text)
+        nvidia_smi(tmp_path, monkeypatch, count=2, watts=150.0)
+        shown = measure_serve(service.url, None, what)
+    (measured,) = shown.data.loads
+    assert measured.joules_per_token is not None and measured.energy_source == "NVML"
+    assert measured.finished and measured.output_tokens
+    energy_j = measured.joules_per_token * measured.finished * measured.output_tokens
+    assert (
+        300.0 * 0.9 < energy_j < 300.0 * 4.0
+    )  # two of 150 W, for the time between the first and the last look
+    assert "a joule (per second and watt)" in "\n".join(shown.lines) and "NVML" in "\n".join(shown.lines)
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "near"),
+    [
+        ("--as", "llama-3.1-8c", "`llama-3.1-8b`"),
+        ("--gpu", "H100-SMX", "`H100-SXM`"),
+        ("--engine", "vlm", "`vllm`"),
+        ("--weights", "bf61", "`bf16`"),
+        ("--weights", "nonsense", "formats: bf16"),
+    ],
+)
+def test_a_name_that_no_row_could_be_predicted_by_is_refused_with_the_nearest(
+    word: str, name: str, near: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rows.csv"
+    for line in (["import", "tests/measure/vllm-result.json"], ["serve", "http://127.0.0.1:9"]):
+        if line[0] == "serve" and find_spec("aiohttp") is None:
+            continue
+        assert main(["measure", *line, word, name, "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert f"`{name}`" in said and near in said and not out.exists()
 
 
 @pytest.mark.usefixtures("extras")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from twofold.app.sources import whole_file
+from twofold.app.sources import device_folder, whole_file
 from twofold.app.words import counts_in
+from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results import served
 from twofold.contracts.rows.trace import ordered_arrivals
 from twofold.core.errors import UsageError, ValueRefusedError
@@ -97,6 +98,7 @@ def measure_serve(
     """
     require_extra("live")
     where, what, ran_on = where or Where(), what or What(), ran_on or RunOn()
+    ran_on.refuse_unknown(load_catalog(device_folder(Path.cwd())))
     is_plain = bool(where.body or where.api == "embeddings")
     loads_asked, key = _Asked(what, is_plain=is_plain), _key(where.key_env)
     if where.pid is not None:
@@ -189,7 +191,9 @@ def measure_import(
     """
     if clients is not None and rate is not None:
         raise UsageError("`--clients` and `--rate` exclude each other", hint="a load has one or the other")
-    ran_on, found = ran_on or RunOn(), read_served(file)
+    ran_on = ran_on or RunOn()
+    ran_on.refuse_unknown(load_catalog(device_folder(Path.cwd())))
+    found = read_served(file)
     loads = tuple(_told(load, clients, rate) for load in found.loads)
     page = served.ServedPage(
         service=file.name,

@@ -51,7 +51,8 @@ SERVE = Verb(
 
     Loads run one after another: closed loops (--clients), Poisson streams (--rate), in bursts, the search
     for the knee, a replayed trace; 1 and 4 clients unless told. Latencies of all but closed loops count from
-    when a request was due. Without a tokenizer, lengths go by what the service counts.
+    when a request was due. Without a tokenizer, lengths go by what the service counts. Tokens a joule (per
+    second and watt) are told where the machine tells its power.
     """,
     answer="measure_serving.measure_serve",
     gathered=gathered,

@@ -15,12 +15,13 @@ from typing import Literal
 
 from twofold.catalog.catalog import Catalog
 from twofold.catalog.types import Accelerator, Model
-from twofold.core.errors import InputError
+from twofold.contracts.names import did_you_mean
+from twofold.core.errors import InputError, UnknownNameError
 from twofold.inference.latency import NORMAL_P99
 from twofold.measure.benchmark_settings import SchedulerSettings, scheduler_settings
 from twofold.measure.truth import Row, known_framework, number, read_each, read_rows, text
 from twofold.perf.constants import Constants
-from twofold.perf.formats import bytes_per_weight
+from twofold.perf.formats import FORMAT_BYTES, bytes_per_weight
 from twofold.perf.shape import model_kind
 from twofold.perf.software import CONTAINERS, engine_software
 
@@ -206,10 +207,21 @@ def _of_data_set(row: Row, column: str) -> float | None:
     return next((value for value in found if value is not None), None)
 
 
+def known_format(name: str) -> str:
+    """A number format by any name that rows have for it; "" for one that says nothing.
+
+    Raises UnknownNameError.
+    """
+    found = FORMATS.get(name.lower(), name.lower())
+    if found and found not in FORMAT_BYTES:
+        known = sorted({*FORMAT_BYTES, *FORMATS})
+        hint = did_you_mean(name, known, f"formats: {', '.join(sorted(FORMAT_BYTES))}")
+        raise UnknownNameError(f"`{name[:64]}` is not a known number format", hint=hint)
+    return found
+
+
 def _format(name: str, blocks: bool) -> str:
-    name = FORMATS.get(name.lower(), name.lower())
-    if name:
-        bytes_per_weight(name)  # refuses a format that nobody knows
+    name = known_format(name)
     return "fp8_block" if name == "fp8" and blocks else name
 
 

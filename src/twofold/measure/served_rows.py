@@ -4,9 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twofold.catalog.catalog import Catalog
 from twofold.contracts.results import served
 from twofold.core.tables import harmless
+from twofold.measure.inference_rows import known_format
 from twofold.measure.truth import Row
+from twofold.perf.software import engine_called
 
 COLUMNS = (
     "id", "source", "source_ref", "model", "gpu", "gpus_total", "framework", "framework_version",
@@ -29,6 +32,16 @@ class RunOn:
     engine: str = ""
     engine_version: str = ""
     weights_format: str = ""
+
+    def refuse_unknown(self, catalog: Catalog) -> None:
+        """Raise UnknownNameError for a name that no row could be predicted by."""
+        if self.model:
+            catalog.benchmark_model(self.model)
+        if self.gpu:
+            catalog.benchmark_accelerator(self.gpu)
+        if self.engine:
+            engine_called(self.engine, catalog)
+        known_format(self.weights_format)
 
 
 def rows_of(page: served.ServedPage, ran_on: RunOn) -> list[Row]:

@@ -137,7 +137,9 @@ def _energy(load: served.ServedLoad, unit: str) -> list[str]:
         return []
     each = 1.0 / load.joules_per_token if load.joules_per_token else 0.0
     what, many = (f"unit ({unit})", unit) if unit else ("generated token", "tokens")
-    said = f"{format_si(load.joules_per_token, 'J')} a {what}, {each:.3g} {many} a joule"
+    said = (
+        f"{format_si(load.joules_per_token, 'J')} a {what}, {each:.3g} {many} a joule (per second and watt)"
+    )
     return heading("ENERGY", load.name, said, f"of the whole machine, by {load.energy_source}")
 
 
