@@ -8,7 +8,9 @@ import pytest
 
 from twofold.catalog.catalog import load_catalog
 from twofold.core.estimate import Source
+from twofold.device.figures import figures
 from twofold.device.files import Identity
+from twofold.device.fit import usual_s
 from twofold.device.fit_software import _llama
 from twofold.device.rows import NAME, NODE, FittedDevice, accelerator_family, fit_device
 from twofold.inference.replica import engine
@@ -41,6 +43,20 @@ def test_software_is_found_again(fitted: FittedDevice, known: ModuleType) -> Non
         assert each.median_fraction < 0.1, each
 
 
+def test_r_168_the_hosts_share_of_each_decode_step_is_told_and_no_more_than_all_of_it(
+    fitted: FittedDevice, known: ModuleType
+) -> None:
+    samples = known.measured().samples
+    shares = [each for each in figures(samples, fitted.rows, known.RANKS) if "host's share" in each.name]
+    steps = [each for each in samples if each.group == "step"]
+    assert len(shares) == len(steps) > 1
+    for share, step in zip(shares, steps, strict=True):
+        host_s = known.SERVE_STEP_S + known.SERVE_LAYER_S * float(step.sizes["layers"])
+        host_s += known.SERVE_SEQUENCE_S * float(step.sizes["requests"])
+        assert share.unit == "fraction" and 0.0 < share.low <= share.value <= share.high <= 1.0
+        assert share.value == pytest.approx(min(1.0, host_s / usual_s(step)), rel=0.2)
+
+
 def test_the_row_is_a_share_of_the_machine(fitted: FittedDevice, known: ModuleType) -> None:
     assert fitted.accelerator.name == NAME
     assert fitted.accelerator.memory_bytes == pytest.approx(HERE.memory_bytes / known.RANKS)
@@ -62,10 +78,12 @@ def test_no_question_about_the_device_is_a_tie(fitted: FittedDevice, known: Modu
     constants = load_constants().with_rows(Constants.parse(fitted.tables["constants.csv"]).rows)
     device(fitted.accelerator, constants)
     network(fitted.accelerator, known.RANKS, 6e7, "ethernet", constants)
-    load_stack(constants, "torchtitan", "fp32", "cpu")
+    load_stack(constants, "torchtitan", "fp32", "cpu", NAME)
     for model in ("dense", "moe", "mla"):
         for fmt in ("fp32", "bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4"):
-            engine(constants, "transformers", None, family="cpu", model=model, weights_format=fmt)
+            at = {"family": "cpu", "accelerator": NAME}
+            found = engine(constants, "transformers", None, model=model, weights_format=fmt, **at)
+            assert found.prefill_factor == 1.0  # the device's own row, whatever ships for a model or a format
 
 
 def test_other_parts_keep_their_constants(fitted: FittedDevice) -> None:
@@ -73,6 +91,13 @@ def test_other_parts_keep_their_constants(fitted: FittedDevice) -> None:
     for name in ("H100-SXM", "CPU-8-core-AVX2"):
         part = load_catalog().accelerator(name)
         assert device(part, constants) == device(part, load_constants())
+        for model in ("dense", "moe"):
+            held = {"family": part.family, "accelerator": part.name, "model": model}
+            assert engine(constants, "transformers", **held) == engine(
+                load_constants(), "transformers", **held
+            )
+        own = "torchtitan", "bf16", part.family, part.name
+        assert load_stack(constants, *own) == load_stack(load_constants(), *own)
 
 
 def test_a_stack_that_no_fit_saw_is_predicted(fitted: FittedDevice, known: ModuleType) -> None:
@@ -82,7 +107,11 @@ def test_a_stack_that_no_fit_saw_is_predicted(fitted: FittedDevice, known: Modul
     links = network(fitted.accelerator, known.RANKS, 6e7, "ethernet", constants)
     cluster = known.true_cluster().__class__(device(fitted.accelerator, constants), links, known.RANKS)
     predicted_s = step_time(
-        job.workload, job.precision, layout, cluster, load_stack(constants, "torchtitan", "fp32", "cpu")
+        job.workload,
+        job.precision,
+        layout,
+        cluster,
+        load_stack(constants, "torchtitan", "fp32", "cpu", NAME),
     ).total_s
     true_stack = load_stack(constants, "torchtitan", "fp32", "cpu").__class__
     shipped = load_stack(load_constants(), "torchtitan", "fp32", "cpu")

@@ -31,7 +31,7 @@ def cluster_on(
 
 def stack_on(cluster: Cluster, framework: str, precision: str, constants: Constants) -> tuple[Cluster, Stack]:
     """Machines and the software that trains on them, both as the user's rows have them."""
-    stack = load_stack(constants, framework, precision, cluster.device.family)
+    stack = load_stack(constants, framework, precision, cluster.device.family, cluster.device.name)
     scope = training_scope(cluster.device.name, framework, precision)
     return calibrated(cluster, stack, scope, constants)
 
@@ -48,6 +48,6 @@ def engine_on(
 
     `kind` is the model's, see `model_kind`.
     """
-    family = cluster.device.family
-    driven = engine(constants, name, version, family=family, model=kind, weights_format=weights_format)
+    at = {"family": cluster.device.family, "accelerator": cluster.device.name}
+    driven = engine(constants, name, version, model=kind, weights_format=weights_format, **at)
     return calibrated(cluster, driven, service_scope(cluster.device, driven), constants)

@@ -1,6 +1,6 @@
 """What was measured, as a person reads it: rates and times of telling cases, with their repeats' range."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,8 @@ SOFTWARE_NAMES = {
     "serving_first_token_s": ("serving", "host, before a first token"),
 }
 
+HOST_OF_A_STEP = ("serving_host_step_s", "serving_host_layer_s", "serving_host_sequence_s")
+
 
 def figures(samples: Sequence[Sample], rows: Sequence[ConstantRow], rank_count: int) -> tuple[Figure, ...]:
     """The figures of one measurement, in the order of a table."""
@@ -31,7 +33,25 @@ def figures(samples: Sequence[Sample], rows: Sequence[ConstantRow], rank_count: 
         if row.name in SOFTWARE_NAMES
         for group, name in [SOFTWARE_NAMES[row.name]]
     )
-    return *_kernels(samples), *_links_and_storage(samples, rank_count), *software
+    shares = _host_shares(samples, {row.name: row for row in rows})
+    return *_kernels(samples), *_links_and_storage(samples, rank_count), *software, *shares
+
+
+def _host_shares(samples: Sequence[Sample], rows: Mapping[str, ConstantRow]) -> Iterator[Figure]:
+    """Of each decode step that was served, what the host takes: the rest is the device's.
+
+    Formula  (host per step + per layer · layers + per sequence · sequences) / the step that was measured
+    """
+    if not all(name in rows for name in HOST_OF_A_STEP):
+        return
+    for each in of_group(samples, "step"):
+        counts = 1.0, float(each.sizes["layers"]), float(each.sizes["requests"])
+        host_s = sum(rows[name].value * count for name, count in zip(HOST_OF_A_STEP, counts, strict=True))
+        seconds = usual_s(each), *(float(np.quantile(each.seconds, q)) for q in (HIGH, LOW))
+        share, *ends = (min(1.0, host_s / each_s) for each_s in seconds)
+        name = f"host's share of a step, {each.sizes['layers']} layers, {each.sizes['requests']} sequences"
+        low, high = min(share, *ends), max(share, *ends)
+        yield Figure(share, low, high, "fraction", MEASURED, group="serving", name=name)
 
 
 def power_figures(idle_w: float | None, busy_w: float | None) -> tuple[Figure, ...]:

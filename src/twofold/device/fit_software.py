@@ -80,7 +80,7 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     if not fit.of_group(samples, "train"):
         return None
     family = cluster.device.family
-    scope = f"family={family};software={SOFTWARE}"
+    scope = f"accelerator={cluster.device.name};family={family};software={SOFTWARE}"
     assumed = {**NOTHING_REPEATED, **(NOTHING_HIDDEN if family == "cpu" else {})}
     fixed = tuple(_assumed_row(name, scope, value) for name, value in assumed.items())
     fmt = suite_for(family).format
@@ -92,7 +92,7 @@ def fit_training(samples: Sequence[Sample], cluster: Cluster, constants: Constan
     shipped = {**values, "training_host_layer_s": host_layer_s}
     rows = fit.measured_rows(shipped, scope, errors_log, TRAINING)
     unseen = spread_log(_unseen_errors_log(cases, cluster, software, values), LEAST_UNSEEN_LOG)
-    here = f"accelerator={cluster.device.name};arch=dense;{scope}"  # narrower than any that ships
+    here = f"arch=dense;{scope}"  # narrower than any that ships
     interval = fit.measured_row("interval_training_step_ratio", here, 1.0, unseen, len(cases.layouts))
     return fit.FittedPart((*fixed, *rows, interval), fit.fit_error("training steps", errors_log))
 
@@ -182,7 +182,7 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     if not steps:
         return None
     family = cluster.device.family
-    scope = f"engine={ENGINE};family={family}"
+    scope = f"accelerator={cluster.device.name};engine={ENGINE};family={family}"
     fixed = tuple(_assumed_row(name, scope, value) for name, value in PLAIN_ENGINE.items())
     fmt = suite_for(family).format
     _, plain = engine_on(cluster, ENGINE, constants.with_rows(fixed), weights_format=fmt)
@@ -199,9 +199,7 @@ def fit_serving(samples: Sequence[Sample], cluster: Cluster, constants: Constant
     rows = fit.measured_rows(values, scope, errors_log, SERVING)
     waiting_s = _first_token_s(first, cluster, _driven(plain, values))
     waiting = fit.measured_row("serving_first_token_s", scope, waiting_s, spread, len(first))
-    # Another row has as many keys as ours here, and neither would win.
-    tied = _assumed_row("serving_prefill_factor", f"{scope};format=mxfp4;model=moe", 1.0)
-    return fit.FittedPart((*fixed, *rows, waiting, tied), fit.fit_error("serving steps", errors_log))
+    return fit.FittedPart((*fixed, *rows, waiting), fit.fit_error("serving steps", errors_log))
 
 
 def _driven(plain: Engine, values: Mapping[str, float]) -> Engine:

@@ -100,6 +100,7 @@ def fit_device(measured: Measured, identity: Identity, year: int) -> FittedDevic
     if accelerator.family == "cpu" and measured.resident_bytes:
         # What a process that trains holds beside the model: its libraries are in the processor's memory.
         scope, held_bytes = f"family=cpu;software={SOFTWARE}", float(measured.resident_bytes)
+        scope = f"accelerator={accelerator.name};{scope}"
         rows.append(measured_row("training_workspace_bytes", scope, held_bytes, RESIDENT_SPREAD_LOG, 1))
     overlaid = take([fit_training(measured.samples, cluster, overlaid)])
     overlaid = take([fit_serving(measured.samples, cluster, overlaid)])

@@ -166,13 +166,16 @@ def engine(
     family: str = "",
     model: str = "dense",
     weights_format: str = "bf16",
+    accelerator: str = "",
 ) -> Engine:
-    """The engine's constants: the narrowest of name and era, the device's family, the model and its format.
+    """The engine's constants: the narrowest of name and era, the device and its family, the model and its
+    format.
 
     `model` is `dense`, `moe` or `mla` (see `model_kind`).
     """
     era = engine_software(name).era_of(version)
     scope = {"engine": name, "era": era, "family": family, "model": model, "format": weights_format}
+    scope |= {"accelerator": accelerator}
     held = [field.name for field in fields(Engine) if field.name not in ("name", "era")]
     return Engine(name, era, **{each: constants.get(f"serving_{each}", **scope) for each in held})
 

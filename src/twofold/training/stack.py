@@ -117,8 +117,12 @@ def stack_scope(framework: str, precision: str, accelerator_family: str) -> dict
 
 
 def load_stack(
-    constants: Constants, framework: str, precision: str = "bf16", accelerator_family: str = ""
+    constants: Constants,
+    framework: str,
+    precision: str = "bf16",
+    accelerator_family: str = "",
+    accelerator: str = "",
 ) -> Stack:
-    """The constants of a framework, from the narrowest rows that fit it."""
-    scope = stack_scope(framework, precision, accelerator_family)
+    """The constants of a framework, from the narrowest rows that fit it on a device and its family."""
+    scope = stack_scope(framework, precision, accelerator_family) | {"accelerator": accelerator}
     return Stack(**{f.name: constants.get(f"training_{f.name}", **scope) for f in fields(Stack)})
