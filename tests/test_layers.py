@@ -107,7 +107,7 @@ VOCABULARIES = {
     "core": {"errors", "extras", "nvidia", "record"},
     "perf": {"collectives", "operators"},
     "inference": {"regimes"},
-    "live": {"processes", "watchdog"},
+    "live": {"metrics_text", "processes", "watchdog", "watched"},
     "live.training": {"variants"},
     "live.gateway": {"line_file"},
     "live.loads": {"loader", "loads", "measured_loads"},

@@ -36,9 +36,9 @@ def test_power_is_summed_and_the_least_limit_holds() -> None:
 @pytest.mark.usefixtures("two_accelerators")
 def test_accelerators_are_numbered_as_the_tool_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(nvidia.VISIBLE, "1")  # what this process may use says nothing of what is there
-    assert nvidia.accelerators() == {0, 1}
+    assert nvidia.numbers() == {0, 1}
     monkeypatch.setenv("PATH", "")
-    assert nvidia.accelerators() is None
+    assert nvidia.numbers() is None
 
 
 def test_without_the_tool_there_is_nothing_and_a_failing_one_tells_nothing(

@@ -26,10 +26,13 @@ from twofold.core.errors import RunError
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
+from twofold.live.control.status import service_status
 from twofold.live.control.store import Store
 from twofold.live.control.supervisor import bring_down, bring_up, need_gateway_port
+from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.processes import Child, PortError, free_port, need_free_port, running
 from twofold.policy.gate import settings as gates
+from twofold.report.service import status_lines
 
 STUB = Path(__file__).with_name("stub_server.py")
 PATIENCE_S = 90.0  # on a busy machine
@@ -302,6 +305,49 @@ def test_an_engine_that_cannot_start_is_an_error_with_its_own_words(tmp_path: Pa
     finally:
         bring_down(state)
     assert running(state) == []
+
+
+def test_a_service_comes_up_without_the_hosted_apis_key_and_has_it_when_up_is_called_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TWOFOLD_TEST_KEY", raising=False)
+    orders = tmp_path / "orders"
+    engine = EngineSettings(
+        str(tmp_path / "v1"), "float32", 1, 256, 64, program=program(tmp_path, "stub", orders)
+    )
+    api = gates.OverflowSettings()
+    hosted = GatewayReplica(
+        "overflow", "127.0.0.1", free_port(), "theirs", 4, key_variable="TWOFOLD_TEST_KEY"
+    )
+    settings = ServiceSettings(
+        engine, 1, 4, free_port(), 0.001, 0.01, gates.GateSettings(overflow=api), overflow=hosted
+    )
+    state = tmp_path / ".twofold"
+    service = Served(state, settings, orders)
+    try:
+        bring_up(settings, state)
+        assert ask(service.url) == 200
+        until(
+            lambda: any("the hosted API is not asked" in each for each in service.happened()),
+            service.happened,
+        )
+        status = service_status(state, 1)
+        assert status.overflow is not None and status.overflow.unasked == "`TWOFOLD_TEST_KEY` holds no key"
+        assert "no hosted API takes what finds no place: `TWOFOLD_TEST_KEY`" in "\n".join(
+            status_lines(status)
+        )
+        replica, before = service.process("replica-0"), service.process("gateway")
+        monkeypatch.setenv("TWOFOLD_TEST_KEY", "sk-1")
+        bring_up(settings, state)
+        told = service_status(state, 1).overflow
+        assert told is not None and told.healthy and not told.unasked
+        assert service.process("replica-0") == replica and service.process("gateway") != before
+        assert ask(service.url) == 200
+    finally:
+        bring_down(state)
+    assert not any(
+        "sk-1" in path.read_text("utf-8", "replace") for path in state.rglob("*") if path.is_file()
+    )
 
 
 def test_what_down_ends_stays_ended_and_what_lies_there_is_private(tmp_path: Path) -> None:

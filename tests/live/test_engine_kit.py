@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
+from tests.fake_nvidia import nvidia_smi
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.control.engine_checks import EngineClient, Health, Report, read_report, until_it_answers
 from twofold.live.control.engines import (
@@ -27,7 +29,7 @@ from twofold.live.control.engines import (
     engine_model,
     engine_of,
 )
-from twofold.live.control.service import replica_digest
+from twofold.live.control.service import replica_digest, replica_environment
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
 from twofold.live.processes import free_port, running, start, stop_all
 
@@ -136,6 +138,20 @@ def test_what_an_engine_is_told_is_on_its_command_line_and_in_its_digest(kind: s
     # Nothing hides a GPU from an engine that is to run on it.
     assert engine_environment(settings)[HIDE_GPUS] == "" and HIDE_GPUS not in engine_environment(other)
     assert kind in ENGINE_FIELDS, "what its requests may have is known"
+
+
+def test_of_several_accelerators_each_replica_sees_its_own_and_the_processor_sees_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a stand-in for the driver's tool: no machine with several has run this."""
+    nvidia_smi(tmp_path, monkeypatch, count=2)
+    engine = settings_of("transformers", tmp_path, device="cuda")
+    seen = [replica_environment(engine, f"replica-{n}")[HIDE_GPUS] for n in range(3)]
+    assert seen == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # the only one that we were given
+    assert HIDE_GPUS not in replica_environment(engine, "replica-0")
+    here = replace(engine, device="cpu")
+    assert replica_environment(here, "replica-0")[HIDE_GPUS] == ""
 
 
 def test_an_engine_that_is_not_installed_or_unknown_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.live.gateway.counters import OTHERS, TENANTS_MAX, Counters
-from twofold.live.gateway.metrics_text import Histogram, with_label
 from twofold.live.gateway.telemetry import FINISHED, REFUSED, Outcome, Telemetry
+from twofold.live.metrics_text import Histogram, with_label
 from twofold.policy.gate.events import (
     Cause,
     Degrade,

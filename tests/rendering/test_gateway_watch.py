@@ -15,6 +15,9 @@ from twofold.contracts.results.plan import Plan
 from twofold.contracts.results.serving import ServicePlan
 from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
+from twofold.live.metrics_text import families_text
+from twofold.live.training.run_series import RunSeries
+from twofold.live.training.training_record import StepLine
 from twofold.policy.gate.events import ReplicaAdded
 from twofold.policy.gate.gate import Gate
 from twofold.policy.gate.settings import Beliefs, ClassSettings, GateSettings
@@ -80,7 +83,9 @@ def test_every_query_of_the_dashboard_is_one(examples: dict[str, Plan], tmp_path
     assert f"{len(rules)} rules found" in promtool("check", "rules", str(path))
 
 
-def test_what_is_asked_for_is_on_the_gateways_page(examples: dict[str, Plan]) -> None:
+def test_what_is_asked_for_is_on_the_gateways_page_or_on_that_of_a_run(
+    examples: dict[str, Plan], tmp_path: Path
+) -> None:
     service = examples["assistant"].serving[0]
     classes = gated(service)
     gate = Gate(GateSettings(classes=classes), Beliefs(0.001, 0.01))
@@ -89,6 +94,8 @@ def test_what_is_asked_for_is_on_the_gateways_page(examples: dict[str, Plan]) ->
     told = Outcome("id", "", classes[0].name, 0.0, 0.0, 7, FINISHED, "", 200, 5, 0.1, 0.2, "r", 1)
     meters.saw(told)
     page = meters.page(gate.view, Telemetry(), {"events": 0})
+    run = RunSeries(tmp_path, {}, 1, StepLine(1, 0, 1, (2.5).hex(), 0.0, 0.25, *[0.0] * 6, 10**9))
+    page += families_text(run.families())
     names = set(SERIES.findall("".join(watched(service).values())))
     assert len(names) > 10 and all(f"\n{name}" in page or f"{name} " in page for name in names)
     buckets = set(re.findall(r'twofold_\w+_bucket\{class=[^}]*le="[^"]+"\}', page))

@@ -19,26 +19,31 @@ def limit_w() -> float | None:
 
 
 def accelerator_count() -> int:
-    """Accelerators that a process here sees: those that the tool lists, unless the environment names fewer.
+    """Accelerators that a process here sees."""
+    return len(accelerators())
+
+
+def accelerators() -> list[str]:
+    """By number or name: those that the tool lists, unless the environment names fewer.
 
     An empty name hides all of them, and so does one that the driver does not know, as it does from CUDA.
     """
-    listed = len(_lines("index"))
+    listed = _lines("index")
     named = os.environ.get(VISIBLE)
     if named is None:
         return listed
-    seen = 0
+    seen: list[str] = []
     for name in (each.strip() for each in named.split(",")):
-        if not name or name.startswith("-") or (name.isdigit() and int(name) >= listed):
+        if not name or name.startswith("-") or (name.isdigit() and int(name) >= len(listed)):
             break  # CUDA stops at the first that is none
-        seen += 1
-    return min(seen, listed)
+        seen.append(name)
+    return seen[: len(listed)]
 
 
-def accelerators() -> frozenset[int] | None:
+def numbers() -> frozenset[int] | None:
     """The numbers that the tool lists, whatever the environment names; None where it does not answer."""
-    numbers = told("index")
-    return frozenset(map(int, numbers)) if numbers else None
+    listed = told("index")
+    return frozenset(map(int, listed)) if listed else None
 
 
 def told(name: str) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from twofold.contracts.results.serving import SloOutcome
-from twofold.live.gateway.metrics_text import bound_text, escaped
+from twofold.live import metrics_text
 from twofold.rendering.runtimes import Histogram
 from twofold.rendering.yaml_text import Object, Said
 
@@ -70,7 +70,10 @@ def _recorded(promise: Promise) -> Iterator[Object]:
     histogram, chosen = promise.histogram, promise.selector
     for window in WINDOWS:
         counted = [
-            (weight, f'rate({histogram.name}_bucket{{{chosen},le="{bound_text(bucket)}"}}[{window}])')
+            (
+                weight,
+                f'rate({histogram.name}_bucket{{{chosen},le="{metrics_text.bound_text(bucket)}"}}[{window}])',
+            )
             for bucket, weight in within(promise.slo.limit_s, histogram.buckets_s)
         ]
         parts = [f"sum({rate})" if weight == 1.0 else f"{weight:g} * sum({rate})" for weight, rate in counted]
@@ -99,4 +102,4 @@ def _alarms(promise: Promise) -> Iterator[Object]:
 
 def quoted(text: str) -> str:
     """Text as a string of Prometheus' language."""
-    return f'"{escaped(text)}"'
+    return f'"{metrics_text.escaped(text)}"'

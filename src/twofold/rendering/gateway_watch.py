@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twofold.contracts.results.serving import ServicePlan
+from twofold.live import metrics_text
 from twofold.live.gateway.counters import SERIES, buckets_s
 from twofold.policy.gate.settings import ClassSettings
 from twofold.rendering.burn_rates import Promise, budget_fraction, rules_of
@@ -16,16 +17,27 @@ from twofold.rendering.yaml_text import Node, Object, yaml_text
 
 ALERTS, DASHBOARD, PROMETHEUS = "alerts.yaml", "dashboard.json", "prometheus.yaml"
 SCRAPE_EVERY = "15s"
+MEMORY_TAKEN = "1 - twofold_memory_available_bytes / twofold_memory_limit_bytes"
+MOST_TAKEN, MOST_FRAGMENTED, MOST_CACHED = 0.9, 0.5, 0.95
+LATE_RATIO = 2.0  # of a checkpoint's planned time
 WIDTH, HEIGHT, COLUMNS = 12, 8, 2  # of a panel in Grafana's grid of 24 columns
 
 
 def watch_files(
-    service: ServicePlan, classes: tuple[ClassSettings, ...], host: str, port: int
+    service: ServicePlan,
+    classes: tuple[ClassSettings, ...],
+    host: str,
+    port: int,
+    checkpoint_s: float | None = None,
 ) -> dict[str, str]:
-    """Files by name for a gateway that serves a planned service, whose gate has these classes."""
+    """Files by name for a gateway that serves a planned service, whose gate has these classes.
+
+    `checkpoint_s` is planned of a checkpoint of the run beside it; None: nothing is trained.
+    """
+    rules = [*_rules(service, classes), *_memory_rules(service.name, checkpoint_s)]
     return {
-        ALERTS: yaml_text([{"groups": [{"name": service.name, "rules": list(_rules(service, classes))}]}]),
-        DASHBOARD: json.dumps(dashboard(service), indent=1) + "\n",
+        ALERTS: yaml_text([{"groups": [{"name": service.name, "rules": rules}]}]),
+        DASHBOARD: json.dumps(dashboard(service, checkpoint_s), indent=1) + "\n",
         PROMETHEUS: yaml_text([_prometheus(service, host, port)]),
     }
 
@@ -49,10 +61,33 @@ def promises(service: ServicePlan, classes: tuple[ClassSettings, ...]) -> Iterat
             )
 
 
+def _memory_rules(whose: str, checkpoint_s: float | None) -> Iterator[Node]:
+    """Of runs and services alike: what memory is left, how much of it is in pieces, how long a save takes."""
+    told = [
+        ("MemoryShort", f"{MEMORY_TAKEN} > {MOST_TAKEN}", "page", "a machine has hardly any memory left"),
+        (
+            "MemoryFragmented",
+            f"twofold_memory_fragmented_fraction > {MOST_FRAGMENTED}",
+            "ticket",
+            "much of what a process holds is in no use",
+        ),
+        (
+            "CacheFull",
+            f"twofold_replica_kv_used_fraction > {MOST_CACHED}",
+            "ticket",
+            "a replica's cache is full: it begins to preempt",
+        ),
+    ]
+    if checkpoint_s is not None:
+        late = f"twofold_checkpoint_seconds > {metrics_text.number_text(LATE_RATIO * checkpoint_s)}"
+        told.append(("CheckpointSlow", late, "ticket", "a checkpoint took twice what was planned"))
+    yield from (_rule(whose, *each) for each in told)
+
+
 def _rules(service: ServicePlan, classes: tuple[ClassSettings, ...]) -> Iterator[Node]:
     for promise in promises(service, classes):
         yield from rules_of(promise)
-    for name, expression, calls, said in (
+    told = (
         ("NoReplicaReady", "twofold_replicas_ready == 0", "page", "no replica is sent requests"),
         (
             "ReplicaDistrusted",
@@ -61,14 +96,18 @@ def _rules(service: ServicePlan, classes: tuple[ClassSettings, ...]) -> Iterator
             "a replica's circuit stays open",
         ),
         ("LogLinesLost", "increase(twofold_log_lines_lost_total[5m]) > 0", "ticket", "a log's disk is full"),
-    ):
-        yield {
-            "alert": name,
-            "expr": expression,
-            "for": "1m",
-            "labels": {"service": service.name, "severity": calls},
-            "annotations": {"summary": f"{service.name}: {said}"},
-        }
+    )
+    yield from (_rule(service.name, *each) for each in told)
+
+
+def _rule(whose: str, name: str, expression: str, calls: str, said: str) -> Node:
+    return {
+        "alert": name,
+        "expr": expression,
+        "for": "1m",
+        "labels": {"service": whose, "severity": calls},
+        "annotations": {"summary": f"{whose}: {said}"},
+    }
 
 
 def _prometheus(service: ServicePlan, host: str, port: int) -> Object:
@@ -82,11 +121,12 @@ def _prometheus(service: ServicePlan, host: str, port: int) -> Object:
     }
 
 
-def dashboard(service: ServicePlan) -> Mapping[str, Any]:
+def dashboard(service: ServicePlan, checkpoint_s: float | None = None) -> Mapping[str, Any]:
     """Grafana's model of a dashboard: what is asked, how it is answered, and by whom."""
+    pictures = (*_pictures(service), *_memory_pictures(checkpoint_s))
     panels = [
         _panel(number, title, unit, queries, limits)
-        for number, (title, unit, queries, limits) in enumerate(_pictures(service))
+        for number, (title, unit, queries, limits) in enumerate(pictures)
     ]
     source = {"name": "source", "type": "datasource", "query": "prometheus", "label": "Data source"}
     return {
@@ -136,6 +176,17 @@ def _pictures(service: ServicePlan) -> Iterator[Picture]:
         "share of {{version}}": "twofold_release_share",
     }
     yield "Attempts, overload and releases", "short", more, ()
+
+
+def _memory_pictures(checkpoint_s: float | None) -> Iterator[Picture]:
+    """With the thresholds of the alarms."""
+    yield "Memory taken, share", "percentunit", {"{{instance}}": MEMORY_TAKEN}, (MOST_TAKEN,)
+    fragmented = {"{{process}}": "twofold_memory_fragmented_fraction"}
+    yield "Memory held in no use, share", "percentunit", fragmented, (MOST_FRAGMENTED,)
+    cached = {"{{replica}}": "twofold_replica_kv_used_fraction"}
+    yield "KV cache used, share", "percentunit", cached, (MOST_CACHED,)
+    late = () if checkpoint_s is None else (LATE_RATIO * checkpoint_s,)
+    yield "Last checkpoint", "s", {"seconds": "twofold_checkpoint_seconds"}, late
 
 
 def _panel(

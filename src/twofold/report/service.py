@@ -65,6 +65,8 @@ def _overflow(status: ServiceStatus) -> list[str]:
     told = status.overflow
     if told is None:
         return []
+    if told.unasked:
+        return [f"  no hosted API takes what finds no place: {told.unasked}"]
     how = "" if told.healthy else "; it fails, and is sent nothing for a while"
     count = f"{told.sent_count} request{'s' if told.sent_count != 1 else ''}"
     return [f"  {count} went to the hosted API, for ${told.usd:.4f}{how}"]

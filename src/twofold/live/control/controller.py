@@ -25,7 +25,7 @@ from twofold.live.control import reconcile, scoring
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
-from twofold.live.control.engines import EngineSettings, engine_command, engine_environment, engine_of
+from twofold.live.control.engines import EngineSettings, engine_command, engine_of
 from twofold.live.control.gate_orders import TO_RECORD, carry_out, short
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
@@ -38,6 +38,7 @@ from twofold.live.control.service import (
     gateway_config,
     gateway_digest,
     replica_digest,
+    replica_environment,
 )
 from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.control.tier_processes import ROLE as TIER_ROLE
@@ -327,7 +328,7 @@ class Controller:
         try:
             port = processes.free_port()
             command = [*engine_command(engine), engine_of(engine.kind).port_option, str(port)]
-            environment, digest = engine_environment(engine), self.digests[row.version]
+            environment, digest = replica_environment(engine, name), self.digests[row.version]
             processes.start(command, name, self.state, digest=digest, port=port, environment=environment)
             self._started.add(name)
         except (OSError, TwofoldError) as error:
@@ -436,6 +437,14 @@ class Controller:
             self.store.note("gateway", f"release {short(offered)} is offered to the gate")
             await self.tell({"type": "ReleaseOffered", "version": offered})
 
+    def _note_unasked(self) -> None:
+        """Once of each gateway that runs without the hosted API that is named."""
+        found = self.gateway or {}
+        told, why = found.get("incarnation", ""), found.get("overflow", {}).get("why", "")
+        if why and self.store.kept("without overflow") != told:
+            self.store.keep("without overflow", told)
+            self.store.note("gateway", f"the hosted API is not asked: {why}")
+
     async def _announce(self, name: str) -> None:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
         if row is None or replica is None or settings is None:
@@ -457,7 +466,8 @@ class Controller:
     async def _poll(self) -> None:
         while True:
             await self._ask_gateway()
-            with suppress(sqlite3.Error):  # it is offered again
+            with suppress(sqlite3.Error):  # it is offered, and noted, again
+                self._note_unasked()
                 await self._offer()
             await asyncio.sleep(POLL_S)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import aiohttp
 
+from twofold.live import metrics_text
 from twofold.live.control.engines import Engine, Series
 from twofold.live.gateway.engine_fields import CHAT, COMPLETIONS
 from twofold.live.gateway.engine_series import metrics_page
-from twofold.live.gateway.metrics_text import SAMPLE
 
 HEALTH_TIMEOUT_S = 1.0
 COMPLETION_TIMEOUT_S = 20.0
@@ -125,7 +125,7 @@ def read_report(text: str, series: Series) -> Report | None:
     sums: dict[str, list[float]] = {}
     wanted = {series.running, series.waiting, series.kv_used} - {""}
     for line in text.splitlines():
-        sample = SAMPLE.fullmatch(line)
+        sample = metrics_text.SAMPLE.fullmatch(line)
         if sample is not None and sample[1] in wanted:
             figure = float(sample[3].split()[0])
             if math.isfinite(figure):

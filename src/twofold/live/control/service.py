@@ -1,11 +1,14 @@
 """A service as its controller is told of it, and what its gateway and its replicas are told in turn."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from twofold.core.nvidia import accelerators
 from twofold.live.control.engines import (
     BLOCK_TOKENS,
+    HIDE_GPUS,
     EngineSettings,
     engine_command,
     engine_environment,
@@ -65,6 +68,15 @@ def replica_digest(engine: EngineSettings) -> str:
         return digest_of([engine.url, engine.model, engine.key_variable, engine.authorities])
     told = [f"{name}={value}" for name, value in sorted(engine_environment(engine).items())]
     return digest_of([*engine_command(engine), *told, engine_name(engine.kind)])
+
+
+def replica_environment(engine: EngineSettings, replica_id: str) -> dict[str, str]:
+    """What a replica's process is told: of several accelerators it sees its own, in turn by the number in
+    its name."""
+    seen = accelerators() if engine.device != "cpu" else []
+    number = re.search(r"\d+$", replica_id)
+    own = {HIDE_GPUS: seen[int(number[0]) % len(seen)]} if number and len(seen) > 1 else {}
+    return {**engine_environment(engine), **own}
 
 
 def gateway_config(

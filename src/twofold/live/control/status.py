@@ -40,6 +40,7 @@ class OverflowStatus:
     healthy: bool
     sent_count: int
     usd: float
+    unasked: str = ""  # why the service runs without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,9 @@ def _tiers(gateway: dict[str, Any]) -> Iterator[TierStatus]:
 
 
 def _overflow(told: dict[str, Any] | None) -> OverflowStatus | None:
-    return None if told is None else OverflowStatus(told["healthy"], told["sent"], told["usd"])
+    if told is None:
+        return None
+    return OverflowStatus(told["healthy"], told["sent"], told["usd"], told.get("why", ""))
 
 
 def _replica(

@@ -57,6 +57,7 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
             processes.need_free_port(each.port)
     if not settings.engine.url:
         engine_command(settings.engine)  # raises for what is not installed, before anything is started
+    _hand_on_key(settings, state)
     there = {child.role for child in processes.running(state)}
     try:
         _want(settings, state)
@@ -72,7 +73,8 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
     names = _names(settings)
     colds = _until_it_serves(settings, state, tell) if names else _until_it_answers(settings, state)
     _until_tiers_answer(settings, state)
-    started = [colds[name] for name in names if name in colds and name not in there]
+    new = [] if settings.engine.url else [name for name in names if name not in there]
+    started = [colds[name] for name in new if name in colds]
     return Service(f"http://127.0.0.1:{settings.port}", settings.replica_count, max(started, default=None))
 
 
@@ -87,6 +89,17 @@ def _until_tiers_answer(settings: ServiceSettings, state: Path) -> None:
                     hint=f"its log is {processes.log_path(state, each.role)}",
                 )
             time.sleep(LOOK_S)
+
+
+def _hand_on_key(settings: ServiceSettings, state: Path) -> None:
+    """End a gateway that lacks the hosted API's key which we have, and whoever would start it: they have
+    their environment from an earlier call. Engines run on."""
+    lacks_it = ((gateway_state(state) or {}).get("overflow") or {}).get("why")
+    if not lacks_it or settings.overflow is None or settings.overflow.unasked:
+        return
+    managers = ("watchdog", watchdog.CONTROLLER)
+    processes.stop([each for each in processes.running(state) if each.role in managers], at_once=True)
+    processes.stop_all(state, "gateway", exact=True)
 
 
 def bring_down(state: Path, grace_s: float = processes.GRACE_S) -> int:

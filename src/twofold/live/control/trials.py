@@ -1,6 +1,8 @@
 """What a proof does to a service that runs: kills a replica, offers a release, waits until all is whole.
 
-It also starts an engine that stands alone beside the service, to be asked directly.
+It also starts an engine that stands alone beside the service, to be asked directly, and one replica more that
+goes the way of every replica: wanted in the store, started by the controller, announced to the gateway, then
+drained and ended. A call that is killed leaves a row that the next `up` retires.
 """
 
 import asyncio
@@ -10,9 +12,9 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,14 @@ from twofold.live.control.engines import (
 )
 from twofold.live.control.gate_orders import short
 from twofold.live.control.service import ServiceSettings
-from twofold.live.control.store import FILE, Store
+from twofold.live.control.store import FILE, ReplicaRow, Store
 from twofold.live.processes import free_port, running, start, stop_all
 
 LOOK_S = 0.1
 ALONE = "train-release"  # a role that the controller lets be, and that `up` and `down` end
 WHOLE_S = 240.0  # within which a service is to be whole again
+GONE_S = 60.0  # within which one that is to leave has left
+ROLE = "replica-"
 
 
 def serving_replicas(state: Path, version: str) -> list[str]:
@@ -204,3 +208,85 @@ async def _until_it_answers(base: str, engine: EngineSettings) -> str:
         return await until_it_answers(client, base, engine_of(engine.kind), engine_model(engine), deadline_s)
     finally:
         await client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StartSeen:
+    """One replica's start. Moments are on the machine's monotonic clock."""
+
+    asked_s: float  # when it was wanted
+    serving_s: float  # when the gateway sent it requests
+    start_s: float  # from the start of its process to its first answer
+    memory_before_bytes: int  # of all replicas' processes
+    memory_after_bytes: int  # with it, once it serves
+
+
+def one_more(state: Path, cold_files: Iterable[Path] = ()) -> StartSeen | None:
+    """Want one replica more until it serves, then let it go; None where it did not come in time.
+
+    `cold_files` are put out of the file cache before, as far as no other process holds them.
+    """
+    store = Store(state)
+    row = ReplicaRow("", "")
+    try:
+        there = store.replicas()
+        names = {each.replica_id for each in there}
+        free = next(f"{ROLE}{n}" for n in range(len(names) + 1) if f"{ROLE}{n}" not in names)
+        zone = there[0].zone if there else ""
+        row = ReplicaRow(free, store.kept("version"), zone=zone)
+        forget_files(cold_files)
+        store.keep(_kept(free), "")
+        before, asked_s = replicas_bytes(state), time.monotonic()
+        store.put(row)
+        while time.monotonic() - asked_s < START_TIMEOUT_S:
+            found = (gateway_state(state) or {}).get("replicas", {}).get(free)
+            told = store.kept(_kept(free))
+            if found is not None and found["healthy"] and told:
+                after = replicas_bytes(state)
+                return StartSeen(asked_s, time.monotonic(), float(told), before, after)
+            time.sleep(LOOK_S)
+        return None
+    finally:
+        if row.replica_id:
+            _let_go(state, store, row)
+        store.close()
+
+
+def _let_go(state: Path, store: Store, row: ReplicaRow) -> None:
+    """Until it is drained and forgotten; what takes longer, the controller goes on with."""
+    deadline_s = time.monotonic() + GONE_S
+    while time.monotonic() < deadline_s:
+        own = [each for each in store.replicas() if each.replica_id == row.replica_id]
+        if not own and not running(state, row.replica_id, exact=True):
+            return
+        for each in own:
+            if not each.leaving:
+                store.put(replace(each, leaving=True))
+        time.sleep(LOOK_S)
+
+
+def _kept(replica_id: str) -> str:
+    return f"cold_start_s {replica_id}"  # where the controller notes it
+
+
+def replicas_bytes(state: Path) -> int:
+    """Resident memory of all replicas' processes, shared pages counted with each."""
+    import psutil
+
+    total = 0
+    for child in running(state, ROLE):
+        with suppress(psutil.Error):
+            total += psutil.Process(child.process_id).memory_info().rss
+    return total
+
+
+def forget_files(files: Iterable[Path]) -> None:
+    """Put what was read of these files out of the kernel's file cache; pages that are mapped stay."""
+    for file in files:
+        with suppress(OSError):
+            opened = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(opened)

@@ -18,10 +18,10 @@ from typing import Any, get_args
 from urllib.parse import parse_qs
 
 from twofold.core.data import DataError, from_data, to_data
+from twofold.live import metrics_text
 from twofold.live.gateway.engine_series import engine_series
 from twofold.live.gateway.gateway_config import MOST, GatewayReplica, refuse_replica
 from twofold.live.gateway.gateway_driver import GateDriver
-from twofold.live.gateway.metrics_text import CONTENT_TYPE
 from twofold.policy.gate import events
 
 Message = dict[str, Any]
@@ -48,7 +48,7 @@ class AdminApp:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         status, data = await self._answer(scope, receive)
-        kind = CONTENT_TYPE if isinstance(data, str) else b"application/json"
+        kind = metrics_text.CONTENT_TYPE if isinstance(data, str) else b"application/json"
         body = (data if isinstance(data, str) else json.dumps(data)).encode()
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from twofold.live.gateway.answers import CLIENTS_FAULT, NOT_SAID, Used, error_of, public, used_by, written
+from twofold.live.gateway.engine_fields import ENGINE_FIELDS
 from twofold.live.gateway.gateway_config import GatewayLimits
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.openai_requests import GenerationRequest
@@ -61,7 +62,8 @@ class Attempts:
         opened: Opened | None = None
         try:
             async with asyncio.timeout(first_s):
-                body = request.body(replica.model, sent.output_limit_tokens)
+                asked = request.heeded_by(ENGINE_FIELDS[replica.engine]) if replica.engine else request
+                body = asked.body(replica.model, sent.output_limit_tokens)
                 response = await self._upstream.post(replica, request.path, body)
                 names = written(replica.model), self._name
                 most = EVENTS_PER_TOKEN * request.output_limit_tokens + EVENTS_BESIDE

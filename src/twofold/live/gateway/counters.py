@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from twofold.live.gateway.metrics_text import Family, Histogram, families_text
+from twofold.live import metrics_text, watched
 from twofold.live.gateway.telemetry import FINISHED, NO_CLASS, Outcome, Telemetry
 from twofold.policy.gate import tiers as gate_tiers
 from twofold.policy.gate.breaker import state_of
@@ -40,12 +40,13 @@ class Counters:
         self._again: Counter[str] = Counter()  # answers and tokens that were given again
         self._tokens: Counter[tuple[str, str]] = Counter()  # by class and direction
         self.overflow_usd = 0.0
-        self._tier_histograms: dict[str, Histogram] = {}
+        self._tier_histograms: dict[str, metrics_text.Histogram] = {}
         self._tier_wait_s: defaultdict[str, float] = defaultdict(float)
+        self.resource: Mapping[str, str] = {}  # who this is; nobody yet
         self._tenants: Counter[str] = Counter()
         self._tenant_tokens: Counter[str] = Counter()
         self._buckets = {kind: buckets_s(kind, known) for kind in SERIES}
-        self._histograms: dict[tuple[str, str], Histogram] = {}
+        self._histograms: dict[tuple[str, str], metrics_text.Histogram] = {}
         for name in self._classes or {""}:
             for kind in SERIES:
                 self._histogram(kind, name or DEFAULT_CLASS)
@@ -74,7 +75,7 @@ class Counters:
 
     def passed(self, told: TierPassed) -> None:
         """A request is through a CPU tier."""
-        self._tier_histograms.setdefault(told.tier, Histogram(TTFT_S)).observe(told.took_s)
+        self._tier_histograms.setdefault(told.tier, metrics_text.Histogram(TTFT_S)).observe(told.took_s)
         self._tier_wait_s[told.tier] += told.wait_s
 
     def page_of_tiers(self, tiers: Iterable[gate_tiers.Tier], bottleneck: str | None) -> str:
@@ -89,9 +90,11 @@ class Counters:
         def each(value: Callable[[gate_tiers.Tier], float]) -> list[tuple[dict[str, str], float]]:
             return [({"tier": name}, value(tier)) for name, tier in known.items()]
 
-        return families_text(
+        return metrics_text.families_text(
             (
-                Family("twofold_tier_seconds", "histogram", "In a CPU tier, waiting and work", tuple(took)),
+                metrics_text.Family(
+                    "twofold_tier_seconds", "histogram", "In a CPU tier, waiting and work", tuple(took)
+                ),
                 _counter(
                     "twofold_tier_wait_seconds_total",
                     "Waiting for a place of a CPU tier, of requests that passed it",
@@ -112,24 +115,38 @@ class Counters:
 
     def page(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
         """All series, as of now; lines that were lost by log."""
-        tenants = (
+        tenants = self._of_tenants(view)
+        return metrics_text.families_text(tenants) + self.page_for_clients(view, seen, lost_lines)
+
+    def families(
+        self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]
+    ) -> Iterator[metrics_text.Family]:
+        """The same, not yet as text."""
+        yield from self._of_tenants(view)
+        yield from self._for_clients(view, seen, lost_lines)
+
+    def _of_tenants(self, view: FleetView) -> tuple[metrics_text.Family, ...]:
+        return (
             _counter("twofold_tenant_requests_total", "Requests that ended", _by_tenant(self._tenants)),
             _counter("twofold_tenant_tokens_total", "Tokens of answers", _by_tenant(self._tenant_tokens)),
             *(self._overflowed(view) if view.overflow is not None else ()),
         )
-        return families_text(tenants) + self.page_for_clients(view, seen, lost_lines)
 
     def page_for_clients(self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]) -> str:
         """All series but those that name tenants: who else asks, and how much, is no client's business."""
+        return metrics_text.families_text(self._for_clients(view, seen, lost_lines))
+
+    def _for_clients(
+        self, view: FleetView, seen: Telemetry, lost_lines: Mapping[str, int]
+    ) -> Iterator[metrics_text.Family]:
         lost = [({"log": name}, float(lines)) for name, lines in lost_lines.items()]
-        return families_text(
-            (
-                *self._counted(),
-                *_of_fleet(view),
-                *_of_gate(view, seen),
-                _counter("twofold_log_lines_lost_total", "Lines that no disk would take", lost),
-            )
-        )
+        if self.resource:
+            yield watched.info_family(self.resource)
+        yield from watched.memory_families()
+        yield from self._counted()
+        yield from _of_fleet(view)
+        yield from _of_gate(view, seen)
+        yield _counter("twofold_log_lines_lost_total", "Lines that no disk would take", lost)
 
     def _class(self, name: str) -> str:
         return name if name in self._classes or name == NO_CLASS else self._first or DEFAULT_CLASS
@@ -140,20 +157,20 @@ class Counters:
         is_new = outcome.outcome == FINISHED and len(self._tenants) < TENANTS_MAX
         return tenant if tenant in self._tenants or is_new else OTHERS
 
-    def _overflowed(self, view: FleetView) -> Iterator[Family]:
+    def _overflowed(self, view: FleetView) -> Iterator[metrics_text.Family]:
         sent: list[tuple[dict[str, str], float]] = [({}, view.counts.overflowed)]
         yield _counter("twofold_overflow_attempts_total", "Requests that went to the hosted API", sent)
         yield _counter(
             "twofold_overflow_usd_total", "What it asks for them, in USD", [({}, self.overflow_usd)]
         )
 
-    def _histogram(self, kind: str, name: str) -> Histogram:
+    def _histogram(self, kind: str, name: str) -> metrics_text.Histogram:
         found = self._histograms.get((kind, name))
         if found is None:
-            found = self._histograms[kind, name] = Histogram(self._buckets[kind])
+            found = self._histograms[kind, name] = metrics_text.Histogram(self._buckets[kind])
         return found
 
-    def _counted(self) -> Iterator[Family]:
+    def _counted(self) -> Iterator[metrics_text.Family]:
         yield _counter(
             "twofold_requests_total",
             "Requests that ended, by what became of them",
@@ -187,7 +204,7 @@ class Counters:
                 if of == kind
                 for sample in histogram.samples({"class": name})
             )
-            yield Family(series, "histogram", meaning, tuple(samples))
+            yield metrics_text.Family(series, "histogram", meaning, tuple(samples))
 
 
 def _by_tenant(counts: Counter[str]) -> Iterator[tuple[dict[str, str], float]]:
@@ -201,7 +218,7 @@ def buckets_s(kind: str, classes: Iterable[ClassSettings]) -> tuple[float, ...]:
     return tuple(sorted({*SERIES[kind][2], *own}))
 
 
-def _of_fleet(view: FleetView) -> Iterator[Family]:
+def _of_fleet(view: FleetView) -> Iterator[metrics_text.Family]:
     now_s, replicas = time.monotonic(), tuple(view.replicas.values())
     yield _gauge("twofold_replicas", "Replicas that are known", [({}, len(replicas))])
     healthy = sum(each.healthy for each in replicas)
@@ -210,6 +227,15 @@ def _of_fleet(view: FleetView) -> Iterator[Family]:
         "twofold_replica_requests_in_flight",
         "Requests that a replica has",
         (({"replica": each.replica_id}, each.in_flight_count) for each in replicas),
+    )
+    yield _gauge(
+        "twofold_replica_kv_used_fraction",
+        "Of its cache, as it says, else as it is believed",
+        (
+            ({"replica": each.replica_id}, each.report.kv_used_fraction)
+            for each in replicas
+            if each.report is not None
+        ),
     )
     yield _gauge(
         "twofold_replica_circuit_closed",
@@ -221,7 +247,7 @@ def _of_fleet(view: FleetView) -> Iterator[Family]:
     )
 
 
-def _of_gate(view: FleetView, seen: Telemetry) -> Iterator[Family]:
+def _of_gate(view: FleetView, seen: Telemetry) -> Iterator[metrics_text.Family]:
     yield _gauge("twofold_requests_in_flight", "Requests at replicas", [({}, len(view.requests))])
     yield _gauge("twofold_requests_queued", "Requests that wait in the gate", [({}, len(view.held))])
     yield _counter("twofold_hedges_total", "Attempts beside a slow first one", [({}, seen.hedge_count)])
@@ -231,9 +257,13 @@ def _of_gate(view: FleetView, seen: Telemetry) -> Iterator[Family]:
     yield _gauge("twofold_release_share", "Of requests that the newest release is sent", release)
 
 
-def _counter(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> Family:
-    return Family(name, "counter", meaning, tuple(("", labels, value) for labels, value in samples))
+def _counter(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> metrics_text.Family:
+    return metrics_text.Family(
+        name, "counter", meaning, tuple(("", labels, value) for labels, value in samples)
+    )
 
 
-def _gauge(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> Family:
-    return Family(name, "gauge", meaning, tuple(("", labels, value) for labels, value in samples))
+def _gauge(name: str, meaning: str, samples: Iterable[tuple[dict[str, str], float]]) -> metrics_text.Family:
+    return metrics_text.Family(
+        name, "gauge", meaning, tuple(("", labels, value) for labels, value in samples)
+    )

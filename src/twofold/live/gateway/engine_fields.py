@@ -54,8 +54,9 @@ class EngineFields:
 
 SAMPLING = {"top_k", "min_p", "repetition_penalty", "ignore_eos", "min_tokens", "stop_token_ids"}
 GUIDED = {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}
+PROTOCOL = "openai"
 ENGINE_FIELDS: Mapping[str, EngineFields] = {
-    "openai": EngineFields(),
+    PROTOCOL: EngineFields(),
     # As transformers 5.23 lists them in `cli/serving`, where it refuses some and takes others without effect.
     "transformers": EngineFields(
         frozenset(

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twofold.core.errors import ValueRefusedError
+from twofold.live import metrics_text
 from twofold.live.gateway.gateway_config import GatewayReplica
-from twofold.live.gateway.metrics_text import with_label
 from twofold.live.server_urls import asking
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ async def engine_series(replicas: Mapping[str, GatewayReplica]) -> str:
         pages = await asyncio.gather(*(_page(session, each) for each in replicas.values()))
     told = {name: page for name, page in zip(replicas, pages, strict=True) if page}
     # Megabytes of text are no work for the loop that passes tokens on.
-    return await asyncio.to_thread(with_label, told, "replica")
+    return await asyncio.to_thread(metrics_text.with_label, told, "replica")
 
 
 async def _page(session: "aiohttp.ClientSession", replica: GatewayReplica) -> str:

@@ -10,21 +10,22 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twofold.core import errors
 from twofold.core.errors import TwofoldError
+from twofold.live import metrics_text, processes, watched
 from twofold.live.chained_file import ChainedFile
 from twofold.live.gateway.gate_log import GateLog
-from twofold.live.gateway.gateway_config import GatewayConfig, read_gateway_config, served_model
+from twofold.live.gateway.gateway_config import GatewayConfig, as_asked, read_gateway_config, served_model
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.request_log import RequestLog
 from twofold.live.gateway.samples import SampleLog
 from twofold.live.gateway.spans import spans_from
 from twofold.live.line_file import LineFile
-from twofold.live.processes import need_free_port
+from twofold.live.otel_metrics import metrics_from
 from twofold.live.seals import key_of
 from twofold.policy.gate.gate import Gate
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 CLIENT_KEEP_ALIVE_S = 75
+READ_TRIES = 5
 
 
 def run_gateway(config: GatewayConfig) -> None:
@@ -45,9 +47,9 @@ def run_gateway(config: GatewayConfig) -> None:
         raise errors.MissingExtraError(
             f"the gateway needs `{error.name}`", hint="install it with `pip install 'twofold[live]'`"
         ) from error
-    need_free_port(config.port, config.host)
+    processes.need_free_port(config.port, config.host)
     if config.admin is not None:
-        need_free_port(config.admin.port)
+        processes.need_free_port(config.admin.port)
     uvloop.run(serve(config))
 
 
@@ -114,6 +116,9 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
     from twofold.live.gateway.gateway_app import GatewayApp
     from twofold.live.gateway.upstream import Upstream
 
+    config, why = as_asked(config)
+    if why:
+        processes.say(f"serves without the hosted API: {why}")
     limits, replicas = config.limits, {replica.replica_id: replica for replica in config.replicas}
     try:
         log = GateLog(Path(config.log), limits.log_limit_bytes, limits.log_file_count)
@@ -121,12 +126,18 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
         raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
     gate = Gate(config.gate, config.beliefs)
     driver = GateDriver(gate, log, replicas, limits.probe_timeout_s, served_model(config), config.overflow)
+    driver.unasked = why
     driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
     upstream = Upstream(limits.connect_timeout_s)
     app = GatewayApp(driver, upstream, config)
     driver.start()
     try:
-        with request_log(config, driver), samples(config, driver) as app.samples, traces(config, driver):
+        with (
+            request_log(config, driver),
+            samples(config, driver) as app.samples,
+            traces(config, driver),
+            metrics(config, driver),
+        ):
             yield uvicorn.Server(server_config(app, config)), driver
     finally:
         await upstream.close()
@@ -145,7 +156,7 @@ def request_log(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
         file = ChainedFile(path, limits.log_limit_bytes, limits.log_file_count, key)
     except OSError as error:
         raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
-    log = RequestLog(file, driver.replicas, config.model_name)
+    log = RequestLog(file, driver.replicas, config.model_name, config.overflow)
     driver.telemetry.sinks.append(log.saw)
     driver.telemetry.logs["requests"] = file
     try:
@@ -189,6 +200,26 @@ def traces(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
     finally:
         driver.telemetry.sinks.remove(spans.saw)
         spans.stop()
+
+
+@contextmanager
+def metrics(config: GatewayConfig, driver: GateDriver) -> Iterator[None]:
+    """Its series by OpenTelemetry, where the environment asks for them; sent at the end."""
+    driver.meters.resource = watched.resource_of(watched.SERVING, config.model_name)
+
+    def read() -> list[metrics_text.Family]:
+        """In the SDK's thread: what the loop changes meanwhile is read again."""
+        for _ in range(READ_TRIES):
+            with suppress(RuntimeError):
+                return list(driver.families())
+        return []
+
+    provider = metrics_from(os.environ, driver.meters.resource, read)
+    try:
+        yield
+    finally:
+        if provider is not None:
+            provider.shutdown()
 
 
 def server_config(app: Any, config: GatewayConfig) -> "uvicorn.Config":

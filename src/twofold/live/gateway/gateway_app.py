@@ -14,6 +14,7 @@ from functools import partial
 from random import getrandbits
 from typing import Any
 
+from twofold.live import metrics_text
 from twofold.live.gateway.answers import Used, public
 from twofold.live.gateway.attempts import Attempts, Opened, Race, fed
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS, STANDARD
@@ -21,7 +22,6 @@ from twofold.live.gateway.gateway_config import HEALTH_PATH, GatewayConfig, Gate
 from twofold.live.gateway.gateway_driver import GateDriver
 from twofold.live.gateway.kept_answers import Copy, WholeAnswer
 from twofold.live.gateway.keys import KeyRing
-from twofold.live.gateway.metrics_text import CONTENT_TYPE
 from twofold.live.gateway.openai_requests import (
     Caller,
     GenerationRequest,
@@ -44,7 +44,7 @@ Receive = Callable[[], Awaitable[Message]]
 SendMessage = Callable[[Message], Awaitable[None]]
 
 JSON_HEADER = (b"content-type", b"application/json")
-TEXT_HEADER = (b"content-type", CONTENT_TYPE)
+TEXT_HEADER = (b"content-type", metrics_text.CONTENT_TYPE)
 AGAIN_HEADER = (b"x-twofold-cache", b"hit")
 STREAM_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
 SPOKEN_CAUSES = {
@@ -176,7 +176,9 @@ class GatewayApp:
     def __init__(self, decider: GateDriver, upstream: Upstream, config: GatewayConfig) -> None:
         self.decider, self.upstream, self.limits = decider, upstream, config.limits
         self.attempts = Attempts(decider, upstream, config.limits, config.model_name)
-        self.facts = RequestFacts(config.gate, config.limits.input_bytes_per_token, served_model(config))
+        hosted = ENGINE_FIELDS[config.overflow.engine or config.engine] if config.overflow else None
+        bytes_per_token, model = config.limits.input_bytes_per_token, served_model(config)
+        self.facts = RequestFacts(config.gate, bytes_per_token, model, hosted)
         self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file)
         self._has_keys = bool(config.keys or config.keys_file)

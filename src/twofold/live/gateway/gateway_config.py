@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -38,11 +38,23 @@ class GatewayReplica:
     authorities: str = (
         ""  # path of a PEM file of whom its certificate may be by, besides whom this machine trusts
     )
+    engine: str = ""  # of `engine_fields.ENGINE_FIELDS`, what its requests may have; "": as the service's
 
     @property
     def base(self) -> str:
         """Its URL, without a path of the protocol."""
         return base_of(self.host, self.port, tls=self.tls, prefix=self.prefix)
+
+    @property
+    def unasked(self) -> str:
+        """Why it cannot be asked: a key that is not there, certificates that cannot be read; "": it can."""
+        try:
+            key_in(self.key_variable)
+            if self.tls:
+                trust(self.authorities)
+        except ValueRefusedError as error:
+            return error.message
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +163,12 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
     there = {each.replica_id for each in config.tier_servers}
     if there != {name for tier in config.gate.tiers for name in tier.replica_ids}:
         raise ValueError("`tier_servers` are those that `gate.tiers` names, by their `replica_id`")
-    for replica in (*config.replicas, *config.tier_servers, *((hosted,) if hosted else ())):
+    for replica in (*config.replicas, *config.tier_servers):
         refuse_replica(replica)
+    if hosted is not None:
+        _refuse_place(hosted)
+        if hosted.engine and hosted.engine not in ENGINE_FIELDS:
+            raise ValueError(f"`engine` of the hosted API is one of {', '.join(ENGINE_FIELDS)}")
     _refuse_address(config.host, config.port)
     for path in (config.log, config.requests_log):
         if "\0" in path or (path and Path(path).is_dir()):
@@ -181,12 +197,27 @@ def _refuse_nonsense(config: GatewayConfig) -> None:
 
 def refuse_replica(replica: GatewayReplica) -> None:
     """A replica that nobody could send requests to. Raises ValueError."""
+    _refuse_place(replica)
+    if why := replica.unasked:
+        raise ValueError(why)
+
+
+def as_asked(config: GatewayConfig) -> tuple[GatewayConfig, str]:
+    """Without a hosted API that cannot be asked, and why it cannot: replicas serve all the same."""
+    why = config.overflow.unasked if config.overflow is not None else ""
+    if why:  # it is not the gate that was rehearsed any more
+        config = replace(config, overflow=None, gate=replace(config.gate, overflow=None), gate_digest="")
+    return config, why
+
+
+def _refuse_place(replica: GatewayReplica) -> None:
     if not replica.replica_id:
         raise ValueError("`replica_id` is the name of a replica")
     if not 1 <= replica.in_flight_limit <= PLACES_MAX:
         raise ValueError(f"`in_flight_limit` of {replica.replica_id} is below 1, or above {PLACES_MAX}")
     _refuse_address(replica.host, replica.port)
-    _refuse_unasked(replica)
+    if re.search(r"[\x00- ?#@\x7f]", replica.prefix) or (replica.prefix and replica.prefix[0] != "/"):
+        raise ValueError(f"`prefix` of {replica.replica_id} is the beginning of a path")
 
 
 def _refuse_address(host: str, port: int) -> None:
@@ -194,18 +225,6 @@ def _refuse_address(host: str, port: int) -> None:
         raise ValueError(f"`port` {port} is none: 1 to 65535")
     if not host or "\0" in host:
         raise ValueError("`host` is the name of one")
-
-
-def _refuse_unasked(replica: GatewayReplica) -> None:
-    """What a replica cannot be asked with: a key that is not there, certificates that cannot be read."""
-    try:
-        key_in(replica.key_variable)
-        if replica.tls:
-            trust(replica.authorities)
-    except ValueRefusedError as error:
-        raise ValueError(error.message) from error
-    if re.search(r"[\x00- ?#@\x7f]", replica.prefix) or (replica.prefix and replica.prefix[0] != "/"):
-        raise ValueError(f"`prefix` of {replica.replica_id} is the beginning of a path")
 
 
 def is_loopback(host: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
+from twofold.live import metrics_text
 from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.gate_log import GateLog
 from twofold.live.gateway.gateway_config import GatewayReplica
@@ -61,6 +62,7 @@ class GateDriver:
         self._slow_waiters: list[asyncio.Future[None]] = []
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
+        self.unasked = ""  # why the hosted API that was named is not asked
         self.longest_tokens = 0  # of a prompt that a replica may be given; 0: nobody said
         self._waiting: list[asyncio.Future[None]] = []
         self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
@@ -271,6 +273,10 @@ class GateDriver:
         told = self.recent.tiers(time.monotonic(), self.gate.tiers, len(self.gate.view.held))
         return self.meters.page_of_tiers(self.gate.tiers, told["bottleneck"])
 
+    def families(self) -> Iterable[metrics_text.Family]:
+        """The same series, not yet as text."""
+        return self.meters.families(self.gate.view, self.telemetry, self._lost_lines())
+
     def _lost_lines(self) -> dict[str, int]:
         return {"events": self.log.lost_lines, **self.telemetry.lost_lines()}
 
@@ -288,8 +294,7 @@ class GateDriver:
             }
             for replica in view.replicas.values()
         }
-        hosted = view.overflow
-        beside: dict[str, Any] = {} if hosted is None else {"overflow": self._of_overflow(hosted, now_s)}
+        beside = self._of_overflow(view.overflow, now_s)
         if self.gate.tiers:
             beside |= self.recent.tiers(now_s, self.gate.tiers, len(view.held))
         return {
@@ -301,15 +306,20 @@ class GateDriver:
             "log_lost_lines": sum(self._lost_lines().values()),
         }
 
-    def _of_overflow(self, hosted: Replica, now_s: float) -> dict[str, Any]:
-        """The hosted API: how it is, and what it came to since the gateway's start."""
+    def _of_overflow(self, hosted: Replica | None, now_s: float) -> dict[str, Any]:
+        """The hosted API: how it is, what it came to since the gateway's start; or why it is not asked."""
+        if hosted is None:
+            none = {"healthy": False, "sent": 0, "usd": 0.0, "why": self.unasked}
+            return {"overflow": none} if self.unasked else {}
         return {
-            "circuit": state_of(hosted.circuit, now_s).value,
-            "healthy": hosted.healthy,
-            "in_flight": hosted.in_flight_count,
-            "in_flight_limit": hosted.in_flight_limit,
-            "sent": self.gate.view.counts.overflowed,
-            "usd": round(self.meters.overflow_usd, 6),
+            "overflow": {
+                "circuit": state_of(hosted.circuit, now_s).value,
+                "healthy": hosted.healthy,
+                "in_flight": hosted.in_flight_count,
+                "in_flight_limit": hosted.in_flight_limit,
+                "sent": self.gate.view.counts.overflowed,
+                "usd": round(self.meters.overflow_usd, 6),
+            }
         }
 
     def _handle(self, event: events.Event) -> list[events.Effect]:

@@ -46,6 +46,10 @@ class GenerationRequest:
             one = self.shortened(output_limit_tokens * self.answer_limit_tokens // self.output_limit_tokens)
         return json.dumps({"model": model, **one.fields}).encode()
 
+    def heeded_by(self, engine: EngineFields) -> "GenerationRequest":
+        """The same without what asks for nothing, where an engine would refuse that."""
+        return replace(self, fields=passed_fields(self.path, self.fields, engine))
+
     def shortened(self, answer_limit_tokens: int) -> "GenerationRequest":
         """The same with shorter answers, of a token at least."""
         each = max(1, answer_limit_tokens)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from twofold.live.gateway.engine_fields import EngineFields, refused_field
 from twofold.live.gateway.kept_answers import NOT_KEPT, answer_key
 from twofold.live.gateway.openai_requests import Caller, GenerationRequest, Problem
 from twofold.policy.gate.events import RequestArrived
@@ -28,7 +29,14 @@ DEADLINE_S_MAX = 86_400.0
 class RequestFacts:
     """Turns requests into arrivals, by what a gate is set to. Nothing is kept of any request."""
 
-    def __init__(self, gate: GateSettings, bytes_per_token: float, model: str = "") -> None:
+    def __init__(
+        self,
+        gate: GateSettings,
+        bytes_per_token: float,
+        model: str = "",
+        hosted: EngineFields | None = None,  # that of the hosted API; None: there is none
+    ) -> None:
+        self._hosted = hosted
         self._classes = frozenset(each.name for each in gate.classes)
         self._keeps = gate.answer_cache is not None
         self._model = model  # "": any replica serves it; else those of smaller variants do not
@@ -64,6 +72,8 @@ class RequestFacts:
             caller.retry_count,
             request.prompt_digest,
             answer_key(request) if self._keeps and _may_keep(headers) else "",
+            self._hosted is not None
+            and refused_field(request.path, request.fields, self._hosted) is not None,
         )
 
     def may_keep(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:

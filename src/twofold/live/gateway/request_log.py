@@ -1,9 +1,9 @@
 """The log of requests: one line of JSON for each that ended, apart from what the gate was told.
 
-`at` is its arrival, UTC; `model` is what the replica serves, on `up` the digest of the artefact. No prompt
-and no answer is in it. Lines are written a few times a second, not per request: kill -9 loses the last ones,
-which the gate's own log has. Each is numbered and hangs on the one before it, so that what is there can be
-shown to be what the gateway wrote.
+`at` is its arrival, UTC; `model` is what the replica serves, on `up` the digest of the artefact; `endpoint`
+is the hosted API's, for what went there. No prompt and no answer is in it. Lines are written a few times a
+second, not per request: kill -9 loses the last ones, which the gate's own log has. Each is numbered and
+hangs on the one before it, so that what is there can be shown to be what the gateway wrote.
 """
 
 import asyncio
@@ -40,8 +40,14 @@ def key_beside(log: Path) -> Path:
 class RequestLog:
     """The writer. Mutable: it holds the lines since the last flush; lives in one event loop."""
 
-    def __init__(self, file: LineFile, replicas: Mapping[str, GatewayReplica], model: str) -> None:
-        self.file, self._replicas, self._model = file, replicas, model
+    def __init__(
+        self,
+        file: LineFile,
+        replicas: Mapping[str, GatewayReplica],
+        model: str,
+        hosted: GatewayReplica | None = None,
+    ) -> None:
+        self.file, self._replicas, self._model, self._hosted = file, replicas, model, hosted
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -106,6 +112,7 @@ def facts_of(outcome: Outcome, replica: GatewayReplica | None, model: str) -> di
         "attempts": outcome.attempts,
         "cache": "hit" if outcome.given_again else "",
         "usd": None if outcome.usd is None else round(outcome.usd, 9),
+        "endpoint": "" if outcome.usd is None or replica is None else replica.base,
         **({} if outcome.tiers_s is None else {"tiers_s": _rounded(outcome.tiers_s)}),
     }
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twofold.core import errors
+from twofold.live import watched
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.telemetry import FINISHED, LEFT, Outcome
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
-EXPORTER, SERVICE = "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME"
+EXPORTER = "OTEL_TRACES_EXPORTER"
 NANOSECONDS = 1e9
 HINT = "install it with `pip install 'twofold[otel]'`, or unset OTEL_TRACES_EXPORTER"
 
@@ -91,15 +92,15 @@ def spans_from(
     if name in ("", "none"):
         return None
     try:
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         exporter = _exporter(name)
     except ImportError as error:
         raise errors.MissingExtraError(f"{EXPORTER} needs `{error.name}`", hint=HINT) from error
-    own = {} if environment.get(SERVICE) else {SERVICE_NAME: "twofold-gateway"}
-    provider = TracerProvider(resource=Resource.create(own), shutdown_on_exit=False)
+    resource = Resource.create(watched.resource_of(watched.SERVING, model, environment))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Spans(provider, replicas, model)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from twofold.core import nvidia
 from twofold.core.data import DataError, from_data, to_json
 from twofold.core.errors import FileError, UnknownNameError
-from twofold.core.nvidia import accelerators
 from twofold.live import watchdog
 from twofold.live.processes import make_private, private_opener
 from twofold.live.training.artefact import write_whole
@@ -199,7 +199,7 @@ class AcceleratorWatch:
             self._listed, self._answer = self._answer.result() or self._listed, None
         if self._answer is None and time.monotonic() - self._asked_s >= ASK_EVERY_S:
             self._asked_s = time.monotonic()
-            self._answer = self._asker.submit(accelerators)
+            self._answer = self._asker.submit(nvidia.numbers)
         return self._listed
 
 

@@ -8,7 +8,7 @@ server is not spared the requests that its stall delayed (no coordinated omissio
 import asyncio
 import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,13 +163,14 @@ def hold_closed(
 def hold_open(
     endpoint: Endpoint,
     prompts: Iterator[Prompt],
-    arrivals_s: Sequence[float],
+    arrivals_s: Iterable[float],
     *,
     duration_s: float,
     max_tokens: int,
     warmup_count: int = 0,
 ) -> Load:
-    """Requests that are due at `arrivals_s` from the load's begin, ascending; each takes the next prompt.
+    """Requests that are due at `arrivals_s` from the load's begin, ascending; each takes the next prompt, and
+    is asked for when the one before it has been sent.
 
     One that is due while this process is busy is sent at once when it is free again, and counts from when it
     was due all the same; `Answer.lag_s` says how late it was.

@@ -12,6 +12,7 @@ Below the job's folder: `job.json`, `data.json`, `pins/`, `corpus/`, `checkpoint
 import argparse
 import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -29,11 +30,14 @@ from twofold.contracts.results import loop
 from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.core.extras import require_extra
+from twofold.live import watched
+from twofold.live.otel_metrics import metrics_from
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.training.artefact import MANIFEST, check_files, write_whole
 from twofold.live.training.checkpoints import step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.rendezvous import address_towards, interface_towards
+from twofold.live.training.run_series import RunSeries
 from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
 
@@ -331,15 +335,19 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     """Start the launcher and watch it to its end; returns its exit code, negative for a signal."""
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
-    watch = RunWatch(job.folder, launch)
+    watch, series = RunWatch(job.folder, launch), run_series(job)
     while watch.look()[1]:  # what earlier launches wrote
         pass
     append_event(job.folder, "launched", launch=launch)
     on_progress(f"starting {job.rank_count} workers of {thread_count} threads each")
-    with _launcher(job, state, launch, thread_count, role_of(job)) as launcher:
-        _watch(job, state, launcher, watch, on_progress)
+    with (
+        _sent(series),
+        _launcher(job, state, launch, thread_count, role_of(job)) as launcher,
+    ):
+        _watch(job, state, launcher, watch, series, on_progress)
         exit_code = int(launcher.wait() or 0)
     watch.look()
+    series.write(now_s=math.inf)
     if watch.has_stopped:
         step = watch.last.step if watch.last else 0
         raise RunError(
@@ -347,6 +355,23 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
             hint="the same command goes on from there",
         )
     return exit_code
+
+
+def run_series(job: TrainJob) -> RunSeries:
+    """The run to those who watch it, under the same names as a service."""
+    tokens_per_step = job.global_batch_sequences * job.sequence_tokens
+    return RunSeries(job.folder, watched.resource_of(watched.TRAINING, job.name), tokens_per_step)
+
+
+@contextmanager
+def _sent(series: RunSeries) -> Iterator[None]:
+    """Its series by OpenTelemetry, where the environment asks for them; sent at the end."""
+    provider = metrics_from(os.environ, series.resource, series.families)
+    try:
+        yield
+    finally:
+        if provider is not None:
+            provider.shutdown()
 
 
 @contextmanager
@@ -408,7 +433,9 @@ def join_training(job: TrainJob, state: Path, on_progress: Progress) -> None:
         time.sleep(WATCH_S)
 
 
-def _watch(job: TrainJob, state: Path, launcher: Any, watch: RunWatch, on_progress: Progress) -> None:
+def _watch(
+    job: TrainJob, state: Path, launcher: Any, watch: RunWatch, series: RunSeries, on_progress: Progress
+) -> None:
     """Until the launcher ends: say each step, order the kill when its time has come, end a run that hangs."""
     heard_s = time.monotonic()
     may_kill = job.kill_rank is not None and job.kill_after_step is not None
@@ -416,10 +443,12 @@ def _watch(job: TrainJob, state: Path, launcher: Any, watch: RunWatch, on_progre
     while launcher.is_running() and launcher.status() != "zombie":
         steps, has_news = watch.look()
         for line in steps:
+            series.saw(line)
             loss = float.fromhex(line.loss)
             on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
         if has_news:
             heard_s = time.monotonic()
+            series.write()
             if watch.is_futile:
                 raise _failure(job, state, "failed twice before its first step")
             if may_kill and watch.last and watch.last.step >= (job.kill_after_step or 0):

@@ -42,6 +42,7 @@ from twofold.live.training.batches import Batch, Batches, batches_of, held_out_b
 from twofold.live.training.checkpoints import remove, step_folder, step_of, survey
 from twofold.live.training.data_staging import data_digest, read_pin
 from twofold.live.training.exporting import write_export
+from twofold.live.training.fragments import fragmented_fraction
 from twofold.live.training.loss_scale import LossScale
 from twofold.live.training.safe_reading import SafeReader, load_state
 from twofold.live.training.saving import Saver, StateCopy
@@ -466,6 +467,7 @@ def step_line(order: Order, step: int, loss: float, clock: StepClock) -> StepLin
         steady_s=time.monotonic(),
         step_s=step_s,
         peak_memory_bytes=peak_bytes(order),
+        fragmented_fraction=fragmented(order),
         **{f"{name}_s": each_s for name, each_s in parts_s.items()},
     )
 
@@ -475,6 +477,14 @@ def peak_bytes(order: Order) -> int:
     if device_of(order).type == "cuda":
         return int(torch.cuda.max_memory_reserved())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT_BYTES
+
+
+def fragmented(order: Order) -> float:
+    """Of the memory that this rank holds, the accelerator's if it has one, what is free inside it."""
+    if device_of(order).type == "cuda":
+        reserved = torch.cuda.memory_reserved()
+        return 1.0 - torch.cuda.memory_allocated() / reserved if reserved else 0.0
+    return fragmented_fraction() or 0.0
 
 
 def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class StepLine:
     peak_memory_bytes: int  # of this process so far
     off_core_s: float = 0.0  # of compute: its thread waited for a core that something else had
     steady_s: float | None = None  # when it was done, of the monotonic clock that this boot's processes share
+    fragmented_fraction: float = 0.0  # of the memory that it holds, free inside it; 0 where nobody says
 
     @property
     def other_s(self) -> float:

@@ -103,9 +103,11 @@ def expires_s(view: FleetView, pace: Pace | None, request: Request, now_s: float
 
 
 def in_time_elsewhere(view: FleetView, request: Request, now_s: float) -> bool:
-    """Whether the hosted API takes a request's class, and its stated times keep what it was promised."""
+    """Whether the hosted API takes such a request, and its stated times keep what that was promised."""
     hosted, kind = view.settings.overflow, request.kind
-    if hosted is None or (hosted.class_names and kind.name not in hosted.class_names):
+    if hosted is None or request.arrival.only_here:
+        return False
+    if hosted.class_names and kind.name not in hosted.class_names:
         return False
     begins_s = now_s + hosted.first_token_s
     if kind.ttft_slo_s is not None and begins_s > request.arrived_s + kind.ttft_slo_s:

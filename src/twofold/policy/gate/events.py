@@ -100,6 +100,7 @@ class RequestArrived:
     retry_count: int = 0  # how often its client asked for the same before, as the client says
     prompt_digest: str = ""  # equal for equal prompts; "": not told
     answer_key: str = ""  # equal for requests of equal answers; "": it may have another answer each time
+    only_here: bool = False  # it asks for what the hosted API would not heed
 
 
 @record
