@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from twofold.answer.question import given as machines_in
 from twofold.answer.quick_serve import ServingQuestion, choose, read_rate_bytes_per_s
 from twofold.answer.serve_answer import estimate_serving
-from twofold.answer.serving_replica import WARM_UP_RANGE_S, cold_start
+from twofold.answer.serving_replica import cold_start
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.catalog import Catalog
+from twofold.inference.fleet import WARM_UP_RANGE_S
 from twofold.perf.constants import Constants
 
 
@@ -24,10 +25,10 @@ def test_parts_add_up_and_faster_reading_starts_sooner(
     question: ServingQuestion, constants: Constants, rate: float
 ) -> None:
     replica, draws = choose(question, constants).replica, draw_factors(constants)
-    start, parts = cold_start(replica, rate, draws)
+    start, parts = cold_start(replica, rate, draws, constants)
     assert sum(part.value.value for part in parts) == pytest.approx(start.value)
     assert sum(part.share_fraction for part in parts) == pytest.approx(1.0)
-    assert cold_start(replica, 2 * rate, draws)[0].value < start.value
+    assert cold_start(replica, 2 * rate, draws, constants)[0].value < start.value
     assert parts[1].value.low == pytest.approx(WARM_UP_RANGE_S[0], rel=0.01)
     assert parts[1].value.high == pytest.approx(WARM_UP_RANGE_S[1], rel=0.01)
 

@@ -1,18 +1,24 @@
 """`up` and `down` around their stages: one at a time, enough memory, specs that cannot run here."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.fake_nvidia import nvidia_smi
+from twofold.app import looping
 from twofold.app.loop_settings import serve_settings, train_settings
+from twofold.app.loop_stages import engine_settings
 from twofold.app.looping import MemoryShortError, alone, down, need_memory, up
 from twofold.app.sources import load
 from twofold.core.errors import BusyError, FileError, ValueRefusedError
+from twofold.live.control.engines import engine_command, engine_environment
 from twofold.live.processes import PortError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
@@ -60,6 +66,26 @@ def test_the_example_becomes_two_replicas_with_the_loads_of_its_class() -> None:
     assert (settings.input_tokens, settings.output_tokens) == (128, 48)
     assert (settings.planned_format, settings.weights_format) == ("fp32", "float32")
     assert (settings.engine, settings.program) == ("transformers", "")
+
+
+@pytest.mark.parametrize(
+    ("count", "hidden", "device"), [(0, None, "cpu"), (1, None, "cpu"), (2, None, "cuda"), (2, "", "cpu")]
+)
+def test_this_machine_is_its_accelerators_where_each_share_has_one_and_nothing_hides_them(
+    count: int, hidden: str | None, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a stand-in for the driver's tool; the example has two shares. Who hides them has the processor."""
+    nvidia_smi(tmp_path, monkeypatch, count)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    job, serving = train_settings(load(EXAMPLE).spec, tmp_path), serve_settings(load(EXAMPLE).spec, 5.0)
+    assert (job.device, serving.device) == (device, device)
+    engine = engine_settings(serving, tmp_path)
+    assert engine.device == device and ("--device", device) in pairwise(engine_command(engine))
+    assert (engine_environment(engine).get("CUDA_VISIBLE_DEVICES") == "") == (device == "cpu")
+    with looping._seeing(job.device):
+        assert os.environ.get("CUDA_VISIBLE_DEVICES") == (hidden if device == "cuda" else "")
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == hidden
 
 
 def test_the_engine_of_a_spec_is_found_by_its_name_or_by_a_path_or_is_said_to_be_missing(

@@ -50,7 +50,7 @@ def beside(config: GatewayConfig, service: Service, authority: Path) -> GatewayC
     )
 
 
-def test_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
+def test_r_171_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
     tmp_path: Path, certificate: Certificate, stub_engines: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OURS", SECRET)
@@ -79,7 +79,9 @@ def test_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
                 told.update(state["overflow"])
 
     told: dict[str, Any] = {}
+    service_base: list[str] = []
     with served(Service(key=SECRET), server_tls(certificate)) as service:
+        service_base.append(server_url(service.url).base)
         asyncio.run(scenario(service))
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     there = [line for line in lines if line.get("replica") == "overflow"]
@@ -89,8 +91,10 @@ def test_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
             (line["input_tokens"] * 1000 + line["output_tokens"] * 5000) / 1e6
         )
         assert line["output_tokens"] == 4
+        assert line["endpoint"] == service_base[0] and line["model"] == "first"
     assert told["usd"] == pytest.approx(sum(line["usd"] for line in there))
-    assert [line["usd"] for line in lines if line.get("replica") == "replica-0"] == [None]
+    here = [line for line in lines if line.get("replica") == "replica-0"]
+    assert [(line["usd"], line["endpoint"]) for line in here] == [(None, "")]
     assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))
 
 
@@ -138,6 +142,69 @@ def test_a_hosted_api_and_the_gate_that_knows_it_are_configured_together(tmp_pat
     assert read_gateway_config(tmp_path / "c.json") == whole
 
 
+@pytest.mark.parametrize(
+    ("here", "there", "field", "goes"),
+    [
+        ("vllm", "openai", {"top_k": 3}, False),
+        ("vllm", "openai", {"guided_regex": "a+"}, False),
+        ("vllm", "vllm", {"top_k": 3}, True),
+        ("openai", "transformers", {"n": 2}, False),
+        ("openai", "openai", {"n": 2}, True),
+    ],
+)
+def test_a_request_goes_only_where_all_that_it_asks_is_heeded(
+    here: str, there: str, field: dict[str, Any], goes: bool, tmp_path: Path, stub_engines: Any
+) -> None:
+    """It is refused as where no hosted API is, and may be asked again: nothing of it is left out."""
+
+    async def scenario() -> None:
+        async with stub_engines(2) as [engine, api]:
+            engine.gap_s = 0.1
+            hosted = GatewayReplica("overflow", "127.0.0.1", api.port, "theirs", 8, engine=there)
+            gate = replace(QUICK, overflow=HOSTED)
+            config = configured(tmp_path, [engine], 1, gate=gate, overflow=hosted, engine=here)
+            async with gateway(config) as through:
+                first = asyncio.create_task(through.ask(STREAM))
+                await until(lambda: engine.requests)
+                status, said = await through.ask({**STREAM, **field})
+                assert status == (200 if goes else 429), said
+                assert [{name: asked[name] for name in field} for _, _, asked in api.requests] == [
+                    *([field] if goes else [])
+                ]
+                status, _ = await through.ask({**STREAM, "echo": False, "n": 1})
+                assert status == 200 and (await first)[0] == 200
+                [*_, (_, _, asked)] = api.requests  # what asks for nothing may be what that engine refuses
+                assert ("n" in asked) == (there != "transformers")
+                if not goes:  # here it is heeded, once there is room
+                    assert (await through.ask({**STREAM, **field}))[0] == 200
+                    assert engine.requests[-1][2] | field == engine.requests[-1][2]
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_without_the_key_serves_without_the_hosted_api_and_says_so(
+    tmp_path: Path, stub_engines: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OURS", raising=False)
+
+    async def scenario() -> None:
+        async with stub_engines(1) as [engine]:
+            hosted = GatewayReplica("overflow", "127.0.0.1", engine.port, "theirs", 8, key_variable="OURS")
+            config = configured(tmp_path, [engine], 1, gate=replace(QUICK, overflow=HOSTED), overflow=hosted)
+            (tmp_path / "c.json").write_text(write_gateway_config(config))
+            async with gateway(read_gateway_config(tmp_path / "c.json")) as through:
+                engine.gap_s = 0.05
+                statuses = [
+                    status for status, _ in await asyncio.gather(*(through.ask(STREAM) for _ in range(3)))
+                ]
+                assert sorted(statuses) == [200, 429, 429]
+                told = (await through.state())["overflow"]
+                assert told == {"healthy": False, "sent": 0, "usd": 0.0, "why": "`OURS` holds no key"}
+
+    asyncio.run(scenario())
+    assert "without the hosted API: `OURS` holds no key" in capsys.readouterr().err
+
+
 def spec_of(folder: Path, overflow: str) -> Path:
     text = EXAMPLE.read_text("utf-8")
     (folder / "config.json").write_text((EXAMPLE.parent / "config.json").read_text("utf-8"), "utf-8")
@@ -158,13 +225,13 @@ def test_a_spec_names_it_and_both_halves_are_told_the_same(
         usd_per_output_mtok=2.0,
         class_names=("chat",),
     )
-    monkeypatch.delenv("TWOFOLD_TEST_KEY", raising=False)
-    with pytest.raises(TwofoldError, match="`TWOFOLD_TEST_KEY` holds no key") as caught:
-        serve_settings(spec, 1.0)
-    assert caught.value.exit_code == 2
-    monkeypatch.setenv("TWOFOLD_TEST_KEY", SECRET)
     hosted = serve_settings(spec, 1.0).overflow
-    assert hosted is not None and gate is not None and hosted.replica_id == gate.replica_id
+    assert hosted is not None
+    monkeypatch.delenv("TWOFOLD_TEST_KEY", raising=False)
+    assert hosted.unasked == "`TWOFOLD_TEST_KEY` holds no key"
+    monkeypatch.setenv("TWOFOLD_TEST_KEY", SECRET)
+    assert hosted.unasked == "" and hosted.engine == "openai"
+    assert gate is not None and hosted.replica_id == gate.replica_id
     assert (hosted.base, hosted.model) == ("https://api.example.com/team", "theirs")
     assert SECRET not in repr(hosted)
 

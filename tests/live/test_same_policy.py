@@ -30,6 +30,7 @@ from twofold.contracts.results.serving import ServicePlan
 from twofold.contracts.spec.reader import parse_spec
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.contracts.spec.supply import Supply
+from twofold.gating.build import overflow_settings
 from twofold.live.gateway.gateway import gateway_server
 from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.gateway.gateway_driver import GateDriver
@@ -93,6 +94,7 @@ async def served(
     limit: int,
     changed: Callable[[GateSettings], GateSettings],
     variants: tuple[str, ...] = (),
+    hosted: GatewayReplica | None = None,
 ) -> AsyncIterator[Live]:
     """The gateway in this process, told the gate of a rehearsal; engines stand in two zones by turns."""
     replicas = tuple(
@@ -111,7 +113,7 @@ async def served(
     log = folder / "events.jsonl"
     gate, port = changed(task.gate.settings), free_port()
     config = GatewayConfig("127.0.0.1", port, replicas, task.gate.beliefs, str(log), gate=gate)
-    config = replace(config, gate_digest=task.gate.digest)
+    config = replace(config, gate_digest=task.gate.digest, overflow=hosted)
     async with gateway_server(config) as (server, driver), aiohttp.ClientSession() as client:
         serving = asyncio.create_task(server.serve())
         try:
@@ -124,16 +126,17 @@ async def served(
 
 
 @cache
-def planned() -> tuple[ServicePlan, RehearsalTables]:
+def planned(text: str = SPEC) -> tuple[ServicePlan, RehearsalTables]:
     catalog, constants = load_catalog(), load_constants()
-    context = Context(parse_spec(SPEC, "s.yaml"), catalog, constants, draw_factors(constants, 8, 0), None)
-    plan = service_plan(choose_serving(context.spec.services[0], context), context)
-    return plan, RehearsalTables(catalog, constants, Supply(), catalog.model)
+    context = Context(parse_spec(text, "s.yaml"), catalog, constants, draw_factors(constants, 8, 0), None)
+    [service] = context.spec.services
+    plan, hosted = service_plan(choose_serving(service, context), context), overflow_settings(service)
+    return plan, RehearsalTables(catalog, constants, Supply(), catalog.model, overflows={plan.name: hosted})
 
 
-def rehearsal(world: str, policies: str) -> PoolTask:
+def rehearsal(world: str, policies: str, spec: str = SPEC) -> PoolTask:
     text = f"horizon: 90 s\nwarm_up: 1 s\n{world}\npolicies: {{{policies}}}"
-    plan, tables = planned()
+    plan, tables = planned(spec)
     [task] = pool_tasks(plan, RehearsalSettings(parse_scenario(text, "s.yaml")), tables)
     return task
 
@@ -360,6 +363,46 @@ def test_a_policy_pulls_the_same_way_in_both(name: str, tmp_path: Path, stub_eng
         live.append(asyncio.run(seen(task, tmp_path / str(len(live)))))
     for before, after in (twin, live):
         assert (after > before) if case.rises else (after < before), (twin, live)
+
+
+OVERFLOW = """\
+  overflow: {url: "http://127.0.0.1:9/v1", model: theirs, input_price: 1 $, output_price: 4 $, %s}
+  classes:"""
+
+
+@pytest.mark.parametrize(
+    ("fewer", "more"),
+    [
+        ("in_flight: 1, ttft: 100 ms", "in_flight: 60, ttft: 100 ms"),
+        ("in_flight: 60, ttft: 9 s", "in_flight: 60, ttft: 100 ms"),  # later than what is promised
+    ],
+)
+def test_what_the_spec_says_of_a_hosted_api_pulls_the_same_way_in_both(
+    fewer: str, more: str, tmp_path: Path, stub_engines: Any
+) -> None:
+    """Without one, with one that takes little, and with one that takes all: fewer are refused each time."""
+
+    async def seen(task: PoolTask, folder: Path) -> tuple[int, int]:
+        async with stub_engines(3) as [*engines, api]:
+            for engine in (*engines, api):
+                engine.gap_s = 0.02
+            told = task.gate.settings.overflow
+            hosted = told and GatewayReplica(
+                told.replica_id, "127.0.0.1", api.port, "t", told.in_flight_limit
+            )
+            async with served(task, folder, engines, 8, as_it_is, hosted=hosted) as live:
+                await live.many(60)
+            return len(live.codes), len(api.requests)
+
+    twin, live = [], []
+    for spec in (SPEC, *(SPEC.replace("  classes:", OVERFLOW % told) for told in (fewer, more))):
+        task = rehearsal(BUSY, "queue: off", spec)
+        figures = simulate_fleet(task.world, task.traffic.arrivals()).figures
+        twin.append((figures.outcomes.get("refused: full", 0), figures.overflowed_count or 0))
+        live.append(asyncio.run(seen(task, tmp_path / str(len(live)))))
+    for none, few, all_ in (twin, live):
+        assert none[0] >= few[0] > all_[0], (twin, live)
+        assert none[1] == 0 <= few[1] < all_[1], (twin, live)
 
 
 # --- what the twin has no client for, or no replica that hangs ---

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from twofold.app.gates import ServedGate, served_gate
+from twofold.rehearse.as_measured import Starting, tail_of_a_start
 from twofold.rehearse.loads import OpenLoad, load_figures
 
 LAPTOP = Path(__file__).parents[2] / "examples" / "laptop" / "twofold.yaml"
@@ -39,6 +40,22 @@ def test_longer_answers_end_later(gate: ServedGate) -> None:
     short = load_figures(gate.task, 2, LOAD, 2)
     long = load_figures(gate.task, 2, OpenLoad("chat", 2.0, 12.0, 128.0, 96.0), 2)
     assert long["e2e_p50"].value > 1.5 * short["e2e_p50"].value
+
+
+def test_the_tail_of_a_start_is_of_those_who_came_meanwhile_and_grows_with_what_it_takes_of_the_others(
+    gate: ServedGate,
+) -> None:
+    load = OpenLoad("chat", 20.0, 30.0, 128.0, 48.0)
+    alike, slowed = (
+        tail_of_a_start(gate.task, 1, load, Starting(8.0, 15.0, ratio), 3) for ratio in (1.0, 3.0)
+    )
+    assert alike is not None and slowed is not None
+    assert 0.0 < alike.low <= alike.value <= alike.high and slowed.value > alike.value
+    # A replica more that was there from the first: less waits than while the second one is still to come.
+    both = load_figures(gate.task, 2, load, 3)["ttft_p95"]
+    assert alike.value > both.value
+    quiet = OpenLoad("chat", 0.001, 1.0, 128.0, 48.0)
+    assert tail_of_a_start(gate.task, 1, quiet, Starting(0.2, 0.5), 2) is None
 
 
 def test_what_nobody_finished_has_no_figure(gate: ServedGate) -> None:

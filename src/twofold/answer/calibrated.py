@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from twofold.answer.uncertainty import COVARIANCE, Spread
 from twofold.contracts.rows import calibrations
 from twofold.core.estimate import Estimate, Source
+from twofold.inference.fleet import MEASURED_WARM_UP
 from twofold.inference.replica import Engine
 from twofold.perf.constants import ConstantRow, Constants, format_scope
 from twofold.perf.types import Cluster, Device
@@ -137,6 +138,7 @@ def with_letters(part: T, accelerator: str, constants: Constants, scope: Scope) 
     measured_here = any(
         row.source == Source.MEASURED and pair in row.pairs and row.fitted_by != OWNER
         for row in constants.rows
+        if row.name != MEASURED_WARM_UP  # which says nothing of steps
     )
     changed: T = _marked(part) if measured_here or factors_in(constants, scope) else part
     return changed

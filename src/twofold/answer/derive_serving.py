@@ -23,7 +23,7 @@ from twofold.answer.ranges import serving_scope
 from twofold.answer.runners_up import accepted_drafts
 from twofold.answer.serving_choice import ClassLoad, ServingChoice, main_pool
 from twofold.answer.serving_pools import drawn_pool, served_by
-from twofold.answer.serving_replica import WARM_UP_RANGE_S, WARMING
+from twofold.answer.serving_replica import WARMING
 from twofold.contracts.goals import METRICS, QUANTILES
 from twofold.contracts.results.plan import Derivation, Input
 from twofold.contracts.results.serving import ClassPlan, ServicePlan
@@ -31,6 +31,7 @@ from twofold.core import record
 from twofold.core.display import format_count, format_seconds, format_si
 from twofold.core.estimate import Source
 from twofold.core.quantity import DAY_S
+from twofold.inference.fleet import WARM_UP_RANGE_S
 from twofold.inference.iteration import iteration_s
 from twofold.inference.replica import capacity
 from twofold.inference.search import PoolChoice
@@ -237,9 +238,13 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
     """What memory, start and cost rest on: the model, the machine and the layout on it."""
     offer, model = choice.offer, choice.model
     main, pool = max(plan.classes, key=lambda each: each.replica_count), main_pool(choice.fleet, choice.loads)
-    carried, low_high_s = f"{at}.classes.{main.name}.rate_per_replica_per_s", WARM_UP_RANGE_S
-    logged = "engines log {:.0f}–{:.0f} s of start, capture and first requests".format(*low_high_s)
-    warm_s = next(part.value.value for part in plan.cold_start_parts if part.name == WARMING)
+    carried = f"{at}.classes.{main.name}.rate_per_replica_per_s"
+    warm = next(part.value for part in plan.cold_start_parts if part.name == WARMING)
+    is_measured, (low_s, high_s) = warm.source is Source.MEASURED, WARM_UP_RANGE_S
+    logged = f"engines log {low_s:.0f}–{high_s:.0f} s of start, capture and first requests"
+    warm_leaf = assumed_leaf("warm-up", format_seconds(warm.value), logged)
+    if is_measured:
+        warm_leaf = Input("warm-up", format_seconds(warm.value), "", "m", "measured starts")
     step = f"{at}.classes.{pool.classes[0]}.decode_step"
     return {
         "parameters": model_leaf(model, "parameters", model.parameters),
@@ -266,7 +271,7 @@ def _of_machine(choice: ServingChoice, plan: ServicePlan, leaves: Leaves, at: st
         ),
         "spares": assumed_leaf("spares", f"{plan.spare_count}", plan.spare_reason or "none are needed"),
         "load_rate": leaves.constant("weights_load_bytes_per_s"),
-        "warm": assumed_leaf("warm-up", format_seconds(warm_s), logged),
+        "warm": warm_leaf,
         "carried": path_input("per replica", main.rate_per_replica_per_s, carried),
         "decode_step_s": Input("decode step", format_si(one(pool.served.step_s), "s"), step, "f", ""),
         "lengths": _lengths(main, f"{at}.classes.{main.name}"),

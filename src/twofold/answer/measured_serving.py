@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_warnings
+from twofold.answer.hosted_overflow import overflow_notes
 from twofold.answer.offers import Offer, owned_offer, rented_offer
 from twofold.answer.serving_choice import ClassLoad, class_load, success_of
 from twofold.contracts.goals import METRICS, QUANTILES, metric_text
@@ -133,6 +134,7 @@ def _plan(
             *([] if service.repeats_count else [ONE_ROW.format(100 * (service.spread_factor - 1))]),
             f"requests on average: {format_si(rate, '1/s')}{_of_units(service, rate)}",
             *price_warnings(offer, context, entry.regions, machine),
+            *overflow_notes(entry, classes),
         ),
     )
 

@@ -107,7 +107,7 @@ def estimate_serving(
     runs_in = replica.cluster.device.compute_format(replica.weights_format, replica.activation_format)
     step, parts = decode_step(replica, served, question, figures)
     rate = question.load_bytes_per_s or constants.get("weights_load_bytes_per_s")
-    start, start_parts = cold_start(replica, rate, draws)
+    start, start_parts = cold_start(replica, rate, draws, constants)
     scope = service_scope(replica.cluster.device, replica.engine)
     notes = calibration_notes(constants, {"this": scope})
     exchanges = one(replica.shape.experts) > 0 and one(replica.ep) > 1  # between expert ranks

@@ -9,6 +9,7 @@ import numpy as np
 from twofold.answer import loads, serving_pools
 from twofold.answer.calibrated import with_letters
 from twofold.answer.context import Context, carbon, facility_energy, machine_of, price_used, price_warnings
+from twofold.answer.hosted_overflow import overflow_notes
 from twofold.answer.load_curves import latency_curves, weighed_fleets
 from twofold.answer.quick_serve import read_rate_bytes_per_s
 from twofold.answer.ranges import Drawn
@@ -56,7 +57,8 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     classes = _class_plans(choice, pool_of, limits, context)
     replica, fleet, ramp_s = main.pool.replica, choice.fleet, context.constants.get("traffic_ramp_s")
     memory = memory_by_part(replica, context.constants)
-    start, start_parts = cold_start(replica, read_rate_bytes_per_s(context.catalog), context.draws)
+    read_rate = read_rate_bytes_per_s(context.catalog)
+    start, start_parts = cold_start(replica, read_rate, context.draws, context.constants)
     power = serving_pools.mean_power(pools, choice, context)
     cost = serving_pools.yearly_cost(pools, choice, context)
     gains = _gains(main) if context.in_full else {}
@@ -105,8 +107,7 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
         flip_fraction=flips,
         warnings=(
             *choice.warnings,
-            *_offer_warnings(choice, machine, flips, context),
-            *_edge_warnings(limits),
+            *_offer_warnings(choice, machine, flips, context, classes, limits),
             *tier_warnings(choice.entry, tiers),
         ),
         cold_start_parts=start_parts,
@@ -195,11 +196,17 @@ def _losers(choice: ServingChoice) -> Iterator[Loser]:
 
 
 def _offer_warnings(
-    choice: ServingChoice, machine: Machine, flips: float, context: Context
+    choice: ServingChoice,
+    machine: Machine,
+    flips: float,
+    context: Context,
+    classes: tuple[ClassPlan, ...],
+    limits: Mapping[str, Drawn],
 ) -> tuple[str, ...]:
-    """What to know of the offer, and of those that lost narrowly."""
+    """What to know of the offer, of those that lost narrowly, of its edges and of a hosted API beside it."""
     told = price_warnings(choice.offer, context, choice.entry.regions, machine)
-    return (*told, *flip_warning(flips, "another machine is cheaper"))
+    narrowly = flip_warning(flips, "another machine is cheaper")
+    return (*told, *narrowly, *_edge_warnings(limits), *overflow_notes(choice.entry, classes))
 
 
 def _edge_warnings(limits: Mapping[str, Drawn]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from twofold.contracts.results import serving
 from twofold.contracts.results.parts import Part
 from twofold.core import record
 from twofold.core.estimate import Estimate, Source, exact
-from twofold.inference.fleet import cold_start_s
+from twofold.inference.fleet import cold_start_s, warm_up
 from twofold.inference.latency import Served
 from twofold.inference.replica import Replica, capacity
 from twofold.inference.steady import Lengths
@@ -24,7 +24,6 @@ from twofold.perf.software import TWO_HALVES, engine_software
 from twofold.perf.types import Floats, one
 
 WORST_FACTOR = 20.0  # times the middle: what is shown of a draw in which a replica saturates
-WARM_UP_RANGE_S = (20.0, 90.0)  # what engines log of start, capture and first requests
 READING, WARMING = "read weights", "warm up"  # as plans and estimates name the two parts
 LAYOUT = ("tp", "pp", "ep", "dp")
 # Bytes of a narrow weight's own digits: what a format takes over them are its scales.
@@ -166,22 +165,27 @@ def scales_bytes(replica: Replica) -> float:
     return quantised * (1 - BARE_BYTES[fmt] / bytes_per_weight(fmt))
 
 
-def cold_start(replica: Replica, load_bytes_per_s: float, draws: Draws) -> tuple[Estimate, tuple[Part, Part]]:
+def cold_start(
+    replica: Replica, load_bytes_per_s: float, draws: Draws, constants: Constants
+) -> tuple[Estimate, tuple[Part, Part]]:
     """Seconds from a granted machine to the first answer: reading, by bytes over bandwidth, and warming up.
 
-    Draw by draw their sum spreads less than the sum of their ends.
+    Draw by draw their sum spreads less than the sum of their ends. A warm-up that was measured on these
+    machines holds their processors.
     """
-    warm_s = one(cold_start_s(replica, np.inf))
+    told = warm_up(constants, replica.cluster.device.name, replica.engine.name)
+    warm_s, is_measured = told.value, told.source is Source.MEASURED
     rates = load_bytes_per_s * np.ravel(draws["storage"])
-    read_s = one(cold_start_s(replica, load_bytes_per_s)) - warm_s
-    read = drawn(read_s, np.asarray(cold_start_s(replica, rates), float) - warm_s)
-    low_s, high_s = WARM_UP_RANGE_S
-    logged = Spread(low_s / warm_s, high_s / warm_s, "engines' start-up logs")
-    warming = drawn(warm_s, warm_s / np.ravel(draws["host"]), logged)
+    read_s = one(cold_start_s(replica, load_bytes_per_s, warm_s)) - warm_s
+    read = drawn(read_s, np.asarray(cold_start_s(replica, rates, warm_s), float) - warm_s)
+    seen = "measured starts" if is_measured else "engines' start-up logs"
+    hosts = np.ravel(draws["host"])
+    spread = Spread(told.low / warm_s, told.high / warm_s, seen)
+    warming = drawn(warm_s, warm_s / (np.ones_like(hosts) if is_measured else hosts), spread)
     whole = Drawn(read.middle + warming.middle, read.samples + warming.samples)
     first, then = (
-        Part(name, part.estimate("s", Source.ASSUMED), part.middle / whole.middle)
-        for name, part in ((READING, read), (WARMING, warming))
+        Part(name, part.estimate("s", source), part.middle / whole.middle)
+        for name, part, source in ((READING, read, Source.ASSUMED), (WARMING, warming, told.source))
     )
     paths = [f"cold_start_parts.{part.name}.value" for part in (first, then)]
     record.note(paths[0], first.value, "weights / load bandwidth", "parameters", "load_rate")

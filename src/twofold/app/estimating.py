@@ -11,7 +11,7 @@ from twofold.answer.quick_serve import ServingQuestion, read_rate_bytes_per_s
 from twofold.answer.serve_answer import ServingEstimate, ServingTables, estimate_serving
 from twofold.answer.training_estimate import TrainingEstimate, TrainingQuestion, estimate_training
 from twofold.app.local_tables import local_tables
-from twofold.app.sources import calibration_file, device_folder
+from twofold.app.sources import calibration_file, device_folder, starts_file
 from twofold.app.words import LARGEST, counts_in, model_in, not_more_than, pairs_in, sequences_in, sizes_in
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.contracts.spec.training_run import Precision
@@ -253,9 +253,11 @@ class _Asked:
 def _asked(on: Machines | str) -> _Asked:
     """Machines in words alone are those of the catalogue, with a device measured in this folder."""
     machines = Machines(on) if isinstance(on, str) else on
-    device = machines.device or device_folder(Path.cwd())
-    constants = local_tables(device, calibration_file(Path.cwd())).constants
-    return _Asked(machines, load_catalog(device, machines.catalog), constants)
+    here = Path.cwd()
+    device = machines.device or device_folder(here)
+    catalog = load_catalog(device, machines.catalog)
+    constants = local_tables(device, calibration_file(here), None, starts_file(here), catalog).constants
+    return _Asked(machines, catalog, constants)
 
 
 def _factor(name: str, text: str) -> float:

@@ -19,6 +19,7 @@ AS_PLANNED = Scenario()
 SILENT = (
     "a replica that is silent for three times the goal is given up; the twin waits until a request has failed"
 )
+STAYS = "what the hosted API would not heed stays here; the twin's requests ask for nothing of the kind"
 # What no gateway has as the twin has it.
 DIFFERS: tuple[str, ...] = (AS_GUESSED, AS_BATCHED, AT_HOME, SILENT)
 
@@ -63,6 +64,8 @@ def served_gate(
         most = scaling.pools[0].max_count
         what = f"`scaling` may start {most} replicas, and this machine holds {slot_count}"
         raise ValueRefusedError(what, hint=f"write `scaling: {{most: {slot_count}}}`")
+    if built.settings.overflow is not None:
+        differs = (*differs, STAYS)
     [(_, limit)] = built.in_flight_limits
     planned = service.replica_count
     if planned > slot_count:

@@ -229,6 +229,7 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
         folder=folder / "run",
         kill_rank=None,
         kill_after_step=None,
+        device="cpu",  # slots may be cores, whose ranks are hidden the accelerators
     )
     job = replace(job, checkpoint_every_steps=job.steps)
     told = {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")}

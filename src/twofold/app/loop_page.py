@@ -16,6 +16,7 @@ from twofold.device.files import DeviceRecord
 from twofold.report.answers import Held
 from twofold.report.loop import loop_lines
 
+SCALE_OUT = "scale-out"  # among what the twin rehearsed
 TAIL_REQUESTS = 20  # below so many, a 95th percentile is little but the slowest request
 # The measured part that a planned one is in; launches, head and jitter pass in compute.
 MEASURED_IN = dict.fromkeys(("TP", "CP", "EP", "PP", "DP", "bubble"), "communication")
@@ -104,6 +105,16 @@ def serving_rows(
         rows += _load_rows(planned.get(load.name), load, service.replica_count, seen)
         if load.rate_per_s:
             rows += tier_rows(tiers, service.tiers, f"{load.rate_per_s:.2g} /s", seen)
+    if (more := service.scale_out) is not None:
+        tail = twin.get(SCALE_OUT, {}).get("ttft_p95")
+        rows += [
+            _row("serving", f"start beside {more.rate_per_s:.2g} /s", "s", cold_start, more.cold_start_s),
+            _row("serving", "· warm", "s", None, more.warm_start_s),
+            _row("serving", "· TTFT p95 before it", "s", None, more.ttft_s_p95_before),
+            _row("serving", "· TTFT p95 while it starts", "s", None, more.ttft_s_p95, tail),
+            _row("serving", "· memory of replicas before", "B", None, float(more.memory_before_bytes)),
+            _row("serving", "· memory with it", "B", None, float(more.memory_after_bytes)),
+        ]
     return tuple(rows)
 
 

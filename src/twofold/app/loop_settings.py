@@ -14,8 +14,10 @@ from twofold.contracts.spec.service import Service, Traffic
 from twofold.contracts.spec.spec import Spec
 from twofold.contracts.spec.training_run import TrainingRun
 from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.nvidia import accelerator_count
 from twofold.gating.build import overflow_settings
 from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings, program_of
+from twofold.live.gateway.engine_fields import PROTOCOL
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
@@ -33,6 +35,7 @@ CLOSED_LOADS = (1, 4, 16)  # clients
 GATEWAY_PORT = 8700
 STATE_FOLDER = ".twofold"
 SHARES = 2  # of a machine, where no training run says how many
+NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -61,6 +64,9 @@ class ServeSettings:
     samples_fraction: float = 0.0  # of the requests whose text is kept, as the spec opts in
     tier_servers: tuple[GatewayReplica, ...] = ()  # of the spec's CPU tiers
     tier_commands: tuple[tuple[str, str, int], ...] = ()  # of those to start: name, command and port
+    server: EngineSettings | None = None  # the spec's own, which runs already
+    device: str = "cpu"  # cuda: an accelerator for each replica
+    kv_block_count: int = KV_BLOCK_COUNT  # of a replica's cache
     closed_loads: tuple[int, ...] = CLOSED_LOADS
 
 
@@ -98,13 +104,14 @@ def name_of(text: str) -> str:
 
 
 def engine_settings(told: ServeSettings, artefact: Path, digest: str = "") -> EngineSettings:
-    """One replica, of a folder whose manifest has this digest."""
-    return EngineSettings(
+    """One replica, of a folder whose manifest has this digest; or the server that stands in its place."""
+    return told.server or EngineSettings(
         str(artefact),
         told.weights_format,
         told.thread_count,
-        KV_BLOCK_COUNT,
+        told.kv_block_count,
         BATCH_TOKENS,
+        device=told.device,
         kind=told.engine,
         program=told.program,
         digest=digest,
@@ -140,9 +147,16 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
         precision=run.precision,
         checkpoint_every_steps=every,
         seed=SEED,
+        device=device_here(rank_count),
         kill_rank=KILLED_RANK if is_killed else None,
         kill_after_step=kill if is_killed else None,
     )
+
+
+def device_here(share_count: int) -> str:
+    """What `this-machine` stands for in so many shares: its accelerators where the driver shows one for each,
+    as `measure device` has it, else its processor."""
+    return "cuda" if 0 < share_count <= accelerator_count() else "cpu"
 
 
 def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSettings:
@@ -166,7 +180,7 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
     if cache != weights:
         what = f"the cache is kept in `{weights}` here, not in `{cache}`"
         raise ValueRefusedError(what, hint=f"write `kv_quantisation: {weights}`")
-    _need_room(traffic, Path(service.model.config), service.engine)
+    _need_room(traffic, Path(service.model.config), service.engine, device_here(slot_count))
     return ServeSettings(
         name=service.name,
         class_name=class_name,
@@ -183,9 +197,34 @@ def serve_settings(spec: Spec, load_s: float, program: str = "") -> ServeSetting
         samples_fraction=service.samples_fraction,
         tier_servers=tuple(servers := [*tier_servers(service)]),
         tier_commands=tuple(_commands(service, servers)),
-        program=program_of(service.engine, program) if program or service.engine != OURS else "",
         model_config=Path(service.model.config),
         registered=service.model.registry or "",
+        server=server_of(service),
+        device=device_here(slot_count),
+        program=program_of(service.engine, program)
+        if not service.server and (program or service.engine != OURS)
+        else "",
+    )
+
+
+def server_of(service: Service) -> EngineSettings | None:
+    """The spec's own server. Raises ValueRefusedError for a key that is not there."""
+    told = service.server
+    if told is None:
+        return None
+    variable, authorities = told.key_env or "", str(told.ca or "")
+    asking(variable, authorities, tls=server_url(told.url).tls)  # what is missing is said now
+    return EngineSettings(
+        "",
+        "",
+        1,
+        0,
+        BATCH_TOKENS,
+        kind=told.engine or PROTOCOL,
+        url=told.url,
+        model=told.model,
+        key_variable=variable,
+        authorities=authorities,
     )
 
 
@@ -210,12 +249,11 @@ def _commands(service: Service, servers: Sequence[GatewayReplica]) -> Iterator[t
 
 
 def overflow_of(service: Service) -> GatewayReplica | None:
-    """Where the gateway asks the spec's hosted API. Raises ValueRefusedError for a key that is not there."""
+    """Where the gateway asks the spec's hosted API; its key need not be there."""
     told, gate = service.overflow, overflow_settings(service)
     if told is None or gate is None:
         return None
     at, variable, authorities = server_url(told.url), told.key_env or "", str(told.ca or "")
-    asking(variable, authorities, tls=at.tls)  # what is missing is said now
     return GatewayReplica(
         gate.replica_id,
         at.host,
@@ -226,6 +264,7 @@ def overflow_of(service: Service) -> GatewayReplica | None:
         prefix=at.prefix,
         key_variable=variable,
         authorities=authorities,
+        engine=told.engine or PROTOCOL,
     )
 
 
@@ -248,9 +287,9 @@ def _can_serve(service: Service) -> None:
     whose = f"service `{service.name}`"
     if _count_here(service, whose) != 1:
         what, hint = f"{whose}: a replica has one share of this machine", f"write `on: 1x{MACHINE}`"
-    elif service.engine not in ENGINES_HERE:
+    elif service.server is None and service.engine not in ENGINES_HERE:
         what = f"{whose}: `{service.engine}` cannot serve here"
-        hint = f"write `engine:` with one of {', '.join(ENGINES_HERE)}"
+        hint = f"write `engine:` with one of {', '.join(ENGINES_HERE)}, or `server:` with the URL of one"
     else:
         return
     raise ValueRefusedError(what, hint=hint)
@@ -264,11 +303,13 @@ def _serves_what_is_trained(service: Service, run: TrainingRun) -> None:
         raise ValueRefusedError(what, hint="give the `model:` once, above both halves")
 
 
-def _need_room(traffic: Traffic, config: Path, engine: str) -> None:
-    """Raise ValueRefusedError when a mean request is longer than the model or a replica's cache holds."""
+def _need_room(traffic: Traffic, config: Path, engine: str, device: str) -> None:
+    """Raise ValueRefusedError when a mean request is longer than the model holds, or a replica's cache on
+    processors, which is as large wherever it runs."""
     longest = longest_of(config)
     needed = int(traffic.input.mean_tokens) + int(traffic.output.mean_tokens)
-    holds = min(longest, EngineSettings("", "", 1, KV_BLOCK_COUNT, BATCH_TOKENS, kind=engine).request_tokens)
+    here = EngineSettings("", "", 1, KV_BLOCK_COUNT, BATCH_TOKENS, kind=engine).request_tokens
+    holds = min(longest, here) if device == "cpu" else longest
     if needed > holds:
         raise ValueRefusedError(
             f"a request of {needed} tokens does not fit: model and cache hold {holds}",

@@ -12,12 +12,13 @@ from pathlib import Path
 from twofold.answer.serve_answer import ServingEstimate
 from twofold.app.estimating import Machines, estimate_serve
 from twofold.app.gates import ServedGate, served_gate
-from twofold.app.loop_page import LoopShown, loop_page, notes_on_loads, share_of_load
+from twofold.app.loop_page import SCALE_OUT, LoopShown, loop_page, notes_on_loads, share_of_load
 from twofold.app.loop_settings import (
     BATCH_TOKENS,
     MACHINE,
     SEED,
     LoopRequest,
+    ServeSettings,
     engine_settings,
     longest_of,
 )
@@ -33,7 +34,7 @@ from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
 from twofold.live.control.admin_client import gateway_state
-from twofold.live.control.engines import engine_name
+from twofold.live.control.engines import BLOCK_TOKENS, engine_name
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.control.tier_processes import tier_process
@@ -48,6 +49,7 @@ from twofold.rendering.gateway_watch import watch_files
 
 WARM_UP_REQUESTS = 2
 LOAD_ENDED = "load-ended"  # when our own load of the service ended: whoever asked later is somebody else
+SERVING_FILE = "serving.json"  # what was measured of the service
 USERS_GONE_S = 300.0
 TWIN_SAYS = (
     f"twin: the middle of {SEED_COUNT} rehearsals of the open load through the same gate, and the range that"
@@ -67,7 +69,16 @@ def measure_machine(request: LoopRequest) -> DeviceRecord:
     except (AlteredError, FileError):  # broken is as good as absent
         record = None
     fresh = record and not notes_about(replace(record, load_average=0.0), date.today())
-    if record and fresh and record.rank_count == rank_count:
+    is_accelerator = request.training is not None and request.training.device != "cpu"
+    if (
+        record
+        and fresh
+        and (record.rank_count, bool(record.identity.accelerator))
+        == (
+            rank_count,
+            is_accelerator,
+        )
+    ):
         return record
     request.progress("measure this machine")
     progress = request.progress
@@ -85,7 +96,12 @@ def plan_for_it(request: LoopRequest) -> ShownPlan:
 def gate_for_it(request: LoopRequest) -> tuple[LoopRequest, ServedGate]:
     """The gate that a rehearsal of the spec has, and the request with as many replicas as are planned."""
     gate = served_gate(request.spec, request.serving.replica_count, date.today())
-    serving = replace(request.serving, replica_count=gate.replica_count)
+    serving = request.serving
+    count = 1 if serving.server is not None else gate.replica_count  # how many a server has it does not say
+    serving = replace(serving, replica_count=count)
+    if serving.device != "cpu" and serving.server is None:  # it has memory of its own to fill
+        count = max(1, int(gate.task.pool.cache_tokens) // BLOCK_TOKENS)
+        serving = replace(serving, kv_block_count=count)
     return replace(request, serving=serving), gate
 
 
@@ -122,14 +138,30 @@ def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate)
     folder = request.state / "watch"
     folder.mkdir(parents=True, exist_ok=True)
     classes = gate.built.settings.classes
-    for name, text in watch_files(planned.serving[0], classes, "127.0.0.1", request.port).items():
+    written_s = planned.training[0].run.checkpoints.write_s if planned.training else None
+    told = watch_files(planned.serving[0], classes, "127.0.0.1", request.port, written_s)
+    for name, text in told.items():
         write_whole(folder / name, text)
 
 
 def serve(request: LoopRequest, gate: ServedGate, release: Release) -> Service:
     """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
-    request.progress(f"start {request.serving.replica_count} replicas and the gateway")
+    for note in without_hosted(request):
+        request.progress(note)
+    what = f"{request.serving.replica_count} replicas and the gateway"
+    request.progress("start " + ("the gateway" if request.serving.server else what))
     return bring_up(service_settings(request, gate, release), request.state, request.progress)
+
+
+def without_hosted(request: LoopRequest) -> tuple[str, ...]:
+    """What is to be said where the spec's hosted API cannot be asked."""
+    hosted = request.serving.overflow
+    why = hosted.unasked if hosted is not None else ""
+    return (
+        (f"no hosted API takes what finds no place: {why}; put that right and call `up` again",)
+        if why
+        else ()
+    )
 
 
 def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -> ServiceSettings:
@@ -159,17 +191,22 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
     )
 
 
+def engine_text(told: ServeSettings) -> str:
+    """The engine as the page names it; the release of one that runs elsewhere is not known."""
+    return told.engine if told.server else engine_name(told.engine)
+
+
 def measured_service(
     request: LoopRequest, service: Service, artefact: Path, *, load_asked: bool
 ) -> tuple[loop.ServingMeasured, tuple[str, ...]]:
     """The service under load, and what is to be said of that: at the first `up` of an artefact, or when it is
     asked for, and never while others use the service. Otherwise what was measured before is shown."""
-    path = request.state / "serving.json"
+    path = request.state / SERVING_FILE
     try:
         before = from_data(loop.ServingMeasured, json.loads(path.read_text("utf-8")))
     except (OSError, ValueError):
         before = None
-    engine = engine_name(request.serving.engine)
+    engine = engine_text(request.serving)
     if before is not None and (before.artefact, before.engine) != (artefact.name, engine):
         before = None  # of another model, or served by another engine
     since_s = own_load_ended_s(request.state)
@@ -180,6 +217,7 @@ def measured_service(
         note = "loads as measured by an earlier `up`; `--load-for` measures them again"
     else:
         measured = put_under_load(request, service, artefact)
+        measured = replace(measured, scale_out=before.scale_out if before else None)
         write_whole(path, to_json(measured))
         write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
         return measured, ()
@@ -238,7 +276,7 @@ def _served(
     wanted = request.serving
     capacity = engine_settings(wanted, artefact).kv_capacity_tokens * wanted.replica_count
     return loop.ServingMeasured(
-        engine=engine_name(wanted.engine),
+        engine=engine_text(wanted),
         replica_count=wanted.replica_count,
         kv_capacity_tokens=capacity,
         cold_start_s=service.cold_start_s,
@@ -256,6 +294,7 @@ def page_of(
     gate: ServedGate,
     said: tuple[str, ...] = (),
     releases: tuple[loop.ReleaseTried, ...] = (),
+    tail_of_start: Estimate | None = None,
 ) -> loop.LoopPage:
     """Everything on one page, kept beside the plan."""
     estimates = {load.name: estimate_of(request, served, load) for load in served.loads if load.finished}
@@ -265,11 +304,13 @@ def page_of(
         for name, estimate in estimates.items()
         if estimate is None
     )
-    notes += (*filter(None, [other_layout(planned)]), *said)
+    notes += (*filter(None, [other_layout(planned)]), *said, *without_hosted(request))
     notes += notes_on_loads(served, device.rank_count)
     twin = rehearsed_loads(request, gate, served)
     if twin:
         notes += (TWIN_SAYS,)
+    if tail_of_start is not None:
+        twin[SCALE_OUT] = {"ttft_p95": tail_of_start}
     notes += tuple(tier_notes(planned.serving[0].tiers, served.tiers))
     page = loop_page(
         planned, device, run, served, known, diagnose([run] if run else [], [served]), notes, twin

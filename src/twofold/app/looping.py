@@ -17,11 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from twofold.app import loop_stages, proof_stages
+from twofold.app import loop_stages, proof_stages, scaling_out
 from twofold.app.gates import ServedGate
 from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import (
     GATEWAY_PORT,
+    NEEDED_BYTES_PER_PROCESS,
     STATE_FOLDER,
     LoopRequest,
     OnProgress,
@@ -50,7 +51,6 @@ from twofold.report.answers import Shown
 LOAD_FOR = "12 s"  # that each load is held, where nothing else is said
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
-NEEDED_BYTES_PER_PROCESS = 1_000_000_000  # a rank or a replica with its libraries: 0.6-0.9 GB were seen
 
 
 class MemoryShortError(InfeasibleError):
@@ -101,6 +101,7 @@ def up(
     load_for: str = "",
     program: str = "",
     try_releases: bool = False,
+    scale_out: bool = False,
     tell: OnProgress,
 ) -> loop.LoopPage:
     """Measure this machine, plan for it, train, serve, load, and lay what happened beside what was planned.
@@ -108,19 +109,27 @@ def up(
     The service goes on when it returns, held up by its controller. It is put under load when it is new or
     when `load_for` is said, never while others use it. `program` is the path of the spec's engine, where it
     is not found by its name. `try_releases` offers two releases of what serves while it serves, one as good
-    and one slower. What rules or gate refuse is not served: ReleaseRefusedError, and what serves goes on. On
-    any error once the work has begun, on
-    Ctrl-C, and when told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is
-    stopped first. Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan`
-    raises.
+    and one slower. With `scale_out` one replica more is started under the planned load, cold and warm, and
+    what that took is kept for plans (`.twofold/starts.csv`). What rules or gate refuse is not served:
+    ReleaseRefusedError, and what serves goes on. On any error once the work has begun, on Ctrl-C, and when
+    told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is stopped first.
+    Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan` raises.
     """
     with _brought_up(source, port, load_for, program, tell) as at:
         measured, said = loop_stages.measured_service(
             at.request, at.service, at.release.folder, load_asked=bool(load_for)
         )
+        if scale_out:
+            measured, more = scaling_out.scaled_out(
+                at.request, at.service.url, at.release.folder, at.gate, measured
+            )
+            said = (*said, *more)
+        tail = scaling_out.twin_of(at.gate.task, at.request, measured.scale_out)
         releases = try_variants(at.request, at.gate) if try_releases else ()
         said = (*said, served_words(at.request))
-        return loop_stages.page_of(at.request, at.plan, at.device, at.run, measured, at.gate, said, releases)
+        return loop_stages.page_of(
+            at.request, at.plan, at.device, at.run, measured, at.gate, said, releases, tail
+        )
 
 
 def prove(
@@ -139,6 +148,9 @@ def prove(
     are run. Raises BusyError while others use the service: replicas of it are killed. Else as `up`.
     """
     proof_stages.need_alone(state_of(source))  # before anything that an error would stop
+    if any(each.server for each in load(spec_path(source)).spec.services):
+        what = "the service runs elsewhere: none of its replicas can be killed"
+        raise ValueRefusedError(what, hint="leave out `server:`, or `--prove`")
     with _brought_up(source, port, "", program, tell) as at:
         return proof_stages.proof_of(
             at.request, at.plan, at.device, at.run, at.gate, at.release, at.service, requests, seed
@@ -170,7 +182,7 @@ def _brought_up(source: Path, port: int, load_for: str, program: str, tell: OnPr
 
                 free_bytes = int(psutil.virtual_memory().available)
                 need_memory(max(request.share_count, serving.replica_count), free_bytes)
-            with _on_the_processor():
+            with _seeing("cpu" if training is None else training.device):
                 device = loop_stages.measure_machine(request)
                 plan = loop_stages.plan_for_it(request)
                 request, gate = loop_stages.gate_for_it(request)
@@ -209,6 +221,7 @@ def up_page(
     load_for: str,
     program: str,
     try_releases: bool,
+    scale_out: bool,
     as_proof: bool,
     requests: int,
     seed: int,
@@ -217,9 +230,8 @@ def up_page(
     """The same, as a page that shows itself."""
     if as_proof:
         return ProofShown(prove(spec, port=port, requests=requests, seed=seed, program=program, tell=tell))
-    return LoopShown(
-        up(spec, port=port, load_for=load_for, program=program, try_releases=try_releases, tell=tell)
-    )
+    more = {"try_releases": try_releases, "scale_out": scale_out}
+    return LoopShown(up(spec, port=port, load_for=load_for, program=program, tell=tell, **more))
 
 
 def down(source: Path, *, keep: bool = False) -> int:
@@ -295,9 +307,12 @@ def known_state(spec: Path) -> Path:
 
 
 @contextmanager
-def _on_the_processor() -> Iterator[None]:
-    """Hides accelerators from the trainer, which runs on the processor; that is what is measured too. Engines
+def _seeing(device: str) -> Iterator[None]:
+    """Hides accelerators from what is measured and trained on the processor, and from nothing else. Engines
     are hidden from what they are not to run on by their own settings."""
+    if device != "cpu":
+        yield
+        return
     before = os.environ.get(HIDING)
     os.environ[HIDING] = ""
     try:

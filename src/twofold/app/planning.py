@@ -89,7 +89,7 @@ def named_in(file: Path, message: str) -> Place | None:
 def ready(spec: SpecSource, today: date | None) -> Ready:
     """Read a spec and its tables, and what a plan says of the day and of what was measured here."""
     loaded = load(spec)
-    tables = local_tables(loaded.device, loaded.calibration, today)
+    tables = local_tables(loaded.device, loaded.calibration, today, loaded.starts, loaded.catalog)
     options = PlanOptions(
         today=today, calibration=tables.summary, calibration_digest=tables.digest, notes=tables.notes
     )

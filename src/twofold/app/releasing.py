@@ -187,7 +187,12 @@ def engine_of_release(request: LoopRequest, release: Release) -> EngineSettings:
 
 
 def engine_with(engine: EngineSettings, release: Release, state: Path) -> EngineSettings:
-    """The same engine with this version; llama.cpp gets it in its own format, under a digest of its own."""
+    """The same engine with this version; llama.cpp gets it in its own format, under a digest of its own.
+
+    A server that runs already has what it has.
+    """
+    if engine.url:
+        return engine
     folder, digest = release.folder, release.digest
     if engine.kind == "llama.cpp":
         folder = gguf_of(folder, state / "gguf" / folder.name)

@@ -14,7 +14,7 @@ from twofold.answer.context import model_of
 from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
 from twofold.app.planning import Ready, feasible, plan_digest, plan_value, ready
-from twofold.app.sources import SpecSource, calibration_file, device_folder, whole_file
+from twofold.app.sources import SpecSource, calibration_file, device_folder, starts_file, whole_file
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.types import Model
 from twofold.contracts.results.plan import Plan
@@ -111,7 +111,7 @@ def _is_plan(source: object) -> bool:
 def _of_plan(source: Any) -> Rehearsable:
     plan = plan_value(source)
     beside = Path(source).parent if isinstance(source, (str, Path)) else Path.cwd()
-    tables = local_tables(device_folder(beside), calibration_file(beside))
+    tables = local_tables(device_folder(beside), calibration_file(beside), None, starts_file(beside))
     catalog = load_catalog()
     is_ours = plan.digests.constants == tables.constants.digest
     made_of = RehearsalTables(catalog, tables.constants, Supply(), partial(_named, catalog, plan.models))

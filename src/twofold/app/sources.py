@@ -23,6 +23,7 @@ DEVICE_FOLDER = Path(".twofold", "device")  # beside the spec: what `measure dev
 REGISTRY_FOLDER = ".twofold-registry"  # beside the spec: models by digest
 DEVICE_FILE = "device.json"  # written with its tables, whole or not at all
 CALIBRATION_FILE = Path(".twofold", "calibration.json")  # beside the spec: what `calibrate` found
+STARTS_FILE = Path(".twofold", "starts.csv")  # beside the spec: what `up --scale-out` measured
 JOINED = 8  # accelerators that links join on a board; fewer are cards with a bridge between them
 SLOTS = 16  # for cards, in the largest servers of the catalogue and on the market
 
@@ -39,6 +40,7 @@ class Loaded:
     device: Path | None = None  # the folder of a measured device beside the spec
     calibration: Path | None = None  # the file of a calibration beside it
     file: Path | None = None
+    starts: Path | None = None  # measured starts of replicas beside it
 
 
 def load(source: SpecSource) -> Loaded:
@@ -57,7 +59,9 @@ def load(source: SpecSource) -> Loaded:
     catalog = load_catalog(device, folder if folder.exists() else None)
     spec = with_registered(read_spec(path, names_of(catalog)), path.parent)
     digest = _digest(path.read_bytes() + _referenced_bytes(spec))
-    return Loaded(spec, catalog, digest, device, calibration_file(path.parent), path)
+    return Loaded(
+        spec, catalog, digest, device, calibration_file(path.parent), path, starts_file(path.parent)
+    )
 
 
 def with_registered(spec: Spec, beside: Path) -> Spec:
@@ -104,6 +108,12 @@ def device_folder(beside: Path) -> Path | None:
 def calibration_file(beside: Path) -> Path | None:
     """The file of a calibration made for specs in `beside`; None without one."""
     file = beside / CALIBRATION_FILE
+    return file if file.exists() else None
+
+
+def starts_file(beside: Path) -> Path | None:
+    """The table of measured starts for specs in `beside`; None without one."""
+    file = beside / STARTS_FILE
     return file if file.exists() else None
 
 

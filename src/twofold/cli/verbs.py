@@ -319,6 +319,7 @@ VERBS = {
             options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
             options.words("--program", "The spec's engine, where it is not found by its name: a path."),
             options.flag("--try-releases", "Release it anew while it serves: once as good, once slower."),
+            options.flag("--scale-out", "Start one replica more under load: what that takes, and the tail."),
             options.flag("--prove", "Rehearse, freeze, run for real, compare.", "as_proof"),
             options.usual(
                 "--requests",
@@ -424,8 +425,8 @@ VERBS = {
                 help="""Measure this machine as a device named `this-machine`, in about a minute.
 
                 Writes `.twofold/device` beside the spec: its row, its node, and the constants of its
-                kernels, links, training framework and serving engine. `plan`, `estimate` and `compare`
-                there use them.
+                kernels, links, training framework and serving engine, and tells the host's share of a
+                decode step. `plan`, `estimate` and `compare` there use them.
                 """,
                 answer="measuring.measure_device",
                 progress=stage_lines,

@@ -9,11 +9,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.core.estimate import Estimate, Source
 from twofold.inference.latency import NORMAL_P95, Served
 from twofold.inference.replica import Replica
+from twofold.perf.constants import Constants
 from twofold.perf.types import Floats
 
-WARM_UP_S = 45.0  # process start, graph capture, first requests: engines log 20–90 s
+WARM_UP_S, WARM_UP_RANGE_S = 45.0, (20.0, 90.0)  # process start, graph capture, first requests, as logged
+MEASURED_WARM_UP = "replica_warm_up_s"  # the constant, where starts were measured here; none ships
 MOST_SPARES = 64  # for failures, beside as many as are needed
 REPLICA_AVAILABILITY = 0.995  # of the hours, of one server: restarts, host failures, driver resets
 COUNTED_ONE_BY_ONE = 1000  # replicas up to which failures are counted exactly
@@ -207,6 +210,14 @@ def _enough_fraction(needed: int, total: int, up: float) -> float:
         probability += term
         term *= (total - failed) / (failed + 1) * (1.0 - up) / up
     return probability
+
+
+def warm_up(constants: Constants, accelerator: str, engine: str) -> Estimate:
+    """Seconds of a start beyond the reading of weights: as measured beside the spec, else as engines log."""
+    scope = {"accelerator": accelerator, "engine": engine}
+    if constants.has(MEASURED_WARM_UP, **scope):
+        return constants.estimate(MEASURED_WARM_UP, **scope)
+    return Estimate(WARM_UP_S, *WARM_UP_RANGE_S, "s", Source.ASSUMED)
 
 
 def cold_start_s(replica: Replica, load_bytes_per_s: Floats, warm_up_s: Floats = WARM_UP_S) -> Floats:

@@ -91,6 +91,9 @@ def tail_grows(service: loop.ServingMeasured) -> loop.Finding:
 def kv_pressure(service: loop.ServingMeasured) -> loop.Finding:
     """Warns when requests held more than KV_LIMIT_FRACTION of the cache at once."""
     held = max((load.peak_held_tokens for load in service.loads), default=0.0)
+    if not service.kv_capacity_tokens:
+        saw = f"at most {held:,.0f} tokens held at once; how many its cache holds the server does not say"
+        return loop.Finding("kv-pressure", "ok", saw, "")
     saw = (
         f"at most {held:,.0f} of {service.kv_capacity_tokens:,.0f} cache tokens"
         f" of {service.replica_count} replicas held at once"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from twofold.answer.context import Context
+from twofold.answer.hosted_overflow import hosted_shares
 from twofold.building.compliance_costs import OF_RENT
 from twofold.building.entries import COLLECTED, electricity, is_owned, own_place
 from twofold.building.own import OwnYear, billed, own_year_lines, own_years
@@ -36,7 +37,8 @@ def bill_lines(plan: Plan, context: Context, *, later: bool = False) -> tuple[Li
     Formula  rent = accelerator-hours · list price; support = share of the rent; egress = bytes · price;
              storage = TB-months · price; energy of owned machines = kWh · tariff + demand charge, for the
              time that each has them, as the building has it; what rules ask for, as the part about rules
-             has it, without the dearer rent that the rent lines hold already
+             has it, without the dearer rent that the rent lines hold already; a hosted API = requests that
+             are late here · price
     Why      What a quote for machines leaves out is what a first bill surprises with.
     """
     lines: list[LineItem] = []
@@ -229,6 +231,18 @@ def _service_lines(service: ServicePlan, own: OwnYear | None, context: Context) 
             yield _egress_line(what, sent_tb * share, machine.base_price, context)
             sent_tb *= 1.0 - share
         yield _egress_line(what, sent_tb, price, context)
+    yield from _hosted_lines(service, context)
+
+
+def _hosted_lines(service: ServicePlan, context: Context) -> Iterator[LineItem]:
+    """What the hosted API beside a service asks for what is late here."""
+    entry = next((each for each in context.spec.services if each.name == service.name), None)
+    for each in hosted_shares(entry, service.classes) if entry else ():
+        share = f"{100 * (each.late_fraction or 0.0):.2g} % of {each.class_name} at the hosted API, at most"
+        cost = UnitCost(each.usd_per_1k, "overflow: of the spec")
+        tax = context.spec.supply.economics.tax_fraction
+        thousands = each.requests_count_per_year / 1e3
+        yield line_item(f"{service.name}: {share}", "hosted", thousands, "k requests", cost, tax_fraction=tax)
 
 
 def energy_line(what: str, energy_j: float, accelerator: str, context: Context) -> LineItem:

@@ -7,7 +7,11 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+
+from twofold.core.estimate import Estimate, Source
 from twofold.policy.gate import events
+from twofold.rehearse.loads import SEED_COUNT, OpenLoad, arrivals_of, spread_of
 from twofold.rehearse.run import PoolTask
 from twofold.twin.serving import fault_types, fleet_types
 from twofold.twin.serving.engine import Engine
@@ -153,6 +157,51 @@ def first_answered_s(seen: Sequence[Seen], replica_id: str, since_s: float) -> f
     """How long after `since_s` the first request came that this replica answered; None: no later one did."""
     later = (each.at_s for each in seen if each.replica_id == replica_id and each.outcome == FINISHED)
     return min((at_s - since_s for at_s in later if at_s > since_s), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A replica that starts while the others serve."""
+
+    at_s: float  # from the load's begin until it is asked for
+    takes_s: float  # from then until it serves
+    slow_ratio: float = 1.0  # of the others' steps meanwhile, where all share one machine
+
+
+def tail_of_a_start(
+    task: PoolTask, replica_count: int, load: OpenLoad, start: Starting, seed_count: int = SEED_COUNT
+) -> Estimate | None:
+    """TTFT p95 of the requests that come while one replica more starts, in seconds; None where none do.
+
+    Value and range as of `load_figures`. Until it is asked for, the new one is as one that died before the
+    load began: the gate knows it and sends it nothing.
+    """
+    models = {
+        key: replace(model, weight_bytes=0.0, warm_up_s=start.takes_s)
+        for key, model in task.world.models.items()
+    }
+    order, ends_s = task.world.replicas[0].order, start.at_s + start.takes_s
+    world = replace(
+        task.world,
+        models=models,
+        replicas=(fleet_types.ReplicaGroup(replica_count + 1, order),),
+        faults=(fault_types.ReplicaCrash(0.0, f"r{replica_count}", back_after_s=start.at_s),),
+        horizon_s=load.span_s,
+        warm_up_s=0.0,
+        start_slow_ratio=start.slow_ratio,
+    )
+    tails_s = []
+    for seed in range(seed_count):
+        told: list[fleet_types.RequestRecord] = []
+        simulate_fleet(replace(world, seed=seed), arrivals_of(load, seed).arrivals(), told.append)
+        first_s = [
+            each.ttft_s for each in told if each.ttft_s is not None and start.at_s <= each.arrival_s < ends_s
+        ]
+        if first_s:
+            tails_s.append(float(np.quantile(first_s, 0.95)))
+    (planned,) = [each for each in task.classes if each.name == load.class_name]
+    weakest = max((each.source for each in planned.percentiles.values()), key=list(Source).index)
+    return spread_of(tails_s, weakest) if tails_s else None
 
 
 def _seen(told: fleet_types.RequestRecord) -> Seen:

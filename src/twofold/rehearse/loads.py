@@ -39,7 +39,7 @@ def load_figures(
     seen: dict[str, list[float]] = {f"{metric}_{which}": [] for metric in METRICS for which in WHICH}
     tiers: dict[str, list[float]] = {tier_figure(each.name): [] for each in world.tiers}
     for seed in range(seed_count):
-        result, _, _ = tallied_run(replace(world, seed=seed), _arrivals(load, seed), 1.0)
+        result, _, _ = tallied_run(replace(world, seed=seed), arrivals_of(load, seed), 1.0)
         (figures,) = [each for each in result.classes if each.name == load.class_name]
         for name, values in seen.items():
             metric, _, which = name.partition("_")
@@ -51,7 +51,7 @@ def load_figures(
     seen |= tiers
     (planned,) = [each for each in task.classes if each.name == load.class_name]
     weakest = max((each.source for each in planned.percentiles.values()), key=list(Source).index)
-    return {name: _spread(values, weakest) for name, values in seen.items() if len(values) == seed_count}
+    return {name: spread_of(values, weakest) for name, values in seen.items() if len(values) == seed_count}
 
 
 def tier_figure(name: str) -> str:
@@ -59,7 +59,8 @@ def tier_figure(name: str) -> str:
     return f"tier {name}_p95"
 
 
-def _arrivals(load: OpenLoad, seed: int) -> TrafficMix:
+def arrivals_of(load: OpenLoad, seed: int) -> TrafficMix:
+    """What comes of a load, by its draw."""
     model = TrafficModel(
         rate_per_s=load.rate_per_s,
         input=Lengths(load.input_tokens, load.input_tokens),
@@ -80,6 +81,7 @@ def _first(groups: tuple[fleet_types.ReplicaGroup, ...], count: int) -> tuple[fl
     return tuple(kept)
 
 
-def _spread(values: list[float], source: Source) -> Estimate:
+def spread_of(values: list[float], source: Source) -> Estimate:
+    """The middle of several draws, and where 80 % of them lie."""
     ordered, last = sorted(values), len(values) - 1
     return Estimate(ordered[last // 2], ordered[round(0.1 * last)], ordered[round(0.9 * last)], "s", source)

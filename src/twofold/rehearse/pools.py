@@ -6,7 +6,7 @@ One that is given by measured rows serves batches as long as the rows say.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import ceil, inf
+from math import ceil
 
 from twofold.answer.offers import Offer, node_of_size
 from twofold.answer.quick_serve import read_rate_bytes_per_s
@@ -24,7 +24,7 @@ from twofold.contracts.spec.service import Service
 from twofold.contracts.spec.supply import Supply
 from twofold.core.errors import InputError, ValueRefusedError
 from twofold.gating.beliefs import in_flight_limit, measured_beliefs, planned_load, replica_beliefs
-from twofold.inference.fleet import cold_start_s
+from twofold.inference.fleet import warm_up
 from twofold.inference.measured import MeasuredService
 from twofold.inference.replica import Replica, capacity, replica_of
 from twofold.inference.table import ServiceTable
@@ -99,7 +99,7 @@ def pool_world(
         accelerator_count=workers * pool.replica.accelerator_count,
         weight_bytes=workers * weights,
         read_bytes_per_s_max=workers * read_rate_bytes_per_s(tables.catalog),
-        warm_up_s=one(cold_start_s(replica, inf)),
+        warm_up_s=warm_up(tables.constants, replica.cluster.device.name, replica.engine.name).value,
     )
     parts = f"{change.prefill_workers} for prompts, {change.decode_workers} for answers"
     return PoolWorld(

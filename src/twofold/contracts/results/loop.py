@@ -128,6 +128,24 @@ class TierMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """One replica more while the others served the planned load: cold, let go, and once more, warm."""
+
+    replica_count: int  # before it
+    rate_per_s: float  # that they were sent
+    cold_start_s: float  # from the start of its process to its first answer
+    warm_start_s: float | None  # None: it did not come a second time
+    memory_before_bytes: int  # of all replicas' processes
+    memory_after_bytes: int
+    asked_after_s: float  # from the load's begin until the cold one was wanted …
+    serving_after_s: float  # … and until it was sent requests
+    requests_meanwhile: int  # that came in between, and finished
+    ttft_s_p95: float | None  # of these
+    ttft_s_p95_before: float | None  # of those that came before
+    slow_ratio: float  # time per output token while the warm one started, over that before
+
+
+@dataclass(frozen=True, slots=True)
 class ServingMeasured:
     """The replicas, the gateway and all loads."""
 
@@ -138,6 +156,7 @@ class ServingMeasured:
     artefact: str  # sha256-…
     loads: tuple[LoadPoint, ...]
     tiers: tuple[TierMeasured, ...] = ()
+    scale_out: ScaleOut | None = None  # None: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,21 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRow:
+    """How long a replica took from the start of its process to its first answer; None is not told."""
+
+    place: Place
+    kind: str  # of START_KINDS
+    accelerator: str  # as written
+    engine: str
+    start_s: float
+    replica_count: int | None = None  # that served meanwhile …
+    rate_per_s: float | None = None  # … so many requests
+    memory_bytes: float | None = None  # of all of their processes before …
+    memory_after_bytes: float | None = None  # … and with the new one
+
+
+@dataclass(frozen=True, slots=True)
 class _Column:
     """One column of a table of measured rows."""
 
@@ -88,6 +103,38 @@ STEP_COLUMNS = (
     _Column("sample_kb", "what storage delivers for one sample", factor=1e3, field="sample_bytes"),
     _NOTE,
 )
+
+
+START_KINDS = {
+    "cold": "its files were put out of the file cache before, where no other process holds them",
+    "warm": "its files were read a moment ago",
+}
+START_COLUMNS = (
+    _Column("kind", f"one of {', '.join(START_KINDS)}", is_required=True, kind=str),
+    _Column("accelerator", "its name in the catalogue", is_required=True, kind=str),
+    _Column("engine", "as a spec names it", is_required=True, kind=str),
+    _Column("start_s", "seconds from the start of the process to its first answer", is_required=True),
+    _Column("replicas", "replicas that served meanwhile", kind=int, is_whole=True, field="replica_count"),
+    _Column("rate_per_s", "requests/s that they were sent"),
+    _Column("memory_gib", "of all replicas' processes before it", factor=2.0**30, field="memory_bytes"),
+    _Column("memory_after_gib", "and with it", factor=2.0**30, field="memory_after_bytes"),
+    _NOTE,
+)
+
+
+def read_start_rows(path: Path) -> tuple[StartRow, ...]:
+    """Measured starts of replicas. Raises TableError or InputErrors with file:line:column, FileError."""
+    rows = tuple(StartRow(**cells) for cells in _rows(path, START_COLUMNS))
+    wrong: list[InputError] = [
+        TableError(
+            f"`{row.kind[:40]}` is no kind of start", place=row.place, hint=f"one of {', '.join(START_KINDS)}"
+        )
+        for row in rows
+        if row.kind not in START_KINDS
+    ]
+    if wrong:
+        raise wrong[0] if len(wrong) == 1 else InputErrors(wrong[:ERROR_LIMIT])
+    return rows
 
 
 def read_service_rows(path: Path) -> tuple[ServiceRow, ...]:

@@ -3,7 +3,7 @@
 import re
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationInfo, model_serializer, model_validator
 
@@ -18,6 +18,12 @@ from twofold.contracts.spec.fields import (
     Text,
     refusal,
 )
+from twofold.perf.software import SPEC_ENGINES
+
+if TYPE_CHECKING:
+    Engine = str
+else:
+    Engine = Literal[SPEC_ENGINES]
 
 _CLUSTER = re.compile(
     r"(?:(?P<nodes>\d{1,6})\s*[x×]\s*)?(?P<count>\d{1,6})\s*[x×]\s*(?P<accelerator>[A-Za-z].{0,60})"

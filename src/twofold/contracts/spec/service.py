@@ -3,26 +3,22 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from twofold.contracts.goals import SuccessGoal
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, Unsaid, need_one, refusal
-from twofold.contracts.spec.overflow import Overflow
-from twofold.contracts.spec.parts import FixedCluster, ModelReference
+from twofold.contracts.spec.parts import Engine, FixedCluster, ModelReference
 from twofold.contracts.spec.scenario_policies import Policies
+from twofold.contracts.spec.servers import Overflow, Server
 from twofold.contracts.spec.tier import Tier
 from twofold.core.quantity import DAY_S
-from twofold.perf.software import DEFAULT_ENGINE, SPEC_ENGINES
+from twofold.perf.software import DEFAULT_ENGINE
 
 WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4", "nvfp4", "mxfp4"]
 KvFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
-if TYPE_CHECKING:
-    Engine = str
-else:
-    Engine = Literal[SPEC_ENGINES]
 Choice = Literal["disaggregation", "drafts", "prefix_cache"]
 Profile = Literal["flat", "consumer", "business"]
 Preset = Literal["conversational", "documents", "batch"]
@@ -244,6 +240,9 @@ class Service(Part):
     classes: dict[fields.Name, LatencyClass] = Field(min_length=1, description="latency classes by name")
     on: FixedCluster | None = Field(
         default=None, description="machines of one replica that are given, for example `4xH200`"
+    )
+    server: Server | None = Field(
+        default=None, description="what answers already, in place of replicas that `up` would start"
     )
     overflow: Overflow | None = Field(
         default=None, description="a hosted API that takes what there is no room or no time for"
