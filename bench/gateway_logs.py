@@ -14,6 +14,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -103,13 +104,13 @@ def gateways(
             process.join()
 
 
-async def _measure(ports: dict[str, int]) -> dict[str, list[list[float]]]:
+async def _measure(ports: dict[str, int], pairs: int, turn_s: float) -> dict[str, list[list[float]]]:
     turns: dict[str, list[list[float]]] = {name: [] for name in ports}
     await _warm(ports)
-    for pair in range(PAIRS):
+    for pair in range(pairs):
         names = list(ports) if pair % 2 else list(ports)[::-1]
         for name in names:
-            turns[name].append(await load_s(ports[name], CONCURRENCY, TURN_S))
+            turns[name].append(await load_s(ports[name], CONCURRENCY, turn_s))
     return turns
 
 
@@ -140,13 +141,41 @@ def p95(values: list[float]) -> float:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
-def compared(ones: list[float], others: list[float]) -> str:
-    """The median of the pairs' ratios, and its bounds."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The median of the pairs' ratios."""
+
+    ratio: float
+    low: float  # 95 % within …
+    high: float
+
+    @property
+    def text(self) -> str:
+        return f"ratio {self.ratio:.3f}, 95 % within {self.low:.3f} to {self.high:.3f}"
+
+
+def ratios_of(ones: list[float], others: list[float]) -> Compared:
+    """Of pairs that were measured after each other."""
     ratios = [one / other for one, other in zip(ones, others, strict=True)]
     chance = random.Random(1)
     drawn = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
-    low, high = drawn[DRAWS // 40], drawn[-DRAWS // 40]
-    return f"ratio {statistics.median(ratios):.3f}, 95 % within {low:.3f} to {high:.3f}"
+    return Compared(statistics.median(ratios), drawn[DRAWS // 40], drawn[-DRAWS // 40])
+
+
+def turns_of(pairs: int = PAIRS, turn_s: float = TURN_S) -> tuple[list[float], list[float], int]:
+    """95th percentiles of the turns with logs and without, and how many answers had logs.
+
+    Raises ImportError without the extra [live].
+    """
+    import uvloop
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        gateways(Path(folder), (SEALED, NOWHERE), serve_paced) as (ports, _),
+    ):
+        turns = uvloop.run(_measure(ports, pairs, turn_s))
+    with_s, without_s = ([p95(turn) for turn in turns[name]] for name in (SEALED, NOWHERE))
+    return with_s, without_s, sum(map(len, turns[SEALED]))
 
 
 def main() -> None:
@@ -156,27 +185,23 @@ def main() -> None:
     except ImportError:
         print("needs the extra [live]")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        with gateways(Path(folder, "paced"), (SEALED, NOWHERE), serve_paced) as (ports, _):
-            turns = uvloop.run(_measure(ports))
-        with gateways(Path(folder, "fast"), (SEALED, SAMPLED, PLAIN, NOWHERE), serve_engine) as (
-            ports,
-            processes,
-        ):
-            pids = {name: process.pid or 0 for name, process in processes.items()}
-            cpu_s = uvloop.run(_measure_cpu_s(ports, pids))
-    with_s, without_s = ([p95(turn) for turn in turns[name]] for name in (SEALED, NOWHERE))
-    count = sum(map(len, turns[SEALED]))
+    with_s, without_s, count = turns_of()
     print(f"p95 of an answer, medians of {PAIRS} pairs of turns of {TURN_S:g} s, {count} answers with logs")
     told_ms = f"{statistics.median(with_s) * 1e3:.2f} ms, without {statistics.median(without_s) * 1e3:.2f} ms"
-    print(f"with logs {told_ms}: {compared(with_s, without_s)}")
+    print(f"with logs {told_ms}: {ratios_of(with_s, without_s).text}")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        gateways(Path(folder), (SEALED, SAMPLED, PLAIN, NOWHERE), serve_engine) as (ports, processes),
+    ):
+        pids = {name: process.pid or 0 for name, process in processes.items()}
+        cpu_s = uvloop.run(_measure_cpu_s(ports, pids))
     print("processor time of an answer that the engine writes at once")
     for name in (SEALED, SAMPLED, PLAIN, NOWHERE):
         took_us = statistics.median(cpu_s[name]) * 1e6
-        against = "" if name == NOWHERE else f"   against none {compared(cpu_s[name], cpu_s[NOWHERE])}"
+        against = "" if name == NOWHERE else f"   against none {ratios_of(cpu_s[name], cpu_s[NOWHERE]).text}"
         print(f"  requests {name:8}{took_us:7.0f} us {1e6 / took_us:7.0f} a second on a core{against}")
-    print(f"  sealed against plain {compared(cpu_s[SEALED], cpu_s[PLAIN])}")
-    print(f"  {SAMPLED_FRACTION:.0%} sampled against sealed {compared(cpu_s[SAMPLED], cpu_s[SEALED])}")
+    print(f"  sealed against plain {ratios_of(cpu_s[SEALED], cpu_s[PLAIN]).text}")
+    print(f"  {SAMPLED_FRACTION:.0%} sampled against sealed {ratios_of(cpu_s[SAMPLED], cpu_s[SEALED]).text}")
 
 
 if __name__ == "__main__":
