@@ -32,7 +32,7 @@ def spec_in(folder: Path, server: str, engine: str = "sglang") -> Path:
 def test_the_gateway_stands_before_the_server_and_its_loads_are_measured(tmp_path: Path) -> None:
     state = tmp_path / ".twofold"
     with served(Service(gap_s=0.002)) as there:
-        spec = spec_in(tmp_path, f'{{url: "{there.url}/v1", model: second, engine: vllm}}')
+        spec = spec_in(tmp_path, f'{{url: "{there.url}/v1", model: second}}')
         read = load(spec).spec
         serving = serve_settings(read, 0.5)
         request = LoopRequest(spec, state, train_settings(read, state), serving, free_port(), lambda _: None)
@@ -41,7 +41,7 @@ def test_the_gateway_stands_before_the_server_and_its_loads_are_measured(tmp_pat
         artefact = artefact_in(tmp_path / "v1")
         try:
             settings = service_settings(request, gate, artefact)
-            assert (settings.engine.kind, settings.engine.url) == ("vllm", f"{there.url}/v1")
+            assert (settings.engine.kind, settings.engine.url) == ("openai", f"{there.url}/v1")
             service = bring_up(settings, state)
             assert service.cold_start_s is None and running(state, "replica-") == []
             measured, _ = measured_service(request, service, artefact, load_asked=True)
