@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
-from twofold.contracts.spec.overflow import PLAIN_URL
+from twofold.contracts.spec.servers import PLAIN_URL
 
 LOCAL_URL = re.compile(r"http://(?:localhost|127\.0\.0\.1):\d{1,5}(?:/|$)")
 USUAL_P95, GOAL_WORKS = 3.0, 5.0  # times the mean: what exponential work has, and room to wait beside it
