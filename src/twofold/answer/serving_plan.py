@@ -67,13 +67,12 @@ def service_plan(choice: ServingChoice, context: Context) -> ServicePlan:
     replicas, spare = (sum(getattr(pool.pool.count, name) for pool in pools) for name in ("total", "spare"))
     tiers = _tiers_of(choice, pool_of, limits)
     energy_j = facility_energy(power.times(YEAR_S).estimate("J", Source.ASSUMED), choice.offer.price, context)
-    machine = _machine(choice, context)
     plan = ServicePlan(
         name=choice.entry.name,
         model=choice.variant.name,
         parameters=choice.model.parameters,
         quality_note=choice.variant.quality_note,
-        machine=machine,
+        machine=(machine := _machine(choice, context)),
         replica=_replica_plan(main, choice),
         classes=classes,
         replica_count=record.note("replica_count", replicas, "", "loaded", "spares"),

@@ -26,11 +26,10 @@ from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
-from twofold.live.control.gate_orders import TO_RECORD, carry_out, short
+from twofold.live.control.gate_orders import carry_out, note_unasked, short
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
-from twofold.live.control.questions import read_questions
-from twofold.live.control.recording import AGAIN_S, record_next
+from twofold.live.control.recording import record_trials
 from twofold.live.control.reports import Reports, report_of
 from twofold.live.control.service import (
     ServiceSettings,
@@ -42,7 +41,7 @@ from twofold.live.control.service import (
 )
 from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.control.tier_processes import ROLE as TIER_ROLE
-from twofold.live.control.tier_processes import TierKeeper
+from twofold.live.control.tier_processes import TierKeeper, start_tier
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
 from twofold.live.training.artefact import write_whole
 
@@ -92,8 +91,8 @@ class Controller:
             self._relay(),
             self._report(),
             self._beat(),
-            self._score(),
-            self._record(),
+            scoring.score_releases(self.engines, self._tried, self.admin.tell),
+            record_trials(self.store, lambda: self.settings),
         ):
             self._spawn(each)
         self.memory.note("controller", "the controller started")
@@ -313,13 +312,7 @@ class Controller:
             self._ending.add(role)
             self._spawn(self._stopped(role, processes.GRACE_S, at_once=bool(trouble)))
         for each in found.start:
-            folder = Path(each.folder)
-            try:
-                processes.start(
-                    each.command, each.role, self.state, digest=each.digest, port=each.port, folder=folder
-                )
-            except OSError as error:
-                self.store.note(each.role, f"it cannot be started: {error.strerror}")
+            start_tier(each, self.state, self.store)
             self.processes.changed()
 
     def _start(self, name: str, now_s: float) -> None:
@@ -437,14 +430,6 @@ class Controller:
             self.store.note("gateway", f"release {short(offered)} is offered to the gate")
             await self.tell({"type": "ReleaseOffered", "version": offered})
 
-    def _note_unasked(self) -> None:
-        """Once of each gateway that runs without the hosted API that is named."""
-        found = self.gateway or {}
-        told, why = found.get("incarnation", ""), found.get("overflow", {}).get("why", "")
-        if why and self.store.kept("without overflow") != told:
-            self.store.keep("without overflow", told)
-            self.store.note("gateway", f"the hosted API is not asked: {why}")
-
     async def _announce(self, name: str) -> None:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
         if row is None or replica is None or settings is None:
@@ -467,7 +452,7 @@ class Controller:
         while True:
             await self._ask_gateway()
             with suppress(sqlite3.Error):  # it is offered, and noted, again
-                self._note_unasked()
+                note_unasked(self.store, self.gateway or {})
                 await self._offer()
             await asyncio.sleep(POLL_S)
 
@@ -545,27 +530,6 @@ class Controller:
             if told and not await self.admin.tell(told):
                 self.reports.keep(())
 
-    async def _score(self) -> None:
-        """While a release is tried, what its answers on the side are worth, told to the gate."""
-        asked_of = ("", "")
-        scorer: scoring.Scorer | None = None
-        while True:
-            await asyncio.sleep(scoring.ROUND_PAUSE_S)
-            new, serving, path = self._tried()
-            if new is None or serving is None:
-                continue
-            if (new.version, path) != asked_of:
-                asked_of, scorer = (new.version, path), None
-                try:
-                    scorer = scoring.Scorer(self.engines, *read_questions(Path(path)))
-                except (OSError, ValueError, KeyError, TypeError) as error:
-                    processes.say(f"the questions of `{path}` cannot be read: {error}")
-            found = await scorer.score(new, serving) if scorer is not None else None
-            if found is not None:
-                score, beside = found
-                told = {"type": "AnswerScored", "version": new.version, "score": score}
-                await self.admin.tell([{**told, "beside_score": beside}])
-
     def _tried(self) -> tuple[Watched | None, Watched | None, str]:
         """A replica of the release under trial, one of what runs beside it, and the file of questions."""
         path = self.settings.questions if self.settings is not None else ""
@@ -575,16 +539,6 @@ class Controller:
             new = next((each for each in ready if each.version == offered), None)
             return new if path else None, next((e for e in ready if e.version != offered), None), path
         return None, None, ""
-
-    async def _record(self) -> None:
-        """How trials ended, told to the registry."""
-        while True:
-            await asyncio.sleep(POLL_S)
-            with suppress(sqlite3.Error, OSError):
-                if self.settings is None or await record_next(self.store, self.settings):
-                    continue
-                if self.store.kept(TO_RECORD):
-                    await asyncio.sleep(AGAIN_S)
 
     async def _beat(self) -> None:
         while True:

@@ -62,6 +62,14 @@ def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, 
         store.keep(TO_RECORD, json.dumps([*(each for each in kept if each != told), told]))
 
 
+def note_unasked(store: Store, gateway: Mapping[str, Any]) -> None:
+    """Once of each gateway that runs without the hosted API that is named."""
+    told, why = gateway.get("incarnation", ""), gateway.get("overflow", {}).get("why", "")
+    if why and store.kept("without overflow") != told:
+        store.keep("without overflow", told)
+        store.note("gateway", f"the hosted API is not asked: {why}")
+
+
 def short(version: str) -> str:
     """A version as screens name it."""
     return version.removeprefix("sha256-").removeprefix("sha256:")[:12]

@@ -6,6 +6,9 @@ between tells it again, and the registry takes the same twice for once.
 
 import asyncio
 import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 
 from twofold.live.control.gate_orders import TO_RECORD, short
 from twofold.live.control.service import ServiceSettings
@@ -13,8 +16,21 @@ from twofold.live.control.store import Store
 from twofold.live.processes import python_module
 
 RECORDER = "twofold.live.registry.decided"
+LOOK_S = 0.5  # between looks for what is to be told
 AGAIN_S = 30.0  # after which a registry that could not take it is told again
 REFUSED = 2  # what it ends with where telling it again would change nothing
+
+
+async def record_trials(store: Store, told: Callable[[], ServiceSettings | None]) -> None:
+    """For ever: how trials ended, told to the registry that the settings of now name."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        with suppress(sqlite3.Error, OSError):
+            settings = told()
+            if settings is None or await record_next(store, settings):
+                continue
+            if store.kept(TO_RECORD):
+                await asyncio.sleep(AGAIN_S)
 
 
 async def record_next(store: Store, settings: ServiceSettings) -> bool:

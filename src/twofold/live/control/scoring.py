@@ -4,12 +4,17 @@ Replicas are asked themselves, past the gateway, one question after another: gre
 costs clients little. What an answer is worth is policy's to say (`policy.release.quality`).
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import engine_model
 from twofold.live.control.observed import Watched
-from twofold.live.control.questions import Question
+from twofold.live.control.questions import Question, read_questions
+from twofold.live.processes import say
 from twofold.policy.release import quality
 
 ANSWER_TIMEOUT_S = 10.0
@@ -49,3 +54,32 @@ class Scorer:
     async def _answer(self, replica: Watched, prompt: str) -> str | None:
         model = engine_model(replica.engine)
         return await self.client.answer(replica.base, model, prompt, quality.ANSWER_TOKENS, ANSWER_TIMEOUT_S)
+
+
+async def score_releases(
+    client: EngineClient,
+    tried: Callable[[], tuple[Watched | None, Watched | None, str]],
+    tell: Callable[[list[dict[str, Any]]], Awaitable[bool]],
+) -> None:
+    """For ever: while a release is tried, what its answers on the side are worth, told to the gate.
+
+    `tried` has a replica of it, one of what runs beside it, and the file of questions.
+    """
+    asked_of = ("", "")
+    scorer: Scorer | None = None
+    while True:
+        await asyncio.sleep(ROUND_PAUSE_S)
+        new, serving, path = tried()
+        if new is None or serving is None:
+            continue
+        if (new.version, path) != asked_of:
+            asked_of, scorer = (new.version, path), None
+            try:
+                scorer = Scorer(client, *read_questions(Path(path)))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                say(f"the questions of `{path}` cannot be read: {error}")
+        found = await scorer.score(new, serving) if scorer is not None else None
+        if found is not None:
+            score, beside = found
+            told = {"type": "AnswerScored", "version": new.version, "score": score}
+            await tell([{**told, "beside_score": beside}])

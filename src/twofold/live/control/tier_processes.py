@@ -3,9 +3,11 @@
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from twofold.live import processes
 from twofold.live.control.reconcile import next_failure
-from twofold.live.processes import digest_of
+from twofold.live.control.store import Store
 
 ROLE = "tier-"  # and the server's name
 
@@ -27,7 +29,7 @@ class TierProcess:
     @property
     def digest(self) -> str:
         """Of all that it is told: equal ones need no restart."""
-        return digest_of([*self.command, self.folder])
+        return processes.digest_of([*self.command, self.folder])
 
 
 def tier_process(replica_id: str, command: str, port: int, folder: str) -> TierProcess:
@@ -98,3 +100,13 @@ class TierKeeper:
         )
         found.end |= dict.fromkeys(gone, "")
         return found
+
+
+def start_tier(tier: TierProcess, state: Path, store: Store) -> None:
+    """Start one; why it cannot be is noted."""
+    try:
+        processes.start(
+            tier.command, tier.role, state, digest=tier.digest, port=tier.port, folder=Path(tier.folder)
+        )
+    except OSError as error:
+        store.note(tier.role, f"it cannot be started: {error.strerror}")

@@ -71,9 +71,7 @@ def fleet_result(
             usd_per_1k_output_tokens=_each(spent.cost_usd, metrics.output_tokens, 1e3) if has_price else None,
             usd_per_request=_each(spent.cost_usd, metrics.finished) if has_price else None,
             energy_j=spent.energy_j,
-            output_tokens_per_j=_each(metrics.output_tokens, spent.energy_j)
-            if metrics.output_tokens
-            else None,
+            output_tokens_per_j=_each(metrics.output_tokens, spent.energy_j) or None,
             event_count=gateway.event_count,
             # A probe is no decision: it is sent to every replica at its time, whatever happens.
             decision_count=sum(count for name, count in effects.items() if name != "Probe"),
