@@ -55,7 +55,7 @@ class Service:
             self.statuses = tuple(rest)
             if status != 200:
                 return web.json_response({"error": {"message": "not now"}}, status=status)
-        if not self.streams:
+        if not self.streams or asked.get("stream") is False:
             return web.json_response({"choices": [{"text": "whole"}]})
         if request.path.endswith(IN_ONE_PIECE):
             self._free = self._free or asyncio.Semaphore(self.slots)

@@ -121,7 +121,7 @@ def test_r_172_tokens_per_second_and_watt_are_on_the_page_or_why_they_are_not(
     ("word", "name", "near"),
     [
         ("--as", "llama-3.1-8c", "`llama-3.1-8b`"),
-        ("--gpu", "H100-SMX", "`H100-SXM`"),
+        ("--gpu", "H100-SMX", "`H100-SXM5-80GB`"),
         ("--engine", "vlm", "`vllm`"),
         ("--weights", "bf61", "`bf16`"),
         ("--weights", "nonsense", "formats: bf16"),
@@ -136,7 +136,7 @@ def test_a_name_that_no_row_could_be_predicted_by_is_refused_with_the_nearest(
             continue
         assert main(["measure", *line, word, name, "--out", str(out)]) == 2
         said = capsys.readouterr().err
-        assert f"`{name}`" in said and near in said and not out.exists()
+        assert f"`{word} {name}`" in said and near in said and not out.exists()
 
 
 @pytest.mark.usefixtures("extras")

@@ -20,6 +20,7 @@ from twofold.app.loop_page import SCALE_OUT, serving_rows
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.loop_stages import LoopRequest, service_settings
 from twofold.app.planning import plan
+from twofold.app.releasing import Release
 from twofold.app.sources import load
 from twofold.contracts.results import loop
 from twofold.contracts.rows.measured_rows import read_start_rows
@@ -60,14 +61,16 @@ def test_r_182_starts_under_load_replace_the_plans_and_the_tail_stands_beside_th
         serve_settings(load(spec).spec, 1.0), program=str(program), rate_per_s=RATE_PER_S, input_tokens=32
     )
     request = LoopRequest(
-        spec, state, train_settings(load(spec).spec, state), serving, free_port(), lambda _: None
+        spec, state, train_settings(load(spec).spec, state), serving, free_port(), lambda _: None, "tiny"
     )
     gate, artefact = served_gate(spec, 2, None), artefact_in(tmp_path / "v1")
     measured = loop.ServingMeasured("transformers", 2, 16384.0, None, artefact.name, ())
     logged = plan(spec).serving[0]
     assert logged.cold_start_s is not None and logged.cold_start_s.source is Source.ASSUMED
     try:
-        service = bring_up(service_settings(request, gate, artefact), state)
+        service = bring_up(
+            service_settings(request, gate, Release("tiny:1", "", artefact, is_tried=False)), state
+        )
         measured, said = scaling_out.scaled_out(request, service.url, artefact, gate, measured)
         assert {child.role for child in running(state, "replica-")} == {"replica-0", "replica-1"}
     finally:
@@ -112,7 +115,7 @@ def test_nothing_is_started_where_somebody_else_decides_and_the_page_says_so(tmp
     spec.write_text(text, "utf-8")
     read, state = load(spec).spec, tmp_path / ".twofold"
     request = LoopRequest(
-        spec, state, train_settings(read, state), serve_settings(read, 1.0), 1, lambda _: None
+        spec, state, train_settings(read, state), serve_settings(read, 1.0), 1, lambda _: None, "tiny"
     )
     measured = loop.ServingMeasured("transformers", 2, 16384.0, None, "a", ())
     kept, (why,) = scaling_out.scaled_out(request, "", tmp_path, served_gate(spec, 2, None), measured)
@@ -152,7 +155,7 @@ def test_starts_are_written_as_they_are_read(tmp_path: Path) -> None:
     read, state = load(EXAMPLE).spec, tmp_path / ".twofold"
     state.mkdir()
     request = LoopRequest(
-        EXAMPLE, state, train_settings(read, state), serve_settings(read, 1.0), 1, lambda _: None
+        EXAMPLE, state, train_settings(read, state), serve_settings(read, 1.0), 1, lambda _: None, "tiny"
     )
     seen = loop.ScaleOut(2, 1.5, 9.0, 7.5, 2**30, 3 * 2**29, 10.0, 20.0, 15, 0.5, 0.25, 1.2)
     path = scaling_out.write_starts(request, seen, date(2026, 11, 27))

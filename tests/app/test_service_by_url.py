@@ -16,6 +16,7 @@ from twofold.app import scaling_out
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.loop_stages import LoopRequest, gate_for_it, measured_service, service_settings
 from twofold.app.looping import prove
+from twofold.app.releasing import Release
 from twofold.app.sources import load
 from twofold.core.errors import InputErrors, ValueRefusedError
 from twofold.live.control.supervisor import bring_down, bring_up
@@ -35,12 +36,13 @@ def test_the_gateway_stands_before_the_server_and_its_loads_are_measured(tmp_pat
         spec = spec_in(tmp_path, f'{{url: "{there.url}/v1", model: second}}')
         read = load(spec).spec
         serving = serve_settings(read, 0.5)
-        request = LoopRequest(spec, state, train_settings(read, state), serving, free_port(), lambda _: None)
+        training = train_settings(read, state)
+        request = LoopRequest(spec, state, training, serving, free_port(), lambda _: None, "tiny")
         request, gate = gate_for_it(request)
         assert request.serving.replica_count == 1
         artefact = artefact_in(tmp_path / "v1")
         try:
-            settings = service_settings(request, gate, artefact)
+            settings = service_settings(request, gate, Release("tiny:1", "", artefact, is_tried=False))
             assert (settings.engine.kind, settings.engine.url) == ("openai", f"{there.url}/v1")
             service = bring_up(settings, state)
             assert service.cold_start_s is None and running(state, "replica-") == []
@@ -63,5 +65,6 @@ def test_what_cannot_be_asked_or_be_killed_is_refused_before_anything_starts(
         serve_settings(load(spec).spec, 1.0)
     with pytest.raises(ValueRefusedError, match="none of its replicas can be killed"):
         prove(spec)
-    with pytest.raises(InputErrors, match="clear text"):
+    with pytest.raises(InputErrors) as refused:
         load(spec_in(tmp_path, "{url: 'http://example.com/v1', model: m, key_env: NO_KEY}"))
+    assert "clear text" in str(refused.value.errors[0])
