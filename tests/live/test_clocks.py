@@ -16,9 +16,11 @@ READS = {
 WHEN = {
     # What day it is: of prices, of a device's file, of a calibration.
     "app/catalogue.py": {"catalog_rows", "refresh_prices"},
-    "app/loop_stages.py": {"gate_for_it", "plan_for_it", "measure_machine"},
+    # … and from which line of the log of requests on CPU tiers are measured.
+    "app/loop_stages.py": {"gate_for_it", "plan_for_it", "measure_machine", "put_under_load"},
     "app/measured_rows.py": {"calibrate"},
     "app/measuring.py": {"measure_device"},
+    "app/scaling_out.py": {"scaled_out"},  # the day of a start
     "app/proving.py": {"freeze"},  # when it was frozen
     "live/control/memory.py": {"note"},  # when it happened
     "live/control/status.py": {"at_clock"},  # what day it is, to leave it out

@@ -240,7 +240,7 @@ def test_a_slot_is_lost_with_its_accelerator_and_by_no_tool_that_does_not_answer
         lost_slots(state, there, None) == lost_slots(state, replace(there, accelerators=False), None) == set()
     )
     answers: list[frozenset[int] | None] = [frozenset({0, 1}), None, frozenset({1})]
-    monkeypatch.setattr(orders, "accelerators", lambda: answers.pop(0))
+    monkeypatch.setattr(orders.nvidia, "numbers", lambda: answers.pop(0))
     monkeypatch.setattr(orders, "ASK_EVERY_S", 0.0)
     watch, heard = orders.AcceleratorWatch(), list[frozenset[int] | None]()
     until(lambda: heard.append(watch.listed()) or heard[-1] == {1})
