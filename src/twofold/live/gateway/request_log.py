@@ -53,7 +53,10 @@ class RequestLog:
 
     def line(self, outcome: Outcome) -> str | None:
         """What is written of it; None: nothing."""
-        return line_of(outcome, self._replicas.get(outcome.replica_id), self._model)
+        there, hosted = self._replicas.get(outcome.replica_id), self._hosted
+        if hosted is not None and outcome.replica_id == hosted.replica_id:
+            there = hosted
+        return line_of(outcome, there, self._model)
 
     def saw(self, outcome: Outcome) -> None:
         """One request ended."""
