@@ -212,8 +212,8 @@ def test_r_045_what_quantising_costs_is_told_and_a_model_that_it_harms_is_stoppe
     asked = tmp_path / "set.jsonl", registry.folder, "ann", "serving", lambda _: None
     good = evaluate_version("chat:2", *asked)
     assert {each.rule for each in good.refused} == {"approval"}
-    [line] = [line for line in good.lines if "perplexity" in line]
-    assert "of the" in line and "%" in line
+    [line] = [line for line in good.lines if "perplexity" in line and "of the" in line]
+    assert "%" in line
     model, tokenizer = trained
     weights = {name: each.clone() for name, each in model.state_dict().items()}
     with torch.no_grad():

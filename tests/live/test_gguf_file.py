@@ -109,7 +109,7 @@ def test_a_checkpoint_is_read_back_from_the_file(
     folder, values = checkpoint(tmp_path / "sha256-1", dtype)
     made = gguf_of(folder, tmp_path / "gguf" / folder.name)
     assert gguf_of(folder, made) == made, "and a second time it is there"
-    assert sorted(path.name for path in made.iterdir()) == [FILE, "tokenizer.json"]
+    assert sorted(path.name for path in made.iterdir()) == ["manifest.json", FILE, "tokenizer.json"]
     found = Reader(made / FILE)
     assert found.facts["general.architecture"] == "llama" and found.facts["general.file_type"] == file_type
     assert found.facts["llama.attention.head_count_kv"] == 1 and found.facts["llama.rope.freq_base"] == 5000.0
