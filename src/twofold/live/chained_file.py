@@ -83,14 +83,14 @@ class ChainedFile(LineFile):
             is_more = end[0] > told.number
             self._number, self._before = end if is_more else (told.number, told.digest)
             is_vouched = end == (told.number, told.digest) or (is_more and self._is_sealed(tail))
-        self._head = private_opener(str(head_path(path)), os.O_WRONLY | os.O_CREAT)
+        self._head: int | None = None  # the open file; it is opened when it is first written
         if not is_vouched:
             self.append(note_line(UNVOUCHED, after=end[0]))
 
     def stop(self) -> None:
         """Write what waits, and close."""
         super().stop()
-        os.close(self._head)
+        self._close_head()
 
     def flush(self) -> None:
         """Write the lines that wait, then which ones there are."""
@@ -118,6 +118,17 @@ class ChainedFile(LineFile):
             return self._key is None
         return tail.seal == sealed(self._key, LINES, tail.unsealed_digest)
 
+    def _move(self) -> None:
+        """On another disk in its place the lines go on by number; which is its first is looked up then."""
+        super()._move()
+        self._close_head()
+        self._first = 0
+
+    def _close_head(self) -> None:
+        if self._head is not None:
+            os.close(self._head)
+        self._head = None
+
     def _rotate(self) -> None:
         """The head first: lines that are older than it says are no matter, lines that are missing are."""
         if self._files[-1].exists() or len(self._files) == 1:
@@ -126,10 +137,13 @@ class ChainedFile(LineFile):
         super()._rotate()
 
     def _write_head(self) -> None:
+        self._first = self._first or first_number(self._files) or 1
         head = Head(self._first, self._number, self._before)
         seal = "" if self._key is None else sealed(self._key, HEAD, head.text())
         text = json.dumps({"first": head.first, "number": head.number, "digest": head.digest, "seal": seal})
         try:
+            if self._head is None:
+                self._head = private_opener(str(head_path(self.path)), os.O_WRONLY | os.O_CREAT)
             os.pwrite(self._head, f"{text.ljust(HEAD_BYTES - 1)}\n".encode(), 0)
         except OSError:  # as for lines: the traffic goes on, and the head is behind
             return
