@@ -86,6 +86,7 @@ def test_every_query_of_the_dashboard_is_one(examples: dict[str, Plan], tmp_path
 def test_what_is_asked_for_is_on_the_gateways_page_or_on_that_of_a_run(
     examples: dict[str, Plan], tmp_path: Path
 ) -> None:
+    pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")  # what memory there is
     service = examples["assistant"].serving[0]
     classes = gated(service)
     gate = Gate(GateSettings(classes=classes), Beliefs(0.001, 0.01))
