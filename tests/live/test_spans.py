@@ -91,7 +91,7 @@ def test_the_gateway_writes_a_span_for_a_request_that_passed(
 
     asyncio.run(scenario())
     said = capsys.readouterr().out
-    assert '"gen_ai.usage.output_tokens": 4' in said and '"service.name": "twofold-gateway"' in said
+    assert '"gen_ai.usage.output_tokens": 4' in said and '"service.namespace": "twofold"' in said
 
 
 def test_spans_that_nobody_takes_hold_no_request_up(monkeypatch: pytest.MonkeyPatch) -> None:
