@@ -146,7 +146,7 @@ def test_a_slice_that_is_beyond_what_is_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_does_not_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twofold.app.registering.EVALUATION_LIMIT_S", 0.001)
+    monkeypatch.setattr("twofold.app.model_workers.LIMIT_S", 0.001)
     with pytest.raises(ValueRefusedError, match="not evaluated within"):
         _evaluated(tmp_path, tmp_path / "set.jsonl", None)
 
@@ -201,7 +201,7 @@ def test_r_045_what_quantising_costs_is_told_and_a_model_that_it_harms_is_stoppe
     """One keeps its loss; another has a weight that nothing uses, so large that its row's others become 0."""
     import torch
 
-    monkeypatch.setattr("twofold.app.registering._answer", in_this_process)
+    monkeypatch.setattr("twofold.app.registering.asked_worker", in_this_process)
     shown = quantise_version("chat:1", registry.folder, "ann")
     assert registry.trace("chat:2")[1] == ("quantised", registry.find("chat:1").digest)
     assert (

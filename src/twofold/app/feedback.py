@@ -168,4 +168,6 @@ def _asked_of(opened: Registry, reference: str, what: str, samples: Iterable[Sam
         model = Path(folder) / "model"
         opened.pull(reference, model)
         asked = Asked(what, str(model), texts)
-        return asked_worker(WORKER, request_of(asked), "asked about its answers")
+        return asked_worker(
+            WORKER, request_of(asked), "asked about its answers", "see `--on`: fewer samples, or shorter ones"
+        )

@@ -2,26 +2,22 @@
 
 import getpass
 import json
-import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from twofold.app.model_workers import asked_worker
 from twofold.core.data import from_data
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.core.extras import require_extra
-from twofold.live.environment import needed
-from twofold.live.processes import python_module
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
 from twofold.report.registry import listed, shown, traced, verified
 
 REGISTRY = Path(".twofold-registry")
-EVALUATION_LIMIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +238,7 @@ def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
         opened.pull(source.version.text, folder / "model")
         asked = json.dumps({"model": str(folder / "model"), "out": str(folder / "smaller")})
         worker = "twofold.live.registry.quantise_worker"
-        _answer(worker, asked, "quantised", "push it as it was before")
+        asked_worker(worker, asked, "quantised", "push it as it was before")
         made_from = {"quantised": source.version.digest}
         described = opened.push(folder / "smaller", source.version.name, who_of(by), made_from)
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
@@ -253,33 +249,8 @@ def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
 
     asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
     worker = "twofold.live.registry.evaluate_worker"
-    said = _answer(worker, request_of(asked), "evaluated", "see `--on`: write a shorter set")
+    said = asked_worker(worker, request_of(asked), "evaluated", "see `--on`: write a shorter set")
     return from_data(Evaluation, said, finite=False)
-
-
-def _answer(module: str, request: str, what: str, hint: str) -> dict[str, Any]:
-    """What a worker in a process of its own says. Raises ValueRefusedError where it fails, or is late."""
-    try:
-        done = subprocess.run(
-            python_module(module),
-            input=request,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=EVALUATION_LIMIT_S,
-            env=needed(os.environ),  # a model that strangers made is opened there
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ValueRefusedError(
-            f"the model was not {what} within {EVALUATION_LIMIT_S:g} s", hint=hint
-        ) from error
-    try:
-        said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        said = {"error": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
-    if "error" in said:
-        raise ValueRefusedError(f"the model was not {what}: {said['error']}", hint=hint)
-    return said
 
 
 def _origin(said: str) -> tuple[str, str]:

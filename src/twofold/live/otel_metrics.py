@@ -6,17 +6,23 @@ counter, what a histogram counted and summed are two. The SDK sends from a threa
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from twofold.core import errors
 from twofold.live.metrics_text import Family
+from twofold.live.otel import exporter_of, of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
 
 EXPORTER = "OTEL_METRICS_EXPORTER"
-HINT = "install it with `pip install 'twofold[otel]'`, or unset OTEL_METRICS_EXPORTER"
+EXPORTERS: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {
+        "otlp": lambda: of("exporter.otlp.proto.http.metric_exporter", "OTLPMetricExporter")(),
+        "console": lambda: of("sdk.metrics.export", "ConsoleMetricExporter")(),
+    }
+)
 Read = Callable[[], Iterable[Family]]
 
 
@@ -54,27 +60,9 @@ def metrics_from(
     environment: Mapping[str, str], resource: Mapping[str, str], read: Read
 ) -> "MeterProvider | None":
     """As the environment says; None: it asks for none. Raises MissingExtraError and ValueRefusedError."""
-    name = environment.get(EXPORTER, "none").strip().lower()
-    if name in ("", "none"):
+    exporter = exporter_of(environment, EXPORTER, "metrics", EXPORTERS)
+    if exporter is None:
         return None
-    try:
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        exporter = _exporter(name)
-    except ImportError as error:
-        raise errors.MissingExtraError(f"{EXPORTER} needs `{error.name}`", hint=HINT) from error
     return metrics_to(PeriodicExportingMetricReader(exporter), resource, read)
-
-
-def _exporter(name: str) -> Any:
-    if name == "console":
-        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
-
-        return ConsoleMetricExporter()
-    if name == "otlp":
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        return OTLPMetricExporter()
-    raise errors.ValueRefusedError(
-        f"{EXPORTER} is `{name}`, and metrics go by `otlp` or `console`", hint="or set it to `none`"
-    )

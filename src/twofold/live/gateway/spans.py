@@ -7,21 +7,26 @@ Source  https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from twofold.core import errors
 from twofold.live import watched
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.telemetry import FINISHED, LEFT, Outcome
+from twofold.live.otel import exporter_of, of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 EXPORTER = "OTEL_TRACES_EXPORTER"
 NANOSECONDS = 1e9
-HINT = "install it with `pip install 'twofold[otel]'`, or unset OTEL_TRACES_EXPORTER"
+EXPORTERS: Mapping[str, Callable[[], Any]] = MappingProxyType(
+    {
+        "otlp": lambda: of("exporter.otlp.proto.http.trace_exporter", "OTLPSpanExporter")(),
+        "console": lambda: of("sdk.trace.export", "ConsoleSpanExporter")(out=sys.stdout),
+    }
+)
 
 
 class Spans:
@@ -88,32 +93,14 @@ def spans_from(
     environment: Mapping[str, str], replicas: Mapping[str, GatewayReplica], model: str
 ) -> Spans | None:
     """As the environment says; None: it asks for none. Raises MissingExtraError and ValueRefusedError."""
-    name = environment.get(EXPORTER, "none").strip().lower()
-    if name in ("", "none"):
+    exporter = exporter_of(environment, EXPORTER, "spans", EXPORTERS)
+    if exporter is None:
         return None
-    try:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporter = _exporter(name)
-    except ImportError as error:
-        raise errors.MissingExtraError(f"{EXPORTER} needs `{error.name}`", hint=HINT) from error
     resource = Resource.create(watched.resource_of(watched.SERVING, model, environment))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return Spans(provider, replicas, model)
-
-
-def _exporter(name: str) -> "SpanExporter":
-    if name == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-        return ConsoleSpanExporter(out=sys.stdout)
-    if name == "otlp":
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter()
-    raise errors.ValueRefusedError(
-        f"{EXPORTER} is `{name}`, and spans go by `otlp` or `console`", hint="or set it to `none`"
-    )
