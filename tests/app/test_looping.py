@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import pytest
 
 from tests.fake_nvidia import nvidia_smi
 from twofold.app import looping
-from twofold.app.loop_settings import serve_settings, train_settings
-from twofold.app.loop_stages import engine_settings
+from twofold.app.loop_settings import engine_settings, serve_settings, train_settings
 from twofold.app.looping import MemoryShortError, alone, down, need_memory, up
 from twofold.app.sources import load
 from twofold.core.errors import BusyError, FileError, ValueRefusedError
@@ -80,7 +80,7 @@ def test_this_machine_is_its_accelerators_where_each_share_has_one_and_nothing_h
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     job, serving = train_settings(load(EXAMPLE).spec, tmp_path), serve_settings(load(EXAMPLE).spec, 5.0)
     assert (job.device, serving.device) == (device, device)
-    engine = engine_settings(serving, tmp_path)
+    engine = engine_settings(replace(serving, program=sys.executable), tmp_path)
     assert engine.device == device and ("--device", device) in pairwise(engine_command(engine))
     assert (engine_environment(engine).get("CUDA_VISIBLE_DEVICES") == "") == (device == "cpu")
     with looping._seeing(job.device):
