@@ -33,7 +33,7 @@ def test_a_worker_that_opens_a_strangers_model_sees_no_key(worker, monkeypatch: 
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("print('{\"error\": \"too wide\"}')", "not read: too wide"),
+        ('print(\'{"error": "too wide"}\')', "not read: too wide"),
         ("raise SystemExit('out of memory')", "not read: out of memory"),
         ("", "not read: it ended without a word"),
         ("print('a line')", "not read: it ended without a word"),
