@@ -16,14 +16,18 @@ NEEDED = (
     *("CUDA_*", "NVIDIA_*", "CUBLAS_*", "CUDNN_*", "ROCR_*", "ROCM_*", "HIP_*", "HSA_*"),
     *("OMP_*", "KMP_*", "GOMP_*", "MKL_*", "OPENBLAS_*", "NUMEXPR_*", "VECLIB_*"),
     *("NCCL_*", "RCCL_*", "GLOO_*", "UCX_*", "FI_*", "OFI_*", "IBV_*"),
-    *("TORCH*", "PYTORCH_*", "TRITON_*", "XLA_*", "JAX_*", "TF_*", "TOKENIZERS_PARALLELISM"),
+    *("TORCH*", "PYTORCH_*", "TRITON_*", "XLA_*", "JAX_*", "TOKENIZERS_PARALLELISM"),
+    # Not all of `TF_`: Terraform's are called so too, and hold passwords.
+    *("TF_CPP_*", "TF_XLA_*", "TF_ENABLE_*", "TF_GPU_*", "TF_NUM_*", "TF_FORCE_*"),
     *("HF_HOME", "HF_HUB_*", "HF_DATASETS_*", "HF_ENDPOINT", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_*"),
     *("VLLM_*", "SGLANG_*", "GGML_*", "LLAMA_*"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
     # By these a queue finds what its jobs have started in states of their own.
     *("TWOFOLD_QUEUE", "TWOFOLD_JOB", "TWOFOLD_ATTEMPT"),
 )
-SECRET = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH")  # in a name that a wildcard lets through
+# In a name that a wildcard lets through; a personal access token is a word of its own, since `PATH` is none.
+SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "CREDENTIAL", "AUTH", "DSN")
+SECRET_WORD = "PAT"
 
 
 def needed(whole: Mapping[str, str]) -> dict[str, str]:
@@ -35,6 +39,7 @@ def is_needed(name: str) -> bool:
     """Whether a variable is given to every program that is started."""
     if name in NEEDED:
         return True
-    return not any(word in name.upper() for word in SECRET) and any(
-        fnmatchcase(name, pattern) for pattern in NEEDED
-    )
+    said = name.upper()
+    if any(word in said for word in SECRET) or SECRET_WORD in said.split("_"):
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in NEEDED)
