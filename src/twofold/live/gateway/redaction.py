@@ -15,10 +15,11 @@ FORMS = (
     ("secret", ("bearer",), r"\b(?i:bearer)[ \t]{1,3}[^\s,;\"']{8,}"),
     (
         "secret",
-        ("passw", "api", "secret", "token"),
-        r"\b(?i:password|passwd|api[_-]?key|secret|token)\b[\"']?[ \t]{0,3}"
-        r"(?:[:=]|is\b)[ \t]{0,3}[\"']?[^\s,;\"']{4,}",
+        ("pass", "pwd", "api", "secret", "token"),
+        r"(?<![\w-])(?i:[\w-]{0,40}?(?:password|passwd|passphrase|pwd|api[_-]?key|secret|token)(?:[_-]\w{1,20})?)"
+        r"[\"']?[ \t]{0,3}(?:[:=]|is\b)[ \t]{0,3}[\"']?[^\s,;\"']{4,}",
     ),
+    ("secret", ("://",), r"(?<=://)[^\s/@:]{0,64}:[^\s/@]{1,128}(?=@)"),  # of an address
     ("email", ("@",), r"[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"),
     (
         "secret",
