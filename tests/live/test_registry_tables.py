@@ -1,11 +1,13 @@
 """What all tables of a registry must do, whatever keeps them: SQLite, PostgreSQL, MLflow."""
 
+import gc
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from tests.live.test_registry import FREE, model
 from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
 from twofold.live.processes import free_port
 from twofold.live.registry.registry import Registry
+from twofold.live.registry.sql_stores import sqlite
 from twofold.live.registry.stores import ADDRESS, Store, TablesError, open_store
 from twofold.live.registry.tables import Tables
 from twofold.policy.release.rules import Evaluation
@@ -411,3 +414,16 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     pytest.importorskip("psycopg", reason="needs the extra [postgres]: `make extras`")
     with pytest.raises(TablesError, match="not reached"):
         open_store(tmp_path, f"postgresql://127.0.0.1:{free_port()}/tables")
+
+
+def test_a_store_that_a_thread_left_open_is_closed_by_whoever_finds_it(tmp_path: Path) -> None:
+    left: list[Store] = []
+    thread = threading.Thread(target=lambda: left.append(sqlite(tmp_path)))
+    thread.start()
+    thread.join()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        left.clear()
+        gc.collect()
+    sqlite(tmp_path).close()
+    assert not caught

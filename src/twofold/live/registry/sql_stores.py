@@ -105,7 +105,8 @@ def sqlite(folder: Path) -> SqlStore:
     path = folder / FILE
     if not path.exists():  # to close a file takes from a process all locks that it has on it elsewhere
         os.close(private_opener(str(path), os.O_CREAT | os.O_RDWR))
-    file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+    # One thread uses it; what nobody closed is closed by whichever thread finds that it is garbage.
+    file = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
     file.execute("pragma journal_mode=wal")
     file.execute("pragma synchronous=full")
     return SqlStore(file, SQLITE, sqlite3.Error)
