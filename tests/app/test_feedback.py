@@ -38,7 +38,11 @@ WINDOW = SETTINGS.block_count * SETTINGS.window_blocks_count
 FREE = Limits(approvals_least=0, token_count_least=0, drift_most_nats=None)
 
 
-def kept(path: Path, lines: list[dict[str, Any]]) -> Path:
+def kept(path: Path, lines: list[dict[str, Any]], registry: Registry | None = None) -> Path:
+    """As answered by the version of a registry."""
+    if registry is not None:
+        model = registry.trusted("chat").version.digest.replace(":", "-")
+        lines = [{**each, "model": model} for each in lines]
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     return path
 
@@ -102,13 +106,18 @@ def test_r_144_an_injected_drop_of_quality_raises_an_alert_in_the_next_window(
 ) -> None:
     registry, good, bad = answers
     served = stream(good)
-    samples = kept(tmp_path / "samples.jsonl", [*served, *stream(bad, len(served))])
+    samples = kept(tmp_path / "samples.jsonl", [*served, *stream(bad, len(served))], registry)
     shown = watch_release("chat", samples, registry.folder, "serving", 0.2, lambda _: None)
     assert [each.alert for each in shown.windows] == [False, False, True]  # two good ones, then the bad one
     assert shown.exit_code == 3 and any("ALERT" in each for each in shown.lines)
     assert all(len(each) <= 100 for each in shown.lines)
     quiet = watch_release(
-        "chat", kept(tmp_path / "good.jsonl", served), registry.folder, "serving", 0.2, lambda _: None
+        "chat",
+        kept(tmp_path / "good.jsonl", served, registry),
+        registry.folder,
+        "serving",
+        0.2,
+        lambda _: None,
     )
     assert (quiet.exit_code, len(quiet.windows)) == (0, 2)
 
@@ -155,7 +164,9 @@ def shown(answers, tmp_path_factory) -> ShownAttribution:
         line(n, prompt=" ".join(WORDS[n : n + 6]), answer=f" {' '.join(WORDS[n + 6 : n + 9])}")
         for n in range(2)
     ]
-    return attribute_answers("chat", kept(folder / "s.jsonl", lines), registry.folder, 2, lambda _: None)
+    return attribute_answers(
+        "chat", kept(folder / "s.jsonl", lines, registry), registry.folder, 2, lambda _: None
+    )
 
 
 @captum
@@ -226,13 +237,26 @@ def test_too_few_steps_are_doubled_until_shares_sum_up(trained, tmp_path: Path, 
 @captum
 def test_nothing_is_attributed_where_nothing_was_answered(answers, tmp_path: Path) -> None:
     registry, _, _ = answers
-    path = kept(tmp_path / "s.jsonl", [line(1, outcome="failed", answer="")])
+    path = kept(tmp_path / "s.jsonl", [line(1, outcome="failed", answer="")], registry)
     with pytest.raises(ValueRefusedError, match="was answered"):
         attribute_answers("chat", path, registry.folder, 2, lambda _: None)
 
 
+def test_answers_of_another_model_say_nothing_of_this_one(answers, tmp_path: Path) -> None:
+    registry, good, bad = answers
+    path = kept(tmp_path / "ours.jsonl", stream(good), registry)
+    with path.open("a") as file:  # a canary of a worse build, and a hosted model called like ours
+        for number, each in enumerate(stream(bad, len(good))):
+            model = "sha256-other" if number % 2 else json.loads(path.read_text().splitlines()[0])["model"]
+            hosted = {} if number % 2 else {"endpoint": "https://api.example.org"}
+            file.write(f"{json.dumps({**each, **hosted, 'model': model})}\n")
+    shown = watch_release("chat", path, registry.folder, "serving", 0.2, lambda _: None)
+    assert shown.exit_code == 0 and (shown.answer_count, shown.other_count) == (len(good), len(bad))
+    assert f"{len(bad)} of other models left out" in shown.lines[0]
+
+
 def test_a_watch_over_too_few_answers_says_so(answers, tmp_path: Path) -> None:
     registry, _, _ = answers
-    path = kept(tmp_path / "s.jsonl", [line(1, outcome="failed", answer="")])
+    path = kept(tmp_path / "s.jsonl", [line(1, outcome="failed", answer="")], registry)
     shown = watch_release("chat", path, registry.folder, "serving", 0.2, lambda _: None)
     assert shown.windows == () and "too few" in shown.lines[1]

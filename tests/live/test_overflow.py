@@ -45,8 +45,14 @@ def beside(config: GatewayConfig, service: Service, authority: Path) -> GatewayC
     hosted = GatewayReplica("overflow", at.host, at.port, "first", 8, tls=at.tls)
     hosted = replace(hosted, key_variable="OURS", authorities=str(authority))
     gate = replace(config.gate, overflow=HOSTED)
+    folder = Path(config.log).parent
     return replace(
-        config, gate=gate, overflow=hosted, requests_log=str(Path(config.log).with_name("r.jsonl"))
+        config,
+        gate=gate,
+        overflow=hosted,
+        requests_log=str(folder / "r.jsonl"),
+        samples_log=str(folder / "s.jsonl"),
+        samples_fraction=1.0,
     )
 
 
@@ -93,6 +99,9 @@ def test_r_171_it_takes_what_finds_no_place_and_goes_on_when_no_replica_does(
         assert line["output_tokens"] == 4
         assert line["endpoint"] == service_base[0] and line["model"] == "first"
     assert told["usd"] == pytest.approx(sum(line["usd"] for line in there))
+    sampled = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    from_there = [(line["endpoint"], line["model"]) for line in sampled if line["replica"] == "overflow"]
+    assert from_there and set(from_there) == {(service_base[0], "first")}  # as in the log of requests
     here = [line for line in lines if line.get("replica") == "replica-0"]
     assert [(line["usd"], line["endpoint"]) for line in here] == [(None, "")]
     assert SECRET not in "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))

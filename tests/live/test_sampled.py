@@ -70,6 +70,13 @@ def test_no_prompt_is_trained_on_and_tested_on_and_each_text_counts_once(tmp_pat
     assert {row["slice"] for row in found.regression} == {"chat, prompts to 64 tok"}
 
 
+def test_what_a_hosted_api_answered_is_not_learned_from(tmp_path: Path) -> None:
+    lines = [line(1), line(2, endpoint="https://api.example.org", replica="hosted")]
+    found = curated(samples(tmp_path, lines))
+    assert [each["request_id"] for each in (*found.candidates, *found.regression)] == ["r1"]
+    assert found.hosted_count == 1
+
+
 @given(st.text(max_size=40))
 def test_a_prompt_is_on_one_side_for_ever(prompt: str) -> None:
     assert is_tested(prompt) is is_tested(prompt)

@@ -15,7 +15,7 @@ from twofold.core.extras import require_extra
 from twofold.live.registry.attributions import Attributed, attributed_of
 from twofold.live.registry.registry import Registry
 from twofold.live.registry.sample_worker import ATTRIBUTE, SCORE, Asked, Text, request_of
-from twofold.live.registry.sampled import Curated, Sample, curated, read_samples
+from twofold.live.registry.sampled import Curated, Sample, curated, of_version, read_samples
 from twofold.live.training.artefact import write_whole
 from twofold.policy.release.watch import DriftWatch, Scored, WatchSettings, WindowEnded
 from twofold.report.answers import Shown
@@ -48,6 +48,7 @@ class ShownCurated(Shown):
             "regression": len(found.regression),
             "failures": len(found.failures),
             "repeated": found.repeated_count,
+            "hosted": found.hosted_count,
             "slices": to_data(found.slices),
         }
 
@@ -59,13 +60,14 @@ class ShownWatch(Shown):
     schema = "twofold/watch/1"
     version: str
     answer_count: int
+    other_count: int  # answers of other versions since then, which are left out
     windows: tuple[WindowEnded, ...]
     settings: WatchSettings
 
     @property
     def lines(self) -> list[str]:
         """A line for each."""
-        return watched_lines(self.version, self.answer_count, self.windows, self.settings)
+        return watched_lines(self.version, self.answer_count, self.other_count, self.windows, self.settings)
 
     @property
     def exit_code(self) -> int:
@@ -129,18 +131,19 @@ def watch_release(
     version = opened.trusted(reference).version
     moves = [each.at for each in opened.tables.moves(version.name, alias) if each.version == version.version]
     since = datetime.fromisoformat(moves[-1]).timestamp() if moves else 0.0
-    told = [
+    answered = [
         each
         for each in read_samples(samples)
         if each.is_answered and datetime.fromisoformat(each.at).timestamp() >= since
     ]
+    told = of_version(answered, version.digest)
     tell(f"score {len(told)} answers by {version.text}")
     said = _asked_of(opened, version.text, SCORE, told) if told else {"scores": []}
     watch, windows = DriftWatch(settings), []
     for score in said["scores"]:  # in the order of the samples; those without a token are left out
         event = Scored(score["score_nats"], score["input_tokens"], score["output_tokens"])
         windows += watch.handle(event, datetime.fromisoformat(told[score["number"]].at).timestamp())
-    return ShownWatch(version.text, len(said["scores"]), tuple(windows), settings)
+    return ShownWatch(version.text, len(said["scores"]), len(answered) - len(told), tuple(windows), settings)
 
 
 def attribute_answers(
@@ -154,9 +157,11 @@ def attribute_answers(
     require_extra("train", "attribution")
     opened = Registry(registry)
     version = opened.trusted(reference).version
-    told = [each for each in read_samples(samples) if each.is_answered][-count:]
+    told = of_version((each for each in read_samples(samples) if each.is_answered), version.digest)[-count:]
     if not told:
-        raise ValueRefusedError(f"no sample in `{samples}` was answered", hint="let the service serve first")
+        raise ValueRefusedError(
+            f"no sample in `{samples}` was answered by {version.text}", hint="let it serve first"
+        )
     tell(f"attribute {len(told)} answers of {version.text}")
     said = _asked_of(opened, version.text, ATTRIBUTE, told)
     return ShownAttribution(attributed_of(version.text, version.digest, said), tuple(told))

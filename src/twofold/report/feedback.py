@@ -25,6 +25,8 @@ def curated_lines(folder: Path, found: Curated) -> list[str]:
     ]
     if found.repeated_count:
         lines.append(f"{found.repeated_count:,} more were there before")
+    if found.hosted_count:
+        lines.append(f"{found.hosted_count:,} answers of a hosted API are left out: not ours to learn from")
     if not found.slices:
         return [*lines, "no slice of requests fails"]
     rows = found.slices[:SLICES_SHOWN]
@@ -44,12 +46,18 @@ def _bound(each: FailureSlice) -> str:
 
 
 def watched_lines(
-    version: str, answer_count: int, windows: Sequence[WindowEnded], settings: WatchSettings
+    version: str,
+    answer_count: int,
+    other_count: int,
+    windows: Sequence[WindowEnded],
+    settings: WatchSettings,
 ) -> list[str]:
     """A line per window after the reference."""
     reference_count = settings.block_count * settings.reference_blocks_count
     window_count = settings.block_count * settings.window_blocks_count
     head = f"{version}  {answer_count:,} answers scored since its release"
+    if other_count:
+        head += f", {other_count:,} of other models left out"
     if not windows:
         return [
             head,

@@ -177,7 +177,7 @@ def samples(config: GatewayConfig, driver: GateDriver) -> Iterator[SampleLog | N
         file = LineFile(path, limits.log_limit_bytes, limits.log_file_count)
     except OSError as error:
         raise errors.FileError(f"cannot write the log `{path}`: {error.strerror}") from error
-    log = SampleLog(file, driver.replicas, config.model_name, config.samples_fraction)
+    log = SampleLog(file, driver.replicas, config.model_name, config.samples_fraction, config.overflow)
     driver.telemetry.sinks.append(log.saw)
     driver.telemetry.logs["samples"] = file
     try:

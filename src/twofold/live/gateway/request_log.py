@@ -53,10 +53,14 @@ class RequestLog:
 
     def line(self, outcome: Outcome) -> str | None:
         """What is written of it; None: nothing."""
-        there, hosted = self._replicas.get(outcome.replica_id), self._hosted
+        return line_of(outcome, self._there(outcome), self._model)
+
+    def _there(self, outcome: Outcome) -> GatewayReplica | None:
+        """What answered it, a hosted API too."""
+        hosted = self._hosted
         if hosted is not None and outcome.replica_id == hosted.replica_id:
-            there = hosted
-        return line_of(outcome, there, self._model)
+            return hosted
+        return self._replicas.get(outcome.replica_id)
 
     def saw(self, outcome: Outcome) -> None:
         """One request ended."""

@@ -26,9 +26,14 @@ class SampleLog(RequestLog):
     """The writer. Mutable as the log of requests is."""
 
     def __init__(
-        self, file: LineFile, replicas: Mapping[str, GatewayReplica], model: str, fraction: float
+        self,
+        file: LineFile,
+        replicas: Mapping[str, GatewayReplica],
+        model: str,
+        fraction: float,
+        hosted: GatewayReplica | None = None,
     ) -> None:
-        super().__init__(file, replicas, model)
+        super().__init__(file, replicas, model, hosted)
         self._fraction = fraction
 
     def wants(self) -> bool:
@@ -43,7 +48,7 @@ class SampleLog(RequestLog):
         if asked is None:
             return None
         text, end = answer_of(outcome.answer) if outcome.answer is not None else ("", "")
-        facts = facts_of(outcome, self._replicas.get(outcome.replica_id), self._model)
+        facts = facts_of(outcome, self._there(outcome), self._model)
         del facts["tenant"], facts["usd"], facts["cache"]
         return _ENCODE({**facts, **redacted_all(asked), "answer": redacted(text), "end": end})
 

@@ -40,6 +40,7 @@ class Sample:
     messages: tuple[tuple[str, str], ...]  # role, content
     answer: str
     end: str  # why the answer ended, as the engine says
+    endpoint: str = ""  # of the hosted API that answered, for what went there
 
     @property
     def asked(self) -> str:
@@ -90,6 +91,7 @@ def _sample(said: dict[str, Any]) -> Sample:
         messages,
         str(said["answer"]),
         str(said["end"]),
+        str(said.get("endpoint") or ""),
     )
 
 
@@ -116,15 +118,22 @@ class Curated:
     failures: tuple[dict[str, str], ...]  # for people: prompts without an answer, and why
     slices: tuple[FailureSlice, ...]
     repeated_count: int  # texts that were there before
+    hosted_count: int  # answers of a hosted API: not ours to learn from
+
+
+def of_version(samples: Iterable[Sample], digest: str) -> list[Sample]:
+    """Those that a version of this digest answered: others say nothing of it."""
+    model = digest.replace(":", "-")
+    return [each for each in samples if each.model == model and not each.endpoint]
 
 
 def curated(samples: Iterable[Sample]) -> Curated:
-    """Sort samples: each text once, each prompt to one side."""
+    """Sort samples: each text once, each prompt to one side; what a hosted API answered to neither."""
     told = list(samples)
     sides: tuple[list[dict[str, str]], list[dict[str, str]]] = ([], [])
     seen: set[str] = set()
     repeated_count = 0
-    for each in (sample for sample in told if sample.is_answered):
+    for each in (sample for sample in told if sample.is_answered and not sample.endpoint):
         text = each.asked + each.answer
         if text in seen:
             repeated_count += 1
@@ -137,7 +146,14 @@ def curated(samples: Iterable[Sample]) -> Curated:
         for each in told
         if not each.is_answered
     )
-    return Curated(tuple(sides[0]), tuple(sides[1]), failures, tuple(failure_slices(told)), repeated_count)
+    return Curated(
+        tuple(sides[0]),
+        tuple(sides[1]),
+        failures,
+        tuple(failure_slices(told)),
+        repeated_count,
+        sum(bool(each.endpoint) and each.is_answered for each in told),
+    )
 
 
 def is_tested(prompt: str) -> bool:
