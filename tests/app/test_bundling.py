@@ -1,5 +1,6 @@
 """A bundle for a machine without a network: whole, checked by itself, and installed where there is none."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -113,6 +114,27 @@ def test_a_build_for_other_hardware_is_a_wheel_of_its_version(tmp_path: Path) ->
     cpu.touch()
     assert wheel_for("torch", "2.13.0", tmp_path) == cpu
     assert wheel_for("torch", "2.13", tmp_path) is None
+    assert wheel_for("torch", "2.13.0+cpu", tmp_path) == cpu
+    assert wheel_for("torch", "2.13.0+cu130", tmp_path) is None
+
+
+def test_a_wheel_that_is_not_the_one_of_the_locks_hash_is_refused(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry", make=True)
+    registry.push(model(tmp_path / "source"), "chat", "ann")
+    (tmp_path / "wheels").mkdir()
+    wheel = tmp_path / "wheels" / WHEELS[0]
+    wheel.write_bytes(b"as locked")
+    lock = tmp_path / "lock"
+    lock.write_text(
+        f"numpy==2.3.5 \\\n    --hash=sha256:{'0' * 64} \\\n"
+        f"    --hash=sha256:{hashlib.sha256(b'as locked').hexdigest()}\n    # via twofold\n"
+    )
+    words = registry.folder, lock, tmp_path / "wheels", lambda _: None
+    assert bundle("chat", tmp_path / "bundle", *words).wheel_count == 2
+    wheel.write_bytes(b"another")
+    with pytest.raises(FileError, match="by its hash"):
+        bundle("chat", tmp_path / "again", *words)
+    assert not (tmp_path / "again").exists()
 
 
 def test_the_own_wheel_holds_what_runs_and_is_the_same_twice(tmp_path: Path) -> None:

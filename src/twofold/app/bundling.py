@@ -24,6 +24,7 @@ from twofold.report.answers import Shown
 
 LOCK = "requirements.lock"
 PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 DOCUMENTS = ("README.md", "LICENSE", "THIRD_PARTY_DATA.md", "CHANGELOG.md", "docs", "examples")
 NOT_DOCUMENTS = (".twofold*", "__pycache__", "*-lock")
 DOWNLOAD_LIMIT_S = 3600.0
@@ -113,16 +114,29 @@ def pins_of(lock: Path) -> dict[str, str]:
     return pins
 
 
+def hashes_of(lock: Path) -> dict[str, set[str]]:
+    """SHA-256 by name, of a lock that has them; pip allows several, one for each kind of machine."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for line in lock.read_text("utf-8").splitlines():
+        if (pin := PIN.match(line)) is not None:
+            name = plain(pin[1])
+        if name and not line.lstrip().startswith("#"):
+            found.setdefault(name, set()).update(HASH.findall(line))
+    return found
+
+
 def plain(name: str) -> str:
     """A project's name, however it is written."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def wheel_for(name: str, version: str, folder: Path) -> Path | None:
-    """The wheel of a pin; a build of it for other hardware (`2.13.0+cpu`) is one."""
+    """The wheel of a pin; a build for other hardware (`2.13.0+cpu`) is one of a pin that names no build."""
     for path in sorted(folder.glob("*.whl")):
         project, _, rest = path.name.partition("-")
-        if plain(project) == name and rest.split("-")[0].partition("+")[0] == version.partition("+")[0]:
+        built = rest.split("-")[0]
+        if plain(project) == name and version in (built, built.partition("+")[0]):
             return path
     return None
 
@@ -132,11 +146,13 @@ def _gather(pins: dict[str, str], lock: Path, wheels: Path | None, target: Path)
     if source is None:
         _download(lock, target)
         source = target
-    missing = []
+    missing, hashes = [], hashes_of(lock)
     for name, version in pins.items():
         found = wheel_for(name, version, source)
         if found is None:
             missing.append(f"{name}=={version}")
+        elif hashes.get(name) and sha256_of(found).removeprefix("sha256:") not in hashes[name]:
+            raise FileError(f"`{found}` is not the wheel that `{lock}` names by its hash")
         elif source != target:
             shutil.copyfile(found, target / found.name)
     if missing:
