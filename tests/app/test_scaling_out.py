@@ -2,6 +2,7 @@
 
 import csv
 import sys
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -18,7 +19,7 @@ from twofold.app import scaling_out
 from twofold.app.gates import served_gate
 from twofold.app.loop_page import SCALE_OUT, serving_rows
 from twofold.app.loop_settings import serve_settings, train_settings
-from twofold.app.loop_stages import LoopRequest, service_settings
+from twofold.app.loop_stages import LoopRequest, own_load, own_load_ended_s, service_settings
 from twofold.app.planning import plan
 from twofold.app.releasing import Release
 from twofold.app.sources import load
@@ -120,6 +121,12 @@ def test_nothing_is_started_where_somebody_else_decides_and_the_page_says_so(tmp
     measured = loop.ServingMeasured("transformers", 2, 16384.0, None, "a", ())
     kept, (why,) = scaling_out.scaled_out(request, "", tmp_path, served_gate(spec, 2, None), measured)
     assert kept is measured and "`scaling` decides" in why
+
+
+def test_when_a_load_of_ours_breaks_off_it_is_still_nobody_elses(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), own_load(tmp_path):
+        raise KeyboardInterrupt
+    assert 0.0 < own_load_ended_s(tmp_path) <= time.monotonic()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -216,14 +217,23 @@ def measured_service(
     elif before is not None and not load_asked:
         note = "loads as measured by an earlier `up`; `--load-for` measures them again"
     else:
-        measured = put_under_load(request, service, artefact)
+        with own_load(request.state):
+            measured = put_under_load(request, service, artefact)
         measured = replace(measured, scale_out=before.scale_out if before else None)
         write_whole(path, to_json(measured))
-        write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
         return measured, ()
     if before is None:
         before = _served(request, service, artefact, ())
     return before, (note,)
+
+
+@contextmanager
+def own_load(state: Path) -> Iterator[None]:
+    """A load of ours. When it ended is kept, however it did: what came before is nobody else's."""
+    try:
+        yield
+    finally:
+        write_whole(state / LOAD_ENDED, f"{time.monotonic():.3f}")
 
 
 def own_load_ended_s(state: Path) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twofold.app.loop_stages import LOAD_ENDED
+from twofold.app.loop_stages import own_load
 from twofold.contracts.results import proof
 from twofold.live.control import trials
 from twofold.live.control.engines import EngineSettings
@@ -16,7 +16,6 @@ from twofold.live.control.service import ServiceSettings
 from twofold.live.gateway.told import entries_between
 from twofold.live.loads import loader, loads
 from twofold.live.loads.texts import Texts
-from twofold.live.training.artefact import write_whole
 from twofold.policy.gate import events
 from twofold.policy.machine import Entry
 from twofold.rehearse import as_measured
@@ -77,7 +76,7 @@ def run_live(
     prompts = [texts.prompt(each.input_tokens, each.output_limit_tokens) for each in arrivals]
     endpoint = loader.bare_endpoint(standing.url, standing.settings.name or standing.settings.version)
     done = Deed(standing, names[0], fault)
-    with MachineWatch(standing.state) as watch:
+    with MachineWatch(standing.state) as watch, own_load(standing.state):
         done.begin()
         try:
             load = loader.hold_open(
@@ -90,7 +89,6 @@ def run_live(
         finally:
             done.end()
     ended_s = time.monotonic()
-    write_whole(standing.state / LOAD_ENDED, f"{ended_s:.3f}")
     entries = list(entries_between(standing.log, load.begun_s, ended_s))
     if isinstance(fault, fault_types.Release):
         trials.withdraw_release(standing.state, standing.release_version)

@@ -7,7 +7,6 @@ log in general; the tail meanwhile stands on the page beside that of the twin.
 import csv
 import io
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -20,10 +19,10 @@ from twofold.app.gates import ServedGate
 from twofold.app.loop_page import TAIL_REQUESTS
 from twofold.app.loop_settings import MACHINE, NEEDED_BYTES_PER_PROCESS, SEED, LoopRequest
 from twofold.app.loop_stages import (
-    LOAD_ENDED,
     SERVING_FILE,
     USERS_GONE_S,
     others_asked_ago_s,
+    own_load,
     own_load_ended_s,
 )
 from twofold.app.sources import STARTS_FILE
@@ -100,19 +99,19 @@ def scale_out(request: LoopRequest, url: str, artefact: Path) -> loop.ScaleOut |
     thread = threading.Thread(target=deeds, daemon=True)
     thread.start()
     try:
-        load = hold_open(
-            bare_endpoint(url, ""),
-            prompts,
-            arrivals_until(begun, over, told.rate_per_s),
-            duration_s=MOST_S,
-            max_tokens=told.output_tokens,
-        )
+        with own_load(request.state):
+            load = hold_open(
+                bare_endpoint(url, ""),
+                prompts,
+                arrivals_until(begun, over, told.rate_per_s),
+                duration_s=MOST_S,
+                max_tokens=told.output_tokens,
+            )
     except BaseException:  # nobody waits for a start that nothing is measured of
         over.set()
         begun.set()
         raise
     thread.join()
-    write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
     cold, warm = [*seen, None, None][:2]
     if cold is None:
         return None

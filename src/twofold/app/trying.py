@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twofold.app.gates import ServedGate
 from twofold.app.loop_settings import SEED, LoopRequest
-from twofold.app.loop_stages import LOAD_ENDED, USERS_GONE_S, others_asked_ago_s, own_load_ended_s
+from twofold.app.loop_stages import USERS_GONE_S, others_asked_ago_s, own_load, own_load_ended_s
 from twofold.app.releasing import Release, admitted, engine_of_release, variant_of
 from twofold.contracts.results import loop
 from twofold.live.control import trials
@@ -16,7 +16,6 @@ from twofold.live.gateway.told import entries_between
 from twofold.live.loads import loader, loads
 from twofold.live.registry.registry import SERVING, Registry, ReleaseRefusedError
 from twofold.live.training import variants
-from twofold.live.training.artefact import write_whole
 from twofold.policy.gate import events
 
 SEGMENT_S = 12.0  # of requests between two looks
@@ -57,14 +56,14 @@ def until_decided(request: LoopRequest, release: Release, kind: str, offered_s: 
             continue
         segment += 1
         request.progress(f"try {release.text}, {kind}: {time.monotonic() - offered_s:.0f} s")
-        loader.hold_open(
-            endpoint,
-            prompts,
-            loads.poisson_arrivals_s(served.rate_per_s, SEGMENT_S, SEED + segment),
-            duration_s=SEGMENT_S,
-            max_tokens=served.output_tokens,
-        )
-        write_whole(request.state / LOAD_ENDED, f"{time.monotonic():.3f}")
+        with own_load(request.state):
+            loader.hold_open(
+                endpoint,
+                prompts,
+                loads.poisson_arrivals_s(served.rate_per_s, SEGMENT_S, SEED + segment),
+                duration_s=SEGMENT_S,
+                max_tokens=served.output_tokens,
+            )
     seen = seen_of(request.state, version, offered_s)
     if seen.outcome == PROMOTED:
         request.progress(f"{release.text} passed: every replica is to run it")
