@@ -30,6 +30,7 @@ def test_a_url_is_a_host_a_port_and_what_stands_before_v1(text: str, found: Serv
     "text",
     [
         *("elsewhere:80", "ftp://elsewhere", "http://", "http://elsewhere:port", "http://else where"),
+        *("http://h:0", "http://h:99999"),
         *(f"https://{SECRET}@h/v1", f"https://user:{SECRET}@h/v1", f"https://h/v1?key={SECRET}"),
         *(f"https://u:{SECRET}/7@h/v1", f"https://{SECRET}?u:x@h/v1", f"https://h/v1?u=@{SECRET}"),
         *(f"https://h/v1#{SECRET}", f"https://user:{SECRET}@h:port/v1", f"h?key={SECRET}", f"{SECRET}@h"),

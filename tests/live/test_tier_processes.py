@@ -136,6 +136,8 @@ def test_a_spec_says_how_they_are_started(tmp_path: Path) -> None:
     assert told == (("lookup-0", line, 9001), ("lookup-1", line, 9002))
     for old, new, says in (
         ("http://localhost:9002/b", "http://example.com:9002/b", "on this machine"),
+        ("127.0.0.1:9001", "127.0.0.1:99999", "on this machine"),
+        ("localhost:9002", "localhost:0", "on this machine"),
         ("--port {port}", "", "at which port"),
         (", urls: ['http://127.0.0.1:9001/a', 'http://localhost:9002/b']", "", "on this machine"),
     ):

@@ -44,7 +44,7 @@ def server_url(text: str) -> ServerUrl:
     """The server behind a URL, which may end in `/v1`. Raises ValueRefusedError, which shows no key."""
     try:
         parts = urlsplit(text)
-        port = parts.port or PORTS.get(parts.scheme, 0)
+        port = PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
     except ValueError:
         parts, port = urlsplit(""), 0
     if not port or not parts.hostname or any(each <= " " for each in text):

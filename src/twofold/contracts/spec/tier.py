@@ -9,7 +9,7 @@ from twofold.contracts.spec import fields
 from twofold.contracts.spec.fields import Listed, Part, need_one, refusal
 from twofold.contracts.spec.servers import PLAIN_URL
 
-LOCAL_URL = re.compile(r"http://(?:localhost|127\.0\.0\.1):\d{1,5}(?:/|$)")
+LOCAL_URL = re.compile(r"http://(?:localhost|127\.0\.0\.1):(\d{1,5})(?:/|$)")
 USUAL_P95, GOAL_WORKS = 3.0, 5.0  # times the mean: what exponential work has, and room to wait beside it
 
 
@@ -61,7 +61,7 @@ class Tier(Part):
         if self.urls and self.replicas not in (None, len(self.urls)):
             what = f"`replicas: {self.replicas}`, and `urls` names {len(self.urls)}"
             raise refusal(what, "name a URL for each replica, or leave `replicas` out")
-        if self.command is not None and not (self.urls and all(map(LOCAL_URL.match, self.urls))):
+        if self.command is not None and not (self.urls and all(map(_is_local, self.urls))):
             hint = "write `urls` such as `http://127.0.0.1:9001/look-up`, one for each server"
             raise refusal("`command` starts servers on this machine, at the ports of `urls`", hint)
         if self.command is not None and "{port}" not in self.command:
@@ -92,3 +92,8 @@ class Tier(Part):
     def limit(self) -> int:
         """Requests that one replica has at once."""
         return self.limit_count or self.cores
+
+
+def _is_local(url: str) -> bool:
+    found = LOCAL_URL.match(url)
+    return found is not None and 0 < int(found[1]) < 2**16
