@@ -12,7 +12,15 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
-from twofold.app.jobs import Wanted, order_of_run, queue_settings, slots_here, submit_job
+from twofold.app.jobs import (
+    Wanted,
+    cancel_job,
+    list_jobs,
+    order_of_run,
+    queue_settings,
+    slots_here,
+    submit_job,
+)
 from twofold.app.looping import known_state
 from twofold.app.simulating import SimulateOptions, simulate
 from twofold.app.sources import load
@@ -145,3 +153,22 @@ def test_the_brain_is_told_what_a_rehearsal_of_the_scenario_tells_its_own(tmp_pa
     ]
     assert told.faults.spare_count == 1 and told.cadence.fixed_interval_s is None
     assert told.cadence.prior_failures_per_accelerator_s == pytest.approx(2 / 86_400 / 4)
+
+
+def test_r_161_a_run_that_repeats_is_queued_as_often_and_ended_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    often = a_spec(tmp_path, more="  repeats: every 4 weeks\n")
+    monkeypatch.setattr("twofold.app.jobs._see_to_a_driver", lambda _: None)
+    shown = submit_job(often)
+    assert shown.campaign is not None and "tiny is repeated every 28" in "\n".join(shown.lines)
+    listed = list_jobs(often)
+    assert [each.name for each in listed.campaigns] == ["tiny"] and "jobs cancel SPEC NAME" in listed.lines[
+        -1
+    ]
+    assert "nobody drives" in "\n".join(listed.lines)  # the next turn needs a driver, whatever is over
+    with pytest.raises(ValueRefusedError, match="forgotten"):
+        submit_job(often, wanted=Wanted(env=("PATH",)))
+    assert cancel_job(often, "tiny").lines == ["tiny is not repeated any more; a job of it that runs goes on"]
+    assert list_jobs(often).campaigns == ()

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,14 +21,15 @@ from twofold.core.extras import require_extra
 from twofold.core.nvidia import accelerator_count
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live import watchdog
-from twofold.live.jobs import orders
+from twofold.live.jobs import campaigns, orders
+from twofold.live.jobs.campaigns import Campaign
 from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
 from twofold.live.jobs.trouble import Trouble, trouble_of
 from twofold.live.processes import log_path, python_module, running
 from twofold.live.training.artefact import write_whole
 from twofold.rehearse.training import brain_settings
 from twofold.report.answers import Shown
-from twofold.report.jobs import jobs_lines, trouble_lines
+from twofold.report.jobs import campaign_lines, jobs_lines, trouble_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,15 @@ class JobSubmitted(Shown):
     slots: int  # that the machine has
     command: str
     trouble: Trouble | None = None  # for which nothing is started
+    campaign: Campaign | None = None  # that it is the first job of
 
     @property
     def lines(self) -> list[str]:
         """What was taken, and how to follow it."""
         shares = f"{self.ranks} of {self.slots} slots, team {self.team}, priority {self.priority}"
         see = "see `twofold jobs list` and `twofold jobs logs`"
-        return [f"{self.job} is queued: {shares}", *trouble_lines(self.trouble), see]
+        again = campaign_lines((self.campaign,)) if self.campaign else []
+        return [f"{self.job} is queued: {shares}", *again, *trouble_lines(self.trouble), see]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,17 @@ class JobsListed(Shown):
     jobs: tuple[JobStatus, ...]
     controlled: bool  # a driver is alive
     trouble: Trouble | None = None  # for which nothing is decided
+    campaigns: tuple[Campaign, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """A row each, and what the queue stands still for."""
-        driven = self.controlled or all(each.state in OVER for each in self.jobs)
-        return [*jobs_lines(self.jobs, driven), *trouble_lines(self.trouble)]
+        driven = self.controlled or (all(each.state in OVER for each in self.jobs) and not self.campaigns)
+        return [
+            *jobs_lines(self.jobs, driven),
+            *campaign_lines(self.campaigns),
+            *trouble_lines(self.trouble),
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -77,10 +86,13 @@ class JobCancelled(Shown):
 
     schema = "twofold/job-cancelled/1"
     job: str
+    repeats: bool = False  # it was a campaign
 
     @property
     def lines(self) -> list[str]:
         """In one line."""
+        if self.repeats:
+            return [f"{self.job} is not repeated any more; a job of it that runs goes on"]
         return [f"{self.job} is cancelled: where it runs it writes a last checkpoint and ends"]
 
 
@@ -104,13 +116,18 @@ def submit_job(
 ) -> JobSubmitted:
     """Queue a training run of a spec, or a command, and see that a driver is there.
 
-    Raises ValueRefusedError for what this machine's slots cannot run, MissingExtraError.
+    A run with `repeats:` is queued again at each of its turns. Raises ValueRefusedError for what this
+    machine's slots cannot run, MissingExtraError.
     """
     require_extra("live", *(() if command else ("train",)))
     path = spec_path(spec)
     read, state = load(path).spec, known_state(spec)
     slot_count = slots_here(read)
     queue = queue_settings(slot_count, scenario)
+    repeats_every_s = None if command else _run_of(read, wanted.name).repeats_every_s
+    if repeats_every_s and wanted.env:
+        what = "keys of `--env` are forgotten when a job is over, and `repeats` runs it again"
+        raise ValueRefusedError(what, hint="leave out one of the two")
     with orders.submitting(state):
         order = _of_command(state, tuple(command), wanted) if command else order_of_run(state, read, wanted)
         if order.slot_count > slot_count:
@@ -122,10 +139,16 @@ def submit_job(
         elif (before := orders.read_settings(state)).slot_count != slot_count:
             orders.write_settings(state, replace(before, slot_count=slot_count))
         orders.submit(state, order, _named(wanted.env))
+        campaign = _repeated(state, order, repeats_every_s) if repeats_every_s else None
     _see_to_a_driver(state)
     said = shlex.join(order.command) if command else f"training run of {path.name}"
     told = order.job_id, order.team, order.priority, order.slot_count, slot_count
-    return JobSubmitted(*told, said, trouble_of(state))
+    return JobSubmitted(*told, said, trouble_of(state), campaign)
+
+
+def _repeated(state: Path, order: orders.JobOrder, every_s: float) -> Campaign:
+    """The campaign is called like its jobs without their number."""
+    return campaigns.begin(state, order.job_id.rpartition("-")[0], every_s, time.time(), order)
 
 
 def list_jobs(spec: Path) -> JobsListed:
@@ -134,13 +157,18 @@ def list_jobs(spec: Path) -> JobsListed:
     state = known_state(spec)
     orders.read_settings(state)
     controlled = bool(running(state, watchdog.JOBS, exact=True))
-    return JobsListed(tuple(jobs_of(state)), controlled, trouble_of(state))
+    repeated = tuple(campaigns.campaigns_of(state))
+    return JobsListed(tuple(jobs_of(state)), controlled, trouble_of(state), repeated)
 
 
 def cancel_job(spec: Path, job: str) -> JobCancelled:
-    """Take a job out of the queue; one that runs writes a last checkpoint. Raises UnknownNameError."""
+    """Take a job out of the queue; one that runs writes a last checkpoint. The name of one that `repeats`,
+    without a number, ends the repeating. Raises UnknownNameError."""
     require_extra("live")
     state = known_state(spec)
+    if job in {each.name for each in campaigns.campaigns_of(state)}:
+        campaigns.end(state, job)
+        return JobCancelled(job, repeats=True)
     over = {each.job_id: each.state for each in jobs_of(state) if each.state in OVER}
     if job in over:
         raise ValueRefusedError(f"`{job}` is {over[job]}", hint="see `twofold jobs list`")

@@ -60,7 +60,8 @@ LIST = Verb(
     parameters=(SPEC, JSON, *TABLES),
 )
 CANCEL = Verb(
-    help="Take JOB out of the queue; where it runs it writes a last checkpoint and ends.",
+    help="Take JOB out of the queue; where it runs it writes a last checkpoint and ends. The name of a run"
+    " that `repeats`, without a number, ends the repeating.",
     answer="jobs.cancel_job",
     parameters=(SPEC, click.argument("job"), JSON),
 )

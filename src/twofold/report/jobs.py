@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from textwrap import TextWrapper
 
+from twofold.core.display import format_seconds
+from twofold.live.jobs.campaigns import Campaign
 from twofold.live.jobs.listing import JobStatus
 from twofold.live.jobs.trouble import Trouble
 from twofold.report.lines import listed
@@ -26,6 +28,19 @@ def jobs_lines(jobs: Sequence[JobStatus], controlled: bool) -> list[str]:
     )
     alone = "  nobody drives the queue: `twofold jobs submit` starts a driver again"
     return lines if controlled else [*lines, alone]
+
+
+def campaign_lines(campaigns: Sequence[Campaign]) -> list[str]:
+    """A line for each: how often, how many there were, when the next one is."""
+    lines = []
+    for each in campaigns:
+        runs = f"{each.run_count} run{'s' * (each.run_count != 1)}"
+        left_out = f", {each.left_out} left out" if each.left_out else ""
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.next_s))
+        lines.append(
+            f"{each.name} is repeated every {format_seconds(each.every_s)}: {runs}{left_out}, next {when}"
+        )
+    return [*lines, *(["`twofold jobs cancel SPEC NAME` ends that"] if lines else [])]
 
 
 def trouble_lines(trouble: Trouble | None) -> list[str]:

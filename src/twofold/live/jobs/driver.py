@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from twofold.core.errors import TwofoldError
 from twofold.live import processes, watchdog
-from twofold.live.jobs import gangs
+from twofold.live.jobs import campaigns, gangs
 from twofold.live.jobs.job_log import LOG, JobLog, read_job_log, replayed
 from twofold.live.jobs.orders import (
     AcceleratorWatch,
@@ -188,6 +188,10 @@ class Driver:
             self._do(effect)
 
     def _hear_owners(self) -> None:
+        jobs = self.brain.view.jobs
+        campaigns.take_turns(
+            self.state, self.clock.wall(), lambda each: each in jobs or each not in self.known
+        )
         for job_id, _ in order_files(self.state):
             if job_id not in self.known:
                 self.known.add(job_id)

@@ -114,7 +114,7 @@ def submit(state: Path, order: JobOrder, environment: Mapping[str, str] = Mappin
         with open(path, "w", encoding="utf-8", opener=private_opener) as file:
             json.dump(dict(environment), file)
     newest_ns = max((at_ns for at_ns, _ in _by_age(state)), default=0)
-    path = _order_path(state, order.job_id)
+    path = order_path(state, order.job_id)
     write_whole(path, to_json(order))
     if path.stat().st_mtime_ns <= newest_ns:  # the clock was set back: it is the newest all the same
         os.utime(path, ns=(newest_ns + 1, newest_ns + 1))
@@ -153,7 +153,7 @@ def cancelled(state: Path) -> set[str]:
 
 def read_order(state: Path, job_id: str) -> JobOrder:
     """One job as it was submitted. Raises UnknownNameError, FileError."""
-    path = _order_path(state, job_id)
+    path = order_path(state, job_id)
     if not JOB_ID.fullmatch(job_id) or not path.exists():
         known = [each for each, _ in order_files(state)]
         there = f"jobs: {', '.join(known[-8:])}" if known else "there is none: `twofold jobs submit SPEC`"
@@ -217,7 +217,8 @@ def _by_age(state: Path) -> list[tuple[int, Path]]:
     return sorted((path.stat().st_mtime_ns, path) for path in _orders(state).glob("*.json"))
 
 
-def _order_path(state: Path, job_id: str) -> Path:
+def order_path(state: Path, job_id: str) -> Path:
+    """Where a job's order is, once it was submitted."""
     return _orders(state) / f"{job_id}.json"
 
 
