@@ -14,7 +14,7 @@ CORE := .core/.installed
 ROUNDS ?= 100
 # Tests that the last `make test` skipped for want of the extras.
 SKIPPED := .venv/.skipped
-ALONE := tests/live $(addprefix tests/app/test_,loop_live.py looping.py operating.py proving.py measure_training.py)
+ALONE := tests/live $(addprefix tests/app/test_,finetune_live.py loop_live.py looping.py operating.py proving.py measure_training.py)
 
 # What tells a developer the most for the least: the models' laws, the policies, the map, what screens say.
 QUICK := $(addprefix tests/,core catalog contracts perf policy training inference test_tidy.py test_layers.py) \

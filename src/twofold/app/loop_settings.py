@@ -20,7 +20,7 @@ from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings
 from twofold.live.gateway.engine_fields import PROTOCOL
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
-from twofold.live.training.train_job import TrainJob
+from twofold.live.training.train_job import WEIGHTS, TrainJob
 from twofold.policy.gate import tiers as gate_tiers
 
 MACHINE = "this-machine"
@@ -28,6 +28,7 @@ CHECKPOINTS_PER_RUN = 8
 KILL_AFTER_FRACTION = 0.55  # of the steps: between two checkpoints, so that some steps are repeated
 KILLED_RANK = 1
 SEED = 20
+LEARNING_RATES = {"finetune": 2e-5, "lora": 2e-4}  # as Llama 2 was tuned, and GPT-3 by the paper on LoRA
 ENGINES_HERE = tuple(kind for kind, engine in ENGINES.items() if engine.program)
 OURS = "transformers"  # brought by the extra [train], which is asked for by its name
 BATCH_TOKENS = 2048  # prefill tokens of one engine step
@@ -136,6 +137,7 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
     every = max(1, run.steps // CHECKPOINTS_PER_RUN)
     kill = int(run.steps * KILL_AFTER_FRACTION)
     is_killed = rank_count > KILLED_RANK and kill > every
+    begins = {} if run.kind == "pretrain" else _beginning(run, config)
     return TrainJob(
         name=run.name,
         folder=state / "train" / run.name,
@@ -150,7 +152,30 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
         device=device_here(rank_count),
         kill_rank=KILLED_RANK if is_killed else None,
         kill_after_step=kill if is_killed else None,
+        data=_data_of(run, state),
+        **begins,
     )
+
+
+def _beginning(run: TrainingRun, config: Path) -> dict[str, Any]:
+    """What fine-tuning begins with, and how fast it learns."""
+    folder = config.parent
+    if not any(folder.glob(WEIGHTS)):
+        what = f"training `{run.name}`: `kind: {run.kind}` begins with weights, and `{folder}` holds none"
+        hint = "put the model's safetensors beside its config.json, or write `kind: pretrain`"
+        raise ValueRefusedError(what, hint=hint)
+    return {
+        "weights": str(folder.resolve()),
+        "adapter_rank": run.lora_rank if run.kind == "lora" else 0,
+        "peak_learning_rate": LEARNING_RATES[run.kind],
+    }
+
+
+def _data_of(run: TrainingRun, state: Path) -> str:
+    """Patterns as the trainer reads them; those of this machine lie beside the spec."""
+    patterns = [each.strip() for each in (run.data or "").split(",") if each.strip()]
+    spec_folder = state.absolute().parent
+    return ",".join(each if "://" in each else str(spec_folder / each) for each in patterns)
 
 
 def device_here(share_count: int) -> str:

@@ -167,6 +167,9 @@ def _brought_up(source: Path, port: int, load_for: str, program: str, tell: OnPr
     state = state_of(path)
     serving = serve_settings(spec, load_s, program)
     training = None if serving.registered else train_settings(spec, state)
+    if training is not None and training.adapter_rank:
+        what = "`up` serves whole weights, and `kind: lora` trains adapters"
+        raise ValueRefusedError(what, hint="write `kind: finetune`, or queue it with `twofold jobs submit`")
     name = model_name(path, serving.registered) if training is None else name_of(training.name)
     request = LoopRequest(path, state, training, serving, port, tell, name)
     require_extra("train", "live")

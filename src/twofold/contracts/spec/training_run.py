@@ -119,6 +119,11 @@ class TrainingRun(Part):
     )
     priority: fields.Count = Field(default=0, description="higher goes first where runs compete")
     team: fields.Text | None = Field(default=None, description="who runs it")
+    data: fields.Text | None = Field(
+        default=None,
+        description="text, JSON lines or Parquet that `up` and `jobs` train on, such as `data/*.jsonl` or an"
+        " address; none: the sources of Python's standard library",
+    )
     headroom: Headroom = Field(default=Headroom(), description="accelerator-hours on top of the run")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="how checkpoints are written")
     on: FixedCluster | None = Field(
