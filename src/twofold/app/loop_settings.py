@@ -20,7 +20,7 @@ from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings
 from twofold.live.gateway.engine_fields import PROTOCOL
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.server_urls import asking, server_url
-from twofold.live.training.train_job import WEIGHTS, TrainJob
+from twofold.live.training.train_job import TrainJob
 from twofold.policy.gate import tiers as gate_tiers
 
 MACHINE = "this-machine"
@@ -160,7 +160,7 @@ def train_settings(spec: Spec, state: Path) -> TrainJob:
 def _beginning(run: TrainingRun, config: Path) -> dict[str, Any]:
     """What fine-tuning begins with, and how fast it learns."""
     folder = config.parent
-    if not any(folder.glob(WEIGHTS)):
+    if not any(folder.glob("*.safetensors")):
         what = f"training `{run.name}`: `kind: {run.kind}` begins with weights, and `{folder}` holds none"
         hint = "put the model's safetensors beside its config.json, or write `kind: pretrain`"
         raise ValueRefusedError(what, hint=hint)
