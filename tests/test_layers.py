@@ -118,7 +118,7 @@ VOCABULARIES = {
     "policy.gate": {"events", "settings", "tiers"},
     "policy.release": {"quality"},
     "policy.cluster": {"events", "settings"},
-    "live.jobs": {"orders"},
+    "live.jobs": {"campaigns", "orders"},
     "twin.serving": {"fault_types", "fleet_types"},
     "twin.cluster": {"cluster_types"},
 }

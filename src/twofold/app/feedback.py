@@ -15,7 +15,7 @@ from twofold.core.extras import require_extra
 from twofold.live.registry.attributions import Attributed, attributed_of
 from twofold.live.registry.registry import Registry
 from twofold.live.registry.sample_worker import ATTRIBUTE, SCORE, Asked, Text, request_of
-from twofold.live.registry.sampled import Curated, Sample, curated, of_version, read_samples
+from twofold.live.registry.sampled import Curated, Sample, curated, read_samples
 from twofold.live.training.artefact import write_whole
 from twofold.policy.release.watch import DriftWatch, Scored, WatchSettings, WindowEnded
 from twofold.report.answers import Shown
@@ -136,7 +136,7 @@ def watch_release(
         for each in read_samples(samples)
         if each.is_answered and datetime.fromisoformat(each.at).timestamp() >= since
     ]
-    told = of_version(answered, version.digest)
+    told = [each for each in answered if each.is_of(version.digest)]
     tell(f"score {len(told)} answers by {version.text}")
     said = _asked_of(opened, version.text, SCORE, told) if told else {"scores": []}
     watch, windows = DriftWatch(settings), []
@@ -157,7 +157,8 @@ def attribute_answers(
     require_extra("train", "attribution")
     opened = Registry(registry)
     version = opened.trusted(reference).version
-    told = of_version((each for each in read_samples(samples) if each.is_answered), version.digest)[-count:]
+    answered = (each for each in read_samples(samples) if each.is_answered and each.is_of(version.digest))
+    told = list(answered)[-count:]
     if not told:
         raise ValueRefusedError(
             f"no sample in `{samples}` was answered by {version.text}", hint="let it serve first"

@@ -22,7 +22,6 @@ from twofold.core.nvidia import accelerator_count
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live import watchdog
 from twofold.live.jobs import campaigns, orders
-from twofold.live.jobs.campaigns import Campaign
 from twofold.live.jobs.listing import OVER, JobStatus, jobs_of
 from twofold.live.jobs.trouble import Trouble, trouble_of
 from twofold.live.processes import log_path, python_module, running
@@ -44,7 +43,7 @@ class JobSubmitted(Shown):
     slots: int  # that the machine has
     command: str
     trouble: Trouble | None = None  # for which nothing is started
-    campaign: Campaign | None = None  # that it is the first job of
+    campaign: campaigns.Campaign | None = None  # that it is the first job of
 
     @property
     def lines(self) -> list[str]:
@@ -63,7 +62,7 @@ class JobsListed(Shown):
     jobs: tuple[JobStatus, ...]
     controlled: bool  # a driver is alive
     trouble: Trouble | None = None  # for which nothing is decided
-    campaigns: tuple[Campaign, ...] = ()
+    campaigns: tuple[campaigns.Campaign, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -146,7 +145,7 @@ def submit_job(
     return JobSubmitted(*told, said, trouble_of(state), campaign)
 
 
-def _repeated(state: Path, order: orders.JobOrder, every_s: float) -> Campaign:
+def _repeated(state: Path, order: orders.JobOrder, every_s: float) -> campaigns.Campaign:
     """The campaign is called like its jobs without their number."""
     return campaigns.begin(state, order.job_id.rpartition("-")[0], every_s, time.time(), order)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textwrap import TextWrapper
 
 from twofold.core.display import format_seconds
-from twofold.live.jobs.campaigns import Campaign
+from twofold.live.jobs import campaigns
 from twofold.live.jobs.listing import JobStatus
 from twofold.live.jobs.trouble import Trouble
 from twofold.report.lines import listed
@@ -30,10 +30,10 @@ def jobs_lines(jobs: Sequence[JobStatus], controlled: bool) -> list[str]:
     return lines if controlled else [*lines, alone]
 
 
-def campaign_lines(campaigns: Sequence[Campaign]) -> list[str]:
+def campaign_lines(told: Sequence[campaigns.Campaign]) -> list[str]:
     """A line for each: how often, how many there were, when the next one is."""
     lines = []
-    for each in campaigns:
+    for each in told:
         runs = f"{each.run_count} run{'s' * (each.run_count != 1)}"
         left_out = f", {each.left_out} left out" if each.left_out else ""
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.next_s))

@@ -49,6 +49,10 @@ class Sample:
             return self.prompt
         return "".join(f"{role}: {content}\n" for role, content in self.messages) + "assistant: "
 
+    def is_of(self, digest: str) -> bool:
+        """Whether a version of this digest answered it: what others did says nothing of that version."""
+        return self.model == digest.replace(":", "-") and not self.endpoint
+
     @property
     def is_answered(self) -> bool:
         """Whether there is an answer to learn from."""
@@ -119,12 +123,6 @@ class Curated:
     slices: tuple[FailureSlice, ...]
     repeated_count: int  # texts that were there before
     hosted_count: int  # answers of a hosted API: not ours to learn from
-
-
-def of_version(samples: Iterable[Sample], digest: str) -> list[Sample]:
-    """Those that a version of this digest answered: others say nothing of it."""
-    model = digest.replace(":", "-")
-    return [each for each in samples if each.model == model and not each.endpoint]
 
 
 def curated(samples: Iterable[Sample]) -> Curated:
