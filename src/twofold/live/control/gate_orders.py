@@ -41,14 +41,14 @@ def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
 
 def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
     store.keep("version", effect["version"])
-    store.keep("offered", "")
+    store.no_longer_offered(effect["version"])
     _to_record(store, effect, settings, "promoted")
     store.note("gateway", f"release {short(effect['version'])} passed its trial{_because(effect)}")
     return []
 
 
 def _rolled_back(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
-    store.keep("offered", "")
+    store.no_longer_offered(effect["version"])
     _to_record(store, effect, settings, "rolled-back")
     store.note("gateway", f"release {short(effect['version'])} rolled back{_because(effect)}")
     return []

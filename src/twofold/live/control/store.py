@@ -107,6 +107,10 @@ class Store:
         row = self._file.execute("select value from kept where key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
+    def no_longer_offered(self, version: str) -> None:
+        """Its trial is decided or called off; another one that is offered by now stays so."""
+        self._file.execute("delete from kept where key = 'offered' and value = ?", (version,))
+
     def want(self, service: str, version: str, engine: str, replicas: list[ReplicaRow]) -> None:
         """From now on the service is this one; replicas that the gate asked for stay as they are."""
         with _whole(self._file):

@@ -156,7 +156,7 @@ def withdraw_release(state: Path, version: str) -> None:
     """Call a trial off that is not decided; nothing happens to one that is."""
     store = Store(state)
     try:
-        store.keep("offered", "")
+        store.no_longer_offered(version)
     finally:
         store.close()
     address = admin_address(state)
