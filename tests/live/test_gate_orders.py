@@ -32,10 +32,11 @@ def test_a_decision_ends_the_offer_of_its_own_version_and_of_no_other(
 ) -> None:
     for version in ("a", "b"):  # the second while the first is tried
         trials.offer_release(tmp_path, version, ENGINE)
-    carry_out(store, {"type": decision, "version": "a", "reason": "why"}, SETTINGS)
+    told = {"type": decision, "reason": "why", "decision": "gateway 7"}
+    carry_out(store, told | {"version": "a"}, SETTINGS)
     assert store.kept("offered") == "b" and not trials.is_decided(tmp_path, "b")
     assert [told[0] for told in json.loads(store.kept(TO_RECORD))] == ["a"]
-    carry_out(store, {"type": decision, "version": "b", "reason": "why"}, SETTINGS)
+    carry_out(store, told | {"version": "b"}, SETTINGS)
     assert store.kept("offered") == "" and trials.is_decided(tmp_path, "b")
 
 

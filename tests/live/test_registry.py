@@ -302,6 +302,63 @@ def test_going_back_twice_never_brings_what_was_rolled_back(registry: Registry, 
     assert registry.roll_back("chat", "bob", "").version == 1
 
 
+def tried(registry: Registry, folder: Path) -> str:
+    """The digest of a version that the rules let be tried beside what serves."""
+    pushed = registry.push(folder, "chat", "ann").version
+    registry.evaluated(pushed.text, FOUND, "ann")
+    registry.admit(pushed.text, "ann", "", FREE)
+    return pushed.digest
+
+
+def test_a_decision_is_told_once_and_ends_the_candidacy(registry: Registry, tmp_path: Path) -> None:
+    """Whoever tells it may be killed before it knows that it was taken; people go on meanwhile."""
+    released(registry, model(tmp_path / "one"))
+    digest = tried(registry, model(tmp_path / "two", 2))
+    for _ in range(2):
+        registry.decided("chat", digest, "gate", True, "no worse", "first")
+        assert registry.tables.aliases("chat") == {"serving": 2}
+    registry.roll_back("chat", "bob", "clients complain")
+    lines = len(registry.tables.log())
+    registry.decided("chat", digest, "gate", True, "no worse", "first")
+    assert registry.tables.aliases("chat") == {"serving": 1} and len(registry.tables.log()) == lines
+    registry.admit("chat:2", "ann", "once more", FREE)
+    registry.decided("chat", digest, "gate", True, "no worse", "first")
+    assert registry.tables.aliases("chat") == {"serving": 1, "candidate": 2}
+    registry.decided("chat", digest, "gate", False, "tpot worse", "second")
+    assert registry.tables.aliases("chat") == {"serving": 1}
+    assert json.loads(registry.tables.log()[-1])["rules"] == {"gate": "tpot worse"}
+    with pytest.raises(UnknownNameError, match="candidate"):
+        registry.roll_back("chat", "bob", "", alias="candidate")
+    with pytest.raises(UnknownNameError, match="no candidate"):
+        registry.decided("chat", registry.find("chat:1").digest, "gate", True, "", "third")
+    registry.verify()
+
+
+def test_what_a_roll_back_called_off_does_not_serve_when_its_trial_is_passed(
+    registry: Registry, tmp_path: Path
+) -> None:
+    for value in (1, 2):
+        released(registry, model(tmp_path / str(value), value))
+    digest = tried(registry, model(tmp_path / "three", 3))
+    registry.roll_back("chat", "bob", "clients complain")
+    registry.decided("chat", digest, "gate", True, "no worse", "first")
+    assert registry.tables.aliases("chat") == {"serving": 1}
+    said = json.loads(registry.tables.log()[-1])
+    assert (said["what"], said["on"], said["why"]) == ("decide", "chat:3", "no worse")  # it is kept
+
+
+def test_what_passed_serves_though_another_one_is_a_candidate_by_now(
+    registry: Registry, tmp_path: Path
+) -> None:
+    released(registry, model(tmp_path / "one"))
+    digest = tried(registry, model(tmp_path / "two", 2))
+    other = tried(registry, model(tmp_path / "three", 3))
+    registry.decided("chat", digest, "gate", True, "no worse", "first")
+    assert registry.tables.aliases("chat") == {"serving": 2, "candidate": 3}
+    registry.decided("chat", other, "gate", False, "tpot worse", "second")
+    assert registry.tables.aliases("chat") == {"serving": 2}
+
+
 def test_an_unapproved_promotion_is_refused_named_and_logged(registry: Registry, tmp_path: Path) -> None:
     registry.push(model(tmp_path / "one"), "chat", "ann")
     registry.evaluated("chat", FOUND, "ann")

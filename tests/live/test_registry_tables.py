@@ -155,7 +155,12 @@ def test_an_alias_moves_and_every_move_is_kept(place: Place) -> None:
     with pytest.raises(UnknownNameError):
         tables.move("chat", "serving", 7, "ann", "")
     assert place.open().moves("chat", "serving") == moved
-    tables.check()
+    for _ in range(2):
+        tables.clear("chat", "canary", "bob", "")
+    for opened in (tables, place.open()):
+        assert opened.aliases("chat") == {"serving": 1}
+        assert [each.version for each in opened.moves("chat", "canary")] == [2, 0]
+        opened.check()
 
 
 def test_approvals_are_one_each_and_the_last_evaluation_of_a_digest_counts(place: Place) -> None:
@@ -216,6 +221,7 @@ def do_all(tables: Tables) -> None:
         tables.approve(version, "bob", "")
     tables.evaluated(version, {"loss_nats": 2.0}, "ann")
     tables.move("chat", "serving", version.version, "ann", "")
+    tables.clear("chat", "serving", "ann", "")
 
 
 def cut(store: Any, count: int) -> None:
@@ -262,7 +268,10 @@ def test_a_kill_at_any_place_leaves_tables_that_say_what_the_log_tells(place: Pl
         told = [json.loads(line)["what"] for line in left.log()]
         assert (left.approvals(left.versions("chat")[-1]) == ("bob",)) == ("approve" in told)
         assert (left.evaluation("sha256:bb") is not None) == ("evaluate" in told)
-        assert (left.aliases("chat").get("serving") == 2) == ("move" in told)
+        lines = map(json.loads, left.log())
+        moved = [int(line["on"].partition(":")[2]) for line in lines if line["what"] == "move"]
+        assert [each.version for each in left.moves("chat", "serving")] == moved
+        assert left.aliases("chat") == ({"serving": 2} if moved[-1:] == [2] else {})
         left.close()
         if ended:
             break

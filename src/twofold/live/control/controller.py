@@ -504,9 +504,10 @@ class Controller:
                 continue  # another gateway: its numbers begin anew
             try:
                 for number, effect in found["effects"]:
-                    for told in carry_out(self.store, effect, self.settings):
+                    read = f"{found['incarnation']} {number}"
+                    for told in carry_out(self.store, effect | {"decision": read}, self.settings):
                         await self.tell(told)
-                    self.store.keep("effects", f"{found['incarnation']} {number}")
+                    self.store.keep("effects", read)
                     self._kick.set()
             except sqlite3.Error as error:  # what is not written is asked for again
                 processes.say(f"the store refuses: {error}")

@@ -16,7 +16,10 @@ Told = list[dict[str, Any]]  # events for the gate that follow at once
 
 
 def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
-    """Change what is wanted as a slow effect says, and note it. Returns events that follow at once."""
+    """Change what is wanted as a slow effect says, and note it. Returns events that follow at once.
+
+    `decision` of an effect names it among those of all gateways that there were.
+    """
     return ORDERS[effect["type"]](store, effect, settings)
 
 
@@ -57,7 +60,8 @@ def _rolled_back(store: Store, effect: dict[str, Any], settings: ServiceSettings
 def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, outcome: str) -> None:
     """What the registry is to be told of a trial, until it was."""
     if settings.registry:
-        told = [effect["version"].replace("-", ":", 1), outcome, effect.get("reason", "")]
+        digest, why = effect["version"].replace("-", ":", 1), effect.get("reason", "")
+        told = [digest, outcome, why, effect["decision"]]
         kept = json.loads(store.kept(TO_RECORD) or "[]")
         store.keep(TO_RECORD, json.dumps([*(each for each in kept if each != told), told]))
 

@@ -38,8 +38,7 @@ async def record_next(store: Store, settings: ServiceSettings) -> bool:
     kept = json.loads(store.kept(TO_RECORD) or "[]")
     if not kept or not settings.registry:
         return False
-    digest, outcome, why = kept[0]
-    command = python_module(RECORDER, settings.registry, settings.registered, digest, outcome, why)
+    command = python_module(RECORDER, settings.registry, settings.registered, *kept[0])
     pipe = asyncio.subprocess.PIPE
     program = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
@@ -47,7 +46,7 @@ async def record_next(store: Store, settings: ServiceSettings) -> bool:
     _, said = await program.communicate()
     if program.returncode:
         words = (said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
-        store.note("controller", f"the registry did not take how {short(digest)} ended: {words}")
+        store.note("controller", f"the registry did not take how {short(kept[0][0])} ended: {words}")
     if program.returncode not in (0, REFUSED):
         return False
     left = json.loads(store.kept(TO_RECORD) or "[]")

@@ -120,7 +120,10 @@ class MlflowStore:
 
     def _tell_alias(self, row: list[Any], _place: str) -> None:
         name, alias, version = row[:3]
-        self._client.set_registered_model_alias(name, alias, str(version))
+        if version:
+            self._client.set_registered_model_alias(name, alias, str(version))
+        else:
+            self._client.delete_registered_model_alias(name, alias)
 
     def _tell_approval(self, row: list[Any], place: str) -> None:
         self._client.set_model_version_tag(row[0], str(row[1]), f"{APPROVAL}.{place}", json.dumps(row))
@@ -145,7 +148,9 @@ class MlflowStore:
         for name in sorted({str(row[0]) for row in self._versions()}):
             held = self._client.get_registered_model(name).aliases
             found |= {(name, alias): int(version) for alias, version in held.items()}
-        other = [(*key, found.get(key, 0), *MOVED) for key in now | found if found.get(key) != now.get(key)]
+        other = [
+            (*key, found.get(key, 0), *MOVED) for key in now | found if found.get(key, 0) != now.get(key, 0)
+        ]
         return [*(tuple(row[1:]) for row in moves), *other]
 
     def _tagged(self, prefix: str) -> list[Row]:

@@ -5,7 +5,7 @@ as it is copied. A release is refused with all the rules that it breaks, and the
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import SIGNATURE
 from twofold.live.registry.signatures import check_names, check_signature, sign
 from twofold.live.registry.stores import keep_address, open_store, tables_exist
-from twofold.live.registry.tables import AliasMove, Tables, Version
+from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
 from twofold.live.seals import check_seal, key_of, sealed
 from twofold.live.training.artefact import sha256_of, write_whole
 from twofold.policy.release import quality
@@ -309,32 +309,43 @@ class Registry:
         now = self.describe(f"{new.version.name}:{serving}") if serving else None
         return quality.wanted_of(_release(new), None if now is None else _release(now))
 
-    def decided(self, name: str, digest: str, by: str, passed: bool, why: str) -> None:
+    def decided(self, name: str, digest: str, by: str, passed: bool, why: str, decision: str) -> None:
         """How the trial of a version ended: a candidate serves from now on, or the log says why one does not.
 
-        Told twice it is the same. Raises AlteredError, and UnknownNameError for what no rule let be tried.
+        Either way it is no candidate any more; what was called off by then, by a roll-back, does not serve.
+        `decision` names it: told again nothing happens, whatever people did since. Raises AlteredError, and
+        UnknownNameError for what no rule let be tried.
         """
         with self.tables.whole():
             self.tables.check()
-            aliases = self.tables.aliases(name)
             version = next((each for each in self.tables.versions(name) if each.digest == digest), None)
-            if version is None or (passed and aliases.get(CANDIDATE) != version.version):
+            admitted = self.tables.moves(name, CANDIDATE)
+            if version is None or (passed and all(move.version != version.version for move in admitted)):
                 what = f"{digest[:19]} is no candidate of `{name}`"
                 raise UnknownNameError(what, hint="`registry promote` asks the rules first")
+            if self.tables.is_decided(decision):
+                return
+            aliases = self.tables.aliases(name)
+            self.tables.decided(version, by, decision, why)
+            if aliases.get(CANDIDATE) == version.version:  # else another one is by now
+                self.tables.clear(name, CANDIDATE, by, why)
             if not passed:
                 self.tables.refused("release", version, by, {"gate": why})
-            elif aliases.get(SERVING) != version.version:
+            elif version.version in _candidates(admitted) and aliases.get(SERVING) != version.version:
                 self.tables.move(name, SERVING, version.version, by, why)
 
     def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
         """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that.
 
-        Twice goes back twice: what was rolled back does not come again.
+        Twice goes back twice: what was rolled back does not come again. What is tried beside what serves is
+        called off: whatever its trial says later, it is no candidate any more.
         """
         with self.tables.whole():
             stack: list[int] = []
             for move in self.tables.moves(name, alias):
-                if move.version in stack:
+                if move.version == NOTHING:
+                    stack.clear()
+                elif move.version in stack:
                     del stack[stack.index(move.version) + 1 :]
                 else:
                     stack.append(move.version)
@@ -345,7 +356,10 @@ class Registry:
             before, now = stack[-2:]
             self.trusted(f"{name}:{before}")
             self.tables.check()
-            return self.tables.move(name, alias, before, by, why or f"back from {name}:{now}")
+            why = why or f"back from {name}:{now}"
+            if alias == SERVING:
+                self.tables.clear(name, CANDIDATE, by, why)
+            return self.tables.move(name, alias, before, by, why)
 
     def trace(self, reference: str) -> list[tuple[str, str]]:
         """Where a version comes from, back to the first: (what, digest), then the aliases that it has."""
@@ -386,6 +400,17 @@ class Registry:
         versions = self.tables.versions()
         stored = {each.text: blobs.read_stored(self.folder, each.digest) for each in versions}
         blobs.write_index(self.folder, stored, self.attachments.types())
+
+
+def _candidates(moves: Iterable[AliasMove]) -> set[int]:
+    """Versions that were let be tried since the alias last meant nothing."""
+    found: set[int] = set()
+    for move in moves:
+        if move.version == NOTHING:
+            found.clear()
+        else:
+            found.add(move.version)
+    return found
 
 
 def _sealed_text(name: str, digest: str) -> str:

@@ -20,6 +20,8 @@ from twofold.live.seals import sealed
 NAME_MAX = 64
 LOG = "log"  # what its seals are for
 ATTACH = "attach"
+DECIDE = "decide"
+NOTHING = 0  # the version of an alias that means none any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,23 @@ class Tables:
             self._log("move", f"{name}:{version}", by, {"alias": alias, "why": why})
         return made
 
+    def clear(self, name: str, alias: str, by: str, why: str) -> None:
+        """From now on an alias means nothing; where it does already, nothing happens."""
+        with self.whole():
+            if alias in self.aliases(name):
+                self._store.add("aliases", (name, alias, NOTHING, now(), by, why))
+                self._log("move", f"{name}:{NOTHING}", by, {"alias": alias, "why": why})
+
     def moves(self, name: str, alias: str) -> list[AliasMove]:
-        """Each time that the alias came to mean another version, the oldest first."""
+        """Each time that the alias came to mean another version, or `NOTHING`, the oldest first."""
         rows: list[Any] = self._store.rows("aliases")
         return [AliasMove(*row) for row in rows if row[:2] == (name, alias)]
 
     def aliases(self, name: str) -> dict[str, int]:
         """What each alias of a name means now."""
         rows: list[Any] = self._store.rows("aliases")
-        return {row[1]: row[2] for row in rows if row[0] == name}
+        held = {row[1]: row[2] for row in rows if row[0] == name}
+        return {alias: version for alias, version in held.items() if version != NOTHING}
 
     def approve(self, version: Version, by: str, why: str) -> None:
         """Somebody vouches for a version; twice is once."""
@@ -142,6 +152,16 @@ class Tables:
                     found.setdefault(said["digest"], []).append((said["kind"], said["attached"]))
             self._attached = newest, found
         return self._attached[1]
+
+    def decided(self, version: Version, by: str, decision: str, why: str) -> None:
+        """How a trial of a version ended; the log alone tells of it, by the name of the decision."""
+        with self.whole():
+            self._log(DECIDE, version.text, by, {"decision": decision, "why": why})
+
+    def is_decided(self, decision: str) -> bool:
+        """Whether the log tells of this decision."""
+        told = map(json.loads, self.log())
+        return any(said["what"] == DECIDE and said["decision"] == decision for said in told)
 
     def refused(self, what: str, version: Version, by: str, rules: Mapping[str, str]) -> None:
         """Somebody asked for what a rule refuses: that is kept as well."""
