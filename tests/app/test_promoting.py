@@ -155,6 +155,29 @@ def test_r_159_a_release_is_tried_recorded_and_taken_back_in_seconds(beside: Bes
     opened.close()
 
 
+def test_a_roll_back_during_a_trial_calls_it_off_and_every_replica_runs_what_served_before(
+    beside: Beside,
+) -> None:
+    second = beside.pushed(2)
+    promote_version(second, beside.registry, "ann", "better", "serving", "", 1)
+    opened = beside.opened()
+    beside.under_load_until(lambda: opened.find("chat@serving").text == second)
+    names = {number: opened.find(f"chat:{number}").digest.replace(":", "-") for number in (1, 2)}
+    beside.under_load_until(lambda: beside.versions() == {names[2]})
+    third = beside.pushed(3)
+    promote_version(third, beside.registry, "ann", "better still", "serving", "", 1)
+    names[3] = opened.find(third).digest.replace(":", "-")
+    deadline_s = time.monotonic() + PATIENCE_S
+    while names[3] not in beside.versions():  # without requests nothing is decided
+        assert time.monotonic() < deadline_s, service_status(beside.state, 40).happened
+        time.sleep(0.05)
+    back = roll_back_version("chat", beside.registry, "bob", "clients complain", "serving")
+    assert back.move.version == 1 and opened.tables.aliases("chat") == {"serving": 1}
+    assert beside.versions() == {names[1]} and len(running(beside.state, "re")) == 2
+    opened.verify()
+    opened.close()
+
+
 def test_a_replica_whose_model_was_altered_does_not_start_until_it_is_taken_out_anew(beside: Beside) -> None:
     folder = Path(beside.settings.engine.artefact)
     weights = folder / "model.safetensors"

@@ -9,9 +9,9 @@ pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
 from twofold.live.control import trials
 from twofold.live.control.engines import EngineSettings
-from twofold.live.control.gate_orders import TO_RECORD, carry_out
+from twofold.live.control.gate_orders import TO_RECORD, bring_back, carry_out
 from twofold.live.control.service import ServiceSettings
-from twofold.live.control.store import Store
+from twofold.live.control.store import ReplicaRow, Store
 
 ENGINE = EngineSettings("/models/v0", "float32", 1, 256, 64)
 SETTINGS = ServiceSettings(ENGINE, 2, 4, 8700, 0.001, 0.01, registry="/registry", registered="chat")
@@ -46,3 +46,52 @@ def test_calling_a_release_off_leaves_the_offer_of_another(store: Store, tmp_pat
     assert store.kept("offered") == "b"
     trials.withdraw_release(tmp_path, "b")
     assert store.kept("offered") == ""
+
+
+def started(store: Store, version: str) -> str:
+    """What a replica runs that the gate starts of this version."""
+    asked = {"replica_id": "new", "pool": "", "zone": "", "model": "", "version": version}
+    carry_out(store, {"type": "StartReplica", **asked}, SETTINGS)
+    [row] = [each for each in store.replicas() if each.replica_id == "new"]
+    store.forget("new")
+    return row.version
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_release_that_passes_while_the_service_is_brought_back_does_not_run_and_is_recorded(
+    is_told: bool, store: Store, tmp_path: Path
+) -> None:
+    """In whichever order the two come; another one that is offered later is tried and runs."""
+    store.put(ReplicaRow("replica-0", "v1"))
+    store.put(ReplicaRow("release-1", "a"))
+    store.put(ReplicaRow("replica-1", "v1", leaving=True))
+    passed = {"type": "PromoteRelease", "version": "a", "decision": "gateway 7"}
+    trials.offer_release(tmp_path, "a", ENGINE)
+    store.keep("offered to", "a gateway")
+    if is_told:
+        carry_out(store, passed, SETTINGS)
+        assert store.kept("version") == "a"
+    trials.bring_back(tmp_path, "v0", ENGINE)
+    if not is_told:
+        carry_out(store, passed, SETTINGS)
+        assert "after it was called off: v0 is to run" in store.happened(1)[0].what
+    assert (store.kept("version"), store.kept("offered")) == ("v0", "")
+    assert [told[:2] for told in json.loads(store.kept(TO_RECORD))] == [["a", "promoted"]]
+
+    # The gate rolls it out: its replicas come, and are replaced once the gate has ended that.
+    assert started(store, "a") == "a"
+    assert bring_back(store, ["a"]) == [{"type": "ReleaseWithdrawn", "version": "a"}]
+    assert {each.version for each in store.replicas()} == {"v1", "a"}
+    assert bring_back(store, []) == []
+    assert {each.replica_id: each.version for each in store.replicas()} == {
+        "replica-0": "v0", "release-1": "v0", "replica-1": "v1",
+    }  # fmt: skip
+    assert started(store, "a") == "v0"  # as a scaler asks for it
+    store.put(ReplicaRow("replica-0", "b"))
+    assert bring_back(store, []) == [] and store.replicas()[1].version == "b"  # it is over
+
+    for version in ("b", "a"):  # the same one may be tried anew
+        trials.offer_release(tmp_path, version, ENGINE)
+        assert started(store, version) == version
+        carry_out(store, passed | {"version": version, "decision": f"gateway {version}"}, SETTINGS)
+        assert store.kept("version") == version

@@ -26,7 +26,7 @@ from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
-from twofold.live.control.gate_orders import carry_out, note_unasked, short
+from twofold.live.control.gate_orders import bring_back, carry_out, note_unasked, short
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
 from twofold.live.control.recording import record_trials
@@ -39,7 +39,7 @@ from twofold.live.control.service import (
     replica_digest,
     replica_environment,
 )
-from twofold.live.control.store import ReplicaRow, Store
+from twofold.live.control.store import BRING_BACK, OFFERED, TRIED, ReplicaRow, Store
 from twofold.live.control.tier_processes import ROLE as TIER_ROLE
 from twofold.live.control.tier_processes import TierKeeper, start_tier
 from twofold.live.gateway.gateway_config import GatewayAdmin, write_gateway_config
@@ -420,15 +420,20 @@ class Controller:
 
     async def _offer(self) -> None:
         """A new version, once to each gateway: one that was started anew knows nothing of its trial."""
-        offered, incarnation = self.store.kept("offered"), (self.gateway or {}).get("incarnation", "")
+        offered, incarnation = self.store.kept(OFFERED), (self.gateway or {}).get("incarnation", "")
         told = f"{offered} {incarnation}"
-        if not offered or not incarnation or told == self.store.kept("offered to"):
+        if not offered or not incarnation or told == self.store.kept(TRIED) or self.store.kept(BRING_BACK):
             return
         replicas = (self.gateway or {})["replicas"].values()
         if any(each["healthy"] for each in replicas):  # so that there is something to compare it with
-            self.store.keep("offered to", told)
+            self.store.keep(TRIED, told)
             self.store.note("gateway", f"release {short(offered)} is offered to the gate")
             await self.tell({"type": "ReleaseOffered", "version": offered})
+
+    async def _bring_back(self) -> None:
+        if self.gateway is not None:
+            for told in bring_back(self.store, self.gateway.get("releases", ())):
+                await self.tell(told)
 
     async def _announce(self, name: str) -> None:
         row, replica, settings = self.rows.get(name), self.watched.get(name), self.settings
@@ -453,6 +458,7 @@ class Controller:
             await self._ask_gateway()
             with suppress(sqlite3.Error):  # it is offered, and noted, again
                 note_unasked(self.store, self.gateway or {})
+                await self._bring_back()
                 await self._offer()
             await asyncio.sleep(POLL_S)
 
@@ -535,7 +541,7 @@ class Controller:
         """A replica of the release under trial, one of what runs beside it, and the file of questions."""
         path = self.settings.questions if self.settings is not None else ""
         with suppress(sqlite3.Error):
-            offered = self.store.kept("offered")
+            offered = self.store.kept(OFFERED)
             ready = [each for name, each in self.watched.items() if each.answers and self._in_gateway(name)]
             new = next((each for each in ready if each.version == offered), None)
             return new if path else None, next((e for e in ready if e.version != offered), None), path

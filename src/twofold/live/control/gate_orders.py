@@ -4,12 +4,12 @@ Each is safe to do twice: a controller that died between doing it and saying so 
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from twofold.live.control.service import ServiceSettings
-from twofold.live.control.store import ReplicaRow, Store
+from twofold.live.control.store import BRING_BACK, ReplicaRow, Store
 
 TO_RECORD = "to record"  # how trials ended, of which the registry has not heard
 Told = list[dict[str, Any]]  # events for the gate that follow at once
@@ -25,8 +25,9 @@ def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings) -
 
 def _start(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
     version, name = effect["version"] or settings.version, effect["replica_id"]
-    if not store.version(version):
-        # A name that nobody registered, as a scenario's "base": what runs by now is meant.
+    is_back = version in store.called_off() and not store.kept(BRING_BACK)  # the gate may not know it
+    if is_back or not store.version(version):
+        # Or it is a name that nobody registered, as a scenario's "base": what runs by now is meant.
         version = store.kept("version") or settings.version
     store.put(ReplicaRow(name, version, effect["pool"], effect["zone"], effect["model"], by_gate=True))
     store.note(name, "the gate wants one more replica")
@@ -43,10 +44,15 @@ def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
 
 
 def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
-    store.keep("version", effect["version"])
-    store.no_longer_offered(effect["version"])
+    """It runs from now on; one that was called off before the gate knew does not, which is said."""
+    version = effect["version"]
+    is_late = version in store.called_off()
+    if not is_late:
+        store.keep("version", version)
+    store.no_longer_offered(version)
     _to_record(store, effect, settings, "promoted")
-    store.note("gateway", f"release {short(effect['version'])} passed its trial{_because(effect)}")
+    after = f", after it was called off: {short(store.kept('version'))} is to run" if is_late else ""
+    store.note("gateway", f"release {short(version)} passed its trial{_because(effect)}{after}")
     return []
 
 
@@ -64,6 +70,25 @@ def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, 
         told = [digest, outcome, why, effect["decision"]]
         kept = json.loads(store.kept(TO_RECORD) or "[]")
         store.keep(TO_RECORD, json.dumps([*(each for each in kept if each != told), told]))
+
+
+def bring_back(store: Store, releases: Collection[str]) -> Told:
+    """Let every replica run what the service is to be brought back to; events for the gate that follow.
+
+    While it tries releases, or takes their replicas away, it counts replicas and starts those that it misses:
+    so it is told first that they are called off, and replicas are replaced once it is done.
+    """
+    version = store.kept(BRING_BACK)
+    if not version:
+        return []
+    if releases:
+        return [{"type": "ReleaseWithdrawn", "version": each} for each in sorted(releases)]
+    with store.whole():
+        for row in store.replicas():
+            if not row.leaving and row.version != version:
+                store.put(replace(row, version=version, failed_count=0, not_before_s=0.0))
+        store.keep(BRING_BACK, "")
+    return []
 
 
 def note_unasked(store: Store, gateway: Mapping[str, Any]) -> None:

@@ -8,6 +8,8 @@ is booted anew; a reader takes one that lies too far ahead for one of an earlier
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,10 @@ from twofold.live.processes import make_private, private_opener
 
 FILE = "controller/service.sqlite"
 HAPPENED_KEPT = 2000
+OFFERED = "offered"  # the release that is to be tried, or is
+TRIED = "offered to"  # the one that a gateway was last told of, and which gateway
+CALLED_OFF = "called off"
+BRING_BACK = "bring back"  # what all replicas are to run, as soon as the gate has ended what it tries
 BUSY_S = 5.0
 TABLES = """
 create table if not exists kept (key text primary key, value text not null);
@@ -94,6 +100,20 @@ class Store:
         """Let go of the file."""
         self._file.close()
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All that is written inside, or nothing; what is inside of another is part of it."""
+        if self._file.in_transaction:
+            yield
+            return
+        self._file.execute("begin immediate")
+        try:
+            yield
+            self._file.execute("commit")
+        except BaseException:
+            self._file.rollback()  # of what a full disk has not taken back by itself
+            raise
+
     def changes(self) -> int:
         """A number that is another one when another process has written."""
         return int(self._file.execute("pragma data_version").fetchone()[0])
@@ -107,14 +127,34 @@ class Store:
         row = self._file.execute("select value from kept where key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
+    def offer(self, version: str) -> None:
+        """A release is to be tried, also one that was decided or called off before; `TRIED` and `CALLED_OFF`
+        know it no more."""
+        with self.whole():
+            self.keep(OFFERED, version)
+            self.keep(TRIED, "")
+            self.keep(CALLED_OFF, " ".join(each for each in self.called_off() if each != version))
+
+    def called_off(self) -> list[str]:
+        """Releases whose trials people ended: however those are decided, they are not to run."""
+        return self.kept(CALLED_OFF).split()
+
+    def call_off(self) -> None:
+        """Whatever is offered, or was offered last, is not to run."""
+        with self.whole():
+            known = [self.kept(OFFERED), *self.kept(TRIED).split()[:1], *self.called_off()]
+            self.keep(CALLED_OFF, " ".join(sorted({*filter(None, known)})))
+            self.keep(OFFERED, "")
+
     def no_longer_offered(self, version: str) -> None:
         """Its trial is decided or called off; another one that is offered by now stays so."""
-        self._file.execute("delete from kept where key = 'offered' and value = ?", (version,))
+        self._file.execute("delete from kept where key = ? and value = ?", (OFFERED, version))
 
     def want(self, service: str, version: str, engine: str, replicas: list[ReplicaRow]) -> None:
         """From now on the service is this one; replicas that the gate asked for stay as they are."""
-        with _whole(self._file):
+        with self.whole():
             self.keep("service", service)
+            self.keep(BRING_BACK, "")
             self._file.execute("insert or replace into versions values (?, ?)", (version, engine))
             old = {each.replica_id: each for each in self.replicas() if not each.by_gate}
             self._file.execute("delete from replicas where by_gate = 0")
@@ -177,16 +217,3 @@ def _row_of(row: tuple[Any, ...]) -> ReplicaRow:
     name, version, pool, zone, model, leaving, by_gate, failed_count, not_before_s, has_served = row
     told = bool(leaving), bool(by_gate), failed_count, not_before_s, bool(has_served)
     return ReplicaRow(name, version, pool, zone, model, *told)
-
-
-class _whole:
-    """All that is written inside, or nothing."""
-
-    def __init__(self, file: sqlite3.Connection) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        self._file.execute("begin immediate")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._file.execute("rollback" if kind else "commit")

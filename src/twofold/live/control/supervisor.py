@@ -21,7 +21,7 @@ from twofold.live import processes, watchdog
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import START_TIMEOUT_S, engine_command
 from twofold.live.control.service import ServiceSettings, gateway_digest, replica_digest
-from twofold.live.control.store import ReplicaRow, Store
+from twofold.live.control.store import OFFERED, ReplicaRow, Store
 from twofold.live.gateway.gateway_config import HEALTH_PATH
 
 BRING_UP_S = START_TIMEOUT_S + 60.0
@@ -135,8 +135,8 @@ def _want(settings: ServiceSettings, state: Path) -> None:
         # What runs goes on; a new version is offered to the gate, which tries it on a share of the requests.
         store.keep("service", to_json(settings))
         store.add_version(version, to_json(settings.engine))
-        if version != store.kept("version"):
-            store.keep("offered", version)
+        if version not in (store.kept("version"), store.kept(OFFERED)):
+            store.offer(version)
     finally:
         store.close()
 

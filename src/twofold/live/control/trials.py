@@ -31,7 +31,7 @@ from twofold.live.control.engines import (
 )
 from twofold.live.control.gate_orders import short
 from twofold.live.control.service import ServiceSettings
-from twofold.live.control.store import FILE, ReplicaRow, Store
+from twofold.live.control.store import BRING_BACK, FILE, OFFERED, ReplicaRow, Store
 from twofold.live.processes import free_port, running, start, stop_all
 
 LOOK_S = 0.1
@@ -78,7 +78,7 @@ def is_decided(state: Path, version: str) -> bool:
     """Whether no trial of this version is to come or under way."""
     store = Store(state)
     try:
-        return store.kept("offered") != version
+        return store.kept(OFFERED) != version
     finally:
         store.close()
 
@@ -117,21 +117,18 @@ def wanted_service(state: Path) -> ServiceSettings | None:
 
 
 def bring_back(state: Path, version: str, engine: EngineSettings) -> None:
-    """Let every replica run this version again, one after another and without a trial; a release that is
-    being tried is called off."""
+    """Let every replica run this version again, one after another and without a trial; what is being tried
+    is called off, and does not run if it passes before the gate has heard that."""
     store = Store(state)
     try:
-        offered = store.kept("offered")
-        store.add_version(version, to_json(engine))
-        store.keep("version", version)
-        for row in store.replicas():
-            if not row.leaving and row.version != version:
-                store.put(replace(row, version=version, failed_count=0, not_before_s=0.0))
-        store.note("controller", f"back to {short(version)}")
+        with store.whole():
+            store.call_off()
+            store.add_version(version, to_json(engine))
+            store.keep("version", version)
+            store.keep(BRING_BACK, version)
+            store.note("controller", f"back to {short(version)}")
     finally:
         store.close()
-    if offered:
-        withdraw_release(state, offered)
 
 
 def offer_release(state: Path, version: str, engine: EngineSettings, questions: str | None = None) -> float:
@@ -141,12 +138,12 @@ def offer_release(state: Path, version: str, engine: EngineSettings, questions: 
     """
     store = Store(state)
     try:
-        store.add_version(version, to_json(engine))
-        if questions is not None:
-            service = from_data(ServiceSettings, json.loads(store.kept("service")))
-            store.keep("service", to_json(replace(service, questions=questions)))
-        store.keep("offered to", "")
-        store.keep("offered", version)
+        with store.whole():
+            store.add_version(version, to_json(engine))
+            if questions is not None:
+                service = from_data(ServiceSettings, json.loads(store.kept("service")))
+                store.keep("service", to_json(replace(service, questions=questions)))
+            store.offer(version)
         return time.monotonic()
     finally:
         store.close()

@@ -192,7 +192,8 @@ class GateDriver:
                 "zone": replica.added.zone,
             }
         slo_s = next((kind.ttft_slo_s for kind in view.settings.classes), None)
-        return {**data, "recent": self.recent.figures(now_s), "ttft_slo_s": slo_s}
+        releases = sorted(self.gate.releases)
+        return {**data, "recent": self.recent.figures(now_s), "ttft_slo_s": slo_s, "releases": releases}
 
     def heard(self, replica_id: str) -> None:
         """A replica wrote something: whoever does is alive."""

@@ -52,6 +52,11 @@ class Gate(Machine[events.Event, events.Effect]):
         canary = self._steering.canary if self._steering is not None else None
         return canary.latest.values() if canary is not None else ()
 
+    @property
+    def releases(self) -> Collection[str]:
+        """Versions under trial, and those of which replicas still come or go after it."""
+        return self._steering.releases() if self._steering is not None else ()
+
     def handle(self, event: events.Event, now_s: float) -> list[events.Effect]:
         """Fold one event in; an arrival is answered by exactly one Decision of its own."""
         if self._seen_s < now_s < math.inf:

@@ -163,6 +163,11 @@ class Steering:
             effects = self.canary.withdrawn(event.version)
         return self._folded(effects + self._rolled_out(now_s)) if effects else None
 
+    def releases(self) -> set[str]:
+        """Versions under trial, and those of which replicas still come or go after it."""
+        tried = {trial.version for trial in self.canary.trials.values()} if self.canary is not None else set()
+        return tried | self.rollout.courses.keys() if self.rollout is not None else tried
+
     # --- by the clock ---
 
     def tick(self, now_s: float) -> list[events.Effect]:
