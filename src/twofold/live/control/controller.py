@@ -26,7 +26,7 @@ from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
-from twofold.live.control.gate_orders import bring_back, carry_out, note_unasked, short
+from twofold.live.control.gate_orders import READ, bring_back, carry_out, note_unasked, short
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
 from twofold.live.control.recording import record_trials
@@ -499,7 +499,7 @@ class Controller:
     async def _relay(self) -> None:
         """Every slow effect once: what it changes in the store and how far was read are written together."""
         while True:
-            incarnation, _, number = self.store.kept("effects").partition(" ")
+            incarnation, _, number = self.store.kept(READ).partition(" ")
             after = int(number or 0) if incarnation == (self.gateway or {}).get("incarnation") else 0
             path = f"/effects?after={after}&wait_s={RELAY_WAIT_S}"
             found = await self.admin.get(path, RELAY_WAIT_S + 2.0)
@@ -510,10 +510,7 @@ class Controller:
                 continue  # another gateway: its numbers begin anew
             try:
                 for number, effect in found["effects"]:
-                    read = f"{found['incarnation']} {number}"
-                    for told in carry_out(self.store, effect | {"decision": read}, self.settings):
-                        await self.tell(told)
-                    self.store.keep("effects", read)
+                    carry_out(self.store, effect, self.settings, f"{found['incarnation']} {number}")
                     self._kick.set()
             except sqlite3.Error as error:  # what is not written is asked for again
                 processes.say(f"the store refuses: {error}")

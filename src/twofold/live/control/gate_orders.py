@@ -1,6 +1,7 @@
 """What the gate wants done beyond requests, as changes of what is wanted: `reconcile` carries them out.
 
-Each is safe to do twice: a controller that died between doing it and saying so does it again.
+What an order changes is written together with how far was read: a controller that is killed in between has
+done nothing of it, and the next one does it.
 """
 
 import json
@@ -12,18 +13,20 @@ from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import BRING_BACK, ReplicaRow, Store
 
 TO_RECORD = "to record"  # how trials ended, of which the registry has not heard
-Told = list[dict[str, Any]]  # events for the gate that follow at once
+READ = "effects"  # the last one that was carried out: of which gateway, and its number
 
 
-def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
-    """Change what is wanted as a slow effect says, and note it. Returns events that follow at once.
+def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings, read: str) -> None:
+    """Change what is wanted as a slow effect says, note it, and keep that it was `read`: all of it or nothing.
 
-    `decision` of an effect names it among those of all gateways that there were.
+    `read` names the effect among those of all gateways that there were.
     """
-    return ORDERS[effect["type"]](store, effect, settings)
+    with store.whole():
+        ORDERS[effect["type"]](store, effect | {"decision": read}, settings)
+        store.keep(READ, read)
 
 
-def _start(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
+def _start(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> None:
     version, name = effect["version"] or settings.version, effect["replica_id"]
     is_back = version in store.called_off() and not store.kept(BRING_BACK)  # the gate may not know it
     if is_back or not store.version(version):
@@ -31,19 +34,17 @@ def _start(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> T
         version = store.kept("version") or settings.version
     store.put(ReplicaRow(name, version, effect["pool"], effect["zone"], effect["model"], by_gate=True))
     store.note(name, "the gate wants one more replica")
-    return []
 
 
-def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+def _stop(store: Store, effect: dict[str, Any], _: ServiceSettings) -> None:
     name = effect["replica_id"]
     for row in store.replicas():
         if row.replica_id == name and not row.leaving:
             store.put(replace(row, leaving=True))
             store.note(name, "the gate wants it no more: it drains")
-    return []
 
 
-def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
+def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> None:
     """It runs from now on; one that was called off before the gate knew does not, which is said."""
     version = effect["version"]
     is_late = version in store.called_off()
@@ -53,14 +54,12 @@ def _promoted(store: Store, effect: dict[str, Any], settings: ServiceSettings) -
     _to_record(store, effect, settings, "promoted")
     after = f", after it was called off: {short(store.kept('version'))} is to run" if is_late else ""
     store.note("gateway", f"release {short(version)} passed its trial{_because(effect)}{after}")
-    return []
 
 
-def _rolled_back(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> Told:
+def _rolled_back(store: Store, effect: dict[str, Any], settings: ServiceSettings) -> None:
     store.no_longer_offered(effect["version"])
     _to_record(store, effect, settings, "rolled-back")
     store.note("gateway", f"release {short(effect['version'])} rolled back{_because(effect)}")
-    return []
 
 
 def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, outcome: str) -> None:
@@ -68,11 +67,10 @@ def _to_record(store: Store, effect: dict[str, Any], settings: ServiceSettings, 
     if settings.registry:
         digest, why = effect["version"].replace("-", ":", 1), effect.get("reason", "")
         told = [digest, outcome, why, effect["decision"]]
-        kept = json.loads(store.kept(TO_RECORD) or "[]")
-        store.keep(TO_RECORD, json.dumps([*(each for each in kept if each != told), told]))
+        store.keep(TO_RECORD, json.dumps([*json.loads(store.kept(TO_RECORD) or "[]"), told]))
 
 
-def bring_back(store: Store, releases: Collection[str]) -> Told:
+def bring_back(store: Store, releases: Collection[str]) -> list[dict[str, Any]]:
     """Let every replica run what the service is to be brought back to; events for the gate that follow.
 
     While it tries releases, or takes their replicas away, it counts replicas and starts those that it misses:
@@ -108,19 +106,18 @@ def _because(effect: dict[str, Any]) -> str:
     return f": {effect['reason']}" if effect.get("reason") else ""
 
 
-def _noted(words: str) -> Callable[[Store, dict[str, Any], ServiceSettings], Told]:
-    def told(store: Store, effect: dict[str, Any], _: ServiceSettings) -> Told:
+def _noted(words: str) -> Callable[[Store, dict[str, Any], ServiceSettings], None]:
+    def told(store: Store, effect: dict[str, Any], _: ServiceSettings) -> None:
         store.note(effect.get("replica_id", "gateway"), words.format(**effect))
-        return []
 
     return told
 
 
-def _nothing(_store: Store, _effect: dict[str, Any], _settings: ServiceSettings) -> Told:
-    return []
+def _nothing(_store: Store, _effect: dict[str, Any], _settings: ServiceSettings) -> None:
+    """What it says changes nothing that is wanted."""
 
 
-ORDERS: Mapping[str, Callable[[Store, dict[str, Any], ServiceSettings], Told]] = {
+ORDERS: Mapping[str, Callable[[Store, dict[str, Any], ServiceSettings], None]] = {
     "StartReplica": _start,
     "StopReplica": _stop,
     "PromoteRelease": _promoted,
