@@ -20,12 +20,17 @@ from tokenizers.models import BPE
 
 from tests.live.test_controller import PATIENCE_S, STUB, asked_at_once
 from tests.live.test_registry import FOUND, model
+from twofold.app import promoting
 from twofold.app.promoting import promote_version, roll_back_version, served_beside
 from twofold.app.releasing import HELD_OUT, taken
+from twofold.core.data import to_json
+from twofold.core.errors import RunError
+from twofold.live.control import trials
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.status import service_status
+from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, log_path, running
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
@@ -176,6 +181,92 @@ def test_a_roll_back_during_a_trial_calls_it_off_and_every_replica_runs_what_ser
     assert beside.versions() == {names[1]} and len(running(beside.state, "re")) == 2
     opened.verify()
     opened.close()
+
+
+@pytest.fixture
+def still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """The same without processes: two versions served, the second does, and its replicas are wanted."""
+    registry, state = tmp_path / ".twofold-registry", tmp_path / ".twofold"
+    engine = EngineSettings("", "float32", 1, 256, 64)
+    settings = ServiceSettings(engine, 2, 8, 1, 0, 0, registry=str(registry.resolve()), registered="chat")
+    Registry(registry, make=True).close()
+    made = Beside(tmp_path, registry, state, settings)
+    opened, store = made.opened(), Store(state)
+    for number in (1, 2):
+        opened.promote(made.pushed(number), "ann", "", Limits())
+    name = opened.find("chat:2").digest.replace(":", "-")
+    opened.close()
+    store.want(to_json(settings), name, to_json(engine), [ReplicaRow("replica-0", name)])
+    store.keep("version", name)
+    store.close()
+    monkeypatch.setattr(trials, "serving_version", lambda state: Store(state).kept("version"))
+    return made
+
+
+def wanted(beside: Beside) -> tuple[dict[str, int], str]:
+    """What aliases mean, and what the service is to run."""
+    opened, store = beside.opened(), Store(beside.state)
+    try:
+        served = store.kept("version")
+        texts = {each.digest.replace(":", "-"): each.text for each in opened.tables.versions("chat")}
+        return opened.tables.aliases("chat"), texts[served]
+    finally:
+        opened.close()
+        store.close()
+
+
+def fails(_: object, *__: object) -> None:
+    raise RunError("the disk is full")
+
+
+@pytest.mark.parametrize("step", ["taken", "engine_with"])
+def test_a_move_whose_files_cannot_be_made_ready_moves_nothing(
+    step: str, still: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third = still.pushed(3)
+    monkeypatch.setattr(promoting, step, fails)
+    lines = len(still.log())
+    for asked in (
+        lambda: roll_back_version("chat", still.registry, "bob", "", "serving"),
+        lambda: promote_version(third, still.registry, "ann", "", "serving", "", 1),
+    ):
+        with pytest.raises(RunError, match="disk is full"):
+            asked()
+    assert wanted(still) == ({"serving": 2}, "chat:2") and len(still.log()) == lines
+
+
+def test_a_move_whose_replicas_do_not_come_is_put_back_with_its_service(
+    still: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[dict[str, int], str]] = []
+
+    def waits(*_: object) -> None:
+        seen.append(wanted(still))
+        fails(_)
+
+    monkeypatch.setattr(trials, "until_all_run", waits)
+    third = still.pushed(3)
+    for asked, number in (
+        (lambda: roll_back_version("chat", still.registry, "bob", "", "serving"), 1),
+        (lambda: promote_version(third, still.registry, "ann", "", "serving", "", 1), 3),
+    ):
+        with pytest.raises(RunError, match=f"chat:{number} did not come.* what served before serves on"):
+            asked()
+        assert seen[-1] == ({"serving": number}, f"chat:{number}")
+        assert wanted(still) == ({"serving": 2}, "chat:2")
+    monkeypatch.setattr(trials, "until_all_run", lambda *_: [])
+    assert roll_back_version("chat", still.registry, "bob", "", "serving").move.version == 1
+    assert wanted(still) == ({"serving": 1}, "chat:1")
+
+
+def test_what_a_rule_refuses_is_not_even_taken_out(still: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = still.opened()
+    opened.push(model(still.folder / "own", 7), "chat", "ann")
+    opened.close()
+    monkeypatch.setattr(promoting, "taken", fails)
+    with pytest.raises(ReleaseRefusedError):
+        promote_version("chat:3", still.registry, "ann", "mine", "serving", "", 1)
+    assert still.log()[-1]["what"] == "refused promotion to serving"
 
 
 def test_a_replica_whose_model_was_altered_does_not_start_until_it_is_taken_out_anew(beside: Beside) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
+from twofold.core.errors import AlteredError, BusyError, FileError, UnknownNameError, ValueRefusedError
 from twofold.live.registry import blobs
 from twofold.live.registry.formats import FormatRefusedError
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
@@ -290,6 +290,38 @@ def test_roll_back_brings_what_served_before_and_keeps_every_move(registry: Regi
     assert [each.version for each in registry.tables.moves("chat", "serving")] == [1, 2, 1]
     with pytest.raises(UnknownNameError):
         registry.roll_back("chat", "bob", "", alias="canary")
+
+
+def test_nothing_goes_back_to_a_version_whose_files_are_missing_or_altered(
+    registry: Registry, tmp_path: Path
+) -> None:
+    one, _ = (released(registry, model(tmp_path / str(value), value)) for value in (1, 2))
+    files = registry.describe(one).stored.files
+    path = blobs.blob(
+        registry.folder, next(each.sha256 for each in files if each.path.endswith("tensors"))
+    )
+    good, lines = path.read_bytes(), len(registry.tables.log())
+    path.chmod(0o644)
+    for spoil in (lambda: path.write_bytes(good[:-1] + b"!"), path.unlink):
+        spoil()
+        with pytest.raises(AlteredError, match=r"model\.safetensors"):
+            registry.roll_back("chat", "bob", "")
+        assert registry.tables.aliases("chat") == {"serving": 2} and len(registry.tables.log()) == lines
+    path.write_bytes(good)
+    assert registry.roll_back("chat", "bob", "").version == 1
+
+
+def test_a_roll_back_of_what_somebody_moves_meanwhile_is_refused(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read before others are locked out: what was asked to be undone may be something else by then."""
+    for value in (1, 2, 3):
+        released(registry, model(tmp_path / str(value), value))
+    other = Registry(registry.folder)
+    monkeypatch.setattr(blobs, "check_stored", lambda *_: other.tables.move("chat", "serving", 2, "eve", ""))
+    with pytest.raises(BusyError, match="moved meanwhile"):
+        registry.roll_back("chat", "bob", "")
+    assert registry.tables.aliases("chat") == {"serving": 2}
 
 
 def test_going_back_twice_never_brings_what_was_rolled_back(registry: Registry, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ what comes of that moves the alias. A roll-back moves the alias at once, and the
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 from twofold.app.loop_settings import STATE_FOLDER
 from twofold.app.registering import who_of
 from twofold.app.releasing import engine_with, questions_for, taken
+from twofold.core.errors import RunError
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.control import trials
 from twofold.live.control.service import ServiceSettings
 from twofold.live.registry.registry import SERVING, Registry
-from twofold.live.registry.tables import AliasMove
+from twofold.live.registry.tables import AliasMove, Version
 from twofold.policy.release.rules import Limits
 from twofold.report.answers import Shown
 from twofold.report.registry import moved
@@ -55,15 +57,17 @@ def promote_version(
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
         return Moved(opened.promote(version.text, who, why, limits, alias))
-    name = version.digest.replace(":", "-")
-    if service.gate.canary is None or trials.serving_version(state) == name:
-        move = opened.promote(version.text, who, why, limits, alias)
-        return _brought(opened, version.text, state, service, move)
+    is_tried = service.gate.canary is not None and trials.serving_version(state) != version.digest.replace(":", "-")
+    ask = opened.admit if is_tried else opened.promote
+    if opened.judge(version.text, SERVING, limits):
+        ask(version.text, who, why, limits)  # refused and logged, before anything is opened
+    if not is_tried:
+        return _brought(opened, version, state, service, lambda: ask(version.text, who, why, limits))
     now = opened.tables.aliases(version.name).get(SERVING)
     beside = f"{version.name}:{now}" if now else "what serves"
-    move = opened.admit(version.text, who, why, limits)
-    release = taken(state, opened, version.text)
+    release = taken(state, opened, version.text)  # what may fail comes before it is a candidate
     engine = engine_with(service.engine, release, state)
+    move = ask(version.text, who, why, limits)
     questions = questions_for(state, opened, version.text)
     trials.offer_release(state, release.folder.name, engine, questions)
     words = f"the gate tries it beside {beside}, and decides"
@@ -72,13 +76,13 @@ def promote_version(
 
 def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) -> Moved:
     """Let an alias mean what it meant before; a service that serves it goes back as well."""
-    opened = Registry(registry)
-    move = opened.roll_back(name, who_of(by), why, alias)
+    opened, who = Registry(registry), who_of(by)
     state = served_beside(registry, name) if alias == SERVING else None
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
-        return Moved(move)
-    return _brought(opened, f"{name}:{move.version}", state, service, move)
+        return Moved(opened.roll_back(name, who, why, alias))
+    version = opened.before(name)
+    return _brought(opened, version, state, service, lambda: opened.roll_back(name, who, why))
 
 
 def served_beside(registry: Path, name: str) -> Path | None:
@@ -90,12 +94,27 @@ def served_beside(registry: Path, name: str) -> Path | None:
     return state if trials.serving_version(state) else None
 
 
-def _brought(opened: Registry, text: str, state: Path, service: ServiceSettings, move: AliasMove) -> Moved:
-    """Every replica runs this version, without a trial; how long that took."""
+def _brought(
+    opened: Registry, version: Version, state: Path, service: ServiceSettings, move: Callable[[], AliasMove]
+) -> Moved:
+    """`serving` means this version and every replica runs it, without a trial; how long that took.
+
+    Where its files cannot be made ready, or its replicas do not come, both are as before.
+    """
     began_s = time.monotonic()
-    release = taken(state, opened, text)
+    release = taken(state, opened, version.text)
     engine = engine_with(service.engine, release, state)
-    trials.bring_back(state, release.folder.name, engine)
-    trials.until_whole(state, release.folder.name, service.replica_count)
+    meant, ran = opened.tables.aliases(version.name).get(SERVING), trials.serving_version(state)
+    engine_before = trials.wanted_engine(state)
+    moved = move()
+    try:
+        trials.bring_back(state, release.folder.name, engine)
+        trials.until_all_run(state, release.folder.name, service.replica_count)
+    except RunError as error:
+        why = f"{version.text} did not come: {error.message}"
+        if meant:
+            opened.tables.move(version.name, SERVING, meant, moved.by, why)
+        trials.bring_back(state, ran, engine_before)
+        raise RunError(f"{why}; what served before serves on", hint=error.hint) from error
     took_s = time.monotonic() - began_s
-    return Moved(move, f"every replica runs it, after {took_s:.1f} s", took_s)
+    return Moved(moved, f"every replica runs it, after {took_s:.1f} s", took_s)

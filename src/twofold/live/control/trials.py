@@ -12,7 +12,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,11 +56,22 @@ def until_whole(state: Path, version: str, replica_count: int) -> list[str]:
 
     Raises RunError when that takes too long.
     """
+    return _until(state, version, replica_count, lambda found: not found.get("in_flight"))
+
+
+def until_all_run(state: Path, version: str, replica_count: int) -> list[str]:
+    """The same, whatever clients ask meanwhile."""
+    return _until(state, version, replica_count, lambda _: True)
+
+
+def _until(
+    state: Path, version: str, replica_count: int, is_quiet: Callable[[Mapping[str, Any]], bool]
+) -> list[str]:
     deadline_s = time.monotonic() + WHOLE_S
     while time.monotonic() < deadline_s:
         found = gateway_state(state) or {}
         names = serving_replicas(state, version)
-        if len(names) == replica_count == len(found.get("replicas", {})) and not found.get("in_flight"):
+        if len(names) == replica_count == len(found.get("replicas", {})) and is_quiet(found):
             return names
         time.sleep(LOOK_S)
     what = f"the service was not whole again within {WHOLE_S:.0f} s"
@@ -90,6 +101,15 @@ def serving_version(state: Path) -> str:
     store = Store(state)
     try:
         return store.kept("version")
+    finally:
+        store.close()
+
+
+def wanted_engine(state: Path) -> EngineSettings:
+    """What a replica of the version that is wanted is told."""
+    store = Store(state)
+    try:
+        return from_data(EngineSettings, json.loads(store.version(store.kept("version"))))
     finally:
         store.close()
 

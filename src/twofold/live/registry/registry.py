@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.data import from_data, to_data
-from twofold.core.errors import AlteredError, FileError, InfeasibleError, UnknownNameError
+from twofold.core.errors import AlteredError, BusyError, FileError, InfeasibleError, UnknownNameError
 from twofold.live.registry import blobs
 from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
@@ -334,32 +334,43 @@ class Registry:
             elif version.version in _candidates(admitted) and aliases.get(SERVING) != version.version:
                 self.tables.move(name, SERVING, version.version, by, why)
 
-    def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
-        """Let the alias mean what it meant before what it means now. Raises UnknownNameError without that.
+    def before(self, name: str, alias: str = SERVING) -> Version:
+        """What the alias meant before what it means now. Raises UnknownNameError where that was nothing.
 
-        Twice goes back twice: what was rolled back does not come again. What is tried beside what serves is
-        called off: whatever its trial says later, it is no candidate any more.
+        What was rolled back does not come again.
         """
+        stack: list[int] = []
+        for move in self.tables.moves(name, alias):
+            if move.version == NOTHING:
+                stack.clear()
+            elif move.version in stack:
+                del stack[stack.index(move.version) + 1 :]
+            else:
+                stack.append(move.version)
+        if len(stack) < 2:
+            self.find(name)
+            what = f"`{name}@{alias}` meant nothing before what it means now"
+            raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
+        return self.find(f"{name}:{stack[-2]}")
+
+    def roll_back(self, name: str, by: str, why: str, alias: str = SERVING) -> AliasMove:
+        """Let the alias mean what it meant before what it means now; twice goes back twice.
+
+        What is tried beside what serves is called off: whatever its trial says later, it is no candidate any
+        more. Raises UnknownNameError where it meant nothing before, AlteredError where that is not sealed or
+        its files are not whole, BusyError where somebody moves the alias meanwhile.
+        """
+        version = self.before(name, alias)
+        blobs.check_stored(self.folder, self.trusted(version.text).stored)
         with self.tables.whole():
-            stack: list[int] = []
-            for move in self.tables.moves(name, alias):
-                if move.version == NOTHING:
-                    stack.clear()
-                elif move.version in stack:
-                    del stack[stack.index(move.version) + 1 :]
-                else:
-                    stack.append(move.version)
-            if len(stack) < 2:
-                self.find(name)
-                what = f"`{name}@{alias}` meant nothing before what it means now"
-                raise UnknownNameError(what, hint=f"`twofold registry list {name}`")
-            before, now = stack[-2:]
-            self.trusted(f"{name}:{before}")
             self.tables.check()
-            why = why or f"back from {name}:{now}"
+            if self.before(name, alias) != version:
+                what = f"`{name}@{alias}` was moved meanwhile"
+                raise BusyError(what, hint="see what it means now, and ask again")
+            why = why or f"back from {name}:{self.tables.aliases(name)[alias]}"
             if alias == SERVING:
                 self.tables.clear(name, CANDIDATE, by, why)
-            return self.tables.move(name, alias, before, by, why)
+            return self.tables.move(name, alias, version.version, by, why)
 
     def trace(self, reference: str) -> list[tuple[str, str]]:
         """Where a version comes from, back to the first: (what, digest), then the aliases that it has."""
