@@ -17,7 +17,7 @@ from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
 from twofold.live.registry.referrers import SIGNATURE
 from twofold.live.registry.signatures import check_names, check_signature, sign
-from twofold.live.registry.stores import keep_address, open_store, tables_exist
+from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
 from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
 from twofold.live.seals import check_seal, key_of, sealed
 from twofold.live.training.artefact import sha256_of, write_whole
@@ -68,6 +68,8 @@ class Registry:
 
         Raises FileError where there is none and none is to be made, TablesError for tables not reached.
         """
+        if tables:
+            check_address(tables)
         if make:
             blobs.make_layout(folder)
         elif not (folder / blobs.LAYOUT).exists():

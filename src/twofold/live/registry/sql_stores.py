@@ -15,6 +15,7 @@ from typing import Any
 from twofold.core.extras import require_extra
 from twofold.live.processes import private_opener
 from twofold.live.registry.stores import COLUMNS, Row, TablesError
+from twofold.live.server_urls import shown_url
 
 FILE = "registry.sqlite"
 WAIT_S = 10  # for another who writes, and for a server
@@ -126,7 +127,8 @@ def postgres(url: str) -> SqlStore:
         )
     except psycopg.Error as error:
         what = str(error).strip().splitlines()[-1]
-        raise TablesError(f"the registry's tables are not reached: {what}", hint=f"see {url}") from error
+        hint = f"see {shown_url(url)}"
+        raise TablesError(f"the registry's tables are not reached: {what}", hint=hint) from error
     return SqlStore(connection, POSTGRES, psycopg.Error)
 
 

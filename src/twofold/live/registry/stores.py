@@ -4,10 +4,12 @@ A store adds rows and reads them back in the order in which they were added; it 
 mean is `tables.py`'s, so that a store is small, and one kit of tests holds for all.
 """
 
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from twofold.core.errors import FileError, InputError, ValueRefusedError
 from twofold.live.processes import private_opener
@@ -23,6 +25,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 ADDRESS = "tables.url"  # in the registry's folder, where its tables are not
 MLFLOW = "mlflow+"  # before an address that MLflow understands
 POSTGRES = ("postgresql://", "postgres://")
+SECRET = re.compile("pass(?!file)|pwd|secret|token|scram", re.IGNORECASE)  # in the name of an option
 
 
 class TablesError(InputError):
@@ -60,6 +63,8 @@ def open_store(folder: Path, url: str = "") -> Store:
 
     kept = folder / ADDRESS
     told = kept.read_text("utf-8").strip() if kept.exists() else ""
+    for each in filter(None, (told, url)):
+        check_address(each)
     has_file = (folder / sql_stores.FILE).exists()
     if url and url != told and (told or has_file):
         where = told or sql_stores.FILE
@@ -68,14 +73,46 @@ def open_store(folder: Path, url: str = "") -> Store:
     if not address:
         return sql_stores.sqlite(folder)
     if address.startswith(POSTGRES):
-        _refuse_password(address)
         return sql_stores.postgres(address)
-    if address.startswith(MLFLOW):
-        from twofold.live.registry.mlflow_store import MlflowStore
+    from twofold.live.registry.mlflow_store import MlflowStore
 
-        return MlflowStore(address.removeprefix(MLFLOW), folder)
-    hint = f"write {POSTGRES[0]}… or {MLFLOW}sqlite:///…"
-    raise ValueRefusedError(f"`{address}` is no address of tables", hint=hint)
+    return MlflowStore(address.removeprefix(MLFLOW), folder)
+
+
+def check_address(text: str) -> None:
+    """Raise ValueRefusedError for what is no address of tables, or holds a password: it ends in a file, in
+    errors and on screens. What it is refused for is not shown.
+
+    >>> check_address("postgresql://ann@db.example.com:5432/tables?sslmode=require")
+    >>> check_address("mlflow+sqlite:////home/ann/models.db")
+    """
+    address = text.removeprefix(MLFLOW)
+    scheme, _, rest = address.partition("://")
+    if not text.startswith((MLFLOW, *POSTGRES)):
+        known = scheme if rest and re.fullmatch("[a-zA-Z0-9+.-]+", scheme) else ""
+        what = f"`{known}://…` is" if known else "what stands there is"
+        raise ValueRefusedError(
+            f"{what} no address of tables", hint=f"write {POSTGRES[0]}… or {MLFLOW}sqlite:///…"
+        )
+    authority, names = rest.partition("/")[0], parse_qsl(address.partition("?")[2], keep_blank_values=True)
+    is_login = "@" in authority and scheme in ("http", "https")
+    # Of those who read it, some let a password hold what ends a host for others.
+    if is_login or re.match("[^/@?]*:[^@]*@", rest) or any(SECRET.search(name) for name, _ in names):
+        hint = "leave it out: PGPASSWORD or ~/.pgpass holds it, MLFLOW_TRACKING_PASSWORD that of a server"
+        raise ValueRefusedError(
+            "the address of the tables holds a password", hint=f"{hint}; write `%40` for an `@` elsewhere"
+        )
+    try:
+        urlsplit(address)
+        hosts = re.split("[/?]", rest)[0].rpartition("@")[2].split(",")
+        ports = [re.sub(r"^\[.*\]|^[^:]*", "", each) for each in hosts]
+        is_read = all(re.fullmatch(r"|:\d*", each) for each in ports)
+    except ValueError:
+        is_read = False
+    if not is_read:
+        raise ValueRefusedError(
+            "the address of the tables cannot be read", hint=f"write {POSTGRES[0]}USER@HOST:PORT/DATABASE"
+        )
 
 
 def keep_address(folder: Path, url: str) -> None:
@@ -97,12 +134,3 @@ def tables_exist(folder: Path) -> bool:
 def same(rows: Iterable[Row], others: Iterable[Row], *, ordered: bool) -> bool:
     """Whether rows are the same, in the same order where that counts."""
     return list(rows) == list(others) if ordered else set(rows) == set(others)
-
-
-def _refuse_password(address: str) -> None:
-    from urllib.parse import parse_qs, urlsplit
-
-    said = urlsplit(address)
-    if said.password or "password" in parse_qs(said.query):
-        hint = "leave it out: PGPASSWORD or ~/.pgpass holds it"
-        raise ValueRefusedError("the address of the tables holds a password", hint=hint)
