@@ -10,16 +10,19 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
+from tests.live.test_gguf_file import checkpoint
 from tests.live.test_registry import FOUND, model
 from twofold.app import releasing
 from twofold.app.loop_settings import LoopRequest, name_of, serve_settings
 from twofold.app.planning import plan
-from twofold.app.releasing import named, released, taken, variant_of
+from twofold.app.releasing import engine_with, named, released, taken, variant_of
 from twofold.app.sources import load
 from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
+from twofold.live.control.engines import EngineSettings
+from twofold.live.control.gguf_file import FILE
 from twofold.live.registry import blobs
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
-from twofold.live.training.artefact import check_model
+from twofold.live.training.artefact import check_model, write_manifest
 from twofold.live.training.corpus import held_out_texts, source_texts
 from twofold.policy.gate.settings import GateSettings
 from twofold.policy.release.rules import Limits
@@ -194,6 +197,39 @@ def test_what_was_changed_in_the_states_folder_is_taken_out_anew(beside: Path) -
     assert taken(beside / ".twofold", opened, "chat", told.append) == release
     check_model(release.folder, release.digest)
     assert len(told) == 1 and "config.json" in told[0]
+
+
+def test_a_converted_copy_is_believed_by_the_registrys_seal_and_not_by_the_manifest_beside_it(
+    beside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who can write the state's folder changes the copy and its manifest, and moves another's seal."""
+    state, registry = beside / ".twofold", beside / ".twofold-registry"
+    opened = Registry(registry)
+    llama, made = EngineSettings("", "float32", 1, 256, 64, kind="llama.cpp"), []
+    for name in ("one", "two"):
+        source, _ = checkpoint(beside / name)
+        (source / "more.json").write_text(json.dumps(name))
+        opened.push(source, name, "ann")
+        made.append(taken(state, opened, name))
+    first, other = (engine_with(llama, each, state, registry) for each in made)
+    copy, seal = Path(first.artefact), Path(f"{first.artefact}.seal")
+    good = (copy / FILE).read_bytes()
+    check_model(copy, first.digest)
+    sealed = seal.read_text()
+    for theirs in (sealed, Path(f"{other.artefact}.seal").read_text(), "é", None):
+        (copy / FILE).write_bytes(good[:-1] + b"!")
+        write_manifest(copy)
+        if theirs is None:
+            seal.unlink()
+        else:
+            seal.write_text(theirs)
+        assert engine_with(llama, made[0], state, registry) == first
+        assert (copy / FILE).read_bytes() == good and seal.read_text() == sealed
+    (copy / FILE).write_bytes(good[:-1] + b"!")  # and no manifest of its own
+    assert engine_with(llama, made[0], state, registry) == first and (copy / FILE).read_bytes() == good
+    monkeypatch.setattr(releasing, "gguf_of", None)  # what is as it was made is not made again
+    assert engine_with(llama, made[0], state, registry) == first
+    opened.close()
 
 
 def test_what_a_model_is_judged_by_no_run_of_a_loop_has_seen() -> None:

@@ -108,7 +108,8 @@ def test_a_checkpoint_is_read_back_from_the_file(
 ) -> None:
     folder, values = checkpoint(tmp_path / "sha256-1", dtype)
     made = gguf_of(folder, tmp_path / "gguf" / folder.name)
-    assert gguf_of(folder, made) == made, "and a second time it is there"
+    (made / FILE).write_bytes(b"other")
+    assert gguf_of(folder, made) == made, "and what somebody made of it is replaced"
     assert sorted(path.name for path in made.iterdir()) == ["manifest.json", FILE, "tokenizer.json"]
     found = Reader(made / FILE)
     assert found.facts["general.architecture"] == "llama" and found.facts["general.file_type"] == file_type

@@ -66,7 +66,7 @@ def promote_version(
     now = opened.tables.aliases(version.name).get(SERVING)
     beside = f"{version.name}:{now}" if now else "what serves"
     release = taken(state, opened, version.text)  # what may fail comes before it is a candidate
-    engine = engine_with(service.engine, release, state)
+    engine = engine_with(service.engine, release, state, opened.folder)
     move = ask(version.text, who, why, limits)
     questions = questions_for(state, opened, version.text)
     trials.offer_release(state, release.folder.name, engine, questions)
@@ -103,7 +103,7 @@ def _brought(
     """
     began_s = time.monotonic()
     release = taken(state, opened, version.text)
-    engine = engine_with(service.engine, release, state)
+    engine = engine_with(service.engine, release, state, opened.folder)
     meant, ran = opened.tables.aliases(version.name).get(SERVING), trials.serving_version(state)
     engine_before = trials.wanted_engine(state)
     moved = move()

@@ -183,10 +183,11 @@ def taken(
 
 def engine_of_release(request: LoopRequest, release: Release) -> EngineSettings:
     """What a replica of a version is told."""
-    return engine_with(engine_settings(request.serving, release.folder), release, request.state)
+    engine = engine_settings(request.serving, release.folder)
+    return engine_with(engine, release, request.state, request.registry)
 
 
-def engine_with(engine: EngineSettings, release: Release, state: Path) -> EngineSettings:
+def engine_with(engine: EngineSettings, release: Release, state: Path, registry: Path) -> EngineSettings:
     """The same engine with this version; llama.cpp gets it in its own format, under a digest of its own.
 
     A server that runs already has what it has.
@@ -195,9 +196,26 @@ def engine_with(engine: EngineSettings, release: Release, state: Path) -> Engine
         return engine
     folder, digest = release.folder, release.digest
     if engine.kind == "llama.cpp":
-        folder = gguf_of(folder, state / "gguf" / folder.name)
-        digest = f"sha256:{sha256_of(folder / MANIFEST)}"
+        folder, digest = _converted(release, state / "gguf" / folder.name, registry)
     return replace(engine, artefact=str(folder), digest=digest)
+
+
+def _converted(release: Release, copy: Path, registry: Path) -> tuple[Path, str]:
+    """A version as llama.cpp reads it, and its digest: the copy that is there, where its digest is sealed by
+    the registry's key, else one that is made now. A manifest beside it vouches for nothing: whoever changes
+    the copy writes another."""
+    opened, seal = Registry(registry), copy.with_name(f"{copy.name}.seal")
+    try:
+        try:
+            digest = f"sha256:{sha256_of(copy / MANIFEST)}"
+            opened.check_copy(release.digest, digest, seal.read_text("utf-8"))
+            check_model(copy, digest)
+        except (AlteredError, OSError, ValueError):
+            digest = f"sha256:{sha256_of(gguf_of(release.folder, copy) / MANIFEST)}"
+            write_whole(seal, opened.seal_copy(release.digest, digest))
+        return copy, digest
+    finally:
+        opened.close()
 
 
 def variant_of(

@@ -49,7 +49,7 @@ def sealed(key: bytes, purpose: str, text: str) -> str:
 
 def check_seal(key: bytes, purpose: str, text: str, seal: str) -> None:
     """Raise AlteredError unless this key made the seal."""
-    if not hmac.compare_digest(sealed(key, purpose, text), seal):
+    if not hmac.compare_digest(sealed(key, purpose, text).encode(), seal.encode()):
         raise AlteredError(
             f"{text[:40]} is not sealed by this registry's key", hint="push it anew from where it was made"
         )

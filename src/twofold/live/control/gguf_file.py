@@ -56,12 +56,10 @@ class Tensor:
 
 
 def gguf_of(artefact: Path, folder: Path) -> Path:
-    """`folder` with the artefact as a GGUF file and its tokenizer; at once when that is there.
+    """`folder` with the artefact as a GGUF file and its tokenizer, in the place of what it held.
 
     Raises FileError for a checkpoint of another shape.
     """
-    if (folder / FILE).exists():
-        return folder
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -73,6 +71,7 @@ def gguf_of(artefact: Path, folder: Path) -> Path:
         raise FileError(what, hint="convert it with llama.cpp's own converter") from error
     write_manifest(partial)
     flush(partial / FILE)
+    shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     flush(folder.parent)
     return folder

@@ -25,7 +25,7 @@ from twofold.policy.release import quality
 from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals
 
 SERVING, CANDIDATE = "serving", "candidate"  # what serves; what is tried beside it
-VERSION = "version"  # what a version's seal is for
+VERSION, COPY = "version", "copy"  # what seals are for: a version, a copy of its files in another format
 MADE_FROM = ("data", "code", "run", "checkpoint", "parent", "quantised", "spec")
 MARKED = "made_from"
 
@@ -388,6 +388,14 @@ class Registry:
                 break
             described = self.describe(parent)
         return found
+
+    def seal_copy(self, digest: str, copy: str) -> str:
+        """What says that we made the bytes of one digest of the model of another, in another format."""
+        return sealed(self._key, COPY, f"{copy} of {digest}")
+
+    def check_copy(self, digest: str, copy: str, seal: str) -> None:
+        """Raise AlteredError unless it was said so by our key."""
+        check_seal(self._key, COPY, f"{copy} of {digest}", seal)
 
     def _by_digest(self, digits: str) -> Version:
         known = [each for each in self.tables.versions() if each.digest.startswith(digits)]
