@@ -32,7 +32,7 @@ from twofold.app.loop_settings import (
 )
 from twofold.app.proof_stages import ProofShown
 from twofold.app.proving import USUAL_COUNT
-from twofold.app.releasing import Release, model_name, named, released, served_words
+from twofold.app.releasing import OF_OTHERS, Release, model_name, named, released, served_words
 from twofold.app.sources import load, spec_path
 from twofold.app.trying import PROMOTED, refusal_of, try_variants, until_decided
 from twofold.contracts.results import loop, proof
@@ -109,12 +109,15 @@ def up(
     The service goes on when it returns, held up by its controller. It is put under load when it is new or
     when `load_for` is said, never while others use it. `program` is the path of the spec's engine, where it
     is not found by its name. `try_releases` offers two releases of what serves while it serves, one as good
-    and one slower. With `scale_out` one replica more is started under the planned load, cold and warm, and
+    and one slower; a server by URL is not ours to release to, and what is trained is registered and evaluated
+    alone. With `scale_out` one replica more is started under the planned load, cold and warm, and
     what that took is kept for plans (`.twofold/starts.csv`). What rules or gate refuse is not served:
     ReleaseRefusedError, and what serves goes on. On any error once the work has begun, on Ctrl-C, and when
     told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is stopped first.
     Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan` raises.
     """
+    if try_releases:
+        _need_own_engines(source, OF_OTHERS, "--try-releases")
     with _brought_up(source, port, load_for, program, tell) as at:
         measured, said = loop_stages.measured_service(
             at.request, at.service, at.release.folder, load_asked=bool(load_for)
@@ -126,7 +129,7 @@ def up(
             said = (*said, *more)
         tail = scaling_out.twin_of(at.gate.task, at.request, measured.scale_out)
         releases = try_variants(at.request, at.gate) if try_releases else ()
-        said = (*said, served_words(at.request))
+        said = (*said, served_words(at.request, at.release))
         return loop_stages.page_of(
             at.request, at.plan, at.device, at.run, measured, at.gate, said, releases, tail
         )
@@ -148,12 +151,17 @@ def prove(
     are run. Raises BusyError while others use the service: replicas of it are killed. Else as `up`.
     """
     proof_stages.need_alone(state_of(source))  # before anything that an error would stop
-    if any(each.server for each in load(spec_path(source)).spec.services):
-        what = "the service runs elsewhere: none of its replicas can be killed"
-        raise ValueRefusedError(what, hint="leave out `server:`, or `--prove`")
+    _need_own_engines(source, "none of its replicas can be killed", "--prove")
     with _brought_up(source, port, "", program, tell) as at:
         return proof_stages.proof_of(
             at.request, at.plan, at.device, at.run, at.gate, at.release, at.service, requests, seed
+        )
+
+
+def _need_own_engines(source: Path, why: str, option: str) -> None:
+    if any(each.server for each in load(spec_path(source)).spec.services):
+        raise ValueRefusedError(
+            f"the service runs elsewhere: {why}", hint=f"leave out `server:`, or `{option}`"
         )
 
 

@@ -86,10 +86,13 @@ def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) 
 
 
 def served_beside(registry: Path, name: str) -> Path | None:
-    """The state of the service that runs beside a registry and serves this name of it; None: none does."""
+    """The state of the service that runs beside a registry and serves this name of it; None: none does, or
+    its server is not ours to release to."""
     state = registry.resolve().parent / STATE_FOLDER
     service = trials.wanted_service(state)
     if service is None or service.registered != name or Path(service.registry) != registry.resolve():
+        return None
+    if service.engine.url:
         return None
     return state if trials.serving_version(state) else None
 

@@ -32,6 +32,7 @@ from twofold.policy.release.rules import Evaluation, Limits
 
 BY = "up"  # who pushes: a program; who calls it vouches for what comes out
 OF_PEOPLE = {"seal", "tokenizer", "format", "weights", "approval"}  # rules that no measuring helps with
+OF_OTHERS = "the server behind the URL is not ours to release to"
 HELD_OUT, QUESTIONS = "held-out.jsonl", "questions"
 SEEN_BYTES = 4_000_000  # of the sources, that a run of a loop may have seen: `TrainJob.corpus_bytes`
 PIECES, PIECE_BYTES = 24, 1500  # of each kind of held-out text
@@ -53,11 +54,13 @@ class Release:
 def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> Release:
     """Register what was trained, and let the rules judge it, unless it serves, or what serves was made of it.
 
-    Raises ReleaseRefusedError with every rule that it breaks; AlteredError for a registry that was tampered.
+    Where a server by URL answers it is evaluated, and neither judged nor released: see `OF_OTHERS`. Raises ReleaseRefusedError with every rule that it breaks; AlteredError for a registry that was tampered.
     """
     opened = Registry(request.registry, make=True)
     try:
         described = registered(opened, request.model_name, trained)
+        if request.serving.server is not None:
+            return _beside_a_server(request, opened, described, gate)
         name = described.version.name
         if SERVING in opened.tables.aliases(name):
             opened.tables.check()
@@ -70,12 +73,14 @@ def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> R
 
 def named(request: LoopRequest, gate: gates.GateSettings) -> Release:
     """What the spec names of the registry. What does not serve yet is measured, and released where people
-    have vouched for it. Raises ReleaseRefusedError with every rule that it breaks, AlteredError."""
+    have vouched for it; beside a server by URL it is evaluated alone. Raises ReleaseRefusedError with every rule that it breaks, AlteredError."""
     opened = Registry(request.registry)
     try:
         described = opened.trusted(request.serving.registered)
         text, name = described.version.text, described.version.name
         opened.tables.check()
+        if request.serving.server is not None:
+            return _beside_a_server(request, opened, described, gate)
         if opened.tables.aliases(name).get(SERVING) == described.version.version:
             return taken(request.state, opened, text, request.progress)
         # What people have to do is asked for first; figures are measured here.
@@ -87,13 +92,26 @@ def named(request: LoopRequest, gate: gates.GateSettings) -> Release:
         opened.close()
 
 
-def served_words(request: LoopRequest) -> str:
-    """What serves by the registry, since when and why, in one line."""
+def _beside_a_server(
+    request: LoopRequest, opened: Registry, described: Described, gate: gates.GateSettings
+) -> Release:
+    """Evaluated, and taken out for its tokenizer. What the server runs is not ours to change, so nothing is
+    measured on an engine of ours, no alias moves, and no gate tries it."""
+    _measure(request, opened, described, gate)
+    return taken(request.state, opened, described.version.text, request.progress)
+
+
+def served_words(request: LoopRequest, release: Release) -> str:
+    """What serves by the registry, since when and why, in one line; or that it is not ours to say."""
     opened = Registry(request.registry)
     try:
-        described = opened.describe(f"{request.model_name}@{SERVING}")
-        move, found = opened.tables.moves(request.model_name, SERVING)[-1], described.evaluation
+        is_ours = request.serving.server is None
+        described = opened.describe(f"{request.model_name}@{SERVING}" if is_ours else release.text)
+        found = described.evaluation
         loss = "" if found is None else f"; loss {found.loss_nats:.3f} nats on text that no run saw"
+        if not is_ours:
+            return f"{OF_OTHERS}; {release.text} is registered and evaluated{loss}"
+        move = opened.tables.moves(request.model_name, SERVING)[-1]
         named = f"{described.version.text}, {described.version.digest[:19]}…"
         return f"serves {named}, since {move.at[:19]} by {move.by}: {move.why}{loss}"
     finally:
@@ -129,20 +147,16 @@ def admitted(
 
 
 def _measure(request: LoopRequest, opened: Registry, described: Described, gate: gates.GateSettings) -> None:
-    """Evaluate a version on our set, beside what serves, and on the engine; once."""
+    """Evaluate a version on our set, beside what serves, and on the engine where that is ours; once."""
     if _is_measured(request, opened, described):
         return
     text, limits = described.version.text, limits_of(request, gate)
     release = taken(request.state, opened, text, request.progress)
-    measured(
-        opened,
-        text,
-        held_out(request),
-        BY,
-        SERVING,
-        request.progress,
-        lambda found: on_engine(request, release, found, limits),
-    )
+
+    def on_ours(found: Evaluation) -> Evaluation:
+        return found if request.serving.server else on_engine(request, release, found, limits)
+
+    measured(opened, text, held_out(request), BY, SERVING, request.progress, on_ours)
 
 
 def promoted(
@@ -300,7 +314,7 @@ def _keeps(figure: float | None, most: float | None) -> bool:
 
 
 def _is_measured(request: LoopRequest, opened: Registry, described: Described) -> bool:
-    """Whether it was measured on this set, beside what serves, and on the engine."""
+    """Whether it was measured on this set, beside what serves, and on the engine where that is ours."""
     found = described.evaluation
     name = described.version.name
     beside = opened.find(f"{name}@{SERVING}").digest if SERVING in opened.tables.aliases(name) else ""
@@ -308,7 +322,7 @@ def _is_measured(request: LoopRequest, opened: Registry, described: Described) -
         found is not None
         and found.set_sha256 == sha256_of(held_out(request))
         and found.beside == beside
-        and found.ttft_p95_s is not None
+        and (found.ttft_p95_s is not None or request.serving.server is not None)
     )
 
 

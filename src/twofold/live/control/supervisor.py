@@ -128,7 +128,7 @@ def _want(settings: ServiceSettings, state: Path) -> None:
         if not store.kept("admin_key"):
             store.keep("admin_key", secrets.token_urlsafe(24))
         there = {each.version for each in store.replicas() if not each.leaving}
-        if settings.gate.canary is None or not there:
+        if settings.gate.canary is None or settings.engine.url or not there:  # a server's is not ours to try
             store.keep("version", version)
             store.want(to_json(settings), version, to_json(settings.engine), rows)
             return
