@@ -178,7 +178,11 @@ def test_a_roll_back_during_a_trial_calls_it_off_and_every_replica_runs_what_ser
         time.sleep(0.05)
     back = roll_back_version("chat", beside.registry, "bob", "clients complain", "serving")
     assert back.move.version == 1 and opened.tables.aliases("chat") == {"serving": 1}
-    assert beside.versions() == {names[1]} and len(running(beside.state, "re")) == 2
+    assert beside.versions() == {names[1]}
+    while len(running(beside.state, "re")) != 2:  # what was tried is gone, and what it stood for is there
+        assert time.monotonic() < deadline_s + PATIENCE_S, service_status(beside.state, 40).happened
+        time.sleep(0.05)
+    assert beside.versions() == {names[1]}
     opened.verify()
     opened.close()
 

@@ -202,7 +202,7 @@ def test_what_was_changed_in_the_states_folder_is_taken_out_anew(beside: Path) -
 def test_a_converted_copy_is_believed_by_the_registrys_seal_and_not_by_the_manifest_beside_it(
     beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody who can write the state's folder changes the copy and its manifest, and moves another's seal."""
+    """Somebody who can write the state's folder changes the copy and its manifest, and moves a seal."""
     state, registry = beside / ".twofold", beside / ".twofold-registry"
     opened = Registry(registry)
     llama, made = EngineSettings("", "float32", 1, 256, 64, kind="llama.cpp"), []

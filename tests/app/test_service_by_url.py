@@ -14,22 +14,22 @@ pytest.importorskip("uvicorn", reason="needs the extras [train] and [live]: `mak
 pytest.importorskip("tokenizers", reason="needs the extras [train] and [live]: `make extras`")
 
 from tests.app.test_looping import EXAMPLE
-from tests.app.test_releasing import shaped
+from tests.app.test_releasing import SPEC, shaped
 from tests.app.test_scaling_out import artefact_in
 from tests.device.test_files import record
 from tests.live.test_registry import FOUND
 from tests.openai_service import Service, served
 from twofold.app import loop_stages, registering, scaling_out
+from twofold.app.loop_page import LoopShown
 from twofold.app.loop_settings import serve_settings, train_settings
 from twofold.app.loop_stages import LoopRequest, gate_for_it, measured_service, service_settings
-from twofold.app.loop_page import LoopShown
 from twofold.app.looping import prove, up
 from twofold.app.promoting import promote_version
 from twofold.app.releasing import Release
 from twofold.app.sources import load
 from twofold.core.errors import InputErrors, ValueRefusedError
-from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.control.store import Store
+from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, running
 from twofold.live.registry.registry import Registry
 from twofold.live.training.artefact import sha256_of
@@ -89,6 +89,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
 
     monkeypatch.setattr(registering, "_evaluated", evaluated)
     monkeypatch.setattr(loop_stages, "measure_machine", lambda _: record())
+    monkeypatch.setattr(loop_stages, "estimate_of", lambda *_: None)  # which needs what is measured
     monkeypatch.setattr(loop_stages, "train", lambda *_: (None, made.folder))
     return made
 
@@ -105,7 +106,7 @@ def test_up_registers_and_evaluates_what_is_trained_and_releases_nothing_to_a_se
             assert running(state, "replica-") == [] and running(state, "train-") == []
             trained.folder = shaped(tmp_path / "again", 2)
             shutil.copyfile(tmp_path / "tokens" / "tokenizer.json", trained.folder / "tokenizer.json")
-            again = up(spec, port=port, tell=lambda _: None)
+            again = up(spec, port=port, load_for="0.5 s", tell=lambda _: None)
             up(spec, port=port, tell=lambda _: None)  # it is registered and evaluated once
             store = Store(state)
             assert (store.kept("version"), store.kept("offered")) == ("second", "")
@@ -135,14 +136,14 @@ def test_a_model_of_the_registry_beside_a_server_of_others_is_evaluated_and_not_
     tmp_path: Path, trained: Trained
 ) -> None:
     opened = Registry(tmp_path / ".twofold-registry", make=True)
-    opened.push(trained.folder, "chat", "ann")
+    digest = opened.push(trained.folder, "chat", "ann").version.digest
     state = tmp_path / ".twofold"
     with served(Service(gap_s=0.002)) as there:
-        spec = spec_in(tmp_path, f'{{url: "{there.url}/v1", model: second}}')
-        text = spec.read_text("utf-8")
-        head, _, rest = text.partition("training:")
-        tail = rest.partition("serving:")[2].replace("\n  engine", "\n  model: chat\n  engine", 1)
-        spec.write_text(head.replace("model: ./config.json\n", "") + "serving:" + tail, "utf-8")
+        server = f'{{url: "{there.url}/v1", model: second}}'
+        text = SPEC.replace("chat@serving", digest)
+        text = text.replace("engine: transformers", f"engine: sglang\n  server: {server}")
+        spec = tmp_path / "twofold.yaml"
+        spec.write_text(text, "utf-8")
         try:
             page = up(spec, port=free_port(), load_for="0.5 s", tell=lambda _: None)
         finally:

@@ -142,7 +142,7 @@ def said(store: Store) -> tuple[Any, ...]:
 def test_an_order_that_is_cut_between_any_two_writes_is_carried_out_once(
     effect: dict[str, Any], writes: int, tmp_path: Path
 ) -> None:
-    """What it changes, what is noted, what the registry is to be told, and how far was read: all or nothing."""
+    """What it changes, what is noted, what the registry is to be told, how far was read: all or nothing."""
     seen = set()
     for count in range(writes + 1):
         state = tmp_path / str(count)

@@ -297,9 +297,7 @@ def test_nothing_goes_back_to_a_version_whose_files_are_missing_or_altered(
 ) -> None:
     one, _ = (released(registry, model(tmp_path / str(value), value)) for value in (1, 2))
     files = registry.describe(one).stored.files
-    path = blobs.blob(
-        registry.folder, next(each.sha256 for each in files if each.path.endswith("tensors"))
-    )
+    path = blobs.blob(registry.folder, next(each.sha256 for each in files if each.path.endswith("tensors")))
     good, lines = path.read_bytes(), len(registry.tables.log())
     path.chmod(0o644)
     for spoil in (lambda: path.write_bytes(good[:-1] + b"!"), path.unlink):
@@ -314,7 +312,7 @@ def test_nothing_goes_back_to_a_version_whose_files_are_missing_or_altered(
 def test_a_roll_back_of_what_somebody_moves_meanwhile_is_refused(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are read before others are locked out: what was asked to be undone may be something else by then."""
+    """Files are read before others are locked out: what is to be undone may be something else by then."""
     for value in (1, 2, 3):
         released(registry, model(tmp_path / str(value), value))
     other = Registry(registry.folder)

@@ -428,7 +428,12 @@ NO_ADDRESS = (
     "ann:hunter2@elsewhere/tables",
     "hunter2",
 )
-UNREADABLE = ("postgresql://[", "postgresql://ann@[::1/hunter2", "postgresql://ann:hunter2", "mlflow+http://[")
+UNREADABLE = (
+    "postgresql://[",
+    "postgresql://ann@[::1/hunter2",
+    "postgresql://ann:hunter2",
+    "mlflow+http://[",
+)
 WELL = (
     "postgresql://ann@elsewhere:5432/tables?sslmode=require&sslkey=/keys/ann&passfile=/keys/pass",
     "postgres://one:5432,other:5433/tables",

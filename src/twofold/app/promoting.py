@@ -57,7 +57,8 @@ def promote_version(
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
         return Moved(opened.promote(version.text, who, why, limits, alias))
-    is_tried = service.gate.canary is not None and trials.serving_version(state) != version.digest.replace(":", "-")
+    name = version.digest.replace(":", "-")
+    is_tried = service.gate.canary is not None and trials.serving_version(state) != name
     ask = opened.admit if is_tried else opened.promote
     if opened.judge(version.text, SERVING, limits):
         ask(version.text, who, why, limits)  # refused and logged, before anything is opened
@@ -112,7 +113,7 @@ def _brought(
     moved = move()
     try:
         trials.bring_back(state, release.folder.name, engine)
-        trials.until_all_run(state, release.folder.name, service.replica_count)
+        trials.until_all_run(state, release.folder.name)
     except RunError as error:
         why = f"{version.text} did not come: {error.message}"
         if meant:

@@ -54,7 +54,8 @@ class Release:
 def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> Release:
     """Register what was trained, and let the rules judge it, unless it serves, or what serves was made of it.
 
-    Where a server by URL answers it is evaluated, and neither judged nor released: see `OF_OTHERS`. Raises ReleaseRefusedError with every rule that it breaks; AlteredError for a registry that was tampered.
+    Beside a server by URL it is evaluated alone. Raises ReleaseRefusedError with every rule that it breaks;
+    AlteredError for a registry that was tampered.
     """
     opened = Registry(request.registry, make=True)
     try:
@@ -73,7 +74,8 @@ def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> R
 
 def named(request: LoopRequest, gate: gates.GateSettings) -> Release:
     """What the spec names of the registry. What does not serve yet is measured, and released where people
-    have vouched for it; beside a server by URL it is evaluated alone. Raises ReleaseRefusedError with every rule that it breaks, AlteredError."""
+    have vouched for it; beside a server by URL it is evaluated alone. Raises ReleaseRefusedError with every
+    rule that it breaks, AlteredError."""
     opened = Registry(request.registry)
     try:
         described = opened.trusted(request.serving.registered)

@@ -67,7 +67,7 @@ def until_decided(request: LoopRequest, release: Release, kind: str, offered_s: 
     seen = seen_of(request.state, version, offered_s)
     if seen.outcome == PROMOTED:
         request.progress(f"{release.text} passed: every replica is to run it")
-        trials.until_all_run(request.state, version, served.replica_count)
+        trials.until_all_run(request.state, version)
         _until_recorded(request, release)
     took_s = None if seen.decided_s is None else seen.decided_s - offered_s
     counts = seen.requests, seen.to_release, seen.stage_fraction

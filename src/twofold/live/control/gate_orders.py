@@ -17,7 +17,7 @@ READ = "effects"  # the last one that was carried out: of which gateway, and its
 
 
 def carry_out(store: Store, effect: dict[str, Any], settings: ServiceSettings, read: str) -> None:
-    """Change what is wanted as a slow effect says, note it, and keep that it was `read`: all of it or nothing.
+    """Change what is wanted as a slow effect says, note it, and keep that it was `read`: all or nothing.
 
     `read` names the effect among those of all gateways that there were.
     """

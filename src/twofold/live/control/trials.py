@@ -12,7 +12,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,23 +56,38 @@ def until_whole(state: Path, version: str, replica_count: int) -> list[str]:
 
     Raises RunError when that takes too long.
     """
-    return _until(state, version, replica_count, lambda found: not found.get("in_flight"))
+    names: list[str] = []
+
+    def is_whole() -> bool:
+        found, names[:] = gateway_state(state) or {}, serving_replicas(state, version)
+        return len(names) == replica_count == len(found.get("replicas", {})) and not found.get("in_flight")
+
+    _until(is_whole)
+    return names
 
 
-def until_all_run(state: Path, version: str, replica_count: int) -> list[str]:
-    """The same, whatever clients ask meanwhile."""
-    return _until(state, version, replica_count, lambda _: True)
+def until_all_run(state: Path, version: str) -> None:
+    """Wait until every replica that is wanted serves, all of this version, whatever clients ask meanwhile.
+
+    Raises RunError when that takes too long.
+    """
+    store = Store(state)
+
+    def do_all_run() -> bool:
+        wanted = {row.replica_id for row in store.replicas() if not row.leaving}
+        return bool(wanted) and wanted == set(serving_replicas(state, version))
+
+    try:
+        _until(do_all_run)
+    finally:
+        store.close()
 
 
-def _until(
-    state: Path, version: str, replica_count: int, is_quiet: Callable[[Mapping[str, Any]], bool]
-) -> list[str]:
+def _until(happened: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + WHOLE_S
     while time.monotonic() < deadline_s:
-        found = gateway_state(state) or {}
-        names = serving_replicas(state, version)
-        if len(names) == replica_count == len(found.get("replicas", {})) and is_quiet(found):
-            return names
+        if happened():
+            return
         time.sleep(LOOK_S)
     what = f"the service was not whole again within {WHOLE_S:.0f} s"
     raise RunError(what, hint="`twofold status` and `twofold logs` say what keeps it")
