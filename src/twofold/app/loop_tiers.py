@@ -9,13 +9,15 @@ from twofold.contracts.results import loop
 from twofold.contracts.results.serving import TierPlan
 from twofold.core.estimate import Estimate, Source, exact
 from twofold.live.control.admin_client import gateway_state
+from twofold.live.gateway.request_log import requests_log
+from twofold.live.line_file import written_files
 from twofold.rehearse.loads import tier_figure
 
 
 def tiers_measured(state: Path, names: Sequence[str], since: str) -> tuple[loop.TierMeasured, ...]:
     """The latencies of the tiers named, of requests that arrived since, as the log writes its times."""
     took: dict[str, list[float]] = {name: [] for name in names}
-    for told in _logged(state / "gateway" / "requests.jsonl", since) if names else ():
+    for told in _logged(requests_log(state), since) if names else ():
         for name, seconds in told.items():
             if name in took:
                 took[name].append(seconds)
@@ -53,17 +55,20 @@ def tier_notes(planned: Sequence[TierPlan], measured: Sequence[loop.TierMeasured
 
 
 def _logged(path: Path, since: str) -> Iterator[dict[str, float]]:
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
+    """Of all its files: a long load is more than one of them holds."""
+    for file in written_files(path):
         try:
-            told = json.loads(line)
-        except ValueError:  # the last line may be half written
+            lines = file.read_bytes().splitlines()
+        except OSError:  # it was the oldest, and is deleted by now
             continue
-        if isinstance(told, dict) and isinstance(told.get("tiers_s"), dict) and told.get("at", "") >= since:
-            yield told["tiers_s"]
+        for line in lines:
+            try:
+                told = json.loads(line)
+            except ValueError:  # the last line may be half written
+                continue
+            is_of_tiers = isinstance(told, dict) and isinstance(told.get("tiers_s"), dict)
+            if is_of_tiers and told.get("at", "") >= since:
+                yield told["tiers_s"]
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from twofold.live.chain import digest_of_line
 from twofold.live.chained_file import HEAD, LINES, UNVOUCHED, Head, Tail, head_path, read_head
-from twofold.live.line_file import note_of, numbered
+from twofold.live.line_file import note_of, written_files
 from twofold.live.seals import sealed
 
 TRIES = 3  # of a file that is being written
-FILE_COUNT_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class _Check:
     found_head: bool = False  # the line that the head tells of is there
 
     def run(self, path: Path, head: Head | None) -> Checked:
-        files = [file for file in numbered(path, FILE_COUNT_MAX)[::-1] if file.exists()]
+        files = written_files(path)
         first = 0
         for file, line_number, line in _lines(files):
             self._line(file, line_number, line, head)

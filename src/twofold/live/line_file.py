@@ -11,6 +11,7 @@ from twofold.core.errors import ShapeError
 
 LOST_LIMIT_BYTES = 8 << 20  # kept in memory while the disk refuses
 LOST_LINE = b'{"log":"lost"'
+FILE_COUNT_MAX = 100  # that a reader looks for, who is not told how many are kept
 REFUSED = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -137,6 +138,11 @@ class LineFile:
 def numbered(path: Path, file_count: int) -> list[Path]:
     """The files of a log, newest first: log, log.1, log.2 …"""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, file_count))]
+
+
+def written_files(path: Path, file_count: int = FILE_COUNT_MAX) -> list[Path]:
+    """Those of a log's files that are there, oldest first: in this order its lines were written."""
+    return [file for file in numbered(path, file_count)[::-1] if file.exists()]
 
 
 def note_line(kind: str, **what: Any) -> str:

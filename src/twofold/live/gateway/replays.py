@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, get_args
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import ShapeError
 from twofold.live.gateway.quiet_probes import quiet_entries
-from twofold.live.line_file import note_of, numbered
+from twofold.live.line_file import note_of, written_files
 from twofold.policy.gate import events as gate_events
 from twofold.policy.gate import settings as gates
 from twofold.policy.machine import Entry, Machine
@@ -103,7 +103,7 @@ def read_gate_log(path: Path, file_count: int = 4) -> GateHistory:
 
     Raises ShapeError when a line other than a torn last one is not of such a log.
     """
-    data = b"".join(file.read_bytes() for file in numbered(path, file_count)[::-1] if file.exists())
+    data = b"".join(file.read_bytes() for file in written_files(path, file_count))
     *lines, torn = data.split(b"\n")
     runs: list[GateRun] = []
     head: dict[str, Any] | None = None

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import FileError, Place
-from twofold.live.line_file import note_of, numbered
+from twofold.live.line_file import note_of, written_files
 
-FILE_COUNT_MAX = 100
 TESTED_SHARE = 0.2  # of prompts
 LENGTHS_TOKENS = (64, 512)  # where prompts are told apart
 Z = 1.96  # of the bounds of a share
@@ -61,7 +60,7 @@ class Sample:
 
 def read_samples(path: Path) -> list[Sample]:
     """All that is kept, the oldest first. Raises FileError, with the line, for what is no sample."""
-    files = [each for each in numbered(path, FILE_COUNT_MAX)[::-1] if each.exists()]
+    files = written_files(path)
     if not files:
         hint = "opt in by `samples: 5 %` of the service, and let `up` serve"
         raise FileError(f"there are no samples in `{path}`", hint=hint)
