@@ -100,6 +100,19 @@ def test_dropped_moved_and_added_lines_are_found_and_named(change, line, why, ke
     assert whys(path, key)[0] == ("r.jsonl", line, why)
 
 
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_byte_in_the_place_of_its_escape_is_a_change(key: bytes | None, tmp_path: Path) -> None:
+    """Digests are of bytes: what both look like as text is the same."""
+    path = tmp_path / "r.jsonl"
+    log = writer(path, key=key)
+    log.append(json.dumps({"request_id": "\\xff"}))
+    write(log, 3)
+    log.stop()
+    assert b"\\xff" in path.read_bytes() and not whys(path, key)
+    path.write_bytes(path.read_bytes().replace(b"\\xff", b"\xff"))
+    assert whys(path, key)
+
+
 def test_a_log_that_somebody_else_wrote_whole_has_no_seals_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl", key=b"o" * 32)
     assert whys(path)[0] == ("r.jsonl", 3, "it was changed: its seal does not fit")

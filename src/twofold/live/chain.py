@@ -14,6 +14,29 @@ BEGIN = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """What a chained line says of its place, and what a seal on it is for."""
+
+    before: str  # the digest of the line before
+    number: int  # 0: it has none
+    seal: str  # "": it has none
+    unsealed_digest: str  # of the line without its seal
+
+    @classmethod
+    def of(cls, line: bytes) -> "Link | None":
+        """None where it is no such line."""
+        try:
+            said = json.loads(line)
+            before, number, seal = said["before"], said.get("number", 0), said.get("seal", "")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if type(number) is not int or not isinstance(before, str) or not isinstance(seal, str):
+            return None
+        bare = line.removesuffix(f',"seal":"{seal}"}}'.encode("utf-8", "replace")) + b"}" if seal else line
+        return cls(before, number, seal, digest_of_line(bare))
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """The first line that does not hang on the one before it."""
 
@@ -22,14 +45,14 @@ class Broken:
 
 
 def chained(before: str, said: Mapping[str, Any]) -> tuple[str, str]:
-    """A line that hangs on the digest of the line before it, and its own digest.
+    """A line that hangs on the digest of the line before it, "" for the first, and its own digest.
 
     Raises ValueError for a key that is the chain's own.
     """
     if "before" in said:
         raise ValueError("`before` is the chain's own key")
-    line = hung(json.dumps(said, sort_keys=True, separators=(",", ":")), before)
-    return line, digest_of_line(line)
+    line = hung(json.dumps(said, sort_keys=True, separators=(",", ":")), before or BEGIN)
+    return line, digest_of_line(line.encode())
 
 
 def hung(line: str, before: str) -> str:
@@ -37,19 +60,18 @@ def hung(line: str, before: str) -> str:
     return f'{line[:-1]},"before":"{before}"}}'
 
 
-def digest_of_line(line: str) -> str:
+def digest_of_line(line: bytes) -> str:
     """What the next line carries."""
-    return hashlib.sha256(line.encode()).hexdigest()
+    return hashlib.sha256(line).hexdigest()
 
 
 def check_chain(lines: Iterable[str], before: str = BEGIN) -> tuple[str, Broken | None]:
     """The digest of the last line, and the first line that is broken; None where all hang together."""
     for number, line in enumerate(lines, start=1):
-        try:
-            said = json.loads(line)["before"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        link = Link.of(line.encode())
+        if link is None:
             return before, Broken(number, "it cannot be read")
-        if said != before:
+        if link.before != before:
             return before, Broken(number, "it does not follow the line before it")
-        before = digest_of_line(line)
+        before = digest_of_line(line.encode())
     return before, None

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twofold.live.chain import digest_of_line
-from twofold.live.chained_file import HEAD, LINES, UNVOUCHED, Head, Tail, head_path, read_head
+from twofold.live.chain import Link, digest_of_line
+from twofold.live.chained_file import HEAD, LINES, UNVOUCHED, Head, head_path, read_head
 from twofold.live.line_file import note_of, written_files
 from twofold.live.seals import sealed
 
@@ -77,14 +77,14 @@ class _Check:
             first, self.number, self.count, self.lost_count, digest, self.key is not None, tuple(self.places)
         )
 
-    def _line(self, file: Path, line_number: int, line: str, head: Head | None) -> None:
+    def _line(self, file: Path, line_number: int, line: bytes, head: Head | None) -> None:
         self.count += 1
-        tail, digest = Tail.of(line), digest_of_line(line)
+        tail, digest = Link.of(line), digest_of_line(line)
         if tail is None:
             self._broken(file, line_number, "it was changed: no line of a log ends so")
             self.before, self.number, self.blamed = digest, self.number + 1, True
             return
-        note = note_of(line.encode()) or {}
+        note = note_of(line) or {}
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
             self._broken(file, line_number, why)
@@ -107,7 +107,7 @@ class _Check:
                 self._broken(file, line_number, "it was changed: the head knows another")
                 self.blamed = True
 
-    def _why(self, tail: Tail) -> str:
+    def _why(self, tail: Link) -> str:
         if tail.number == self.number + 1:
             return f"number {self.number}, the line before it, was changed"
         if tail.number == self.number + 2:
@@ -131,10 +131,10 @@ class _Check:
         self.places.append(Place(file, line, why))
 
 
-def _lines(files: list[Path]) -> Iterator[tuple[Path, int, str]]:
+def _lines(files: list[Path]) -> Iterator[tuple[Path, int, bytes]]:
     """Whole lines, the oldest first; what is being written now has no end yet."""
     for file in files:
-        with file.open(encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
+        with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                if line.endswith("\n"):
+                if line.endswith(b"\n"):
                     yield file, number, line[:-1]

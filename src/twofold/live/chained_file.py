@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.core.data import DataError, from_data
-from twofold.live.chain import BEGIN, digest_of_line, hung
+from twofold.live.chain import BEGIN, Link, digest_of_line, hung
 from twofold.live.line_file import LineFile, note_line, numbered
 from twofold.live.processes import private_opener
 from twofold.live.seals import sealed
@@ -36,29 +36,6 @@ class Head:
         return f"{self.first} {self.number} {self.digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """What stands at the end of a line."""
-
-    number: int
-    before: str
-    seal: str
-    unsealed_digest: str  # of the line without its seal
-
-    @classmethod
-    def of(cls, line: str) -> "Tail | None":
-        """None where it is no such line."""
-        try:
-            said = json.loads(line)
-            number, before, seal = said["number"], said["before"], said.get("seal", "")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-        if type(number) is not int or not isinstance(before, str) or not isinstance(seal, str):
-            return None
-        bare = line.removesuffix(f',"seal":"{seal}"}}') + "}" if seal else line
-        return cls(number, before, seal, digest_of_line(bare))
-
-
 class ChainedFile(LineFile):
     """The writer. Mutable: it holds the number and the digest of the line before, and its head's file.
 
@@ -71,7 +48,7 @@ class ChainedFile(LineFile):
         super().__init__(path, limit_bytes, file_count)
         self._key, self._files = key, numbered(path, file_count)
         last, told = last_line(self._files), read_head(path)
-        tail = Tail.of(last) if last else None
+        tail = Link.of(last)
         end = (tail.number, digest_of_line(last)) if tail else (0, BEGIN)
         is_ours = told is not None and (key is None or told.seal == sealed(key, HEAD, told.text()))
         if told is None or not is_ours:
@@ -107,13 +84,13 @@ class ChainedFile(LineFile):
         for line in lines:
             self._number += 1
             made.append(hung(f'{line[:-1]},"number":{self._number}}}', self._before))
-            self._before = digest_of_line(made[-1])
+            self._before = digest_of_line(made[-1].encode())
         if made and self._key is not None:
             made[-1] = f'{made[-1][:-1]},"seal":"{sealed(self._key, LINES, self._before)}"}}'
-            self._before = digest_of_line(made[-1])
+            self._before = digest_of_line(made[-1].encode())
         return "".join(f"{line}\n" for line in made).encode()
 
-    def _is_sealed(self, tail: Tail | None) -> bool:
+    def _is_sealed(self, tail: Link | None) -> bool:
         if self._key is None or tail is None:
             return self._key is None
         return tail.seal == sealed(self._key, LINES, tail.unsealed_digest)
@@ -166,19 +143,18 @@ def first_number(files: list[Path]) -> int | None:
     """The number of the first line of the oldest file that has one."""
     for file in reversed(files):
         if file.exists():
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                tail = Tail.of(lines.readline().rstrip("\n"))
-            if tail is not None:
-                return tail.number
+            with file.open("rb") as lines:
+                link = Link.of(lines.readline().rstrip(b"\n"))
+            if link is not None:
+                return link.number
     return None
 
 
-def last_line(files: list[Path]) -> str:
-    """The last whole line of the newest file that has one; "" without any."""
+def last_line(files: list[Path]) -> bytes:
+    """The last whole line of the newest file that has one; empty without any."""
     for file in files:
         if file.exists() and (size := file.stat().st_size):
             with file.open("rb") as data:
                 data.seek(max(0, size - LAST_BYTES))
-                whole = data.read().decode("utf-8", "replace").rstrip("\n")
-            return whole.rpartition("\n")[2]
-    return ""
+                return data.read().rstrip(b"\n").rpartition(b"\n")[2]
+    return b""

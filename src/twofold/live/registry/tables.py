@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from twofold.core.errors import AlteredError, UnknownNameError, ValueRefusedError
-from twofold.live.chain import BEGIN, chained, check_chain
+from twofold.live.chain import chained, check_chain
 from twofold.live.registry.stores import Row, Store, same
 from twofold.live.seals import sealed
 
@@ -173,9 +173,9 @@ class Tables:
         return [str(row[0]) for row in self._store.rows("log")]
 
     def newest(self) -> str:
-        """The digest of the newest line."""
+        """The digest of the newest line; "" while there is none."""
         row = self._store.newest("log")
-        return str(row[1]) if row else BEGIN
+        return str(row[1]) if row else ""
 
     def check_log(self) -> None:
         """Raise AlteredError, with its number, for the first line that was changed, left out or put in."""
