@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twofold.live.chain import Link, digest_of_line
-from twofold.live.chained_file import HEAD, LINES, UNVOUCHED, Head, head_path, read_head
+from twofold.live.chained_file import HEAD, UNVOUCHED, Head, head_path, is_sealed, read_head
 from twofold.live.line_file import note_of, written_files
 from twofold.live.seals import sealed
 
@@ -56,7 +56,6 @@ class _Check:
     number: int = 0
     count: int = 0
     lost_count: int = 0
-    unsealed_from: tuple[Path, int] | None = None  # since the last line that is sealed
     blamed: bool = False  # the line before was named as changed
     found_head: bool = False  # the line that the head tells of is there
 
@@ -70,8 +69,6 @@ class _Check:
             self._broken(path, 0, f"`{head_path(path).name}` is not there: its end may be missing")
         else:
             self._end(path, head, first)
-        if self.unsealed_from is not None and self.key is not None:
-            self._broken(*self.unsealed_from, "no seal from here on: not written by who has the key")
         digest = self.before or ""
         return Checked(
             first, self.number, self.count, self.lost_count, digest, self.key is not None, tuple(self.places)
@@ -88,18 +85,14 @@ class _Check:
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
             self._broken(file, line_number, why)
-        elif note.get("log") == "lost":
-            self.lost_count = max(0, tail.number - self.number - 1) + self.lost_count
+        elif not is_sealed(tail, self.key):
+            why = "it was changed: its seal does not fit" if tail.seal else "it has no seal"
+            self._broken(file, line_number, why)
         elif self.before is not None and tail.before != self.before and not self.blamed:
             self._broken(file, line_number, self._why(tail))
-        self.blamed = False
-        if tail.seal and self.key is not None:
-            if tail.seal != sealed(self.key, LINES, tail.unsealed_digest):
-                self._broken(file, line_number, "it was changed: its seal does not fit")
-                self.blamed = True
-            self.unsealed_from = None
-        elif self.key is not None and self.unsealed_from is None:
-            self.unsealed_from = (file, line_number)
+        elif note.get("log") == "lost":
+            self.lost_count += max(0, tail.number - self.number - 1)
+        self.blamed = not is_sealed(tail, self.key)
         self.before, self.number = digest, tail.number
         if head is not None and tail.number == head.number:
             self.found_head = True

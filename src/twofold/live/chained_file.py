@@ -1,4 +1,4 @@
-"""A file of lines that are numbered and chained, with a seal behind the last line of each write.
+"""A file of lines that are numbered and chained, each with a seal behind it.
 
 A file `….head` beside it says which lines there are, so that those missing at its end are found as well. The
 seals are by a key that stands elsewhere; without a key the chain alone is there.
@@ -36,6 +36,11 @@ class Head:
         return f"{self.first} {self.number} {self.digest}"
 
 
+def is_sealed(link: Link, key: bytes | None) -> bool:
+    """Whether who has the key wrote a line; without a key nobody can tell."""
+    return key is None or link.seal == sealed(key, LINES, link.unsealed_digest)
+
+
 class ChainedFile(LineFile):
     """The writer. Mutable: it holds the number and the digest of the line before, and its head's file.
 
@@ -59,7 +64,9 @@ class ChainedFile(LineFile):
             self._first = told.first
             is_more = end[0] > told.number
             self._number, self._before = end if is_more else (told.number, told.digest)
-            is_vouched = end == (told.number, told.digest) or (is_more and self._is_sealed(tail))
+            is_vouched = end == (told.number, told.digest) or (
+                is_more and tail is not None and is_sealed(tail, key)
+            )
         self._head: int | None = None  # the open file; it is opened when it is first written
         if not is_vouched:
             self.append(note_line(UNVOUCHED, after=end[0]))
@@ -76,24 +83,27 @@ class ChainedFile(LineFile):
             self._write_head()
 
     def encoded(self, lines: list[str]) -> bytes:
-        """Each with its number and the digest of the one before it; the last one sealed.
+        """Each with its number, the digest of the one before it, and its seal.
 
         HOT: per line of a request, at the flush.
         """
         made = []
         for line in lines:
             self._number += 1
-            made.append(hung(f'{line[:-1]},"number":{self._number}}}', self._before))
-            self._before = digest_of_line(made[-1].encode())
-        if made and self._key is not None:
-            made[-1] = f'{made[-1][:-1]},"seal":"{sealed(self._key, LINES, self._before)}"}}'
-            self._before = digest_of_line(made[-1].encode())
-        return "".join(f"{line}\n" for line in made).encode()
+            said = hung(f'{line[:-1]},"number":{self._number}}}', self._before).encode()
+            if self._key is not None:
+                seal = sealed(self._key, LINES, digest_of_line(said))
+                said = said[:-1] + f',"seal":"{seal}"}}'.encode()
+            self._before = digest_of_line(said)
+            made.append(said + b"\n")
+        return b"".join(made)
 
-    def _is_sealed(self, tail: Link | None) -> bool:
-        if self._key is None or tail is None:
-            return self._key is None
-        return tail.seal == sealed(self._key, LINES, tail.unsealed_digest)
+    def _drop(self) -> None:
+        """What comes next hangs on the line that is kept; its number counts those that are lost."""
+        first, lost_lines = Link.of(self._unwritten.partition(b"\n")[2].partition(b"\n")[0]), self.lost_lines
+        super()._drop()
+        if first is not None:
+            self._before, self._number = first.before, first.number - 1 + self.lost_lines - lost_lines
 
     def _move(self) -> None:
         """On another disk in its place the lines go on by number; which is its first is looked up then."""
