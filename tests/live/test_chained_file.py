@@ -1,5 +1,6 @@
 """The log of decisions: what its writer leaves is whole, and what anybody does to it afterwards is found."""
 
+import errno
 import hashlib
 import json
 import os
@@ -50,7 +51,7 @@ def whys(path: Path, key: bytes | None = KEY) -> list[tuple[str, int, str]]:
 def test_what_is_written_is_whole_and_its_newest_digest_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl")
     found = check_chained(path, KEY)
-    assert found == Checked(1, 10, 10, 0, found.digest, sealed=True)
+    assert found == Checked(1, 10, 10, 0, 0, 0, 0, found.digest, sealed=True)
     again = writer(path)  # the next process goes on where this one ended
     write(again, 5)
     again.stop()
@@ -135,7 +136,7 @@ def test_lines_that_vanish_while_nobody_writes_are_found_after_the_next_start(tm
         log.stop()
         assert any("the writer began here" in why for _, _, why in whys(path))
     head_path(path).unlink()
-    assert "end may be missing" in whys(path)[-1][2]
+    assert "lines may be missing" in whys(path)[-1][2]
     log = writer(path)  # without a head nobody knows what was there
     log.stop()
     assert sum("the writer began here" in why for _, _, why in whys(path)) >= 2
@@ -154,7 +155,8 @@ def test_a_kill_between_a_line_and_the_head_breaks_nothing(tmp_path: Path) -> No
     log = writer(path)
     write(log, 3)
     log.stop()
-    assert not whys(path) and check_chained(path, KEY).number == 9
+    found = check_chained(path, KEY)
+    assert not found.broken and (found.number, found.torn_count) == (10, 1)
 
 
 def test_rotation_keeps_the_chain_and_a_file_that_is_gone_is_missed(tmp_path: Path) -> None:
@@ -228,6 +230,111 @@ def test_a_line_that_tells_of_lost_ones_hides_none_that_was_put_in_or_taken_out(
         assert whys(path), changed
     path.write_bytes(b"".join(whole))
     assert not whys(path) and check_chained(path, KEY).lost_count == 3
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_kill_or_a_full_disk_in_the_middle_of_a_line_is_named_once_and_the_log_goes_on(
+    key: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "r.jsonl", os.write
+    log = writer(path, key=key)
+    write(log, 3)
+    size = path.stat().st_size
+    with monkeypatch.context() as full:  # of the next five two and a half are written, whatever is tried
+        left = [size * 5 // 6]
+
+        def taken(file: int, data: bytes) -> int:
+            count = min(left[0], len(data))
+            left[0] -= count
+            if not count:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(file, data[:count])
+
+        full.setattr("twofold.live.line_file.os.write", taken)
+        write(log, 5, at_once=5)
+        log.close()
+    torn = check_chained(path, key).unended_bytes
+    assert torn > 0 and not whys(path, key)
+    for _ in range(2):
+        log = writer(path, key=key)
+        write(log, 2)
+        log.stop()
+        found = check_chained(path, key)
+        assert not found.broken and (found.torn_count, found.unended_bytes) == (1, 0)
+    assert found.number == found.line_count == 3 + 2 + 1 + 4
+    [note] = [json.loads(line) for line in path.read_text().splitlines() if '"torn"' in line]
+    assert note["bytes"] == torn and note["number"] == 6
+
+
+def test_a_kill_before_the_first_head_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head is there before any line is; where the disk refuses it the lines wait."""
+    path = tmp_path / "r.jsonl"
+    with monkeypatch.context() as full:
+        full.setattr("twofold.live.chained_file.put_in_place", refused)
+        log = writer(path)
+        write(log, 3)
+        assert path.read_bytes() == b"" and log.refusal is not None and log.lost_lines == 0
+    write(log, 3)
+    log.close()
+    found = check_chained(path, KEY)
+    assert (found.line_count, found.broken, log.refusal) == (6, (), None)
+
+
+def refused(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_is_not_rotated_while_the_head_cannot_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.jsonl"
+    log = writer(path, limit_bytes=1000, file_count=2)
+    write(log, 12)
+    with monkeypatch.context() as full:
+        full.setattr("twofold.live.chained_file.put_in_place", refused)
+        write(log, 12)
+        assert not whys(path)
+    write(log, 12)
+    assert not whys(path) and check_chained(path, KEY).number == 36
+    log.stop()
+
+
+def test_nothing_is_open_once_it_is_closed(tmp_path: Path) -> None:
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        log = writer(tmp_path / "r.jsonl")
+        write(log, 3)
+        log.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
+def test_a_log_goes_on_upon_the_disk_that_comes_to_its_disks_place(tmp_path: Path) -> None:
+    path = tmp_path / "disk" / "r.jsonl"
+    log = writer(path)
+    write(log, 3)
+    assert log._file is not None
+    os.dup2(os.open(path, os.O_RDONLY), log._file)  # it takes nothing any more
+    write(log, 3)
+    path.parent.rename(tmp_path / "old")
+    write(log, 1)
+    path.parent.mkdir()
+    write(log, 3)
+    write(log, 3)
+    found, old = check_chained(path, KEY), check_chained(tmp_path / "old" / "r.jsonl", KEY)
+    assert (found.first, found.number, found.broken) == (4, 13, ())
+    assert (old.first, old.number, old.broken) == (1, 3, ())
+    log.stop()
+
+
+def test_a_line_longer_than_what_is_read_of_an_end_is_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for _ in range(2):
+        log = writer(path)
+        log.append(json.dumps({"request_id": "r" * 200_000}))
+        log.stop()
+    assert not whys(path) and check_chained(path, KEY).number == 2
 
 
 def test_a_link_of_the_chain_costs_less_than_the_line_itself(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """Reads a chained file with its rotated ones, and names every place where it is not as it was written."""
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from twofold.live.chain import Link, digest_of_line
-from twofold.live.chained_file import HEAD, UNVOUCHED, Head, head_path, is_sealed, read_head
+from twofold.live.chained_file import TORN, UNVOUCHED, Head, head_path, is_sealed, read_head
 from twofold.live.line_file import note_of, written_files
-from twofold.live.seals import sealed
 
 TRIES = 3  # of a file that is being written
 
@@ -25,12 +27,15 @@ class Place:
 class Checked:
     """A file that was read to its end."""
 
-    first: int  # number of the oldest line that is kept
+    first: int  # number of the oldest line that is kept; 0: there is none
     number: int  # of the newest one
     line_count: int
+    note_count: int  # of them: what the log says of itself
     lost_count: int  # that no disk would take, as the file itself says
+    torn_count: int  # that were cut off at a restart, as it says too
+    unended_bytes: int  # behind the last line break: being written, or left by a kill
     digest: str  # of the newest line: kept elsewhere, it vouches for all before
-    sealed: bool  # by a key that is here
+    sealed: bool  # by a key that is here; else the chain alone was checked
     broken: tuple[Place, ...] = ()
 
 
@@ -38,7 +43,7 @@ def check_chained(path: Path, key: bytes | None) -> Checked:
     """Read all of it, while somebody writes to it too. Raises OSError for what cannot be read."""
     head = read_head(path)
     for _ in range(TRIES):
-        found = _Check(key).run(path, head)
+        found = _Check(key, head).run(path)
         now = read_head(path)
         if not found.broken or now == head:
             break
@@ -51,83 +56,115 @@ class _Check:
     """One reading. Mutable: where it is, and what it has found."""
 
     key: bytes | None
+    head: Head | None
     places: list[Place] = field(default_factory=list)
     before: str | None = None  # the digest of the line before; None: nobody knows
+    first: int = 0
     number: int = 0
     count: int = 0
+    notes: Counter[str] = field(default_factory=Counter)  # by kind
     lost_count: int = 0
+    unended_bytes: int = 0
     blamed: bool = False  # the line before was named as changed
     found_head: bool = False  # the line that the head tells of is there
 
-    def run(self, path: Path, head: Head | None) -> Checked:
-        files = written_files(path)
-        first = 0
-        for file, line_number, line in _lines(files):
-            self._line(file, line_number, line, head)
-            first = first or self.number
-        if head is None:
-            self._broken(path, 0, f"`{head_path(path).name}` is not there: its end may be missing")
-        else:
-            self._end(path, head, first)
-        digest = self.before or ""
+    def run(self, path: Path) -> Checked:
+        for file, line_number, line in _lines(written_files(path)):
+            if line.endswith(b"\n"):
+                self._line(file, line_number, line[:-1])
+            elif file == path:
+                self.unended_bytes = len(line)
+            else:
+                self._broken(
+                    file, line_number, "it was changed: a file that was rotated ends with a whole line"
+                )
+        self._ends(path)
         return Checked(
-            first, self.number, self.count, self.lost_count, digest, self.key is not None, tuple(self.places)
+            *(self.first, self.number, self.count, self.notes.total(), self.lost_count, self.notes[TORN]),
+            *(self.unended_bytes, self.before or "", self.key is not None),
+            tuple(self.places),
         )
 
-    def _line(self, file: Path, line_number: int, line: bytes, head: Head | None) -> None:
+    def _line(self, file: Path, line_number: int, line: bytes) -> None:
         self.count += 1
-        tail, digest = Link.of(line), digest_of_line(line)
-        if tail is None:
+        link, digest = Link.of(line), digest_of_line(line)
+        if link is None:
             self._broken(file, line_number, "it was changed: no line of a log ends so")
             self.before, self.number, self.blamed = digest, self.number + 1, True
             return
         note = note_of(line) or {}
+        why = self._changed(link, digest) or self._moved(link, note)
+        if why:
+            self._broken(file, line_number, why)
+        if note:
+            self.notes[str(note["log"])] += 1
         if note.get("log") == UNVOUCHED:
             why = f"the writer began here, and found other lines than it had left, behind {note.get('after')}"
             self._broken(file, line_number, why)
-        elif not is_sealed(tail, self.key):
-            why = "it was changed: its seal does not fit" if tail.seal else "it has no seal"
-            self._broken(file, line_number, why)
-        elif self.before is not None and tail.before != self.before and not self.blamed:
-            self._broken(file, line_number, self._why(tail))
-        elif note.get("log") == "lost":
-            self.lost_count += max(0, tail.number - self.number - 1)
-        self.blamed = not is_sealed(tail, self.key)
-        self.before, self.number = digest, tail.number
-        if head is not None and tail.number == head.number:
+        self.before, self.number, self.first = digest, link.number, self.first or link.number
+
+    def _changed(self, link: Link, digest: str) -> str:
+        """Why it is not the line that was written; "" where nothing tells."""
+        was_blamed, self.blamed = self.blamed, True
+        if not is_sealed(link, self.key):
+            return "it was changed: its seal does not fit" if link.seal else "it has no seal"
+        if self.head is not None and link.number == self.head.number:
             self.found_head = True
-            if digest != head.digest and not self.blamed:
-                self._broken(file, line_number, "it was changed: the head knows another")
-                self.blamed = True
+            if digest != self.head.digest:
+                return "it was changed: the head knows another"
+        self.blamed = was_blamed
+        return ""
 
-    def _why(self, tail: Link) -> str:
-        if tail.number == self.number + 1:
+    def _moved(self, link: Link, note: dict[str, Any]) -> str:
+        """Why it does not stand where it was written; "" where it does."""
+        was_blamed, self.blamed = self.blamed, False
+        if was_blamed or (not self.first and link.number > 1):
+            return ""  # what was before it is named, or rotated away if the head says so
+        if self.before is not None and link.before != self.before:
+            return self._why(link)
+        skipped = link.number - self.number - 1
+        if skipped < 0 or (skipped and note.get("log") != "lost"):
+            return self._why(link)
+        self.lost_count += skipped
+        return ""
+
+    def _why(self, link: Link) -> str:
+        if link.number == self.number + 1:
             return f"number {self.number}, the line before it, was changed"
-        if tail.number == self.number + 2:
+        if link.number == self.number + 2:
             return f"number {self.number + 1} is missing before it"
-        if tail.number > self.number:
-            return f"numbers {self.number + 1} to {tail.number - 1} are missing before it"
-        return f"number {tail.number} stands behind {self.number}"
+        if link.number > self.number:
+            return f"numbers {self.number + 1} to {link.number - 1} are missing before it"
+        return f"number {link.number} stands behind {self.number}"
 
-    def _end(self, path: Path, head: Head, first: int) -> None:
-        if self.key is not None and head.seal != sealed(self.key, HEAD, head.text()):
+    def _ends(self, path: Path) -> None:
+        """Whether it has the ends that its head tells of."""
+        head = self.head
+        if head is None:
+            what = "cannot be read" if head_path(path).exists() else "is not there"
+            self._broken(path, 0, f"`{head_path(path).name}` {what}: lines may be missing at either end")
+        elif not head.is_by(self.key):
             self._broken(head_path(path), 1, "it was changed: its seal does not fit")
-            return
-        if first > head.first:
-            self._broken(path, 0, f"numbers {head.first} to {first - 1} are missing at its beginning")
-        elif head.number >= max(first, 1) and not self.found_head and self.number >= head.number:
+        else:
+            self._end(path, head)
+
+    def _end(self, path: Path, head: Head) -> None:
+        if self.first > head.first:
+            self._broken(path, 0, f"numbers {head.first} to {self.first - 1} are missing at its beginning")
+        is_any = head.number >= head.first
+        if self.number < head.number and (is_any or self.count):
+            begin = max(self.number + 1, head.first if not self.count else 0)
+            self._broken(path, 0, f"numbers {begin} to {head.number} are missing at its end")
+        elif is_any and not self.found_head and self.first <= head.number <= self.number:
             self._broken(path, 0, f"number {head.number} is not there, which the head tells of")
-        if self.number < head.number:
-            self._broken(path, 0, f"numbers {self.number + 1} to {head.number} are missing at its end")
 
     def _broken(self, file: Path, line: int, why: str) -> None:
         self.places.append(Place(file, line, why))
 
 
 def _lines(files: list[Path]) -> Iterator[tuple[Path, int, bytes]]:
-    """Whole lines, the oldest first; what is being written now has no end yet."""
+    """Lines with their breaks, the oldest first; what is being written now has no end yet."""
     for file in files:
-        with file.open("rb") as lines:
+        with suppress(FileNotFoundError), file.open("rb") as lines:  # rotated away meanwhile: it is missed
             for number, line in enumerate(lines, start=1):
-                if line.endswith(b"\n"):
-                    yield file, number, line[:-1]
+                yield file, number, line

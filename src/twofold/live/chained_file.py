@@ -1,25 +1,26 @@
 """A file of lines that are numbered and chained, each with a seal behind it.
 
-A file `….head` beside it says which lines there are, so that those missing at its end are found as well. The
-seals are by a key that stands elsewhere; without a key the chain alone is there.
+Each line carries the SHA-256 of the one before, so none is changed, moved or left out without a trace; with a
+key each is sealed as well, so whoever has no key writes none. A file `….head` beside it says which lines it
+has, so that those missing at an end are found too. The key stands elsewhere; without one the chain alone is
+there, which anybody can write anew.
 """
 
 import json
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twofold.core.data import DataError, from_data
+from twofold.core.data import DataError, from_data, to_data
 from twofold.live.chain import BEGIN, Link, digest_of_line, hung
-from twofold.live.line_file import LineFile, note_line, numbered
-from twofold.live.processes import private_opener
+from twofold.live.disk import put_in_place
+from twofold.live.line_file import REFUSED, LineFile, note_line, numbered
 from twofold.live.seals import sealed
 
 LINES = "lines"  # what the seals are for …
 HEAD = "head"
-HEAD_BYTES = 400  # it is written over in place
-LAST_BYTES = 1 << 16  # of a file, in which its last line is
 UNVOUCHED = "unvouched"  # the note of a writer that found other lines than its head told
+TORN = "torn"  # the note of one that cut off a line of which a kill or a full disk left a part
+LAST_BYTES = 1 << 14  # of a file, in which its last line is looked for first
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,18 @@ class Head:
     """Which lines the file has, with those rotated away."""
 
     first: int = 1  # the number of the oldest one that is kept
-    number: int = 0  # of the newest one; 0: there is none …
+    number: int = 0  # of the newest one; below `first`: there is none …
     digest: str = BEGIN  # … and what the next one carries
     seal: str = ""
 
-    def text(self) -> str:
-        """What is sealed."""
-        return f"{self.first} {self.number} {self.digest}"
+    def by(self, key: bytes | None) -> "Head":
+        """The same with its seal."""
+        told = f"{self.first} {self.number} {self.digest}"
+        return replace(self, seal="" if key is None else sealed(key, HEAD, told))
+
+    def is_by(self, key: bytes | None) -> bool:
+        """Whether who has the key wrote it; without a key nobody can tell."""
+        return key is None or self == self.by(key)
 
 
 def is_sealed(link: Link, key: bytes | None) -> bool:
@@ -42,44 +48,32 @@ def is_sealed(link: Link, key: bytes | None) -> bool:
 
 
 class ChainedFile(LineFile):
-    """The writer. Mutable: it holds the number and the digest of the line before, and its head's file.
+    """The writer. Mutable: it holds the number and the digest of the line before, and what its head says.
 
     What it finds is not vouched for by going on behind it: where the file ends otherwise than the head says,
-    a line says so, for good.
+    a line says so, for good. More lines than the head tells of are its own where they are sealed: a kill came
+    before the head was written.
     """
 
     def __init__(self, path: Path, limit_bytes: int, file_count: int, key: bytes | None) -> None:
         """Raises OSError where the folder refuses."""
         super().__init__(path, limit_bytes, file_count)
         self._key, self._files = key, numbered(path, file_count)
-        last, told = last_line(self._files), read_head(path)
-        tail = Link.of(last)
-        end = (tail.number, digest_of_line(last)) if tail else (0, BEGIN)
-        is_ours = told is not None and (key is None or told.seal == sealed(key, HEAD, told.text()))
-        if told is None or not is_ours:
-            self._first = first_number(self._files) or 1
-            self._number, self._before = end
-            is_vouched = not last and told is None
-        else:  # killed between a line and the head: then the lines are more, and the last one is sealed
-            self._first = told.first
-            is_more = end[0] > told.number
-            self._number, self._before = end if is_more else (told.number, told.digest)
-            is_vouched = end == (told.number, told.digest) or (
-                is_more and tail is not None and is_sealed(tail, key)
-            )
-        self._head: int | None = None  # the open file; it is opened when it is first written
-        if not is_vouched:
-            self.append(note_line(UNVOUCHED, after=end[0]))
-
-    def stop(self) -> None:
-        """Write what waits, and close."""
-        super().stop()
-        self._close_head()
+        self._head = read_head(path)  # as it was written last
+        self._is_head_due = False  # before the next line: nothing at its place tells of the log yet
+        last = last_line(self._files)
+        if self._head is None and not last:
+            self._first, self._number, self._before = 1, 0, BEGIN
+            self._is_head_due = not self._write_head()
+            if self.refusal is not None and self.refusal.errno not in REFUSED:
+                raise self.refusal
+        else:
+            self._go_on(self._head, last)
 
     def flush(self) -> None:
         """Write the lines that wait, then which ones there are."""
         super().flush()
-        if not self._unwritten:
+        if not self._unwritten and not self._is_head_due:
             self._write_head()
 
     def encoded(self, lines: list[str]) -> bytes:
@@ -98,6 +92,42 @@ class ChainedFile(LineFile):
             made.append(said + b"\n")
         return b"".join(made)
 
+    def _go_on(self, told: Head | None, last: bytes) -> None:
+        """Take the chain up where the lines end, or where the head says; say so where these are not one."""
+        link = Link.of(last)
+        end = (link.number, digest_of_line(last)) if link else (0, "")
+        if told is None or not told.is_by(self._key):
+            first = first_link(self._files)
+            self._first = first.number if first else 1
+            self._number, self._before = end if link else (0, BEGIN)
+            is_vouched = False
+        else:
+            self._first = told.first
+            is_more = end[0] > told.number
+            self._number, self._before = end if is_more else (told.number, told.digest)
+            is_empty = not last and told.first > told.number
+            is_more_of_us = is_more and link is not None and is_sealed(link, self._key)
+            is_vouched = is_empty or is_more_of_us or end == (told.number, told.digest)
+        if not is_vouched:
+            self._waiting.insert(0, note_line(UNVOUCHED, after=end[0]))
+
+    def _open(self) -> None:
+        cut_bytes = self.cut_bytes
+        super()._open()
+        if self.cut_bytes > cut_bytes:
+            self._waiting.insert(0, note_line(TORN, bytes=self.cut_bytes - cut_bytes))
+
+    def _written(self) -> int:
+        """The head before the first line, so that no kill leaves lines that nothing tells of."""
+        if self._is_head_due:
+            first = Link.of(self._unwritten.partition(b"\n")[0])
+            assert first is not None
+            self._first = (first_link(self._files) or first).number
+            if not self._write_head(first.number - 1, first.before):
+                return 0
+            self._is_head_due = False
+        return super()._written()
+
     def _drop(self) -> None:
         """What comes next hangs on the line that is kept; its number counts those that are lost."""
         first, lost_lines = Link.of(self._unwritten.partition(b"\n")[2].partition(b"\n")[0]), self.lost_lines
@@ -106,34 +136,33 @@ class ChainedFile(LineFile):
             self._before, self._number = first.before, first.number - 1 + self.lost_lines - lost_lines
 
     def _move(self) -> None:
-        """On another disk in its place the lines go on by number; which is its first is looked up then."""
+        """On another disk in its place the lines go on by number, and the head begins anew."""
         super()._move()
-        self._close_head()
-        self._first = 0
-
-    def _close_head(self) -> None:
-        if self._head is not None:
-            os.close(self._head)
-        self._head = None
+        self._head, self._is_head_due = None, True
 
     def _rotate(self) -> None:
         """The head first: lines that are older than it says are no matter, lines that are missing are."""
+        first = self._first
         if self._files[-1].exists() or len(self._files) == 1:
-            self._first = first_number(self._files[:-1]) or self._number + 1
-            self._write_head()
+            oldest = first_link(self._files[:-1])
+            self._first = oldest.number if oldest else self._number + 1
+            if not self._write_head():
+                self._first = first
+                return
         super()._rotate()
 
-    def _write_head(self) -> None:
-        self._first = self._first or first_number(self._files) or 1
-        head = Head(self._first, self._number, self._before)
-        seal = "" if self._key is None else sealed(self._key, HEAD, head.text())
-        text = json.dumps({"first": head.first, "number": head.number, "digest": head.digest, "seal": seal})
-        try:
-            if self._head is None:
-                self._head = private_opener(str(head_path(self.path)), os.O_WRONLY | os.O_CREAT)
-            os.pwrite(self._head, f"{text.ljust(HEAD_BYTES - 1)}\n".encode(), 0)
-        except OSError:  # as for lines: the traffic goes on, and the head is behind
-            return
+    def _write_head(self, number: int | None = None, digest: str = "") -> bool:
+        """Whether it is there. A disk may refuse it: the traffic goes on, and the head is behind."""
+        newest = (self._number, self._before) if number is None else (number, digest)
+        head = Head(self._first, *newest).by(self._key)
+        if head != self._head:
+            try:
+                put_in_place(head_path(self.path), head_text(head))
+            except OSError as error:
+                self.refusal = error
+                return False
+            self._head = head
+        return True
 
 
 def head_path(path: Path) -> Path:
@@ -141,22 +170,29 @@ def head_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.head")
 
 
+def head_text(head: Head) -> str:
+    """As it is written, and no otherwise."""
+    return f"{json.dumps(to_data(head))}\n"
+
+
 def read_head(path: Path) -> Head | None:
-    """What stands there; None without it, or where it is none."""
+    """What stands there; None without it, or where no writer wrote it so."""
     try:
-        return from_data(Head, json.loads(head_path(path).read_text("utf-8")))
-    except (OSError, ValueError, DataError):
+        text = head_path(path).read_bytes().decode()
+        head = from_data(Head, json.loads(text))
+    except (OSError, ValueError, DataError, RecursionError):
         return None
+    return head if head_text(head) == text else None
 
 
-def first_number(files: list[Path]) -> int | None:
-    """The number of the first line of the oldest file that has one."""
+def first_link(files: list[Path]) -> Link | None:
+    """The first line of the oldest file that begins with one; None without any."""
     for file in reversed(files):
         if file.exists():
             with file.open("rb") as lines:
                 link = Link.of(lines.readline().rstrip(b"\n"))
             if link is not None:
-                return link.number
+                return link
     return None
 
 
@@ -164,7 +200,12 @@ def last_line(files: list[Path]) -> bytes:
     """The last whole line of the newest file that has one; empty without any."""
     for file in files:
         if file.exists() and (size := file.stat().st_size):
-            with file.open("rb") as data:
-                data.seek(max(0, size - LAST_BYTES))
-                return data.read().rstrip(b"\n").rpartition(b"\n")[2]
+            looked_at = LAST_BYTES
+            while True:
+                with file.open("rb") as data:
+                    data.seek(max(0, size - looked_at))
+                    _, is_whole, line = data.read().removesuffix(b"\n").rpartition(b"\n")
+                if is_whole or looked_at >= size:
+                    return line
+                looked_at *= 8
     return b""

@@ -1,4 +1,7 @@
-"""Whether a folder's disk takes a line, found out by writing one: flags of a mount may hide that."""
+"""Whether a folder's disk takes a line, found out by writing one: flags of a mount may hide that.
+
+And files that are put in their place as a whole.
+"""
 
 import errno
 import os
@@ -18,6 +21,20 @@ REFUSALS = {
 def refuses(error: OSError) -> bool:
     """Whether it is the disk's: it may pass, and what is asked of it is asked again."""
     return error.errno in REFUSALS
+
+
+def put_in_place(path: Path, text: str) -> None:
+    """Write a file of our own user's so that a kill leaves the old one or the new one; nothing is flushed to
+    the medium. Raises OSError, and leaves the old one."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8", opener=private_opener) as file:
+            file.write(text)
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def disk_trouble(folder: Path) -> str:

@@ -25,9 +25,11 @@ def checked_log(found: Checked) -> list[str]:
     """How much of a log of requests was read, by what it is vouched for, and the digest to keep elsewhere."""
     if not found.line_count:
         return ["the log of requests is empty, and none of its lines is missing"]
+    torn = f", {found.torn_count:,} torn by a kill and cut off" if found.torn_count else ""
     lost = f", {found.lost_count:,} lost to a full disk" if found.lost_count else ""
     by = "sealed" if found.sealed else "no key here, so no seal was checked"
-    said = f"{found.line_count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}"
+    count = found.line_count - found.note_count
+    said = f"{count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}{torn}"
     return [f"{said}: chained, {by}, all as written", f"newest {found.digest}"]
 
 
