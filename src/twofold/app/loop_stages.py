@@ -40,7 +40,7 @@ from twofold.live.control.service import ServiceSettings
 from twofold.live.control.supervisor import Service, bring_up
 from twofold.live.control.tier_processes import tier_process
 from twofold.live.line_file import wall_text
-from twofold.live.loads.loader import closed_loop, open_loop, prompts_of
+from twofold.live.loads import loader
 from twofold.live.training.artefact import write_whole
 from twofold.live.training.train_job import RECOMPUTES, TrainJob, run_training, trained_model
 from twofold.measure.doctor import diagnose
@@ -257,15 +257,15 @@ def others_asked_ago_s(state: Path, since_s: float) -> float | None:
 def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> loop.ServingMeasured:
     """Closed loops, then an open one at the rate that the class plans for."""
     wanted, loads = request.serving, []
-    prompts = prompts_of(artefact, wanted.input_tokens, seed=SEED)
-    closed = partial(closed_loop, service.url, prompts, duration_s=wanted.load_s, seed=SEED)
+    prompts = loader.prompts_of(artefact, wanted.input_tokens, seed=SEED)
+    closed = partial(loader.closed_loop, service.url, prompts, duration_s=wanted.load_s, seed=SEED)
     for clients in wanted.closed_loads:
         request.progress(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
         loads.append(closed(concurrency=clients, max_tokens=wanted.output_tokens, warmup_count=clients))
     request.progress(f"load: {wanted.rate_per_s:.2g} requests/s at random")
     since = wall_text(time.time())
     loads.append(
-        open_loop(
+        loader.open_loop(
             service.url,
             prompts,
             rate_per_s=wanted.rate_per_s,

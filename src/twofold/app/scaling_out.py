@@ -31,8 +31,7 @@ from twofold.contracts.rows.measured_rows import START_COLUMNS
 from twofold.core.data import to_json
 from twofold.core.estimate import Estimate
 from twofold.live.control import trials
-from twofold.live.loads.loader import bare_endpoint, hold_open, prompts_of
-from twofold.live.loads.loads import Answer, Outcome
+from twofold.live.loads import loader, loads
 from twofold.live.training.artefact import write_whole
 from twofold.rehearse import as_measured
 from twofold.rehearse.loads import SEED_COUNT, OpenLoad
@@ -81,7 +80,7 @@ def scale_out(request: LoopRequest, url: str, artefact: Path) -> loop.ScaleOut |
     """Load the service as planned, start one replica more, let it go, and once more; None where the first
     one does not come."""
     told, begun, over = request.serving, threading.Event(), threading.Event()
-    prompts = cycle(prompts_of(artefact, told.input_tokens, seed=SEED))
+    prompts = cycle(loader.prompts_of(artefact, told.input_tokens, seed=SEED))
     seen: list[trials.StartSeen | None] = []
     files = [path for path in artefact.iterdir() if path.is_file()]
 
@@ -100,8 +99,8 @@ def scale_out(request: LoopRequest, url: str, artefact: Path) -> loop.ScaleOut |
     thread.start()
     try:
         with own_load(request.state):
-            load = hold_open(
-                bare_endpoint(url, ""),
+            load = loader.hold_open(
+                loader.bare_endpoint(url, ""),
                 prompts,
                 arrivals_until(begun, over, told.rate_per_s),
                 duration_s=MOST_S,
@@ -130,13 +129,13 @@ def arrivals_until(begun: threading.Event, over: threading.Event, rate_per_s: fl
 def what_came(
     replica_count: int,
     rate_per_s: float,
-    answers: Sequence[Answer],
+    answers: Sequence[loads.Answer],
     begun_s: float,
     cold: trials.StartSeen,
     warm: trials.StartSeen | None,
 ) -> loop.ScaleOut:
     """The figures of one load in which a replica started twice."""
-    done = [each for each in answers if each.outcome is Outcome.FINISHED]
+    done = [each for each in answers if each.outcome is loads.Outcome.FINISHED]
     before = [each for each in done if each.due_s < cold.asked_s]
     meanwhile = [each for each in done if cold.asked_s <= each.due_s < cold.serving_s]
     later = [each for each in done if warm and warm.asked_s <= each.due_s < warm.serving_s]
@@ -157,12 +156,12 @@ def what_came(
     )
 
 
-def _first_s(answers: Sequence[Answer]) -> float | None:
+def _first_s(answers: Sequence[loads.Answer]) -> float | None:
     times_s = [each.first_s - each.due_s for each in answers]
     return float(np.quantile(times_s, 0.95)) if times_s else None
 
 
-def _token_s(answers: Sequence[Answer]) -> float | None:
+def _token_s(answers: Sequence[loads.Answer]) -> float | None:
     """The median time of a token after the first."""
     times_s = [(e.last_s - e.first_s) / (e.output_tokens - 1) for e in answers if e.output_tokens > 1]
     return float(np.median(times_s)) if times_s else None
