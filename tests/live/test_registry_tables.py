@@ -1,6 +1,7 @@
 """What all tables of a registry must do, whatever keeps them: SQLite, PostgreSQL, MLflow."""
 
 import gc
+import importlib.util
 import json
 import os
 import shutil
@@ -477,6 +478,15 @@ def test_an_address_of_no_tables_or_with_a_password_is_refused_and_not_shown(
 @pytest.mark.parametrize("url", WELL)
 def test_an_address_without_a_password_is_taken(url: str) -> None:
     check_address(url)
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's
+def test_a_database_whose_driver_is_not_installed_is_an_error_of_the_tables(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="needs the extra [mlflow]: `make extras`")
+    if importlib.util.find_spec("MySQLdb"):
+        pytest.skip("MySQLdb is installed here")
+    with pytest.raises(TablesError, match="MySQLdb"):
+        open_store(tmp_path, f"mlflow+mysql://ann@127.0.0.1:{free_port()}/tables")
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ class MlflowStore:
     def _refusing(self) -> Iterator[None]:
         try:
             yield
-        except self._failed as error:
+        except (self._failed, ImportError) as error:  # or the driver of a database is not installed
             what = str(error).strip().splitlines()[0]
             raise TablesError(
                 f"MLflow refuses: {what}", hint="see whether its registry is reached"
