@@ -8,6 +8,7 @@ import resource
 import shutil
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from twofold.app.operating import verify_log
 from twofold.core.errors import AlteredError, FileError, UsageError
 from twofold.live.chain_check import Checked, check_chained
-from twofold.live.chained_file import ChainedFile, head_path
+from twofold.live.chained_file import ChainedFile, head_path, head_text, read_head
 from twofold.live.gateway.request_log import key_beside
+from twofold.live.line_file import written_files
 from twofold.live.seals import key_of
 
 KEY = b"k" * 32
@@ -61,13 +63,13 @@ def test_what_is_written_is_whole_and_its_newest_digest_is_told(tmp_path: Path) 
     assert lines[0]["request_id"] == "r0" and all(len(line["seal"]) == 64 for line in lines)
 
 
-@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), sealed=st.booleans())
-@example(at=0, bit=0, sealed=True)
-@example(at=10**6, bit=0, sealed=True)
+@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), is_sealed=st.booleans())
+@example(at=0, bit=0, is_sealed=True)
+@example(at=10**6, bit=0, is_sealed=True)
 def test_any_one_changed_bit_is_found_and_its_line_named(
-    at: int, bit: int, sealed: bool, tmp_path_factory: pytest.TempPathFactory
+    at: int, bit: int, is_sealed: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    key = KEY if sealed else None
+    key = KEY if is_sealed else None
     path = written(tmp_path_factory.mktemp("log") / "r.jsonl", key=key)
     data = bytearray(path.read_bytes())
     at = min(at % len(data), len(data) - 1)
@@ -126,10 +128,7 @@ def test_a_log_that_somebody_else_wrote_whole_has_no_seals_of_ours(tmp_path: Pat
 def test_lines_that_vanish_while_nobody_writes_are_found_after_the_next_start(tmp_path: Path) -> None:
     path = written(tmp_path / "r.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
-    for removed in (
-        b"".join(lines[:-1]),
-        b"".join(lines[:-3]),
-    ):  # to a line without a seal; with one
+    for removed in (b"".join(lines[:-1]), b"".join(lines[:-3])):
         path.write_bytes(removed)
         log = writer(path)
         write(log, 2)
@@ -359,7 +358,10 @@ def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: 
     key = key_of(key_beside(path), make=True)
     assert key_beside(path) == tmp_path / "state-log.key"
     written(path, key=key)
-    assert "10 decisions, numbers 1 to 10: chained, sealed" in verify_log(path).lines[0]
+    assert verify_log(path).lines[:2] == [
+        "10 decisions, numbers 1 to 10",
+        "each hangs on the one before and is sealed by the key: none was changed, moved or dropped",
+    ]
     path.write_bytes(path.read_bytes().replace(b'"r4"', b'"r9"'))
     with pytest.raises(AlteredError, match="it was changed: its seal does not fit") as caught:
         verify_log(path)
@@ -367,6 +369,53 @@ def test_a_key_that_others_read_or_a_log_that_is_not_there_is_refused(tmp_path: 
     key_beside(path).chmod(0o644)
     with pytest.raises(FileError, match="others can read"):
         verify_log(path)
+
+
+def test_without_a_key_the_chain_alone_is_said_to_be_checked(tmp_path: Path) -> None:
+    """Whoever has no key can write a chain anew: that it holds says nothing of who wrote it."""
+    log = tmp_path / "requests.jsonl"
+    written(log, key=KEY)
+    text = "\n".join(verify_log(log).lines)
+    assert "no key is here: no seal was checked, and anybody could have written all of it anew" in text
+    assert "as written" not in text and "sealed" not in text and not verify_log(log).checked.sealed
+    head_path(log).unlink()
+    log.unlink()
+    written(log, 4, key=None)
+    assert "anybody could have written all of it anew" in "\n".join(verify_log(log).lines)
+
+
+@pytest.mark.parametrize("what", ["head", "file", "newest file", "oldest file", "all files"])
+def test_a_head_without_its_files_or_files_without_their_head_are_found(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "gateway" / "requests.jsonl"
+    log = writer(path, limit_bytes=10**6 if what == "file" else 1500, key=key_of(key_beside(path), make=True))
+    write(log, 10 if what == "file" else 22)
+    log.stop()
+    assert not verify_log(path).checked.broken
+    files = written_files(path)
+    gone = {"head": [head_path(path)], "oldest file": files[:1], "newest file": files[-1:]}.get(what, files)
+    for each in gone:
+        each.unlink()
+    with pytest.raises(
+        AlteredError, match="is not there: lines may be missing" if what == "head" else "are missing"
+    ):
+        verify_log(path)
+
+
+def test_a_log_whose_first_line_is_not_that_of_its_head_is_found(tmp_path: Path) -> None:
+    """Another log by the same key, with the head of this one; and a head that says it begins later."""
+    one, other = written(tmp_path / "a" / "r.jsonl", 3), written(tmp_path / "b" / "r.jsonl", 3)
+    told = read_head(one)
+    assert told is not None
+    shutil.copyfile(other, one)
+    assert whys(one)[0] == ("r.jsonl", 1, "its head tells of a log that began otherwise")
+    later = replace(told, first=2).by(None)
+    head_path(one).write_text(head_text(later))
+    assert whys(one)[-1] == ("r.jsonl.head", 1, "it was changed: its seal does not fit")
+
+
+def test_a_path_at_the_root_is_no_traceback() -> None:
+    with pytest.raises(FileError, match="is not there"):
+        verify_log(Path("/requests.jsonl"))
 
 
 def test_verify_reads_a_whole_log_of_no_program() -> None:

@@ -23,13 +23,16 @@ pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
 from twofold.core.errors import RunError
+from twofold.live.chained_file import head_path
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import EngineSettings
+from twofold.live.control.kept_log import check_log
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.status import service_status
 from twofold.live.control.store import Store
 from twofold.live.control.supervisor import bring_down, bring_up, need_gateway_port
 from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.request_log import requests_log
 from twofold.live.processes import Child, PortError, free_port, need_free_port, running
 from twofold.policy.gate import settings as gates
 from twofold.report.service import status_lines
@@ -167,6 +170,23 @@ def test_a_dead_worker_behind_an_open_port_is_seen_within_two_seconds(served: Se
         served.orders.unlink()
     until(lambda: all(served.back(*each) for each in before.items()), served.happened)
     assert ask(served.url) == 200
+
+
+def test_the_log_of_requests_outlives_kills_is_kept_and_missed_when_it_is_gone(served: Served) -> None:
+    log = requests_log(served.state)
+    for _ in range(2):
+        assert [ask(served.url) for _ in range(6)] == [200] * 6
+        before = served.hit("gateway")
+        until(lambda before=before: served.back("gateway", before), served.happened)
+    assert ask(served.url) == 200
+    until(lambda: check_log(log, is_copy=False).kept_number, lambda: [check_log(log, is_copy=False)])
+    found = check_log(log, is_copy=False)
+    assert found.sealed and found.broken == () and found.first == 1
+    log.rename(log.with_name("taken"))
+    head_path(log).rename(log.with_name("taken.head"))
+    said = "gateway: the log of requests is gone, up to number"
+    until(lambda: any(said in each for each in served.happened()), served.happened)
+    assert "is not there" in check_log(log, is_copy=False).broken[0].why
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from twofold.app.looping import known_state
 from twofold.core.data import to_data
 from twofold.core.errors import AlteredError, FileError, Place, UsageError, ValueRefusedError
 from twofold.core.extras import require_extra
-from twofold.live.chain_check import Checked, check_chained
+from twofold.live.chain_check import Checked
+from twofold.live.control.kept_log import check_log
 from twofold.live.control.status import ServiceStatus, service_status
-from twofold.live.gateway.request_log import key_beside, requests_log
+from twofold.live.gateway.request_log import requests_log
 from twofold.live.processes import log_path
-from twofold.live.seals import key_of
 from twofold.report.answers import Shown
 from twofold.report.service import checked_log, status_lines, top_lines
 
@@ -24,6 +24,8 @@ TOP_EVERY_S = 1.0
 LOG_LINES = 50
 FOLLOW_EVERY_S = 0.25
 TAIL_BYTES = 1 << 16
+HINT_SEALED = "what stands before that place is as the gateway wrote it; restore the rest from a copy"
+HINT_CHAINED = "what stands before that place hangs together; without the key nobody can tell who wrote it"
 
 OnText = Callable[[str], bool]  # shows a text; whether somebody watches, so that more is worth showing
 
@@ -69,14 +71,14 @@ class ShownLogs(Shown):
 
 @dataclass(frozen=True, slots=True)
 class ShownLogCheck(Shown):
-    """A log of requests that is as its gateway wrote it."""
+    """A log of requests in which nothing was found; what was looked for, its lines say."""
 
     schema = "twofold/log-check/1"
     checked: Checked
 
     @property
     def lines(self) -> list[str]:
-        """In two lines."""
+        """How much there is, what was checked and what could not be, and the digest to keep elsewhere."""
         return checked_log(self.checked)
 
 
@@ -110,20 +112,18 @@ def logs_or_check(
 def verify_log(spec: Path) -> ShownLogCheck:
     """Whether the gateway's log of requests is as it wrote it: of a spec, or a copy of `requests.jsonl`.
 
-    Raises FileError where there is none, AlteredError with the first place where it is not.
+    Of a copy without its key the chain alone is checked. Raises FileError where there is none, or where a
+    service's key is gone; AlteredError with the first place where it is not.
     """
-    log = spec if spec.suffix == ".jsonl" else requests_log(known_state(spec))
-    if not log.is_file():
-        raise FileError(f"`{log}` is not there", hint="bring the service up, or name its `requests.jsonl`")
-    key = key_beside(log)
-    found = check_chained(log, key_of(key, make=False) if key.exists() else None)
+    is_copy = spec.suffix == ".jsonl"
+    found = check_log(spec if is_copy else requests_log(known_state(spec)), is_copy=is_copy)
     if found.broken:
         first, *others = found.broken
         more = f", and {len(others)} more" if others else ""
         raise AlteredError(
             f"{first.why}{more}",
             place=Place(first.file.name, first.line, 1) if first.line else None,
-            hint="what stands before that place is as the gateway wrote it; restore the rest from a copy",
+            hint=HINT_SEALED if found.sealed else HINT_CHAINED,
         )
     return ShownLogCheck(found)
 

@@ -359,7 +359,8 @@ VERBS = {
         replica-0, train-NAME …
 
         With --verify read the gateway's log of requests instead, of SPEC or of a copy of its requests.jsonl:
-        exit 2 with the first line that was changed, dropped or moved.
+        exit 2 with the first line that was changed, dropped or moved. A copy without its key is a chain that
+        anybody could have written: that is said, and the rest is checked.
         """,
         answer="operating.logs_or_check",
         progress=passed_on,

@@ -1,7 +1,7 @@
 """Reads a chained file with its rotated ones, and names every place where it is not as it was written."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,14 +36,18 @@ class Checked:
     unended_bytes: int  # behind the last line break: being written, or left by a kill
     digest: str  # of the newest line: kept elsewhere, it vouches for all before
     sealed: bool  # by a key that is here; else the chain alone was checked
+    kept_number: int = 0  # the newest that was kept elsewhere and is here as it was; 0: none
     broken: tuple[Place, ...] = ()
 
 
-def check_chained(path: Path, key: bytes | None) -> Checked:
-    """Read all of it, while somebody writes to it too. Raises OSError for what cannot be read."""
+def check_chained(path: Path, key: bytes | None, kept: Sequence[Head] = ()) -> Checked:
+    """Read all of it, while somebody writes to it too, and hold it against heads that were kept elsewhere.
+
+    Raises OSError for what cannot be read.
+    """
     head = read_head(path)
     for _ in range(TRIES):
-        found = _Check(key, head).run(path)
+        found = _Check(key, head, kept).run(path)
         now = read_head(path)
         if not found.broken or now == head:
             break
@@ -57,6 +61,7 @@ class _Check:
 
     key: bytes | None
     head: Head | None
+    kept: Sequence[Head]
     places: list[Place] = field(default_factory=list)
     before: str | None = None  # the digest of the line before; None: nobody knows
     first: int = 0
@@ -65,13 +70,20 @@ class _Check:
     notes: Counter[str] = field(default_factory=Counter)  # by kind
     lost_count: int = 0
     unended_bytes: int = 0
+    kept_number: int = 0
     blamed: bool = False  # the line before was named as changed
     found_head: bool = False  # the line that the head tells of is there
 
     def run(self, path: Path) -> Checked:
+        digests: dict[int, set[str]] = {}
+        if self.head is not None and self.head.is_by(self.key):
+            self.before = self.head.origin
+            for each in self.kept:
+                if each.origin == self.head.origin:
+                    digests.setdefault(each.number, set()).add(each.digest)
         for file, line_number, line in _lines(written_files(path)):
             if line.endswith(b"\n"):
-                self._line(file, line_number, line[:-1])
+                self._line(file, line_number, line[:-1], digests)
             elif file == path:
                 self.unended_bytes = len(line)
             else:
@@ -81,11 +93,11 @@ class _Check:
         self._ends(path)
         return Checked(
             *(self.first, self.number, self.count, self.notes.total(), self.lost_count, self.notes[TORN]),
-            *(self.unended_bytes, self.before or "", self.key is not None),
+            *(self.unended_bytes, self.before or "", self.key is not None, self.kept_number),
             tuple(self.places),
         )
 
-    def _line(self, file: Path, line_number: int, line: bytes) -> None:
+    def _line(self, file: Path, line_number: int, line: bytes, kept: dict[int, set[str]]) -> None:
         self.count += 1
         link, digest = Link.of(line), digest_of_line(line)
         if link is None:
@@ -93,7 +105,7 @@ class _Check:
             self.before, self.number, self.blamed = digest, self.number + 1, True
             return
         note = note_of(line) or {}
-        why = self._changed(link, digest) or self._moved(link, note)
+        why = self._changed(link, digest, kept.get(link.number, set())) or self._moved(link, note)
         if why:
             self._broken(file, line_number, why)
         if note:
@@ -103,15 +115,19 @@ class _Check:
             self._broken(file, line_number, why)
         self.before, self.number, self.first = digest, link.number, self.first or link.number
 
-    def _changed(self, link: Link, digest: str) -> str:
+    def _changed(self, link: Link, digest: str, kept: set[str]) -> str:
         """Why it is not the line that was written; "" where nothing tells."""
         was_blamed, self.blamed = self.blamed, True
         if not is_sealed(link, self.key):
             return "it was changed: its seal does not fit" if link.seal else "it has no seal"
+        if kept - {digest}:
+            return f"it was changed: another number {link.number} was kept elsewhere"
         if self.head is not None and link.number == self.head.number:
             self.found_head = True
             if digest != self.head.digest:
                 return "it was changed: the head knows another"
+        if kept:
+            self.kept_number = link.number
         self.blamed = was_blamed
         return ""
 
@@ -121,7 +137,7 @@ class _Check:
         if was_blamed or (not self.first and link.number > 1):
             return ""  # what was before it is named, or rotated away if the head says so
         if self.before is not None and link.before != self.before:
-            return self._why(link)
+            return self._why(link) if self.first else "its head tells of a log that began otherwise"
         skipped = link.number - self.number - 1
         if skipped < 0 or (skipped and note.get("log") != "lost"):
             return self._why(link)
@@ -138,7 +154,7 @@ class _Check:
         return f"number {link.number} stands behind {self.number}"
 
     def _ends(self, path: Path) -> None:
-        """Whether it has the ends that its head tells of."""
+        """Whether it has the ends that its head tells of, and what was kept elsewhere."""
         head = self.head
         if head is None:
             what = "cannot be read" if head_path(path).exists() else "is not there"
@@ -147,6 +163,15 @@ class _Check:
             self._broken(head_path(path), 1, "it was changed: its seal does not fit")
         else:
             self._end(path, head)
+            for each in self.kept:
+                if each.origin != head.origin:
+                    self._broken(
+                        path, 0, f"another log is in its place: of that one number {each.number} was kept"
+                    )
+                elif each.number > self.number:
+                    self._broken(
+                        path, 0, f"number {each.number} is missing at its end: it was kept elsewhere"
+                    )
 
     def _end(self, path: Path, head: Head) -> None:
         if self.first > head.first:

@@ -3,10 +3,11 @@
 Each line carries the SHA-256 of the one before, so none is changed, moved or left out without a trace; with a
 key each is sealed as well, so whoever has no key writes none. A file `….head` beside it says which lines it
 has, so that those missing at an end are found too. The key stands elsewhere; without one the chain alone is
-there, which anybody can write anew.
+there, which anybody can write anew. A log has an origin, drawn at its start, that line 1 carries.
 """
 
 import json
+import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,11 +31,13 @@ class Head:
     first: int = 1  # the number of the oldest one that is kept
     number: int = 0  # of the newest one; below `first`: there is none …
     digest: str = BEGIN  # … and what the next one carries
+    origin: str = BEGIN  # what the first line of all carries
+    run: str = ""  # drawn by each writer
     seal: str = ""
 
     def by(self, key: bytes | None) -> "Head":
         """The same with its seal."""
-        told = f"{self.first} {self.number} {self.digest}"
+        told = f"{self.first} {self.number} {self.digest} {self.origin} {self.run}"
         return replace(self, seal="" if key is None else sealed(key, HEAD, told))
 
     def is_by(self, key: bytes | None) -> bool:
@@ -58,12 +61,13 @@ class ChainedFile(LineFile):
     def __init__(self, path: Path, limit_bytes: int, file_count: int, key: bytes | None) -> None:
         """Raises OSError where the folder refuses."""
         super().__init__(path, limit_bytes, file_count)
-        self._key, self._files = key, numbered(path, file_count)
+        self._key, self._files, self._run = key, numbered(path, file_count), secrets.token_hex(8)
         self._head = read_head(path)  # as it was written last
         self._is_head_due = False  # before the next line: nothing at its place tells of the log yet
         last = last_line(self._files)
         if self._head is None and not last:
-            self._first, self._number, self._before = 1, 0, BEGIN
+            self._origin = self._before = secrets.token_hex(32)
+            self._first, self._number = 1, 0
             self._is_head_due = not self._write_head()
             if self.refusal is not None and self.refusal.errno not in REFUSED:
                 raise self.refusal
@@ -99,10 +103,11 @@ class ChainedFile(LineFile):
         if told is None or not told.is_by(self._key):
             first = first_link(self._files)
             self._first = first.number if first else 1
-            self._number, self._before = end if link else (0, BEGIN)
+            self._origin = first.before if first and first.number == 1 else secrets.token_hex(32)
+            self._number, self._before = end if link else (0, self._origin)
             is_vouched = False
         else:
-            self._first = told.first
+            self._first, self._origin = told.first, told.origin
             is_more = end[0] > told.number
             self._number, self._before = end if is_more else (told.number, told.digest)
             is_empty = not last and told.first > told.number
@@ -154,7 +159,7 @@ class ChainedFile(LineFile):
     def _write_head(self, number: int | None = None, digest: str = "") -> bool:
         """Whether it is there. A disk may refuse it: the traffic goes on, and the head is behind."""
         newest = (self._number, self._before) if number is None else (number, digest)
-        head = Head(self._first, *newest).by(self._key)
+        head = Head(self._first, *newest, self._origin, self._run).by(self._key)
         if head != self._head:
             try:
                 put_in_place(head_path(self.path), head_text(head))

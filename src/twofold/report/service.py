@@ -22,15 +22,27 @@ def top_lines(status: ServiceStatus) -> list[str]:
 
 
 def checked_log(found: Checked) -> list[str]:
-    """How much of a log of requests was read, by what it is vouched for, and the digest to keep elsewhere."""
-    if not found.line_count:
-        return ["the log of requests is empty, and none of its lines is missing"]
-    torn = f", {found.torn_count:,} torn by a kill and cut off" if found.torn_count else ""
+    """How much of a log of requests was read, what of it was checked, and the digest to keep elsewhere."""
     lost = f", {found.lost_count:,} lost to a full disk" if found.lost_count else ""
-    by = "sealed" if found.sealed else "no key here, so no seal was checked"
+    torn = f", {found.torn_count:,} torn by a kill and cut off" if found.torn_count else ""
     count = found.line_count - found.note_count
-    said = f"{count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}{torn}"
-    return [f"{said}: chained, {by}, all as written", f"newest {found.digest}"]
+    lines = [f"{count:,} decisions, numbers {found.first:,} to {found.number:,}{lost}{torn}"]
+    if found.first > 1:
+        lines.append(f"numbers below {found.first:,} are not kept: its head says so")
+    if found.unended_bytes:
+        lines.append(f"{found.unended_bytes:,} bytes at its end are no whole line, and say nothing")
+    if found.sealed:
+        lines.append(
+            "each hangs on the one before and is sealed by the key: none was changed, moved or dropped"
+        )
+    else:
+        lines.append("each hangs on the one before, to the newest that its head tells of")
+        lines.append("no key is here: no seal was checked, and anybody could have written all of it anew")
+    if found.kept_number:
+        lines.append(f"number {found.kept_number:,} is as the controller kept it: no copy older than that")
+    else:
+        lines.append("nothing of it was kept elsewhere: an older copy of all of it would look the same")
+    return [*lines, f"newest {found.digest}"]
 
 
 def _figures(status: ServiceStatus) -> str:

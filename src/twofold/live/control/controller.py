@@ -27,6 +27,7 @@ from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
 from twofold.live.control.gate_orders import READ, bring_back, carry_out, note_unasked, short
+from twofold.live.control.kept_log import keep_heads
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
 from twofold.live.control.recording import record_trials
@@ -93,6 +94,7 @@ class Controller:
             self._beat(),
             scoring.score_releases(self.engines, self._tried, self.admin.tell),
             record_trials(self.store, lambda: self.settings),
+            keep_heads(self.store, self.state, self.memory.note),
         ):
             self._spawn(each)
         self.memory.note("controller", "the controller started")

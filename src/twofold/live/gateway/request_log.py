@@ -33,8 +33,8 @@ def samples_log(state: Path) -> Path:
 
 def key_beside(log: Path) -> Path:
     """The key of its seals: beside the state that the log is in, which is copied around and removed."""
-    state = log.absolute().parents[1]
-    return state.with_name(f"{state.name}-log.key")
+    state = log.absolute().parent.parent
+    return state.parent / f"{state.name}-log.key"
 
 
 class RequestLog:
