@@ -1,8 +1,7 @@
 """The resident controller: `python -m twofold.live.control.controller STATE`, one per state folder.
 
-It holds a service at what is wanted of it: looks at what is there, asks `reconcile` what to do, does it. What
-is wanted, what failed and what happened stands in the store; what runs is read off the machine. So it may be
-killed at any moment: the next one finds engines and gateway by their marks and goes on with them.
+It looks at what is there, asks `reconcile` what to do, does it. What is wanted, what failed and what happened
+stands in the store; what runs is read off the machine: the next controller finds it by its marks.
 """
 
 import asyncio

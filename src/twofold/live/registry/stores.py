@@ -84,7 +84,7 @@ def check_address(text: str) -> None:
     errors and on screens. What it is refused for is not shown.
 
     >>> check_address("postgresql://ann@db.example.com:5432/tables?sslmode=require")
-    >>> check_address("mlflow+sqlite:////home/ann/models.db")
+    >>> check_address("mlflow+sqlite:///models.db")
     """
     address = text.removeprefix(MLFLOW)
     scheme, _, rest = address.partition("://")
