@@ -62,15 +62,15 @@ class JobsListed(Shown):
     jobs: tuple[JobStatus, ...]
     controlled: bool  # a driver is alive
     trouble: Trouble | None = None  # for which nothing is decided
-    campaigns: tuple[campaigns.Campaign, ...] = ()
+    repeated: tuple[campaigns.Campaign, ...] = ()
 
     @property
     def lines(self) -> list[str]:
         """A row each, and what the queue stands still for."""
-        driven = self.controlled or (all(each.state in OVER for each in self.jobs) and not self.campaigns)
+        driven = self.controlled or (all(each.state in OVER for each in self.jobs) and not self.repeated)
         return [
             *jobs_lines(self.jobs, driven),
-            *campaign_lines(self.campaigns),
+            *campaign_lines(self.repeated),
             *trouble_lines(self.trouble),
         ]
 
