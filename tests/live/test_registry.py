@@ -7,15 +7,18 @@ import sqlite3
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from twofold.core.data import to_data
 from twofold.core.errors import AlteredError, BusyError, FileError, UnknownNameError, ValueRefusedError
 from twofold.live.registry import blobs
 from twofold.live.registry.formats import FormatRefusedError
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
 from twofold.policy.release.rules import Evaluation, Limits
+from twofold.report.registry import shown
 
 FREE = Limits(approvals_least=0, token_count_least=0, drift_most_nats=None)
 FOUND = Evaluation(
@@ -277,6 +280,33 @@ def test_a_changed_line_of_the_log_is_found(change: str, registry: Registry, tmp
             rows = [(number, *row) for number, row in enumerate(theirs.tables._store.rows("log"), 1)]
             file.execute("delete from log")
             file.executemany("insert into log values (?, ?, ?, ?)", rows)
+    with pytest.raises(AlteredError):
+        registry.verify()
+
+
+def test_r_162_every_release_has_a_report_beside_its_weights_in_which_a_changed_byte_is_found(
+    registry: Registry, tmp_path: Path
+) -> None:
+    registry.push(model(tmp_path / "one"), "chat", "ann")
+    with pytest.raises(ReleaseRefusedError) as refused:  # without one nothing is promoted
+        registry.promote("chat", "ann", "", FREE)
+    assert [rule for rule, _ in refused.value.lines] == ["evaluation"]
+    for loss_nats in (2.5, 2.0, 2.5):  # measured again, and once more as before
+        registry.evaluated("chat", replace(FOUND, loss_nats=loss_nats), "ann")
+        described = registry.describe("chat")
+        assert described.evaluation is not None and described.evaluation.loss_nats == loss_nats
+        text = registry.attachments.read(described.stored, described.evaluation_digest)
+        report = json.loads(text)
+        assert (report.pop("model"), report["loss_nats"]) == (described.stored.digest, loss_nats)
+        assert report == json.loads(json.dumps(to_data(described.evaluation)))
+    registry.promote("chat", "ann", "", FREE)
+    assert f"report {described.evaluation_digest[:19]}" in " ".join(shown(described, ()))
+    index = json.loads((registry.folder / "index.json").read_text())
+    assert described.evaluation_digest in {each["digest"] for each in index["manifests"]}
+    manifest = json.loads(blobs.checked_text(registry.folder, described.evaluation_digest))
+    path = blobs.blob(registry.folder, manifest["layers"][0]["digest"].partition(":")[2])
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b"2.5", b"1.5"))
     with pytest.raises(AlteredError):
         registry.verify()
 

@@ -46,7 +46,7 @@ def shown(described: Described, refused: Sequence[Refusal]) -> list[str]:
         *field("made from", *made_from),
         *_signed(described),
         *field("approved", ", ".join(described.approved_by) or "by nobody"),
-        *_evaluation(described.evaluation),
+        *_evaluation(described.evaluation, described.evaluation_digest),
         *_quantised(described),
         *([] if described.sealed else ["  ✗ not sealed by this registry's key"]),
         *(f"  ✗ {each.rule}: {each.figure}; passes: {each.passes}" for each in refused),
@@ -59,7 +59,7 @@ def _signed(described: Described) -> list[str]:
     return field("signed", f"by {count} key{'s' * (count != 1)}") if count else []
 
 
-def _evaluation(found: Evaluation | None) -> list[str]:
+def _evaluation(found: Evaluation | None, digest: str) -> list[str]:
     if found is None:
         return field("evaluated", "never")
     pieces = [f"loss {found.loss_nats:.4f} nats over {found.token_count:,} tokens"]
@@ -75,7 +75,8 @@ def _evaluation(found: Evaluation | None) -> list[str]:
         pieces.append(f"{format_si(found.memory_bytes, 'B')} of memory")
     if found.failed_slices:
         pieces.append(f"worse at {', '.join(found.failed_slices)}")
-    return field("evaluated", *pieces, found.engine)
+    report = f"report {digest[:SHORT]}" if digest else ""
+    return field("evaluated", *pieces, found.engine, report)
 
 
 def _quantised(described: Described) -> list[str]:

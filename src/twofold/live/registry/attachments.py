@@ -1,11 +1,15 @@
-"""What is kept beside versions: bills of materials, and signatures that others can check without our key."""
+"""What is kept beside versions: bills of materials, reports of evaluations, and signatures that others can
+check without our key.
+"""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from twofold.core.errors import AlteredError
 from twofold.live.registry.bill import bill_of, installed
 from twofold.live.registry.blobs import Stored, to_json
-from twofold.live.registry.referrers import BILL, SIGNATURE, put_referrer, read_referrer
+from twofold.live.registry.referrers import BILL, EVALUATION, SIGNATURE, put_referrer, read_referrer
 from twofold.live.registry.signatures import SignatureRefusedError, check_signature
 from twofold.live.registry.tables import Tables, Version
 
@@ -35,6 +39,11 @@ class Attachments:
         if all(kind != BILL for kind, _ in self.of(stored.digest)):
             bill = bill_of(stored, version.text, version.pushed_at, installed())
             self.put(stored, version, BILL, to_json(bill), by)
+
+    def put_evaluation(self, stored: Stored, version: Version, report: Mapping[str, Any], by: str) -> None:
+        """What was measured of a version, inside of `writing`: the last one put is what holds."""
+        text = to_json({"model": stored.digest, **report})
+        self._tables.attached(version, EVALUATION, put_referrer(self._folder, stored, EVALUATION, text), by)
 
     def read(self, stored: Stored, digest: str) -> str:
         """One text. Raises AlteredError for other bytes, or for what is said of another model."""

@@ -1,4 +1,5 @@
-"""What is said of a model beside it: signatures and bills of materials, as manifests that refer to its own.
+"""What is said of a model beside it: signatures, bills of materials and reports of evaluations, as manifests
+that refer to its own.
 
 A registry of the format finds them by their `subject`; they change nothing of the model's digest. Source: OCI
 image specification 1.1, manifest.md, guidelines for artifact usage.
@@ -22,8 +23,8 @@ from twofold.live.training.artefact import TITLE
 EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", "{}"
 SIGNATURE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 BILL = "application/vnd.cyclonedx+json"
-FILES = {SIGNATURE: "model.sig", BILL: "bom.json"}
-WORDS = {SIGNATURE: "signature", BILL: "bill of materials"}
+EVALUATION = "application/vnd.twofold.evaluation.v1+json"
+FILES = {SIGNATURE: "model.sig", BILL: "bom.json", EVALUATION: "evaluation.json"}
 
 
 def put_referrer(folder: Path, model: Stored, artefact_type: str, text: str) -> str:

@@ -15,7 +15,7 @@ from twofold.core.errors import AlteredError, BusyError, FileError, InfeasibleEr
 from twofold.live.registry import blobs
 from twofold.live.registry.attachments import Attachments
 from twofold.live.registry.formats import check_file, model_facts, with_digests
-from twofold.live.registry.referrers import SIGNATURE
+from twofold.live.registry.referrers import EVALUATION, SIGNATURE
 from twofold.live.registry.signatures import check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
 from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
@@ -46,13 +46,18 @@ class Described:
     approved_by: tuple[str, ...]
     evaluation: Evaluation | None
     sealed: bool
-    attached: tuple[tuple[str, str], ...]  # the type and digest of signatures and bills of materials
+    attached: tuple[tuple[str, str], ...]  # type and digest of signatures, bills of materials, evaluations
     before_quantised: Evaluation | None  # of the model that it is a smaller copy of
 
     @property
     def signature_count(self) -> int:
         """How often it was signed."""
         return sum(kind == SIGNATURE for kind, _ in self.attached)
+
+    @property
+    def evaluation_digest(self) -> str:
+        """Of the file that holds its last evaluation; "" of none, and of one from before there were files."""
+        return next((digest for kind, digest in reversed(self.attached) if kind == EVALUATION), "")
 
     @property
     def quantised_from(self) -> str:
@@ -264,9 +269,13 @@ class Registry:
         return self.describe(described.version.text)
 
     def evaluated(self, reference: str, found: Evaluation, by: str) -> Described:
-        """Keep what was measured of a version."""
-        described = self.trusted(reference)
-        self.tables.evaluated(described.version, dict(to_data(found)), by)
+        """Keep what was measured of a version, as a file beside it as well."""
+        described, report = self.trusted(reference), dict(to_data(found))
+        with blobs.writing(self.folder):
+            with self.tables.whole():
+                self.attachments.put_evaluation(described.stored, described.version, report, by)
+                self.tables.evaluated(described.version, report, by)
+            self._write_index()
         return self.describe(described.version.text)
 
     def judge(self, reference: str, alias: str, limits: Limits) -> tuple[Refusal, ...]:
