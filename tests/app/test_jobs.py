@@ -164,9 +164,7 @@ def test_r_161_a_run_that_repeats_is_queued_as_often_and_ended_by_its_name(
     shown = submit_job(often)
     assert shown.campaign is not None and "tiny is repeated every 28" in "\n".join(shown.lines)
     listed = list_jobs(often)
-    assert [each.name for each in listed.repeated] == ["tiny"] and "jobs cancel SPEC NAME" in listed.lines[
-        -1
-    ]
+    assert [each.name for each in listed.repeated] == ["tiny"] and "jobs cancel SPEC NAME" in listed.lines[-1]
     assert "nobody drives" in "\n".join(listed.lines)  # the next turn needs a driver, whatever is over
     with pytest.raises(ValueRefusedError, match="forgotten"):
         submit_job(often, wanted=Wanted(env=("PATH",)))

@@ -21,8 +21,8 @@ from tokenizers.models import BPE
 from tests.live.test_controller import PATIENCE_S, STUB, asked_at_once
 from tests.live.test_registry import FOUND, model
 from twofold.app import promoting
-from twofold.app.promoting import promote_version, roll_back_version, served_beside
-from twofold.app.releasing import HELD_OUT, taken
+from twofold.app.promoting import promote_version, roll_back_version, served_beside, trace_version
+from twofold.app.releasing import HELD_OUT, registered, taken
 from twofold.core.data import to_json
 from twofold.core.errors import RunError
 from twofold.live.control import trials
@@ -34,6 +34,8 @@ from twofold.live.control.store import ReplicaRow, Store
 from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, log_path, running
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.live.training.artefact import sha256_of
+from twofold.live.training.checkpoints import complete
 from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Limits
 
@@ -271,6 +273,38 @@ def test_what_a_rule_refuses_is_not_even_taken_out(still: Beside, monkeypatch: p
     with pytest.raises(ReleaseRefusedError):
         promote_version("chat:3", still.registry, "ann", "mine", "serving", "", 1)
     assert still.log()[-1]["what"] == "refused promotion to serving"
+
+
+def test_r_156_one_digest_leads_from_data_to_run_checkpoint_and_replicas(beside: Beside) -> None:
+    """What `up` trained is a version that names all it came of; where it serves, the same digest answers."""
+    run = beside.folder / "run"
+    for step, state in ((4, b"old"), (8, b"new")):
+        folder = run / "checkpoints" / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "__0_0.distcp").write_bytes(state)
+        (folder / ".metadata").write_bytes(os.urandom(8))  # which names the save
+        complete(folder)
+    trained = model(run / "hf", 9)
+    (trained / "lineage.json").write_text(json.dumps({"data": {"digest": "texts"}}))
+    opened = beside.opened()
+    digest = registered(opened, "tiny", trained).version.digest
+    traced = dict(trace_version("tiny", beside.registry).steps)
+    assert list(traced) == ["tiny:1", "data", "run", "checkpoint"] and traced["tiny:1"] == digest
+    assert traced["run"] == f"sha256:{sha256_of(trained / 'lineage.json')}"
+    (run / "checkpoints" / "step-000008" / "__0_0.distcp").write_bytes(b"other")
+    complete(run / "checkpoints" / "step-000008")
+    assert (
+        dict(opened.trace(registered(opened, "tiny", trained).version.text))["checkpoint"]
+        != (traced["checkpoint"])
+    )
+
+    served = trace_version("chat:1", beside.registry)
+    assert served.steps[0] == ("chat:1", opened.find("chat@serving").digest)
+    assert served.served_at == f"http://127.0.0.1:{beside.settings.port}, by replica-0, replica-1"
+    assert beside.versions() == {served.steps[0][1].replace(":", "-")}
+    opened.close()
+    bring_down(beside.state)
+    assert trace_version("chat:1", beside.registry).served_at == ""
 
 
 def test_a_replica_whose_model_was_altered_does_not_start_until_it_is_taken_out_anew(beside: Beside) -> None:

@@ -15,7 +15,7 @@ from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import AlteredError, BusyError, FileError, ValueRefusedError
 from twofold.live.processes import running, stop_all
 from twofold.live.training.artefact import check_files
-from twofold.live.training.checkpoints import step_of, survey
+from twofold.live.training.checkpoints import state_digest, step_of, survey
 from twofold.live.training.train_job import TrainJob, run_training, trained_model
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
 
@@ -182,13 +182,17 @@ def test_repeated_steps_have_the_very_same_losses(runs: Runs) -> None:  # INV-16
     assert unequal_steps(lines) == []
 
 
-def test_a_run_of_which_everything_was_killed_learns_what_a_calm_one_learns(runs: Runs) -> None:  # INV-16
+def test_r_021_a_run_of_which_everything_was_killed_learns_what_a_calm_one_learns(runs: Runs) -> None:
+    """INV-16: after a lost worker, supervisor and launcher, and an altered checkpoint."""
     assert losses_of(runs.killed) == losses_of(runs.calm)
     assert set(losses_of(runs.calm)) == set(range(1, STEPS + 1))
     assert runs.killed_record.last_loss == runs.calm_record.last_loss < runs.calm_record.first_loss
     # The weights too: both export the same bytes.
     killed, calm = (check_files(trained_model(job)) for job in (runs.killed, runs.calm))
     assert killed == calm
+    # And the state of the last checkpoint, by which a version of the registry is traced.
+    states = [state_digest(job.folder / "checkpoints") for job in (runs.killed, runs.calm)]
+    assert states[0] == states[1] != ""
 
 
 def test_one_worker_is_killed_once_though_the_supervisor_died_in_between(runs: Runs) -> None:

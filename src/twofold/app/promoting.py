@@ -1,4 +1,4 @@
-"""`registry promote` and `rollback`: an alias moves, and so does a service that serves it.
+"""`registry promote`, `rollback` and `trace`: an alias moves, and so does a service that serves it.
 
 Where a service beside the registry serves the name, a promotion is a candidate first: its gate tries it, and
 what comes of that moves the alias. A roll-back moves the alias at once, and the service with it.
@@ -21,7 +21,7 @@ from twofold.live.registry.registry import SERVING, Registry
 from twofold.live.registry.tables import AliasMove, Version
 from twofold.policy.release.rules import Limits
 from twofold.report.answers import Shown
-from twofold.report.registry import moved
+from twofold.report.registry import moved, traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,26 @@ class Moved(Shown):
     def as_data(self) -> dict[str, Any]:
         move = {name: getattr(self.move, name) for name in ("name", "alias", "version", "at", "by", "why")}
         return {"move": move, "service": self.service, "serves_again_s": self.serves_again_s}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced(Shown):
+    """Where a version comes from, and where it is served."""
+
+    schema = "twofold/trace/1"
+    steps: tuple[tuple[str, str], ...]
+    aliases: tuple[str, ...]
+    served_at: str = ""  # the address of the service beside the registry, and which replicas run it
+
+    @property
+    def lines(self) -> list[str]:
+        """A line each, the newest first."""
+        return traced(self.steps, self.aliases, self.served_at)
+
+    @property
+    def as_data(self) -> dict[str, Any]:
+        steps = [{"what": what, "digest": digest} for what, digest in self.steps]
+        return {"steps": steps, "aliases": list(self.aliases), "served_at": self.served_at}
 
 
 def promote_version(
@@ -84,6 +104,18 @@ def roll_back_version(name: str, registry: Path, by: str, why: str, alias: str) 
         return Moved(opened.roll_back(name, who, why, alias))
     version = opened.before(name)
     return _brought(opened, version, state, service, lambda: opened.roll_back(name, who, why))
+
+
+def trace_version(reference: str, registry: Path) -> Traced:
+    """Where a version comes from, back to the first, and where replicas of it answer now."""
+    opened = Registry(registry)
+    described, served_at = opened.describe(reference), ""
+    state = served_beside(registry, described.version.name)
+    service = None if state is None else trials.wanted_service(state)
+    if state is not None and service is not None:
+        names = trials.serving_replicas(state, described.version.digest.replace(":", "-"))
+        served_at = f"http://127.0.0.1:{service.port}, by {', '.join(names)}" if names else ""
+    return Traced(tuple(opened.trace(reference)), described.aliases, served_at)
 
 
 def served_beside(registry: Path, name: str) -> Path | None:

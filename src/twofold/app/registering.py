@@ -15,7 +15,7 @@ from twofold.core.extras import require_extra
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
-from twofold.report.registry import listed, shown, traced, verified
+from twofold.report.registry import listed, shown, verified
 
 REGISTRY = Path(".twofold-registry")
 
@@ -72,25 +72,6 @@ class Verified(Shown):
     @property
     def as_data(self) -> dict[str, Any]:
         return {"versions": [each.version.text for each in self.versions], "log_lines": self.log_lines}
-
-
-@dataclass(frozen=True, slots=True)
-class Traced(Shown):
-    """Where a version comes from."""
-
-    schema = "twofold/trace/1"
-    steps: tuple[tuple[str, str], ...]
-    aliases: tuple[str, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """A line each, the newest first."""
-        return traced(self.steps, self.aliases)
-
-    @property
-    def as_data(self) -> dict[str, Any]:
-        steps = [{"what": what, "digest": digest} for what, digest in self.steps]
-        return {"steps": steps, "aliases": list(self.aliases)}
 
 
 def push_version(
@@ -157,12 +138,6 @@ def verify_versions(reference: str, registry: Path, public_key: Path | None) -> 
 def branch_version(reference: str, name: str, registry: Path, by: str) -> ShownVersion:
     """The same bytes as the first version of another name."""
     return ShownVersion(Registry(registry).branch(reference, name, who_of(by)))
-
-
-def trace_version(reference: str, registry: Path) -> Traced:
-    """Where a version comes from, back to the first."""
-    opened = Registry(registry)
-    return Traced(tuple(opened.trace(reference)), opened.describe(reference).aliases)
 
 
 def evaluate_version(

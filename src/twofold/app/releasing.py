@@ -25,6 +25,7 @@ from twofold.live.loads import loader, loads
 from twofold.live.registry.registry import SERVING, Described, Registry
 from twofold.live.training import variants
 from twofold.live.training.artefact import MANIFEST, check_model, sha256_of, write_whole
+from twofold.live.training.checkpoints import state_digest
 from twofold.live.training.corpus import held_out_texts
 from twofold.live.training.train_job import LINEAGE
 from twofold.policy.gate import settings as gates
@@ -136,6 +137,8 @@ def registered(opened: Registry, name: str, model: Path) -> Described:
         "data": f"sha256:{hashlib.sha256(str(lineage['data']['digest']).encode()).hexdigest()}",
         "run": f"sha256:{sha256_of(model / LINEAGE)}",
     }
+    if state := state_digest(model.parent / "checkpoints"):
+        made_from["checkpoint"] = f"sha256:{state}"
     return opened.push(model, name, BY, made_from)
 
 

@@ -135,8 +135,11 @@ QUESTIONS = {
         parameters=(REFERENCE, click.argument("name"), REGISTRY, BY, JSON),
     ),
     "trace": Verb(
-        help=f"Show where a version comes from, by digests, back to the first. {SAID}",
-        answer="registering.trace_version",
+        help=f"""Show where a version comes from, by digests, back to the first.
+
+        And where a service beside the registry answers with it now, by which replicas. {SAID}
+        """,
+        answer="promoting.trace_version",
         parameters=(REFERENCE, REGISTRY, JSON),
     ),
 }

@@ -105,8 +105,9 @@ def verified(versions: Sequence[Described], log_lines: int) -> list[str]:
     return [f"{said}: all as pushed"]
 
 
-def traced(steps: Sequence[tuple[str, str]], aliases: Sequence[str]) -> list[str]:
-    """A line each: what, and its digest."""
+def traced(steps: Sequence[tuple[str, str]], aliases: Sequence[str], served_at: str) -> list[str]:
+    """A line each: where it answers, what it is called, then what, and its digest."""
     width = max(len(what) for what, _ in steps)
     lines = [f"{what:<{width}}  {digest}" for what, digest in steps]
-    return [*(f"{'serves as':<{width}}  {each}" for each in aliases), *lines]
+    served = [f"{'served at':<{width}}  {served_at}"] if served_at else []
+    return [*served, *(f"{'serves as':<{width}}  {each}" for each in aliases), *lines]

@@ -5,13 +5,21 @@ part of it. Its manifest is written last, so a folder without one is a cut one. 
 library opens a file; what is opened then may name only what a checkpoint is made of (`safe_reading.py`).
 """
 
+import hashlib
 import json
 import re
 import shutil
 from pathlib import Path
 
 from twofold.core.errors import TwofoldError
-from twofold.live.training.artefact import MANIFEST, FileEntry, check_files, write_manifest
+from twofold.live.training.artefact import (
+    MANIFEST,
+    FileEntry,
+    check_files,
+    entries_of,
+    manifest_text,
+    write_manifest,
+)
 
 METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done
 DIGEST_SUFFIX = ".sha256"  # of what a rank leaves beside a file that it wrote
@@ -54,6 +62,19 @@ def survey(checkpoints: Path) -> tuple[Path | None, dict[Path, str]]:
         except TwofoldError as error:
             refused[folder] = error.message
     return None, refused
+
+
+def state_digest(checkpoints: Path) -> str:
+    """A SHA-256 of the state in the newest complete checkpoint; "" without one.
+
+    Of what each rank wrote, by its manifest: the library's index names the save, and differs from run to run.
+    """
+    whole = [folder for folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
+    if not whole:
+        return ""
+    entries = entries_of(json.loads((whole[-1] / MANIFEST).read_text("utf-8")))
+    written = [entry for entry in entries if entry.path != METADATA]
+    return hashlib.sha256(manifest_text(written).encode()).hexdigest()
 
 
 def remove(folder: Path) -> None:
