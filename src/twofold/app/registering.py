@@ -10,9 +10,17 @@ from typing import Any
 
 from twofold.app.model_workers import asked_worker
 from twofold.core.data import from_data
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import (
+    AlteredError,
+    FileError,
+    InputError,
+    InputErrors,
+    UsageError,
+    ValueRefusedError,
+)
 from twofold.core.extras import require_extra
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
+from twofold.live.training.artefact import check_model
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
 from twofold.report.answers import Shown
 from twofold.report.registry import listed, shown, verified
@@ -63,15 +71,17 @@ class Verified(Shown):
     schema = "twofold/verified/1"
     versions: tuple[Described, ...]
     log_lines: int
+    copies: tuple[Path, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """In one line."""
-        return verified(self.versions, self.log_lines)
+        """In one line, then one for each copy."""
+        return verified(self.versions, self.log_lines, self.copies)
 
     @property
     def as_data(self) -> dict[str, Any]:
-        return {"versions": [each.version.text for each in self.versions], "log_lines": self.log_lines}
+        named = {"versions": [each.version.text for each in self.versions], "log_lines": self.log_lines}
+        return {**named, "copies": [str(each) for each in self.copies]}
 
 
 def push_version(
@@ -128,11 +138,31 @@ def approve_version(reference: str, registry: Path, by: str, why: str) -> ShownV
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
-def verify_versions(reference: str, registry: Path, public_key: Path | None) -> Verified:
-    """Read everything, and say whether it is what was pushed; with a key also whether that signed it."""
+def verify_versions(
+    reference: str, registry: Path, public_key: Path | None, copies: tuple[Path, ...]
+) -> Verified:
+    """Read everything, and say whether it is what was pushed; with a key also whether that signed it.
+
+    `copies` are folders that one version was pulled into, wherever they stand now. Raises InputErrors with
+    every copy that has other bytes, UsageError where no version is named.
+    """
+    if copies and not reference:
+        raise UsageError("copies are of one version", hint="name it: `registry verify NAME:3 --copy FOLDER`")
     opened = Registry(registry)
     found = tuple(opened.verify(reference, public_key))
-    return Verified(found, len(opened.tables.log()))
+    _check_copies(copies, found[0].version.digest if copies else "")
+    return Verified(found, len(opened.tables.log()), copies)
+
+
+def _check_copies(copies: Sequence[Path], digest: str) -> None:
+    broken: list[InputError] = []
+    for folder in copies:
+        try:
+            check_model(folder, digest)
+        except (AlteredError, FileError) as error:
+            broken.append(AlteredError(error.message, hint=f"pull {digest[:19]} anew in its place"))
+    if broken:
+        raise InputErrors(broken)
 
 
 def branch_version(reference: str, name: str, registry: Path, by: str) -> ShownVersion:

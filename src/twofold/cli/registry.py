@@ -127,7 +127,19 @@ QUESTIONS = {
     "verify": Verb(
         help=f"Read every byte, seal and line of the log; exit 2 with the first that is off. {SAID}",
         answer="registering.verify_versions",
-        parameters=(click.argument("reference", metavar="VERSION", default=""), REGISTRY, PUBLIC_KEY, JSON),
+        parameters=(
+            click.argument("reference", metavar="VERSION", default=""),
+            REGISTRY,
+            PUBLIC_KEY,
+            option(
+                "--copy",
+                "A folder that VERSION was pulled into, of any zone; as often as needed.",
+                "copies",
+                multiple=True,
+                type=FILE,
+            ),
+            JSON,
+        ),
     ),
     "branch": Verb(
         help=f"Let the bytes of a version be the first version of another NAME. {SAID}",

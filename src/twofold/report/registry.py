@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from twofold.core.display import format_si
 from twofold.live.registry.registry import MARKED, Described
@@ -96,13 +97,13 @@ def moved(move: AliasMove) -> list[str]:
     return [f"{said}: {move.why or 'no reason'}"]
 
 
-def verified(versions: Sequence[Described], log_lines: int) -> list[str]:
-    """What was read."""
+def verified(versions: Sequence[Described], log_lines: int, copies: Sequence[Path] = ()) -> list[str]:
+    """What was read, and which copies of it."""
     files = {each.sha256: each.size_bytes for version in versions for each in version.stored.files}
     count, size = len(versions), format_si(sum(files.values()), "B")
     lines = f"{log_lines} line{'s' * (log_lines != 1)} of log"
     said = f"{count} version{'s' * (count != 1)}, {len(files)} files, {size}, {lines}"
-    return [f"{said}: all as pushed"]
+    return [f"{said}: all as pushed", *(f"copy  {each}: every file as pushed" for each in copies)]
 
 
 def traced(steps: Sequence[tuple[str, str]], aliases: Sequence[str], served_at: str) -> list[str]:
