@@ -109,9 +109,10 @@ def _until_recorded(request: LoopRequest, release: Release) -> None:
 
 def refusal_of(tried: loop.ReleaseTried) -> ReleaseRefusedError:
     """A trial that was not passed, as the error that `up` ends with; what served before serves on."""
+    share = f"{tried.to_release} of {tried.requests} requests, at a stage of {tried.stage_fraction:.0%}"
     return ReleaseRefusedError(
         f"{tried.version} is not served: {tried.outcome}",
-        lines=(("gate", tried.why),),
+        lines=(("gate", tried.why), ("it got", share)),
         hint="what served before serves on; `twofold registry show` has its figures",
     )
 
