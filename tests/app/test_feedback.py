@@ -69,22 +69,27 @@ def drawn(model: Any, tokenizer: Any, count: int, seed: int) -> list[tuple[str, 
     return found
 
 
-@pytest.fixture(scope="module")
-def answers(trained, tmp_path_factory):  # noqa: F811
-    """A registry whose version serves; what it answers, and what a build with a permuted layer answers."""
+def answered(model: Any, tokenizer: Any) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """What a model answers, a reference and two windows, and with a permuted layer, a window."""
     import torch
 
-    folder = tmp_path_factory.mktemp("served")
-    model, tokenizer = trained
-    registry = Registry(folder / "registry", make=True)
-    registry.push(write(folder / "model", model, tokenizer), "chat", "ann")
     good = drawn(model, tokenizer, REFERENCE + 2 * WINDOW, 1)
     layer = model.model.layers[0].mlp.down_proj.weight
     with torch.no_grad():
         layer.copy_(layer.flip(0))
         bad = drawn(model, tokenizer, WINDOW, 2)
         layer.copy_(layer.flip(0))
-    return registry, good, bad
+    return good, bad
+
+
+@pytest.fixture(scope="module")
+def answers(trained, tmp_path_factory):  # noqa: F811
+    """A registry whose version serves; what it answers, and what a build with a permuted layer answers."""
+    folder = tmp_path_factory.mktemp("served")
+    model, tokenizer = trained
+    registry = Registry(folder / "registry", make=True)
+    registry.push(write(folder / "model", model, tokenizer), "chat", "ann")
+    return registry, *answered(model, tokenizer)
 
 
 def stream(pairs: list[tuple[str, str]], start: int = 0) -> list[dict[str, Any]]:

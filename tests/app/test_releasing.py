@@ -15,9 +15,17 @@ from tests.live.test_registry import FOUND, model
 from twofold.app import releasing
 from twofold.app.loop_settings import LoopRequest, name_of, serve_settings
 from twofold.app.planning import plan
+from twofold.app.registering import pull_version, verify_versions
 from twofold.app.releasing import engine_with, named, released, taken, variant_of
 from twofold.app.sources import load
-from twofold.core.errors import AlteredError, FileError, UnknownNameError, ValueRefusedError
+from twofold.core.errors import (
+    AlteredError,
+    FileError,
+    InputErrors,
+    UnknownNameError,
+    UsageError,
+    ValueRefusedError,
+)
 from twofold.live.control.engines import EngineSettings
 from twofold.live.control.gguf_file import FILE
 from twofold.live.registry import blobs
@@ -164,7 +172,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_what_is_trained_is_registered_measured_judged_and_taken_out_once(
+def test_r_093_what_is_trained_is_registered_measured_judged_and_taken_out_once(
     beside: Path, quick: list[str]
 ) -> None:
     request, trained = requested(beside, "tiny"), shaped(beside / "trained", 5)
@@ -188,6 +196,30 @@ def test_what_is_trained_is_registered_measured_judged_and_taken_out_once(
     opened.promote("tiny:2", "up", "", Limits())
     assert released(request, GateSettings(), trained).text == "tiny:2"
     opened.verify()
+
+
+def test_r_099_every_copy_is_checked_by_its_digest_and_an_altered_one_is_named(beside: Path) -> None:
+    registry = beside / ".twofold-registry"
+    copies = tuple(beside / name for name in ("east", "north", "west"))
+    for copy in copies:
+        pull_version("chat:1", copy, registry, None)
+    found = verify_versions("chat:1", registry, None, copies)
+    assert [f"copy  {copy}: every file as pushed" for copy in copies] == found.lines[1:]
+    weights = copies[1] / "model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    shutil.rmtree(copies[2])
+    with pytest.raises(InputErrors) as refused:
+        verify_versions("chat:1", registry, None, copies)
+    altered, gone = (each.message for each in refused.value.errors)
+    assert "model.safetensors" in altered and str(copies[1]) in altered
+    assert "missing" in gone and str(copies[2]) in gone
+    # What is whole, and another version, is no copy of this one.
+    Registry(registry).push(shaped(beside / "other", 2), "chat", "ann")
+    with pytest.raises(InputErrors):
+        verify_versions("chat:2", registry, None, copies[:1])
+    with pytest.raises(UsageError, match="one version"):
+        verify_versions("", registry, None, copies)
 
 
 def test_what_was_changed_in_the_states_folder_is_taken_out_anew(beside: Path) -> None:

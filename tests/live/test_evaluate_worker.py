@@ -31,8 +31,7 @@ def write(folder: Path, model, tokenizer) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def trained():
+def taught():
     """A model that knows one sentence by heart, and its tokenizer: a second of training."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -57,6 +56,12 @@ def trained():
         model(tokens, labels=tokens).loss.backward()
         optimiser.step()
     return model, PreTrainedTokenizerFast(tokenizer_object=words)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The same, once."""
+    return taught()
 
 
 @pytest.fixture

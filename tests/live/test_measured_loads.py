@@ -115,3 +115,16 @@ def test_a_service_that_finishes_nothing_is_told_before_the_loads() -> None:
             warm_up(asked)
     with pytest.raises(ValueRefusedError, match="no request comes"):
         opened(Loading(asked.endpoint, asked.texts, 20, 3, 0.001, 0), 0.5)
+
+
+def test_r_124_more_clients_bring_more_tokens_until_the_slots_are_full_and_then_longer_tails() -> None:
+    """Four slots whose tokens take 20 ms: what each number of clients can get is known beforehand."""
+    with served(Service(gap_s=0.02, slots=4)) as service:
+        asked = loading(service, duration_s=1.0)
+        one, four, twelve = (closed(asked, clients) for clients in (1, 4, 12))
+    rates = [each.output_tokens_per_s for each in (one, four, twelve)]
+    assert all(rates) and rates[0] is not None and rates[0] <= 1 / 0.02
+    assert 2.0 * rates[0] < rates[1] <= 4 / 0.02 and rates[2] <= 4 / 0.02
+    tails = [(each.e2e.p50_s.value, each.e2e.p95_s.value) for each in (one, four, twelve)]
+    assert all(0.06 <= middle <= tail for middle, tail in tails)
+    assert tails[2][0] > 1.5 * tails[1][0]  # eight of twelve wait

@@ -40,7 +40,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_release_is_rolled_back_before_its_stage_is_over(
+def test_r_101_a_bad_release_is_rolled_back_before_its_stage_is_over(
     kind: str, model: Path, serving: Engine, tmp_path: Path
 ) -> None:
     BAD[kind](model, tmp_path / "release", 3)

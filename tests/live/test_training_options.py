@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from twofold.app.planning import plan
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import ValueRefusedError
 from twofold.live.processes import stop_all
@@ -44,7 +45,7 @@ def job_of(state: Path, name: str, **changes: object) -> TrainJob:
         lines = (" ".join(words[(at * place) % 7] for place in range(40)) for at in range(1, 200))
         text.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), "utf-8")
     job = TrainJob(name, state / "train" / name, config, 2, STEPS, 32, 8, checkpoint_every_steps=EVERY)
-    return replace(job, data=str(text), warm_up_steps=2, **changes)  # type: ignore[arg-type]
+    return replace(job, **{"data": str(text), "warm_up_steps": 2, **changes})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,32 @@ def test_r_037_two_runs_branch_off_one_checkpoint(state: Path, plain: Ran) -> No
     assert same.losses == pytest.approx({step: plain.losses[step] for step in same.losses}, rel=1e-5)
     assert other.losses[EVERY + 1] == pytest.approx(same.losses[EVERY + 1], rel=1e-6)
     assert other.record.last_loss > same.record.last_loss * 1.001  # it hardly learns
+
+
+CADENCE = """
+model: llama-3.1-8b
+training: {{name: refresh, kind: finetune, tokens: 4 Gtok, on: 2x8xH100-SXM, repeats: every {weeks} weeks}}
+"""
+
+
+def test_r_161_a_run_goes_on_from_weights_on_new_text_and_how_often_changes_the_year(
+    state: Path, plain: Ran
+) -> None:
+    base = trained_model(plain.job)
+    new = state / "new.jsonl"
+    new.write_text("".join(f'{{"text": "{word} swims far {word} near"}}\n' * 60 for word in ("red", "blue")))
+    with_tokenizer = {"data": str(new), "model_config": base / "config.json"}
+    tuned = ran(state, "patched", weights=str(base), **with_tokenizer)
+    fresh = ran(state, "fresh", **with_tokenizer)
+    assert tuned.record.steps == STEPS
+    assert tuned.losses[1] < 0.95 * fresh.losses[1]  # words that the old text had as well
+    assert tuned.record.last_loss < tuned.record.first_loss
+    lineage = json.loads((trained_model(tuned.job) / "lineage.json").read_text("utf-8"))
+    assert lineage["settings"]["weights"]  # a digest: which weights it began with
+
+    often, seldom = (plan(CADENCE.format(weeks=weeks)).first_year_usd for weeks in (4, 13))
+    assert often is not None and seldom is not None
+    assert often.value > 2.5 * seldom.value
 
 
 def test_adapters_are_trained_beside_weights_that_stay(state: Path, plain: Ran) -> None:

@@ -67,7 +67,7 @@ def lines_of_a_rank(draw: st.DrawFn) -> list[StepLine]:
 
 
 @given(lines=lines_of_a_rank())
-def test_parts_sum_to_the_median_step_beside_its_checkpoints(lines: list[StepLine]) -> None:  # INV-1
+def test_r_137_parts_sum_to_the_median_step_beside_its_checkpoints(lines: list[StepLine]) -> None:  # INV-1
     parts = step_parts([lines])
     kept = lines[WARM_UP_STEPS:] or lines
     beside = statistics.median(line.step_s - line.checkpoint_s for line in kept)
