@@ -131,15 +131,15 @@ def taught_in(folder: Path) -> Path:
     model, tokenizer = taught()
     opened = Registry(folder / "registry", make=True)
     opened.push(write(folder / "model", model, tokenizer), "chat", "ann")
-    opened.close()
     texts = [{"slice": name, "text": SENTENCE * 40} for name in ("foxes", "dogs")]
     (folder / "texts.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in texts))
     good, bad = answered(model, tokenizer)
     served = stream(good)
-    kept(folder / "served.jsonl", [*served, *stream(bad, len(served))])
+    kept(folder / "served.jsonl", [*served, *stream(bad, len(served))], opened)
     asked = [
         line(n, prompt=" ".join(WORDS[n : n + 6]), answer=f" {' '.join(WORDS[n + 6 : n + 9])}")
         for n in range(2)
     ]
-    kept(folder / "asked.jsonl", asked)
+    kept(folder / "asked.jsonl", asked, opened)
+    opened.close()
     return folder
