@@ -30,6 +30,8 @@ from bench.gateway import (
     run_process,
     serve_engine,
 )
+from twofold.core.errors import MissingExtraError
+from twofold.core.extras import require_extra
 from twofold.live.gateway.gateway_config import GatewayConfig, GatewayReplica
 from twofold.live.processes import free_port
 from twofold.policy.gate.settings import Beliefs, GateSettings
@@ -211,4 +213,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":  # `python -m bench.gateway_logs PAIRS TURN_S`: percentiles alone, in less time
+    try:
+        require_extra("live")
+    except MissingExtraError as error:
+        sys.exit(str(error))
     print_turns(int(sys.argv[1]), float(sys.argv[2])) if len(sys.argv) > 2 else main()
