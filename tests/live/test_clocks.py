@@ -18,6 +18,7 @@ WHEN = {
     "app/catalogue.py": {"catalog_rows", "refresh_prices"},
     # … and from which line of the log of requests on CPU tiers are measured.
     "app/loop_stages.py": {"gate_for_it", "plan_for_it", "measure_machine", "put_under_load"},
+    "app/jobs.py": {"_repeated"},  # turns are weeks apart, through reboots: by the calendar
     "app/measured_rows.py": {"calibrate"},
     "app/measuring.py": {"measure_device"},
     "app/scaling_out.py": {"scaled_out"},  # the day of a start
@@ -35,7 +36,7 @@ WHEN = {
     "live/training/train_job.py": {"_kill_once"},  # beside the monotonic clock, for who reads the lines
     "live/training/train_worker.py": {"step_line"},
     "live/training/training_record.py": {"append_event"},
-    "report/jobs.py": {"_clock"},
+    "report/jobs.py": {"_clock", "campaign_lines"},
 }
 
 
