@@ -105,6 +105,19 @@ def test_a_log_that_was_deleted_is_missed_and_another_in_its_place_is_found(
         verify_log(kept.log)
 
 
+def test_a_log_that_is_taken_from_under_its_writer_is_missed(kept: Kept) -> None:
+    """Its lines go on where the file went, and its head comes back in the old place."""
+    kept.serve(3)
+    keep_head(kept.store, kept.log)
+    file = ChainedFile(kept.log, 1 << 20, 3, kept.key)
+    kept.log.rename(kept.log.with_name("taken"))
+    head_path(kept.log).unlink()
+    file.append('{"request_id":"r4"}')
+    file.stop()
+    assert head_path(kept.log).exists()
+    assert "the log of requests is gone, up to number 3" in keep_head(kept.store, kept.log)
+
+
 def test_a_head_that_another_wrote_is_not_kept(kept: Kept) -> None:
     kept.serve(3)
     text = head_path(kept.log).read_text()

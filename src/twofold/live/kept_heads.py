@@ -49,7 +49,8 @@ class KeptHeads:
     def looked(self, path: Path, key: bytes) -> "tuple[KeptHeads, str]":
         """With the head that a file has now; and what is wrong with that, "" where nothing is."""
         head, heads = read_head(path), self.heads
-        if head is None:
+        # A writer whose file was taken away writes its head anew, and its lines where the file went.
+        if head is None or (head.number >= head.first and not written_files(path)):
             return self, f"the log of requests is gone, up to number {heads[-1].number}" if heads else ""
         if not head.is_by(key):
             return self, "the head of the log of requests was changed"
