@@ -58,12 +58,12 @@ prove: $(EXTRAS)
 # Simulations in half of the time, for a C compiler and some minutes: `.fast/bin/twofold simulate …`.
 fast: $(FAST)
 
-$(FAST): $(STAMP) requirements.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.yaml' -o -name '*.json')
+$(FAST): $(STAMP) requirements.lock requirements-live.lock hatch_build.py $(shell find src -name '*.py' -o -name '*.pyi' -o -name '*.csv' -o -name '*.yaml' -o -name '*.json')
 	rm -rf build .fast
 	TWOFOLD_COMPILED=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir build/wheel .
 	$(PYTHON) -m venv .fast
 	.fast/bin/pip install --quiet --disable-pip-version-check -r requirements.lock
-	.fast/bin/pip install --quiet --disable-pip-version-check --no-deps build/wheel/*.whl
+	.fast/bin/pip install --quiet --disable-pip-version-check -c requirements-live.lock "$$(echo build/wheel/*.whl)[live]"
 	touch $(FAST)
 
 # Every verb once where nothing but the core is installed.

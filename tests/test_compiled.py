@@ -10,6 +10,8 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
+from twofold.policy.gate.gate import Gate
 from twofold.twin.serving.fleet_types import FleetResult, FleetWorld, RequestRecord
 
 ROOT = Path(__file__).parents[1]
@@ -65,3 +67,15 @@ def test_what_a_request_goes_through_is_compiled() -> None:
 def test_a_compiled_run_is_the_same_run(scenario: str, ask: Callable[[str], Any]) -> None:
     line = f"simulate tests/requirements/specs/chat.yaml --scenario {scenario} --json"
     assert compiled("-m", "twofold", *line.split()) == ask(f"twofold {line}").out
+
+
+@built
+def test_a_compiled_gateway_decides_as_the_sources_do(tmp_path: Path) -> None:
+    """What it wrote of its events and decisions under load, replayed (INV-5)."""
+    log = tmp_path / "events.jsonl"
+    script = f"from bench.gateway import *; print(answered_count(Path({str(log)!r}), 0.5))"
+    answered = int(compiled("-c", script))
+    (run,) = read_gate_log(log).runs
+    entries = [entry_from_line(line) for line in run.entries]
+    assert answered > 20 and len(entries) >= 3 * answered
+    assert first_difference(Gate(run.settings, run.beliefs), entries) is None

@@ -16,6 +16,19 @@ def test_every_server_answers_at_every_load(
     monkeypatch.setattr(gateway, "ROUNDS", 1)
     monkeypatch.setattr(gateway, "load_s", partial(gateway.load_s, duration_s=0.2))
     gateway.main()
-    lines = capsys.readouterr().out.splitlines()[2:]
+    *lines, alone, together = capsys.readouterr().out.splitlines()[3:]
     assert len(lines) == 2 * 4
     assert all(float(line[28:39]) > 0 for line in lines)  # answers per second
+    assert alone.startswith("every policy, 1 at once: ") and together.startswith("every policy, 2 at once: ")
+
+
+def test_a_goal_is_missed_by_what_is_slower_than_it() -> None:
+    bare = gateway.Point([1000.0], [1e-3])
+    points = {(gateway.BARE, 1): bare, (gateway.BARE, 16): bare}
+    points[gateway.EVERY, 1] = gateway.Point([800.0], [1.15e-3])
+    points[gateway.EVERY, 16] = gateway.Point([840.0], [1e-3])
+    said = gateway.verdicts(points)
+    assert said == [
+        "every policy, 1 at once: +0.15 ms, at most 0.20: met",
+        "every policy, 16 at once: 84% of the answers/s, at least 85%: missed",
+    ]

@@ -1,15 +1,7 @@
-"""What every machine is to its driver, a simulator's heap or a server's loop, and its log as lines of JSON.
+"""What every machine is to its driver, a simulator's heap or a server's loop."""
 
-In a line a field at its default is not written, and may be absent when read: so a log outlives the fields
-that later versions add. Fields are text, whole and finite numbers, yes or no, enums, tuples of these, None.
-"""
-
-import json
-from dataclasses import dataclass, fields
-from enum import Enum
-from json.encoder import encode_basestring_ascii
-from math import isfinite
-from typing import Any, Generic, Protocol, TypeVar, dataclass_transform, get_args
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 ToldT = TypeVar("ToldT", contravariant=True)
@@ -54,48 +46,3 @@ class Entry(Generic[EventT, EffectT]):
     now_s: float  # as the driver gave it
     event: EventT
     effects: tuple[EffectT, ...]
-
-
-class LineFormat(Generic[EventT, EffectT]):
-    """The lines of one machine, from its two closed unions of dataclasses."""
-
-    def __init__(self, events: Any, effects: Any) -> None:
-        made = dict.fromkeys((*get_args(events), *get_args(effects)))
-        # HOT: per event; text put together from what is known of a class took half the time of a dict and
-        # `json`'s encoder: bench/policy.py
-        self._shapes = {
-            each: (
-                f'{{"type":"{each.__name__}"',
-                [(field.name, f',"{field.name}":', field.default) for field in fields(each)],
-            )
-            for each in made
-        }
-
-    def to_line(self, entry: Entry[EventT, EffectT]) -> str:
-        """One JSON object without a line break. NaN and infinity are our own mistake: ValueError."""
-        effects = ",".join([self._text(effect) for effect in entry.effects])
-        return f'{{"now_s":{json_text(entry.now_s)},"event":{self._text(entry.event)},"effects":[{effects}]}}'
-
-    def _text(self, value: Any) -> str:
-        text, shape = self._shapes[type(value)]
-        for field, key, default in shape:
-            content = getattr(value, field)
-            if content != default:
-                text += key + json_text(content)
-        return text + "}"
-
-
-def json_text(value: Any) -> str:
-    """A field as JSON. Raises ValueError for NaN and infinity."""
-    kind = type(value)
-    if kind is str:
-        return encode_basestring_ascii(value)
-    if kind is int or (kind is float and isfinite(value)):
-        return repr(value)
-    if value is None:
-        return "null"
-    return _ENCODER.encode(value.value if isinstance(value, Enum) else value)
-
-
-# HOT: `json.dumps` with the same options builds an encoder per call: bench/policy.py
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

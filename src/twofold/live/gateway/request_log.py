@@ -15,7 +15,7 @@ from typing import Any
 from twofold.live.gateway.gateway_config import GatewayReplica
 from twofold.live.gateway.telemetry import Outcome
 from twofold.live.line_file import LineFile, wall_text
-from twofold.policy.machine import json_text
+from twofold.policy.lines import json_text
 
 FLUSH_EVERY_S = 0.2
 FLUSH_LINES = 256  # that wait at most

@@ -18,7 +18,8 @@ from twofold.live.jobs.orders import QueueSettings
 from twofold.live.line_file import LineFile, note_line, note_of, wall_text
 from twofold.policy.cluster.brain import ClusterBrain
 from twofold.policy.cluster.events import ClusterEffect, ClusterEvent
-from twofold.policy.machine import Entry, LineFormat
+from twofold.policy.lines import LineFormat
+from twofold.policy.machine import Entry
 
 LINES = LineFormat[ClusterEvent, ClusterEffect](ClusterEvent, ClusterEffect)
 READER = LineReader[ClusterEvent, ClusterEffect](ClusterEvent, ClusterEffect)

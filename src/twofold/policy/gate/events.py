@@ -7,7 +7,8 @@ exactly once (ended, failed, or its client left), as it does every probe's; what
 
 from enum import Enum
 
-from twofold.policy.machine import LineFormat, Woke, record
+from twofold.policy.lines import LineFormat
+from twofold.policy.machine import Woke, record
 
 
 class Cause(Enum):
