@@ -180,6 +180,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         gate_digest=gate.built.digest,
         context_tokens=longest_of(request.serving.model_config),
         name=request.serving.name,
+        zones=tuple(dict.fromkeys(group.order.zone for group in gate.task.world.replicas)),
         overflow=request.serving.overflow,
         registry=str(request.registry),
         registered=release.text.partition(":")[0],
