@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from twofold.live.gateway.replays import entry_from_line, first_difference, read_gate_log
-from twofold.live.loads.loader import closed_loop, prompts_of
+from twofold.live.loads.loader import bare_endpoint, closed_loop, prompts_of
 from twofold.live.processes import free_port, running, stop_all
 from twofold.live.training.training_record import read_steps
 from twofold.policy.gate.events import Send
@@ -144,7 +144,9 @@ def check_a_killed_replica_gets_nothing(state: Path, port: int) -> None:
     victims = [child for child in running(state, "replica-0") if child.role == "replica-0"]
     os.kill(victims[0].process_id, signal.SIGKILL)
     killed_s = time.monotonic()  # the gateway's clock too
-    load = closed_loop(f"http://127.0.0.1:{port}", prompts, 2, duration_s=4.0, max_tokens=8, seed=1)
+    load = closed_loop(
+        bare_endpoint(f"http://127.0.0.1:{port}"), prompts, 2, duration_s=4.0, max_tokens=8, seed=1
+    )
     assert load.finished > 0
     run = read_gate_log(state / "gateway" / "events.jsonl").runs[-1]
     entries = [entry_from_line(line) for line in run.entries]

@@ -91,8 +91,8 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     )
     worse = replace(engine, artefact=str(folder / "worse"))
     try:
-        service = bring_up(settings, state)
-        yield Stand(Standing(state, service.url, settings, worse), task)
+        bring_up(settings, state)
+        yield Stand(Standing(state, settings, worse), task)
     finally:
         bring_down(state)
         assert running(state) == []

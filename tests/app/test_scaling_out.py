@@ -69,10 +69,8 @@ def test_r_182_starts_under_load_replace_the_plans_and_the_tail_stands_beside_th
     logged = plan(spec).serving[0]
     assert logged.cold_start_s is not None and logged.cold_start_s.source is Source.ASSUMED
     try:
-        service = bring_up(
-            service_settings(request, gate, Release("tiny:1", "", artefact, is_tried=False)), state
-        )
-        measured, said = scaling_out.scaled_out(request, service.url, artefact, gate, measured)
+        bring_up(service_settings(request, gate, Release("tiny:1", "", artefact, is_tried=False)), state)
+        measured, said = scaling_out.scaled_out(request, artefact, gate, measured)
         assert {child.role for child in running(state, "replica-")} == {"replica-0", "replica-1"}
     finally:
         bring_down(state)
@@ -119,7 +117,7 @@ def test_nothing_is_started_where_somebody_else_decides_and_the_page_says_so(tmp
         spec, state, train_settings(read, state), serve_settings(read, 1.0), 1, lambda _: None, "tiny"
     )
     measured = loop.ServingMeasured("transformers", 2, 16384.0, None, "a", ())
-    kept, (why,) = scaling_out.scaled_out(request, "", tmp_path, served_gate(spec, 2, None), measured)
+    kept, (why,) = scaling_out.scaled_out(request, tmp_path, served_gate(spec, 2, None), measured)
     assert kept is measured and "`scaling` decides" in why
 
 

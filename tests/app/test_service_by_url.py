@@ -60,7 +60,7 @@ def test_the_gateway_stands_before_the_server_and_its_loads_are_measured(tmp_pat
             service = bring_up(settings, state)
             assert service.cold_start_s is None and running(state, "replica-") == []
             measured, _ = measured_service(request, service, artefact, load_asked=True)
-            kept, (why,) = scaling_out.scaled_out(request, service.url, artefact, gate, measured)
+            kept, (why,) = scaling_out.scaled_out(request, artefact, gate, measured)
         finally:
             bring_down(state)
     assert measured.engine == "sglang" and measured.kv_capacity_tokens == 0

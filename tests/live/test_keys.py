@@ -34,6 +34,15 @@ def test_without_any_file_nobody_needs_a_key(tmp_path: Path) -> None:
     assert keys.KeyRing((), "").tenants() is None
 
 
+def test_whoever_runs_it_needs_no_tenants_key_and_asks_nobody_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    assert keys.KeyRing((), str(path), "ours").tenants() is None
+    secret = keys.make_key(path, "blue")
+    ring = keys.KeyRing((), str(path), "ours")
+    assert asks(ring, "ours") == Caller(keys.OWN_TENANT, 0) and asks(ring, secret) == Caller("blue", 0)
+    assert asks(ring, "") is NO_KEY
+
+
 def test_a_revoked_key_opens_nothing_and_the_others_still_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

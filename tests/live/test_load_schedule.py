@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twofold.core.errors import ValueRefusedError
-from twofold.live.loads.loader import closed_loop
+from twofold.live.loads.loader import bare_endpoint, closed_loop
 from twofold.live.loads.loads import ARRIVAL_LIMIT_COUNT, poisson_arrivals_s, shuffled
 
 
@@ -49,4 +49,4 @@ def test_every_item_comes_once_before_any_comes_twice(items: list[int], seed: in
 
 def test_a_row_of_nothing_is_refused() -> None:
     with pytest.raises(ValueRefusedError, match="at least one prompt"):
-        closed_loop("http://localhost", (), 1, max_tokens=1, seed=0, request_count=1)
+        closed_loop(bare_endpoint("http://localhost"), (), 1, max_tokens=1, seed=0, request_count=1)

@@ -36,7 +36,7 @@ def test_a_closed_loop_keeps_its_clients_busy_and_counts_every_request(stub_engi
     point, engine = loaded(
         stub_engines,
         lambda url: closed_loop(
-            url, PROMPTS, 3, request_count=12, max_tokens=4, seed=1, warmup_count=2, model="m"
+            bare_endpoint(url, "m"), PROMPTS, 3, request_count=12, max_tokens=4, seed=1, warmup_count=2
         ),
         gap_s=0.05,
     )
@@ -59,7 +59,7 @@ def test_a_closed_loop_keeps_its_clients_busy_and_counts_every_request(stub_engi
 def test_a_closed_loop_for_a_time_ends_near_it(stub_engines: Any) -> None:
     point, engine = loaded(
         stub_engines,
-        lambda url: closed_loop(url, PROMPTS, 2, duration_s=0.6, max_tokens=2, seed=1),
+        lambda url: closed_loop(bare_endpoint(url), PROMPTS, 2, duration_s=0.6, max_tokens=2, seed=1),
         gap_s=0.05,
     )
     assert point.finished == point.sent == len(engine.requests) >= 2
@@ -68,7 +68,7 @@ def test_a_closed_loop_for_a_time_ends_near_it(stub_engines: Any) -> None:
 
 def test_refusals_and_failures_are_told_apart(stub_engines: Any) -> None:
     def load(url: str) -> LoadPoint:
-        return closed_loop(url, PROMPTS, 2, request_count=2, max_tokens=4, seed=1)
+        return closed_loop(bare_endpoint(url), PROMPTS, 2, request_count=2, max_tokens=4, seed=1)
 
     for behaviour, refused, failed in (
         ({"status": 429}, 2, 0),
@@ -98,7 +98,9 @@ def test_open_arrivals_never_wait_for_answers_and_latencies_count_from_when_they
     """A stand-in far slower than the load: all are in flight together, as the schedule wants."""
     point, engine = loaded(
         stub_engines,
-        lambda url: open_loop(url, PROMPTS, 20.0, duration_s=1.0, max_tokens=1, seed=5, warmup_count=1),
+        lambda url: open_loop(
+            bare_endpoint(url), PROMPTS, 20.0, duration_s=1.0, max_tokens=1, seed=5, warmup_count=1
+        ),
         gap_s=2.0,
     )
     due = poisson_arrivals_s(20.0, 1.0, seed=5)
@@ -113,7 +115,7 @@ def test_open_arrivals_never_wait_for_answers_and_latencies_count_from_when_they
 def test_a_load_without_one_end_is_refused() -> None:
     for ends in ({}, {"duration_s": 1.0, "request_count": 1}, {"request_count": 1}):
         with pytest.raises(ValueRefusedError):
-            closed_loop("http://127.0.0.1:9", PROMPTS, 2, max_tokens=1, seed=0, **ends)  # type: ignore[arg-type]
+            closed_loop(bare_endpoint("http://127.0.0.1:9"), PROMPTS, 2, max_tokens=1, seed=0, **ends)  # type: ignore[arg-type]
 
 
 def test_a_load_may_open_as_many_connections_as_its_user_may(stub_engines: Any) -> None:
@@ -127,7 +129,9 @@ def test_a_load_may_open_as_many_connections_as_its_user_may(stub_engines: Any) 
     try:
         point, _ = loaded(
             stub_engines,
-            lambda url: closed_loop(url, PROMPTS, 100, request_count=100, max_tokens=1, seed=1),
+            lambda url: closed_loop(
+                bare_endpoint(url), PROMPTS, 100, request_count=100, max_tokens=1, seed=1
+            ),
             gap_s=0.2,
         )
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)

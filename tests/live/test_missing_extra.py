@@ -8,7 +8,7 @@ import pytest
 from twofold.core.errors import MissingExtraError
 from twofold.live.gateway.gateway import run_gateway
 from twofold.live.gateway.gateway_config import GatewayConfig
-from twofold.live.loads.loader import Prompt, closed_loop
+from twofold.live.loads.loader import Prompt, bare_endpoint, closed_loop
 from twofold.policy.gate.settings import Beliefs
 
 
@@ -23,4 +23,6 @@ def test_the_gateway_names_its_extra(library: str, tmp_path: Path, monkeypatch: 
 def test_the_load_generator_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(MissingExtraError, match="aiohttp"):
-        closed_loop("http://127.0.0.1:9", [Prompt("a", 1)], 1, request_count=1, max_tokens=1, seed=0)
+        closed_loop(
+            bare_endpoint("http://127.0.0.1:9"), [Prompt("a", 1)], 1, request_count=1, max_tokens=1, seed=0
+        )

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from twofold.gating.build import overflow_settings
 from twofold.live.control.engines import ENGINES, KV_BLOCK_COUNT, EngineSettings, program_of
 from twofold.live.gateway.engine_fields import PROTOCOL
 from twofold.live.gateway.gateway_config import GatewayReplica
+from twofold.live.gateway.reach import Reach
 from twofold.live.server_urls import asking, server_url
 from twofold.live.training.train_job import TrainJob
 from twofold.policy.gate import tiers as gate_tiers
@@ -82,6 +83,7 @@ class LoopRequest:
     port: int
     progress: OnProgress
     model_name: str  # what the model is called in the registry
+    reach: Reach = field(default_factory=Reach)  # of the gateway
 
     @property
     def share_count(self) -> int:

@@ -34,6 +34,7 @@ from twofold.core.data import from_data, to_json
 from twofold.core.errors import AlteredError, FileError, InfeasibleError
 from twofold.core.estimate import Estimate
 from twofold.device.files import DeviceRecord, notes_about, read_device
+from twofold.live.control import trials
 from twofold.live.control.admin_client import gateway_state
 from twofold.live.control.engines import BLOCK_TOKENS, engine_name
 from twofold.live.control.service import ServiceSettings
@@ -140,18 +141,26 @@ def keep_watch_files(request: LoopRequest, planned: ShownPlan, gate: ServedGate)
     folder.mkdir(parents=True, exist_ok=True)
     classes = gate.built.settings.classes
     written_s = planned.training[0].run.checkpoints.write_s if planned.training else None
-    told = watch_files(planned.serving[0], classes, "127.0.0.1", request.port, written_s)
+    reach = request.reach
+    told = watch_files(planned.serving[0], classes, reach.host, request.port, written_s, reach.certificate)
     for name, text in told.items():
         write_whole(folder / name, text)
 
 
 def serve(request: LoopRequest, gate: ServedGate, release: Release) -> Service:
     """Bring up replicas and the gateway, whose gate is the one that was rehearsed."""
-    for note in without_hosted(request):
+    for note in (*without_hosted(request), *in_clear(request)):
         request.progress(note)
     what = f"{request.serving.replica_count} replicas and the gateway"
     request.progress("start " + ("the gateway" if request.serving.server else what))
     return bring_up(service_settings(request, gate, release), request.state, request.progress)
+
+
+def in_clear(request: LoopRequest) -> tuple[str, ...]:
+    """What is to be said where keys of others can be read on their way."""
+    if not request.reach.is_clear:
+        return ()
+    return (f"keys come to {request.reach.host} in clear text: `--certificate FILE` serves by TLS",)
 
 
 def without_hosted(request: LoopRequest) -> tuple[str, ...]:
@@ -173,6 +182,7 @@ def service_settings(request: LoopRequest, gate: ServedGate, release: Release) -
         replica_count=request.serving.replica_count,
         in_flight_limit=gate.in_flight_limit,
         port=request.port,
+        reach=request.reach,
         input_token_s=beliefs.input_token_s,
         output_token_s=beliefs.output_token_s,
         first_token_s=beliefs.first_token_s,
@@ -237,6 +247,13 @@ def own_load(state: Path) -> Iterator[None]:
         write_whole(state / LOAD_ENDED, f"{time.monotonic():.3f}")
 
 
+def own_endpoint(state: Path, model: str = "") -> loader.Endpoint:
+    """The completions of a state's service, as our own loads ask for them. Raises RunError without one."""
+    url, headers, certificate = trials.own_door(state)
+    bare = loader.bare_endpoint(url, model)
+    return replace(bare, headers=tuple(headers.items()), certificate=certificate)
+
+
 def own_load_ended_s(state: Path) -> float:
     """When our own load ended, on the machine's clock; minus infinity when there was none in this boot."""
     try:
@@ -259,7 +276,8 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
     """Closed loops, then an open one at the rate that the class plans for."""
     wanted, loads = request.serving, []
     prompts = loader.prompts_of(artefact, wanted.input_tokens, seed=SEED)
-    closed = partial(loader.closed_loop, service.url, prompts, duration_s=wanted.load_s, seed=SEED)
+    endpoint = own_endpoint(request.state)
+    closed = partial(loader.closed_loop, endpoint, prompts, duration_s=wanted.load_s, seed=SEED)
     for clients in wanted.closed_loads:
         request.progress(f"load: {clients} client{'s' if clients > 1 else ''} in a closed loop")
         loads.append(closed(concurrency=clients, max_tokens=wanted.output_tokens, warmup_count=clients))
@@ -267,7 +285,7 @@ def put_under_load(request: LoopRequest, service: Service, artefact: Path) -> lo
     since = wall_text(time.time())
     loads.append(
         loader.open_loop(
-            service.url,
+            endpoint,
             prompts,
             rate_per_s=wanted.rate_per_s,
             duration_s=wanted.load_s,

@@ -43,11 +43,14 @@ from twofold.core.quantity import Dimension, parse_quantity
 from twofold.device.files import DeviceRecord
 from twofold.live.control import trials
 from twofold.live.control.supervisor import Service, bring_down, need_gateway_port
+from twofold.live.gateway.keys import keys_beside
+from twofold.live.gateway.reach import Reach
 from twofold.live.processes import PRIVATE_UMASK, make_private, running, stop_all
 from twofold.live.registry.registry import ReleaseRefusedError
 from twofold.pages.shown_plan import ShownPlan
 from twofold.report.answers import Shown
 
+HOST = "127.0.0.1"  # where nobody but this machine reaches the gateway
 LOAD_FOR = "12 s"  # that each load is held, where nothing else is said
 HIDING = "CUDA_VISIBLE_DEVICES"
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # told to end; the terminal was closed
@@ -98,6 +101,9 @@ def up(
     source: Path,
     *,
     port: int = GATEWAY_PORT,
+    host: str = HOST,
+    certificate: Path | None = None,
+    private_key: Path | None = None,
     load_for: str = "",
     program: str = "",
     try_releases: bool = False,
@@ -108,24 +114,25 @@ def up(
 
     The service goes on when it returns, held up by its controller. It is put under load when it is new or
     when `load_for` is said, never while others use it. `program` is the path of the spec's engine, where it
-    is not found by its name. `try_releases` offers two releases of what serves while it serves, one as good
-    and one slower; a server by URL is not ours to release to, and what is trained is registered and evaluated
-    alone. With `scale_out` one replica more is started under the planned load, cold and warm, and
-    what that took is kept for plans (`.twofold/starts.csv`). What rules or gate refuse is not served:
-    ReleaseRefusedError, and what serves goes on. On any error once the work has begun, on Ctrl-C, and when
-    told to end (SIGTERM, SIGHUP: SystemExit 128 + its number), everything that it started is stopped first.
+    is not found by its name. The gateway listens at `host`; beyond loopback that needs keys (`twofold keys
+    add`). With `certificate` and `private_key`, files in PEM form, clients speak TLS with it. `try_releases`
+    offers two releases of what serves while it serves, one as good and one slower; a server by URL is not
+    ours to release to, and what is trained is registered and evaluated alone. With `scale_out` one replica
+    more is started under the planned load, cold and warm, and what that took is kept for plans
+    (`.twofold/starts.csv`). What rules or gate refuse is not served: ReleaseRefusedError, and what serves
+    goes on. On any error once the work has begun, on Ctrl-C, and when told to end (SIGTERM, SIGHUP:
+    SystemExit 128 + its number), everything that it started is stopped first.
     Raises MissingExtraError, MemoryShortError, PortError, BusyError, RunError, and what `plan` raises.
     """
     if try_releases:
         _need_own_engines(source, OF_OTHERS, "--try-releases")
-    with _brought_up(source, port, load_for, program, tell) as at:
+    reach = Reach.checked(host, certificate, private_key, keys_beside(state_of(source)))
+    with _brought_up(source, port, reach, load_for, program, tell) as at:
         measured, said = loop_stages.measured_service(
             at.request, at.service, at.release.folder, load_asked=bool(load_for)
         )
         if scale_out:
-            measured, more = scaling_out.scaled_out(
-                at.request, at.service.url, at.release.folder, at.gate, measured
-            )
+            measured, more = scaling_out.scaled_out(at.request, at.release.folder, at.gate, measured)
             said = (*said, *more)
         tail = scaling_out.twin_of(at.gate.task, at.request, measured.scale_out)
         releases = try_variants(at.request, at.gate) if try_releases else ()
@@ -139,6 +146,9 @@ def prove(
     source: Path,
     *,
     port: int = GATEWAY_PORT,
+    host: str = HOST,
+    certificate: Path | None = None,
+    private_key: Path | None = None,
     requests: int = USUAL_COUNT,
     seed: int = 0,
     program: str = "",
@@ -152,9 +162,10 @@ def prove(
     """
     proof_stages.need_alone(state_of(source))  # before anything that an error would stop
     _need_own_engines(source, "none of its replicas can be killed", "--prove")
-    with _brought_up(source, port, "", program, tell) as at:
+    reach = Reach.checked(host, certificate, private_key, keys_beside(state_of(source)))
+    with _brought_up(source, port, reach, "", program, tell) as at:
         return proof_stages.proof_of(
-            at.request, at.plan, at.device, at.run, at.gate, at.release, at.service, requests, seed
+            at.request, at.plan, at.device, at.run, at.gate, at.release, requests, seed
         )
 
 
@@ -166,7 +177,9 @@ def _need_own_engines(source: Path, why: str, option: str) -> None:
 
 
 @contextmanager
-def _brought_up(source: Path, port: int, load_for: str, program: str, tell: OnProgress) -> Iterator[Standing]:
+def _brought_up(
+    source: Path, port: int, reach: Reach, load_for: str, program: str, tell: OnProgress
+) -> Iterator[Standing]:
     """Everything up to a service that answers; whatever goes wrong from then on stops it."""
     path = spec_path(source)
     spec, load_s = load(path).spec, parse_quantity(load_for or LOAD_FOR, Dimension.TIME)
@@ -179,13 +192,14 @@ def _brought_up(source: Path, port: int, load_for: str, program: str, tell: OnPr
         what = "`up` serves whole weights, and `kind: lora` trains adapters"
         raise ValueRefusedError(what, hint="write `kind: finetune`, or queue it with `twofold jobs submit`")
     name = model_name(path, serving.registered) if training is None else name_of(training.name)
-    request = LoopRequest(path, state, training, serving, port, tell, name)
+    request = LoopRequest(path, state, training, serving, port, tell, name, reach)
     require_extra("train", "live")
     if "@" in str(state):
         what = f"the engine reads the `@` in `{state}` as the start of a revision"
         raise ValueRefusedError(what, hint="move the spec into a folder without `@`")
     with alone(state), _private():
-        need_gateway_port(port, state)  # now, not after minutes; what serves already is left alone
+        # Now, not after minutes; what serves already is left alone.
+        need_gateway_port(port, state, reach.host)
         with stopping(state):
             stop_all(state, "train-")  # of an `up` that was killed: it would disturb the measuring
             if not running(state):
@@ -229,6 +243,9 @@ def _served(request: LoopRequest, gate: ServedGate, trained: Path | None) -> tup
 def up_page(
     spec: Path,
     port: int,
+    host: str,
+    certificate: Path | None,
+    private_key: Path | None,
     load_for: str,
     program: str,
     try_releases: bool,
@@ -239,10 +256,18 @@ def up_page(
     tell: OnProgress,
 ) -> LoopShown | ProofShown:
     """The same, as a page that shows itself."""
+    at: dict[str, Any] = {
+        "port": port,
+        "host": host,
+        "certificate": certificate,
+        "private_key": private_key,
+        "program": program,
+        "tell": tell,
+    }
     if as_proof:
-        return ProofShown(prove(spec, port=port, requests=requests, seed=seed, program=program, tell=tell))
-    more = {"try_releases": try_releases, "scale_out": scale_out}
-    return LoopShown(up(spec, port=port, load_for=load_for, program=program, tell=tell, **more))
+        return ProofShown(prove(spec, requests=requests, seed=seed, **at))
+    at |= {"try_releases": try_releases, "scale_out": scale_out}
+    return LoopShown(up(spec, load_for=load_for, **at))
 
 
 def down(source: Path, *, keep: bool = False) -> int:

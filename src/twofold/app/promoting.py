@@ -114,7 +114,7 @@ def trace_version(reference: str, registry: Path) -> Traced:
     service = None if state is None else trials.wanted_service(state)
     if state is not None and service is not None:
         names = trials.serving_replicas(state, described.version.digest.replace(":", "-"))
-        served_at = f"http://127.0.0.1:{service.port}, by {', '.join(names)}" if names else ""
+        served_at = f"{service.url}, by {', '.join(names)}" if names else ""
     return Traced(tuple(opened.trace(reference)), described.aliases, served_at)
 
 

@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 
 from twofold.app.loop_settings import OnProgress
+from twofold.app.loop_stages import own_endpoint
 from twofold.app.proof_runs import LiveRan, Standing, run_live
 from twofold.app.proof_scenarios import KILL_AT_FRACTION, STEADY_FRACTION, TWIN_VICTIM, drawn
 from twofold.contracts.results import proof
@@ -103,7 +104,7 @@ def find_knee(bench: Bench) -> tuple[float, tuple[float, ...]]:
             yield bench.texts.prompt(each.input_tokens, each.output_tokens)
 
     load = loader.hold_closed(
-        loader.bare_endpoint(bench.standing.url, settings.name or settings.version),
+        own_endpoint(bench.standing.state, settings.name or settings.version),
         prompts(),
         places,
         max_tokens=1,

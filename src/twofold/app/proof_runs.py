@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twofold.app.loop_stages import own_load
+from twofold.app.loop_stages import own_endpoint, own_load
 from twofold.contracts.results import proof
 from twofold.live.control import trials
 from twofold.live.control.engines import EngineSettings
@@ -35,7 +35,6 @@ class Standing:
     """A service that runs, and what may be done to it."""
 
     state: Path
-    url: str
     settings: ServiceSettings
     release: EngineSettings  # that is worse, and is offered to the gate
 
@@ -74,7 +73,7 @@ def run_live(
     """
     names = trials.until_whole(standing.state, standing.settings.version, standing.settings.replica_count)
     prompts = [texts.prompt(each.input_tokens, each.output_limit_tokens) for each in arrivals]
-    endpoint = loader.bare_endpoint(standing.url, standing.settings.name or standing.settings.version)
+    endpoint = own_endpoint(standing.state, standing.settings.name or standing.settings.version)
     done = Deed(standing, names[0], fault)
     with MachineWatch(standing.state) as watch, own_load(standing.state):
         done.begin()

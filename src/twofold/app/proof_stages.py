@@ -25,7 +25,6 @@ from twofold.device.files import DeviceRecord
 from twofold.gating.build import BuiltGate
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.engines import engine_name
-from twofold.live.control.supervisor import Service
 from twofold.live.gateway.gateway_config import read_gateway_config
 from twofold.live.loads import loads
 from twofold.live.loads.texts import texts_of
@@ -74,7 +73,6 @@ def proof_of(
     run: loop.TrainingMeasured | None,
     gate: ServedGate,
     release: Release,
-    service: Service,
     requests: int,
     seed: int,
 ) -> proof.Proof:
@@ -82,7 +80,7 @@ def proof_of(
     settings = service_settings(request, gate, release)
     request.progress("calibrate: make a slower build")
     slower = engine_of_release(request, slower_variant(request))
-    standing = Standing(request.state, service.url, settings, slower)
+    standing = Standing(request.state, settings, slower)
     found = proved(
         Proving(
             standing=standing,

@@ -22,6 +22,7 @@ from twofold.app.loop_stages import (
     SERVING_FILE,
     USERS_GONE_S,
     others_asked_ago_s,
+    own_endpoint,
     own_load,
     own_load_ended_s,
 )
@@ -42,7 +43,7 @@ MOST_S = 600.0  # of all of it
 
 
 def scaled_out(
-    request: LoopRequest, url: str, artefact: Path, gate: ServedGate, measured: loop.ServingMeasured
+    request: LoopRequest, artefact: Path, gate: ServedGate, measured: loop.ServingMeasured
 ) -> tuple[loop.ServingMeasured, tuple[str, ...]]:
     """The service with what one replica more took of it, and what is to be said of that; as it was where
     others use it, the gate decides how many replicas there are, or the memory is short."""
@@ -61,7 +62,7 @@ def scaled_out(
         why = f"{free / 1e9:.1f} GB of memory are free, {NEEDED_BYTES_PER_PROCESS / 1e9:.1f} GB are needed"
     if why:
         return measured, (f"no replica more was started: {why}",)
-    seen = scale_out(request, url, artefact)
+    seen = scale_out(request, artefact)
     if seen is None:
         return measured, ("one replica more did not come in time: `twofold logs` has what it said",)
     measured = replace(measured, scale_out=seen)
@@ -76,7 +77,7 @@ def scaled_out(
     return measured, said
 
 
-def scale_out(request: LoopRequest, url: str, artefact: Path) -> loop.ScaleOut | None:
+def scale_out(request: LoopRequest, artefact: Path) -> loop.ScaleOut | None:
     """Load the service as planned, start one replica more, let it go, and once more; None where the first
     one does not come."""
     told, begun, over = request.serving, threading.Event(), threading.Event()
@@ -100,7 +101,7 @@ def scale_out(request: LoopRequest, url: str, artefact: Path) -> loop.ScaleOut |
     try:
         with own_load(request.state):
             load = loader.hold_open(
-                loader.bare_endpoint(url, ""),
+                own_endpoint(request.state),
                 prompts,
                 arrivals_until(begun, over, told.rate_per_s),
                 duration_s=MOST_S,

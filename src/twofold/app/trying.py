@@ -8,7 +8,13 @@ from pathlib import Path
 
 from twofold.app.gates import ServedGate
 from twofold.app.loop_settings import SEED, LoopRequest
-from twofold.app.loop_stages import USERS_GONE_S, others_asked_ago_s, own_load, own_load_ended_s
+from twofold.app.loop_stages import (
+    USERS_GONE_S,
+    others_asked_ago_s,
+    own_endpoint,
+    own_load,
+    own_load_ended_s,
+)
 from twofold.app.releasing import Release, admitted, engine_of_release, variant_of
 from twofold.contracts.results import loop
 from twofold.live.control import trials
@@ -47,7 +53,7 @@ def until_decided(request: LoopRequest, release: Release, kind: str, offered_s: 
     requests come as its class plans: without any there is nothing to decide by."""
     version, served = release.folder.name, request.serving
     prompts = cycle(loader.prompts_of(release.folder, served.input_tokens, seed=SEED))
-    endpoint = loader.bare_endpoint(f"http://127.0.0.1:{request.port}", served.name)
+    endpoint = own_endpoint(request.state, served.name)
     segment = 0
     while not trials.is_decided(request.state, version) and time.monotonic() < offered_s + TRIAL_S:
         users = others_asked_ago_s(request.state, max(own_load_ended_s(request.state), offered_s))

@@ -316,6 +316,11 @@ VERBS = {
         parameters=(
             options.SPEC,
             options.usual("--port", 8700, "The gateway's.", type=click.IntRange(1, 65535)),
+            options.usual(
+                "--host", "127.0.0.1", "Address the gateway listens at; others than loopback need keys."
+            ),
+            options.option("--certificate", "Serve by TLS: its certificate, in PEM form.", type=options.FILE),
+            options.option("--private-key", "The certificate's key.", type=options.FILE),
             options.words("--load-for", "Put it under load, each load for so long; a new service gets 12 s."),
             options.words("--program", "The spec's engine, where it is not found by its name: a path."),
             options.flag("--try-releases", "Release it anew while it serves: once as good, once slower."),

@@ -276,7 +276,7 @@ def need_free_port(port: int, host: str = "127.0.0.1") -> None:
     patient_until_s = time.monotonic() + PORT_PATIENCE_S
     while True:
         try:
-            with socket.socket() as probe:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((host, port))
             return

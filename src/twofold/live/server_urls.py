@@ -83,12 +83,16 @@ def key_in(variable: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 @lru_cache(maxsize=64)
-def trust(authorities: str) -> ssl.SSLContext:
+def trust(authorities: str, *, own: bool = False) -> ssl.SSLContext:
     """Checks certificates by those that this machine trusts, and by a file of more in PEM form.
 
-    Raises ValueRefusedError for a file that holds none.
+    With `own` the file holds a server's own certificate: that one is taken, under whatever name it is asked
+    for, and no other. Raises ValueRefusedError for a file that holds none.
     """
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if own else ssl.create_default_context()
+    if own:
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # without those that it is by
     try:
         if authorities:
             context.load_verify_locations(cafile=authorities)

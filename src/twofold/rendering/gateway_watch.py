@@ -29,16 +29,18 @@ def watch_files(
     host: str,
     port: int,
     checkpoint_s: float | None = None,
+    certificate: str = "",
 ) -> dict[str, str]:
     """Files by name for a gateway that serves a planned service, whose gate has these classes.
 
-    `checkpoint_s` is planned of a checkpoint of the run beside it; None: nothing is trained.
+    `checkpoint_s` is planned of a checkpoint of the run beside it; None: nothing is trained. `certificate` is
+    the file of the gateway's, where it speaks TLS.
     """
     rules = [*_rules(service, classes), *_memory_rules(service.name, checkpoint_s)]
     return {
         ALERTS: yaml_text([{"groups": [{"name": service.name, "rules": rules}]}]),
         DASHBOARD: json.dumps(dashboard(service, checkpoint_s), indent=1) + "\n",
-        PROMETHEUS: yaml_text([_prometheus(service, host, port)]),
+        PROMETHEUS: yaml_text([_prometheus(service, host, port, certificate)]),
     }
 
 
@@ -110,13 +112,14 @@ def _rule(whose: str, name: str, expression: str, calls: str, said: str) -> Node
     }
 
 
-def _prometheus(service: ServicePlan, host: str, port: int) -> Object:
+def _prometheus(service: ServicePlan, host: str, port: int, certificate: str) -> Object:
+    speaks: Object = {"scheme": "https", "tls_config": {"ca_file": certificate}} if certificate else {}
     target = f"{f'[{host}]' if ':' in host else host}:{port}"
     return {
         "global": {"scrape_interval": SCRAPE_EVERY, "evaluation_interval": SCRAPE_EVERY},
         "rule_files": [ALERTS],
         "scrape_configs": [
-            {"job_name": service.name, "static_configs": [{"targets": [target]}]},
+            {"job_name": service.name, **speaks, "static_configs": [{"targets": [target]}]},
         ],
     }
 

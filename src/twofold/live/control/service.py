@@ -24,6 +24,7 @@ from twofold.live.gateway.gateway_config import (
     write_gateway_config,
 )
 from twofold.live.gateway.keys import keys_beside
+from twofold.live.gateway.reach import Reach
 from twofold.live.gateway.request_log import key_beside, requests_log, samples_log
 from twofold.live.processes import digest_of
 from twofold.live.server_urls import server_url
@@ -55,11 +56,17 @@ class ServiceSettings:
     samples_fraction: float = 0.0  # of the requests whose text is kept
     tier_servers: tuple[GatewayReplica, ...] = ()  # of `gate.tiers`
     tier_processes: tuple[TierProcess, ...] = ()  # those of them that are ours to start
+    reach: Reach = field(default_factory=Reach)
 
     @property
     def version(self) -> str:
         """What a release is known by: the name of its artefact's folder, or of the model behind a URL."""
         return Path(self.engine.artefact).name or self.engine.model
+
+    @property
+    def url(self) -> str:
+        """Where this machine asks the gateway."""
+        return self.reach.url(self.port)
 
 
 def replica_digest(engine: EngineSettings) -> str:
@@ -88,8 +95,10 @@ def gateway_config(
     """What the gateway's process is told. The replicas are those at its start; others come and go."""
     log = requests_log(state)
     return GatewayConfig(
-        host="127.0.0.1",
+        host=settings.reach.host,
         port=settings.port,
+        certificate=settings.reach.certificate,
+        private_key=settings.reach.private_key,
         replicas=tuple(replicas),
         beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
         log=str(state / "gateway" / "events.jsonl"),
@@ -123,7 +132,7 @@ def gateway_digest(settings: ServiceSettings, state: Path) -> str:
     Limits   a release with another tokenizer is counted by the one that the gateway began with.
     """
     lasting = replace(gateway_config(settings, state), replicas=(), admin=None, tokenizer="")
-    return digest_of([write_gateway_config(lasting)])
+    return digest_of([write_gateway_config(lasting), settings.reach.digest])
 
 
 def address_of(

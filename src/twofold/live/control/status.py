@@ -119,7 +119,7 @@ def service_status(state: Path, happened_count: int) -> ServiceStatus:
     first = {child.role: child.process_id for child in sorted(running(state), key=lambda c: -c.process_id)}
     return ServiceStatus(
         name=settings.name or version,
-        url=f"http://127.0.0.1:{settings.port}",
+        url=settings.url,
         controlled=watchdog.CONTROLLER in first and _is_heard(state),
         gateway_answers=found is not None,
         replicas=tuple(_replica(row, gateway, first, settings) for row in rows),

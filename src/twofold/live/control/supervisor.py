@@ -23,6 +23,7 @@ from twofold.live.control.engines import START_TIMEOUT_S, engine_command
 from twofold.live.control.service import ServiceSettings, gateway_digest, replica_digest
 from twofold.live.control.store import OFFERED, ReplicaRow, Store
 from twofold.live.gateway.gateway_config import HEALTH_PATH
+from twofold.live.server_urls import trust
 
 BRING_UP_S = START_TIMEOUT_S + 60.0
 FAILURES_MAX = 2  # of a replica that never served, until `up` gives up; a port may be lost to another once
@@ -34,15 +35,14 @@ TIER_START_S = 60.0  # until a server of a CPU tier accepts connections
 class Service:
     """A service that answers. `cold_start_s` is None when nothing had to be started."""
 
-    url: str
     replica_count: int
     cold_start_s: float | None
 
 
-def need_gateway_port(port: int, state: Path) -> None:
+def need_gateway_port(port: int, state: Path, host: str = "127.0.0.1") -> None:
     """Raise PortError when a program other than this state's own gateway holds `port`."""
     if not any(child.port == port for child in processes.running(state, "gateway")):
-        processes.need_free_port(port)
+        processes.need_free_port(port, host)
 
 
 def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None] = lambda _: None) -> Service:
@@ -51,7 +51,7 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
     Raises PortError when another program holds the port, FileError when the state cannot be written,
     RunError when a replica or gateway does not come.
     """
-    need_gateway_port(settings.port, state)
+    need_gateway_port(settings.port, state, settings.reach.host)
     for each in settings.tier_processes:
         if not processes.running(state, each.role, exact=True):
             processes.need_free_port(each.port)
@@ -75,7 +75,7 @@ def bring_up(settings: ServiceSettings, state: Path, tell: Callable[[str], None]
     _until_tiers_answer(settings, state)
     new = [] if settings.engine.url else [name for name in names if name not in there]
     started = [colds[name] for name in new if name in colds]
-    return Service(f"http://127.0.0.1:{settings.port}", settings.replica_count, max(started, default=None))
+    return Service(settings.replica_count, max(started, default=None))
 
 
 def _until_tiers_answer(settings: ServiceSettings, state: Path) -> None:
@@ -188,10 +188,12 @@ def _is_told(settings: ServiceSettings, state: Path) -> bool:
 def _until_it_answers(settings: ServiceSettings, state: Path) -> dict[str, float]:
     """Wait for the gateway of a service without replicas of its own."""
     deadline_s = time.monotonic() + BRING_UP_S
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    tls = trust(settings.reach.certificate, own=True)  # not asked where none is spoken
+    opened = urllib.request.HTTPSHandler(context=tls)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), opened)
     while time.monotonic() < deadline_s:
         try:
-            direct.open(f"http://127.0.0.1:{settings.port}{HEALTH_PATH}", timeout=1.0).close()
+            direct.open(f"{settings.url}{HEALTH_PATH}", timeout=1.0).close()
         except urllib.error.HTTPError as refusal:  # that no replica is healthy is an answer as well
             refusal.close()
         except (OSError, http.client.HTTPException):

@@ -213,6 +213,15 @@ def address_of(state: Path, replica_id: str, engine: EngineSettings) -> tuple[st
     return f"http://{replica['host']}:{replica['port']}", engine_model(engine)
 
 
+def own_door(state: Path) -> tuple[str, dict[str, str], str]:
+    """The service, as whoever runs it asks: its address, headers in place of a tenant's key, and the file of
+    its certificate, "" where it speaks no TLS. Raises RunError where there is none."""
+    settings, address = wanted_service(state), admin_address(state)
+    if settings is None or address is None:
+        raise RunError(f"nothing serves in `{state}`", hint="`twofold status` says how the service is")
+    return settings.url, address.headers, settings.reach.certificate
+
+
 @contextmanager
 def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str]]:
     """An engine beside the service that no gateway knows, until the end of the block: as `address_of`.

@@ -3,12 +3,12 @@
 import json
 import re
 from dataclasses import asdict, dataclass, field, replace
-from ipaddress import ip_address
 from pathlib import Path
 
 from twofold.core.data import from_data, to_json
 from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.gateway.engine_fields import ENGINE_FIELDS
+from twofold.live.gateway.reach import is_loopback
 from twofold.live.server_urls import base_of, key_in, trust
 from twofold.policy.gate import settings as gates
 
@@ -225,11 +225,3 @@ def _refuse_address(host: str, port: int) -> None:
         raise ValueError(f"`port` {port} is none: 1 to 65535")
     if not host or "\0" in host:
         raise ValueError("`host` is the name of one")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

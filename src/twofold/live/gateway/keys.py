@@ -20,6 +20,7 @@ from twofold.core.errors import FileError, ValueRefusedError
 from twofold.live.gateway.gateway_config import SHA256, GatewayKey
 
 LOOK_EVERY_S = 1.0
+OWN_TENANT = "twofold"  # whose loads `up` sends
 TENANT_LIMIT = 128  # bytes of a name
 LOST = (0, 0, 0)  # a file that was there and is not, or cannot be read
 SHORT = 8  # digits of a digest by which people name a key
@@ -119,8 +120,12 @@ def _write(path: Path, keys: Keys) -> None:
 class KeyRing:
     """Who has which key, as configuration and file say by now. Mutable: it looks at the file again."""
 
-    def __init__(self, configured: tuple[GatewayKey, ...], path: str) -> None:
+    def __init__(self, configured: tuple[GatewayKey, ...], path: str, own: str = "") -> None:
+        """`own` is a key of whoever runs the service: it opens, and asks nobody else for one."""
+        self._has_configured = bool(configured)
         self._configured = {key.sha256: key.tenant for key in configured}
+        if own:
+            self._configured[sha256(own.encode()).hexdigest()] = OWN_TENANT
         self._path = Path(path) if path else None
         self._looked_at_s = -LOOK_EVERY_S
         self._changed: tuple[int, int, int] | None = None  # None: there never was a file
@@ -132,12 +137,12 @@ class KeyRing:
         Where there was a file of keys an empty or broken one opens nothing.
         """
         if self._path is None:
-            return self._tenants or None
+            return self._tenants if self._has_configured else None
         now_s = time.monotonic()
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._look(self._path)
-        return None if self._changed is None and not self._configured else self._tenants
+        return None if self._changed is None and not self._has_configured else self._tenants
 
     def _look(self, path: Path) -> None:
         try:

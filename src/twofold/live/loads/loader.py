@@ -55,6 +55,7 @@ class Endpoint:
     is_chat: bool = False  # prompts are one message of a user
     headers: tuple[tuple[str, str], ...] = ()
     trusted: Path | None = None  # certificates, besides those that this machine trusts
+    certificate: str = ""  # path of the server's own, whatever name it is asked by; "": it is not known
     also: tuple[tuple[str, Any], ...] = ()  # fields of every request
     timeout_s: float = REQUEST_TIMEOUT_S
     units: int | None = None  # of an answer, where it comes in one piece; None: it is a stream of tokens
@@ -68,13 +69,13 @@ class Endpoint:
         return {"prompt": prompt.text, **asked}
 
 
-def bare_endpoint(url: str, model: str) -> Endpoint:
+def bare_endpoint(url: str, model: str = "") -> Endpoint:
     """The completions of a service of ours at `url`."""
     return Endpoint(url.rstrip("/") + PATH, model)
 
 
 def closed_loop(
-    url: str,
+    endpoint: Endpoint,
     prompts: Sequence[Prompt],
     concurrency: int,
     *,
@@ -83,7 +84,6 @@ def closed_loop(
     duration_s: float | None = None,
     request_count: int | None = None,
     warmup_count: int = 0,
-    model: str = "",
 ) -> loop.LoadPoint:
     """What `concurrency` clients get who ask again as soon as they are answered.
 
@@ -96,8 +96,6 @@ def closed_loop(
         raise ValueRefusedError("a closed loop has at least one client and one end: a duration or a count")
     if request_count is not None and request_count < concurrency:
         raise ValueRefusedError(f"{request_count} requests are fewer than {concurrency} clients ask at once")
-
-    endpoint = bare_endpoint(url, model)
     load = hold_closed(
         endpoint,
         _pool(prompts, seed),
@@ -111,7 +109,7 @@ def closed_loop(
 
 
 def open_loop(
-    url: str,
+    endpoint: Endpoint,
     prompts: Sequence[Prompt],
     rate_per_s: float,
     *,
@@ -119,7 +117,6 @@ def open_loop(
     max_tokens: int,
     seed: int,
     warmup_count: int = 0,
-    model: str = "",
 ) -> loop.LoadPoint:
     """What requests get that come at `rate_per_s` (Poisson, from the seed), whatever became of earlier ones.
 
@@ -130,7 +127,7 @@ def open_loop(
     arrivals_s = poisson_arrivals_s(rate_per_s, duration_s, seed)
 
     load = hold_open(
-        bare_endpoint(url, model),
+        endpoint,
         _pool(prompts, seed),
         arrivals_s,
         duration_s=duration_s,
@@ -342,6 +339,8 @@ def session_of(endpoint: Endpoint) -> "aiohttp.ClientSession":
     import aiohttp
 
     trusted = True if endpoint.trusted is None else trust(str(endpoint.trusted))
+    if endpoint.certificate:
+        trusted = trust(endpoint.certificate, own=True)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
         timeout=aiohttp.ClientTimeout(total=endpoint.timeout_s),
