@@ -7,9 +7,11 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra [live]: `make extras`")
 
-from twofold.live.gateway.attempts import Opened, Race
+from twofold.live.gateway.attempts import Opened, Race, waits_of
+from twofold.live.gateway.gateway_config import GatewayLimits
 from twofold.live.gateway.upstream import UpstreamFailed
 from twofold.policy.gate.events import Cause, Send
+from twofold.policy.gate.patience import NO_PROMISE, Patience
 
 FIRST, SECOND = Send(1, "a", 1), Send(1, "b", 2)
 
@@ -132,3 +134,11 @@ def test_a_client_that_leaves_ends_both() -> None:
         assert sorted(world.cancelled) == [1, 2]
 
     raced(scenario)
+
+
+def test_a_promise_is_waited_for_however_long_and_what_is_promised_nothing_is_not() -> None:
+    limits = GatewayLimits()
+    promised = Patience(600.0, 90.0, 1200.0)  # a whole answer within 400 s
+    assert waits_of(promised, limits) == promised
+    assert waits_of(Patience(3.0, 2.0, 33.0), limits) == Patience(3.0, 2.0, 33.0)
+    assert waits_of(NO_PROMISE, limits) == Patience(60.0, 30.0, 300.0)

@@ -452,6 +452,25 @@ def test_what_fails_before_the_first_text_is_answered_by_another_replica(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("promised_s", "status"), [(100.0, 200), (None, 502)])
+def test_who_was_promised_an_answer_is_waited_for_as_promised_and_only_others_as_always(
+    promised_s: float | None, status: int, tmp_path: Path, stub_engines: Any
+) -> None:
+    """Its first text comes later than the time of those who were promised nothing."""
+
+    async def scenario() -> None:
+        limits = GatewayLimits(first_byte_timeout_s=0.2, between_bytes_timeout_s=0.2)
+        gate = replace(QUICK, classes=(ClassSettings("reports", e2e_slo_s=promised_s),))
+        async with (
+            stub_engines(1) as [engine],
+            gateway(configured(tmp_path, [engine], limits=limits, gate=gate)) as served,
+        ):
+            engine.gap_s = 0.5
+            assert (await served.ask({**STREAM, "max_tokens": 2}))[0] == status
+
+    asyncio.run(scenario())
+
+
 def test_what_fails_after_its_first_text_ends_with_an_error_in_the_stream(
     tmp_path: Path, stub_engines: Any
 ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import aiohttp
@@ -19,6 +20,7 @@ from twofold.live.gateway.openai_requests import GenerationRequest
 from twofold.live.gateway.upstream import Upstream, UpstreamFailed, read_some
 from twofold.live.sse import SseTally
 from twofold.policy.gate import events
+from twofold.policy.gate.patience import Patience
 
 EVENTS_PER_TOKEN, EVENTS_BESIDE = 2, 64  # of a stream: roles, ends, letters that take two tokens
 
@@ -53,11 +55,8 @@ class Attempts:
         """One attempt until it answers. Raises UpstreamFailed, and leaves no connection behind then."""
         replica, limits = self._decider.address(sent.replica_id), self._limits
         assert replica is not None, sent
-        patience = self._decider.patience(sent.request_id)
-        first_s = min(limits.first_byte_timeout_s, patience.first_s)
-        if not request.stream:
-            first_s = min(limits.whole_answer_timeout_s, patience.whole_s)
-        between_s = min(limits.between_bytes_timeout_s, patience.between_s)
+        waits = waits_of(self._decider.patience(sent.request_id), limits)
+        first_s, between_s = waits.first_s if request.stream else waits.whole_s, waits.between_s
         response: aiohttp.ClientResponse | None = None
         opened: Opened | None = None
         try:
@@ -91,6 +90,18 @@ class Attempts:
                 response.close()
         self._decider.heard(sent.replica_id)
         return opened
+
+
+def waits_of(patience: Patience, limits: GatewayLimits) -> Patience:
+    """How long an attempt is waited for: as its class promises, else as long as a gateway waits for anything.
+
+    A promise may be longer than that: who is promised an answer within ten minutes is not cut off after five.
+    """
+    if patience.first_s < inf:
+        return patience
+    return Patience(
+        limits.first_byte_timeout_s, limits.between_bytes_timeout_s, limits.whole_answer_timeout_s
+    )
 
 
 async def _first_text(response: aiohttp.ClientResponse, tally: SseTally) -> bytes:

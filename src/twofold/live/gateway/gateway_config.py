@@ -82,7 +82,7 @@ class GatewayLimits:
     body_timeout_s: float = 30.0  # from the request's head to its last byte
     answer_limit_bytes: int = 32 << 20  # of an answer that is not streamed
     connect_timeout_s: float = 1.0
-    # At most; a class that promises something is waited for as long as its goals and beliefs say.
+    # Of a class that promises nothing; any other is waited for as long as its goals and beliefs say.
     first_byte_timeout_s: float = 60.0  # from asking the replica to the first generated text
     between_bytes_timeout_s: float = 30.0
     whole_answer_timeout_s: float = 300.0  # of an answer that is not streamed: its first byte is its last
