@@ -133,7 +133,7 @@ def test_slow_effects_are_numbered_and_waited_for(tmp_path: Path, stub_engines: 
         {"type": "AnswerScored", "version": "v", "score": 1.5, "beside_score": 1.0},
         {"type": "AnswerScored", "version": "v", "score": 0.5, "beside_score": -0.1},
         {"type": "BeliefsChanged", "input_token_s": -1.0, "output_token_s": 0.1},
-        {"type": "BeliefsChanged", "input_token_s": 0.1, "output_token_s": 0.0},
+        {"type": "BeliefsChanged", "input_token_s": 0.1, "output_token_s": -0.1},
         {},
     ],
 )

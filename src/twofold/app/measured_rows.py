@@ -254,6 +254,7 @@ class Calibrated(Shown):
     schema = calibrations.Calibration.schema
     data: calibrations.Calibration
     path: Path
+    told: str = ""  # what became of the service that runs beside it; "": there is none
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -262,7 +263,7 @@ class Calibrated(Shown):
         used = (
             ": plans beside it use it" if beside else f"; plans read `{CALIBRATION_FILE}` beside their spec"
         )
-        return (*calibration_lines(self.data), "", f"wrote {self.path}{used}")
+        return (*calibration_lines(self.data), "", f"wrote {self.path}{used}", *filter(None, [self.told]))
 
     @property
     def as_data(self) -> dict[str, Any]:
@@ -274,7 +275,8 @@ def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | No
     """Calibrate with the CSV table `measurements` and write `out`, whole or not at all.
 
     Where a machine was measured beside it, that machine is what the rows are held against. Raises TableError
-    where no row can be used, InputError for a table that cannot be read.
+    where no row can be used, InputError for a table that cannot be read. The gate of a service that `up`
+    started beside it is told what to believe from now on.
     """
     rows = read_rows(measurements)
     is_beside = out.parts[-2:] == CALIBRATION_FILE.parts
@@ -285,4 +287,12 @@ def calibrate(measurements: Path, out: Path = CALIBRATION_FILE, today: date | No
         out.parent.mkdir(exist_ok=True)
     with whole_file(out) as handle:
         handle.write(to_json({"schema": calibrations.Calibration.schema, **calibration.as_data()}))
-    return Calibrated(calibration, out)
+    return Calibrated(calibration, out, _told(out.resolve().parent, today) if is_beside else "")
+
+
+def _told(state: Path, today: date | None) -> str:
+    if not (state / "controller").is_dir():
+        return ""
+    from twofold.app.believing import tell_service  # a plan and its rehearsal, which few calibrations want
+
+    return tell_service(state, today)

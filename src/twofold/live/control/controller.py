@@ -25,7 +25,7 @@ from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
 from twofold.live.control.engines import EngineSettings, engine_command, engine_of
-from twofold.live.control.gate_orders import READ, bring_back, carry_out, note_unasked, short
+from twofold.live.control.gate_orders import READ, bring_back, calibrated, carry_out, note_unasked, short
 from twofold.live.control.kept_log import keep_heads
 from twofold.live.control.memory import Memory
 from twofold.live.control.observed import Processes, Watched, watch, watched_url
@@ -50,12 +50,8 @@ POLL_S = 0.5  # of the gateway
 RELAY_WAIT_S = 10.0
 GATEWAY_START_S = 30.0  # in which it need not answer yet
 GATEWAY_HANG_S = 5.0
-OTHERS = (
-    "gateway",
-    "watchdog",
-    *watchdog.MANAGERS,
-)  # roles that are no replicas; nor are those of trainers and jobs
-JOBS = ("train-", "job-")
+OTHERS = ("gateway", "watchdog", *watchdog.MANAGERS)  # roles that are no replicas, nor are these:
+JOBS = ("train-", "job-")  # of trainers and jobs
 REPORT_S = 2.0
 
 
@@ -433,7 +429,8 @@ class Controller:
 
     async def _bring_back(self) -> None:
         if self.gateway is not None:
-            for told in bring_back(self.store, self.gateway.get("releases", ())):
+            back = bring_back(self.store, self.gateway.get("releases", ()))
+            for told in (*back, *calibrated(self.store, self.settings, self.gateway)):
                 await self.tell(told)
 
     async def _announce(self, name: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from twofold.core.data import to_data
+from twofold.core.display import format_seconds
 from twofold.live.control.service import ServiceSettings
 from twofold.live.control.store import BRING_BACK, ReplicaRow, Store
 
@@ -87,6 +89,20 @@ def bring_back(store: Store, releases: Collection[str]) -> list[dict[str, Any]]:
                 store.put(replace(row, version=version, failed_count=0, not_before_s=0.0))
         store.keep(BRING_BACK, "")
     return []
+
+
+def calibrated(
+    store: Store, settings: ServiceSettings | None, gateway: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """An event for a gate that believes other than the service was calibrated to since it began."""
+    if settings is None or gateway.get("beliefs") in (None, wanted := to_data(settings.beliefs)):
+        return []
+    if store.kept("beliefs") != (text := json.dumps(wanted)):
+        said = f"{format_seconds(settings.output_token_s)} per token of an answer"
+        with store.whole():
+            store.note("gateway", f"it is told to believe what was calibrated: {said}")
+            store.keep("beliefs", text)
+    return [{"type": "BeliefsChanged", **wanted, "gate_digest": settings.gate_digest}]
 
 
 def note_unasked(store: Store, gateway: Mapping[str, Any]) -> None:

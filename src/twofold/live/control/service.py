@@ -64,6 +64,11 @@ class ServiceSettings:
         return Path(self.engine.artefact).name or self.engine.model
 
     @property
+    def beliefs(self) -> gates.Beliefs:
+        """What the gate believes of a replica."""
+        return gates.Beliefs(self.input_token_s, self.output_token_s, self.first_token_s)
+
+    @property
     def url(self) -> str:
         """Where this machine asks the gateway."""
         return self.reach.url(self.port)
@@ -100,7 +105,7 @@ def gateway_config(
         certificate=settings.reach.certificate,
         private_key=settings.reach.private_key,
         replicas=tuple(replicas),
-        beliefs=gates.Beliefs(settings.input_token_s, settings.output_token_s, settings.first_token_s),
+        beliefs=settings.beliefs,
         log=str(state / "gateway" / "events.jsonl"),
         requests_log=str(log),
         requests_key=str(key_beside(log)),
@@ -126,12 +131,16 @@ def _cache_tokens(engine: EngineSettings) -> int:
     return 0 if engine.url else max(0, engine.request_tokens - BLOCK_TOKENS)
 
 
+NONE = gates.Beliefs(0.0, 0.0)
+
+
 def gateway_digest(settings: ServiceSettings, state: Path) -> str:
-    """Of what a running gateway cannot be told otherwise: all but its replicas and its admin port.
+    """Of what a running gateway cannot be told otherwise: all but its replicas, beliefs and admin port.
 
     Limits   a release with another tokenizer is counted by the one that the gateway began with.
     """
-    lasting = replace(gateway_config(settings, state), replicas=(), admin=None, tokenizer="")
+    told = gateway_config(settings, state)
+    lasting = replace(told, replicas=(), admin=None, tokenizer="", beliefs=NONE, gate_digest="")
     return digest_of([write_gateway_config(lasting), settings.reach.digest])
 
 

@@ -222,6 +222,15 @@ def own_door(state: Path) -> tuple[str, dict[str, str], str]:
     return settings.url, address.headers, settings.reach.certificate
 
 
+def want_beliefs(state: Path, settings: ServiceSettings) -> None:
+    """Write down what the gate is to believe, and all that is wanted beside it; the controller tells it."""
+    store = Store(state)
+    try:
+        store.keep("service", to_json(settings))
+    finally:
+        store.close()
+
+
 @contextmanager
 def engine_alone(state: Path, engine: EngineSettings) -> Iterator[tuple[str, str]]:
     """An engine beside the service that no gateway knows, until the end of the block: as `address_of`.

@@ -60,7 +60,9 @@ class AdminApp:
             return 401, {"error": "the controller's key is needed"}
         match scope["method"], scope["path"]:
             case "GET", "/state":
-                return 200, {"incarnation": self.incarnation, **self.driver.admin_state()}
+                beliefs = to_data(self.driver.gate.view.beliefs)
+                told = {"incarnation": self.incarnation, "beliefs": beliefs}
+                return 200, {**told, **self.driver.admin_state()}
             case "GET", "/metrics":
                 return 200, self.driver.metrics()
             case "GET", "/metrics/engines":
@@ -86,10 +88,16 @@ class AdminApp:
     def _told(self, body: bytes) -> tuple[int, Any]:
         """All events of a body or none: what is wrong with one says so."""
         try:
-            happened = [_read_event(each) for each in json.loads(body)["events"]]
+            told = json.loads(body)["events"]
+            digests = [each.pop("gate_digest") for each in told if "gate_digest" in each]
+            happened = [_read_event(each) for each in told]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             return 400, {"error": f"no events: {error}"}
         self.driver.told(happened)
+        if (
+            digests and self.driver.gate_digest
+        ):  # of the gate that was built, with what it believes from now on
+            self.driver.gate_digest = str(digests[-1])
         return 200, {"incarnation": self.incarnation, "told": len(happened)}
 
 
@@ -122,10 +130,8 @@ def _refuse_nonsense(event: events.Event, now_s: float) -> None:
             if not (0.0 <= event.score <= 1.0 and 0.0 <= event.beside_score <= 1.0):
                 raise DataError("a score is from 0 to 1", "score, beside_score")
         case events.BeliefsChanged():
-            if not all(0.0 <= each < MOST for each in (event.input_token_s, event.first_token_s)):
-                raise DataError("seconds are 0 or more", "input_token_s, first_token_s")
-            if not 0.0 < event.output_token_s < MOST:
-                raise DataError("seconds are above 0", "output_token_s")
+            if not all(0.0 <= each < MOST for each in to_data(event).values()):
+                raise DataError("seconds are 0 or more", "input_token_s, output_token_s, first_token_s")
 
 
 async def _body(receive: Callable[[], Awaitable[Message]]) -> bytes | None:

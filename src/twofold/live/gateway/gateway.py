@@ -126,7 +126,7 @@ async def gateway_server(config: GatewayConfig) -> "AsyncIterator[tuple[uvicorn.
         raise errors.FileError(f"cannot write the log `{config.log}`: {error.strerror}") from error
     gate = Gate(config.gate, config.beliefs)
     driver = GateDriver(gate, log, replicas, limits.probe_timeout_s, served_model(config), config.overflow)
-    driver.unasked = why
+    driver.unasked, driver.gate_digest = why, config.gate_digest
     driver.longest_tokens = min((n for n in (config.context_tokens, config.cache_tokens) if n), default=0)
     upstream = Upstream(limits.connect_timeout_s)
     app = GatewayApp(driver, upstream, config)

@@ -179,7 +179,7 @@ class GatewayApp:
         hosted = ENGINE_FIELDS[config.overflow.engine or config.engine] if config.overflow else None
         bytes_per_token, model = config.limits.input_bytes_per_token, served_model(config)
         self.facts = RequestFacts(config.gate, bytes_per_token, model, hosted)
-        self._hedges, self._gate_digest = config.gate.hedge is not None, config.gate_digest
+        self._hedges = config.gate.hedge is not None
         own_key = config.admin.key if config.admin else ""
         self.model_name, self._keys = config.model_name, KeyRing(config.keys, config.keys_file, own_key)
         self._has_keys = bool(config.keys or config.keys_file)
@@ -215,7 +215,7 @@ class GatewayApp:
             page = self.decider.metrics_for_clients() if self._has_keys else self.decider.metrics()
             await client.answer(200, page.encode(), kind=TEXT_HEADER)
             return
-        status, data = 200, {**self.decider.state(), "gate_digest": self._gate_digest}
+        status, data = 200, {**self.decider.state(), "gate_digest": self.decider.gate_digest}
         if path == HEALTH_PATH:
             healthy = sum(replica["healthy"] for replica in data["replicas"].values())
             answers = bool(healthy or data.get("overflow", {}).get("healthy"))

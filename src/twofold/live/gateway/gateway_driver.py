@@ -62,6 +62,7 @@ class GateDriver:
         self._slow_waiters: list[asyncio.Future[None]] = []
         self._probe_timeout_s = probe_timeout_s
         self._loop = asyncio.get_running_loop()
+        self.gate_digest = ""  # of the gate as it was built, for the twin and for this
         self.unasked = ""  # why the hosted API that was named is not asked
         self.longest_tokens = 0  # of a prompt that a replica may be given; 0: nobody said
         self._held: dict[int, asyncio.Future[events.Released]] = {}  # as long as a client waits
