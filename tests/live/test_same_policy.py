@@ -27,6 +27,7 @@ from twofold.answer.serving_plan import service_plan
 from twofold.answer.uncertainty import draw_factors
 from twofold.catalog.catalog import load_catalog
 from twofold.contracts.results.serving import ServicePlan
+from twofold.contracts.results.simulated import ClassFigures
 from twofold.contracts.spec.reader import parse_spec
 from twofold.contracts.spec.scenario import parse_scenario
 from twofold.contracts.spec.supply import Supply
@@ -38,7 +39,7 @@ from twofold.live.gateway.replays import entry_from_line, read_gate_log
 from twofold.live.processes import free_port
 from twofold.perf.constants import load_constants
 from twofold.policy.gate.events import ReleaseOffered
-from twofold.policy.gate.settings import GateSettings
+from twofold.policy.gate.settings import ForecastSettings, GateSettings
 from twofold.rehearse.pools import RehearsalTables
 from twofold.rehearse.run import PoolTask, RehearsalSettings, pool_tasks
 from twofold.twin.serving.fleet import simulate_fleet
@@ -55,6 +56,15 @@ serving:
       traffic: {rate: 2 /s, input: 500 tok, output: {mean: 100 tok, p95: 350 tok}}
       slo: {ttft_p95: 2 s, tpot_p95: 100 ms}
 """
+HURRIED = SPEC.replace("{mean: 100 tok, p95: 350 tok}", "{mean: 10 tok, p95: 12 tok}").replace(
+    "ttft_p95: 2 s, tpot_p95: 100 ms", "e2e_p95: %s"
+)
+NIGHT = """\
+    night:
+      traffic: {%s, input: 500 tok, output: {mean: 100 tok, p95: 350 tok}}
+"""
+WAITED_FOR = SPEC + NIGHT % "rate: 1 /s" + "      slo: {ttft_p95: 2 s, tpot_p95: 100 ms}\n"
+BULK = SPEC + NIGHT % "tokens_per_day: 100 Mtok"  # as many, that have a day
 PATH = "/v1/completions"
 ASKED = {"prompt": "once upon", "stream": True, "max_tokens": 4}
 Said = dict[str, str]
@@ -195,6 +205,40 @@ async def zone_dies(live: Live) -> None:
         await asyncio.sleep(0.02)
 
 
+async def long_burst(live: Live) -> None:
+    await asyncio.gather(*(live.ask(max_tokens=200) for _ in range(40)))
+
+
+async def in_line(live: Live) -> None:
+    for engine in live.engines:
+        engine.gap_s = 0.02
+    await live.many(40)
+
+
+async def two_classes(live: Live) -> None:
+    live.engines[0].gap_s = 0.05
+    asked = [asyncio.create_task(live.ask(prompt="first"))]
+    for name in ("night", "chat"):
+        await asyncio.sleep(0.05)
+        header = {"x-twofold-class": name}
+        asked += [asyncio.create_task(live.ask(header, prompt=name)) for _ in range(3)]
+    await asyncio.gather(*asked)
+
+
+async def idle(live: Live) -> None:
+    for _ in range(10):
+        await live.ask()
+        await asyncio.sleep(0.02)
+
+
+async def days(live: Live) -> None:
+    """Three of a second, with a rush in the middle of each."""
+    for engine in live.engines:
+        engine.gap_s = 0.05
+    for _ in range(3):
+        await asyncio.gather(asyncio.sleep(DAY_S), live.many(8))
+
+
 async def released(live: Live) -> None:
     live.driver.told([(ReleaseOffered("new"), None)])
     await live.many(40)
@@ -214,6 +258,16 @@ def kept_share(live: Live) -> float:
 def tokens_asked(live: Live) -> float:
     limits = [asked["max_tokens"] for engine in live.engines for _, _, asked in engine.requests]
     return sum(limits) / len(limits)
+
+
+def chats_place(live: Live) -> float:
+    """Of those of the class that people wait for, in the line before the one engine: the sum."""
+    order = [asked["prompt"] for _, _, asked in live.engines[0].requests]
+    return sum(place for place, said in enumerate(order) if said == "chat")
+
+
+def unanswered(of: ClassFigures) -> float:
+    return of.arrived_count - of.finished_count
 
 
 def refused(code: str) -> tuple[Callable[[Live], float], Callable[[FleetResult], float]]:
@@ -244,9 +298,35 @@ def quicker(gate: GateSettings) -> GateSettings:
     )
 
 
+DAY_S = 1.0
+
+
+def short_days(gate: GateSettings) -> GateSettings:
+    """Scaling with a season of a second, that gives a replica up which does not come at once."""
+    assert gate.scaling is not None
+    forecast = gate.scaling.forecast and ForecastSettings(bin_s=DAY_S / 10, season_s=DAY_S)
+    return replace(
+        gate,
+        scaling=replace(
+            gate.scaling,
+            tick_s=0.05,
+            up_pause_s=0.05,
+            down_pause_s=0.1,
+            start_s=0.2,
+            start_s_max=0.25,
+            start_backoff_s=0.01,
+            start_backoff_s_max=0.01,
+            forecast=forecast,
+        ),
+    )
+
+
 @dataclass(frozen=True)
 class Case:
-    """A policy: its two settings, the world for the twin, what is done live, and one figure of each."""
+    """A policy: its two settings, the world for the twin, what is done live, and one figure of each.
+
+    `specs`: where it is the spec's classes that are other, both.
+    """
 
     off: str
     on: str
@@ -257,6 +337,7 @@ class Case:
     limit: int = 8  # of a replica live
     engine_count: int = 2
     quicker: Callable[[GateSettings], GateSettings] = as_it_is
+    specs: tuple[str, str] = (SPEC, SPEC)
 
 
 BUSY = "traffic: {scale: 8x}"
@@ -270,6 +351,30 @@ CASES = {
     "limits": Case("limits: off", "limits: {requests: 1 /s}", "", burst, refused("rate")),
     "limits of a class": Case(
         "limits: off", "limits: {classes: {class: chat, requests: 1 /s}}", "", burst, refused("rate")
+    ),
+    "limits of a tenant's tokens": Case(
+        "limits: off", "limits: {tokens: 300 tok/s}", "", long_burst, refused("rate")
+    ),
+    "deadlines": Case(
+        "admission: off, outliers: off",
+        "admission: off, outliers: off",
+        "fleet: {replicas: 1}\ntraffic: {scale: 1.5x}",
+        in_line,
+        refused("expired"),
+        limit=1,
+        engine_count=1,
+        specs=(HURRIED % "60 s", HURRIED % "1 s"),
+    ),
+    "class priorities": Case(
+        "outliers: off",
+        "outliers: off",
+        "fleet: {pools: priority, replicas: 2}\ntraffic: {scale: 4x}",
+        two_classes,
+        (chats_place, lambda result: unanswered(result.classes[0])),
+        rises=False,
+        limit=1,
+        engine_count=1,
+        specs=(WAITED_FOR, BULK),
     ),
     "queue": Case("queue: off", "queue: on", BUSY, burst, refused("full"), rises=False),
     "admission": Case("admission: off", "admission: on", BUSY, warmed_burst, refused("slo"), limit=1),
@@ -337,6 +442,32 @@ CASES = {
         limit=2,
         quicker=quicker,
     ),
+    "rollout": Case(
+        "scaling: off, canary: off",
+        "scaling: off, canary: on",
+        "faults: [{kind: release, at: 10 s, version: new}]",
+        released,
+        told_of("StartReplica"),
+        engine_count=4,
+        quicker=quicker,
+    ),
+    "forecast": Case(
+        "scaling: {kind: reactive}",
+        "scaling: {kind: predictive}",
+        "traffic: {arrivals: diurnal, day: 40 s, scale: 4x}",
+        days,
+        (told_of("StartReplica")[0], lambda result: result.replica_h),  # of those that stand early
+        limit=2,
+        quicker=short_days,
+    ),
+    "warm pool": Case(
+        "scaling: {kind: reactive, most: 8}, warm: off",
+        "scaling: {kind: reactive, most: 8}, warm: {replicas: 4}",
+        "",
+        idle,
+        told_of("StartReplica"),
+        quicker=quicker,
+    ),
     "zones": Case(
         "zones: off", "zones: on", LOST, zone_dies, told_of("FailOverZone"), engine_count=4, quicker=quicker
     ),
@@ -357,8 +488,8 @@ def test_a_policy_pulls_the_same_way_in_both(name: str, tmp_path: Path, stub_eng
         return live_figure(live)
 
     twin, live = [], []
-    for setting in (case.off, case.on):
-        task = rehearsal(case.world, setting)
+    for setting, spec in zip((case.off, case.on), case.specs, strict=True):
+        task = rehearsal(case.world, setting, spec)
         twin.append(twin_figure(simulate_fleet(task.world, task.traffic.arrivals())))
         live.append(asyncio.run(seen(task, tmp_path / str(len(live)))))
     for before, after in (twin, live):
@@ -462,26 +593,34 @@ def test_a_hedge_answers_long_before_the_late_attempt_would(tmp_path: Path, stub
 
 def test_who_waits_is_served_by_the_priority_of_its_class(tmp_path: Path, stub_engines: Any) -> None:
     async def scenario() -> None:
-        def two(gate: GateSettings) -> GateSettings:
-            night = replace(gate.classes[0], name="night", priority=1, ttft_slo_s=None)
-            return replace(gate, classes=(*gate.classes, night))
-
-        async with (
-            stub_engines(1) as [engine],
-            served(rehearsal("", "outliers: off"), tmp_path, [engine], 1, two) as live,
-        ):
-            engine.gap_s = 0.05
-            asked = [asyncio.create_task(live.ask(prompt="first"))]
-            for name in ("night", "chat"):
-                await asyncio.sleep(0.05)
-                header = {"x-twofold-class": name}
-                asked += [asyncio.create_task(live.ask(header, prompt=name)) for _ in range(3)]
-            await asyncio.gather(*asked)
+        task = rehearsal("fleet: {pools: priority}", "outliers: off", BULK)
+        async with stub_engines(1) as [engine], served(task, tmp_path, [engine], 1, as_it_is) as live:
+            await two_classes(live)
             order = [body["prompt"] for _, _, body in engine.requests]
             # The lower priority keeps a tenth of the tokens: it is not starved, and not in front.
             assert order[0] == "first" and order.index("chat") == 1 and order[-1] == "night"
-            await live.ask({"x-twofold-class": "moon"})
-            await live.ask({"x-twofold-deadline": "0.001"}, prompt="late")
+            assert live.codes == []
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_of_its_own_ends_a_requests_waiting_and_an_unknown_class_is_refused(
+    tmp_path: Path, stub_engines: Any
+) -> None:
+    async def scenario() -> None:
+        task = rehearsal("", "admission: off, outliers: off")
+        async with stub_engines(1) as [engine], served(task, tmp_path, [engine], 1, as_it_is) as live:
+            engine.gap_s = 0.1
+            first = asyncio.create_task(live.ask(prompt="first"))
+            while not engine.requests:
+                await asyncio.sleep(0.01)
+            await live.ask({"x-twofold-deadline": "0.05"}, prompt="late")
+            assert live.codes == ["expired"] and not first.done()
+            await asyncio.gather(first, live.ask({"x-twofold-deadline": "60"}, prompt="in time"))
+            header = {"x-twofold-class": "moon"}
+            async with live.client.post(live.url + PATH, json=ASKED, headers=header) as answer:
+                assert answer.status == 400 and "it has: chat" in await answer.text()
+            assert [body["prompt"] for _, _, body in engine.requests] == ["first", "in time"]
 
     asyncio.run(scenario())
 
