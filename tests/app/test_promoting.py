@@ -36,6 +36,7 @@ from twofold.live.processes import free_port, log_path, running
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
 from twofold.live.training.artefact import sha256_of
 from twofold.live.training.checkpoints import complete
+from twofold.live.training.sealing import write_sealed
 from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Limits
 
@@ -44,6 +45,7 @@ CANARY = gates.CanarySettings(
     stages=(gates.Stage(0.5, 24),), block_count=4, ttft_margin_fraction=9.0, tpot_margin_fraction=4.0,
     failure_margin_fraction=0.3,
 )  # fmt: skip
+KEY = b"k" * 32
 GATE = gates.GateSettings(canary=CANARY, rollout=gates.RolloutSettings(tick_s=0.25))
 
 
@@ -283,18 +285,19 @@ def test_r_156_one_digest_leads_from_data_to_run_checkpoint_and_replicas(beside:
         folder.mkdir(parents=True)
         (folder / "__0_0.distcp").write_bytes(state)
         (folder / ".metadata").write_bytes(os.urandom(8))  # which names the save
-        complete(folder)
+        complete(folder, KEY)
     trained = model(run / "hf", 9)
     (trained / "lineage.json").write_text(json.dumps({"data": {"digest": "texts"}}))
+    write_sealed(trained, trained.name, KEY)
     opened = beside.opened()
-    digest = registered(opened, "tiny", trained).version.digest
+    digest = registered(opened, "tiny", trained, KEY).version.digest
     traced = dict(trace_version("tiny", beside.registry).steps)
     assert list(traced) == ["tiny:1", "data", "run", "checkpoint"] and traced["tiny:1"] == digest
     assert traced["run"] == f"sha256:{sha256_of(trained / 'lineage.json')}"
     (run / "checkpoints" / "step-000008" / "__0_0.distcp").write_bytes(b"other")
-    complete(run / "checkpoints" / "step-000008")
+    complete(run / "checkpoints" / "step-000008", KEY)
     assert (
-        dict(opened.trace(registered(opened, "tiny", trained).version.text))["checkpoint"]
+        dict(opened.trace(registered(opened, "tiny", trained, KEY).version.text))["checkpoint"]
         != (traced["checkpoint"])
     )
 

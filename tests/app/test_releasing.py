@@ -30,8 +30,10 @@ from twofold.live.control.engines import EngineSettings
 from twofold.live.control.gguf_file import FILE
 from twofold.live.registry import blobs
 from twofold.live.registry.registry import Registry, ReleaseRefusedError
+from twofold.live.seals import key_of
 from twofold.live.training.artefact import check_model, write_manifest
 from twofold.live.training.corpus import held_out_texts, source_texts
+from twofold.live.training.sealing import UnsealedError, key_beside, key_of_run, write_sealed
 from twofold.policy.gate.settings import GateSettings
 from twofold.policy.release.rules import Limits
 
@@ -155,6 +157,21 @@ def test_a_tampered_model_of_the_registry_is_not_served(beside: Path) -> None:
     assert not list((beside / ".twofold").rglob("model.safetensors"))
 
 
+def test_what_no_run_of_ours_sealed_is_not_registered(beside: Path) -> None:
+    """A manifest that fits is anybody's: a model in a run's place enters by the seal of the run alone."""
+    request, planted = requested(beside, "tiny"), shaped(beside / "run" / "hf", 5)
+    write_manifest(planted)
+    with pytest.raises(UnsealedError, match="has no seal"):
+        released(request, GateSettings(), planted)
+    write_sealed(planted, planted.name, b"other key" * 4)
+    with pytest.raises(UnsealedError, match="not sealed by our key"):
+        key_of(key_beside(request.state), make=True)
+        released(request, GateSettings(), planted)
+    opened = Registry(request.registry)
+    assert {each.name for each in opened.tables.versions()} == {"chat"}
+    opened.close()
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Evaluations that find everything well, without a model that can be loaded; what was measured."""
@@ -176,6 +193,7 @@ def test_r_093_what_is_trained_is_registered_measured_judged_and_taken_out_once(
     beside: Path, quick: list[str]
 ) -> None:
     request, trained = requested(beside, "tiny"), shaped(beside / "trained", 5)
+    write_sealed(trained, trained.name, key_of_run(trained.parent, request.state))
     first = released(request, GateSettings(), trained)
     assert (first.text, first.is_tried, quick) == ("tiny:1", False, ["tiny:1"])
     opened = Registry(request.registry)

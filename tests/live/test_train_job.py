@@ -14,10 +14,12 @@ import pytest
 from twofold.contracts.results.loop import TrainingMeasured
 from twofold.core.errors import AlteredError, BusyError, FileError, ValueRefusedError
 from twofold.live.processes import running, stop_all
-from twofold.live.training.artefact import check_files
-from twofold.live.training.checkpoints import state_digest, step_of, survey
-from twofold.live.training.train_job import TrainJob, run_training, trained_model
-from twofold.live.training.training_record import read_events, read_steps, unequal_steps
+from twofold.live.seals import key_of
+from twofold.live.training.artefact import check_files, write_manifest
+from twofold.live.training.checkpoints import METADATA, state_digest, step_folder, step_of, survey
+from twofold.live.training.sealing import UnsealedError, key_beside, write_sealed
+from twofold.live.training.train_job import TrainJob, join_training, run_training, trained_model
+from twofold.live.training.training_record import append_event, read_events, read_steps, unequal_steps
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
@@ -154,7 +156,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     try:
         calm_record = run_training(calm, state, ignore)
         orphan_count = kill_supervisor_in_the_middle(state, killed)
-        newest = survey(killed.folder / "checkpoints")[0]
+        key = key_of(key_beside(state), make=False)
+        newest = survey(killed.folder / "checkpoints", key)[0]
         assert newest is not None
         path = newest / "__1_0.distcp"
         content = bytearray(path.read_bytes())
@@ -191,7 +194,8 @@ def test_r_021_a_run_of_which_everything_was_killed_learns_what_a_calm_one_learn
     killed, calm = (check_files(trained_model(job)) for job in (runs.killed, runs.calm))
     assert killed == calm
     # And the state of the last checkpoint, by which a version of the registry is traced.
-    states = [state_digest(job.folder / "checkpoints") for job in (runs.killed, runs.calm)]
+    key = key_of(key_beside(runs.state), make=False)
+    states = [state_digest(job.folder / "checkpoints", key) for job in (runs.killed, runs.calm)]
     assert states[0] == states[1] != ""
 
 
@@ -331,3 +335,33 @@ def test_a_configuration_that_is_no_models_or_not_there_is_refused(tmp_path: Pat
         run_training(replace(job, model_config=tmp_path / "nowhere.json"), tmp_path, ignore)
     with pytest.raises(FileError, match="train it first"):
         trained_model(job)
+
+
+def test_what_an_older_build_or_another_key_saved_is_kept_and_no_worker_starts(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
+    pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+    job, state = job_of(tmp_path / "state", "before"), tmp_path / "state"
+    saved = step_folder(job.folder / "checkpoints", EVERY)
+    saved.mkdir(parents=True)
+    (saved / METADATA).write_bytes(b"index")
+    write_manifest(saved)  # as builds of before wrote them
+    with pytest.raises(UnsealedError, match="has no seal: a build from before") as caught:
+        run_training(job, state, ignore)
+    assert "with the build that began it" in str(caught.value)
+    elsewhere = step_folder(tmp_path / "elsewhere" / "checkpoints", EVERY)
+    elsewhere.mkdir(parents=True)
+    (elsewhere / METADATA).write_bytes(b"index")
+    write_sealed(elsewhere, elsewhere.name, b"other key" * 4)
+    branch = replace(job, name="branch", folder=state / "train" / "branch", branch_from=str(elsewhere))
+    with pytest.raises(UnsealedError, match="not sealed by our key"):
+        run_training(branch, state, ignore)
+    assert (saved / METADATA).exists() and not read_events(job.folder, "launched")
+    assert not read_events(branch.folder, "launched")
+
+
+def test_a_host_joins_with_the_key_of_the_first_one_alone(tmp_path: Path) -> None:
+    job = job_of(tmp_path / "shared", "two", host_count=2, rendezvous="127.0.0.1:1")
+    append_event(job.folder, "launched", launch=1)
+    (job.folder / "job.json").write_text('{"thread_count": 1}', "utf-8")
+    with pytest.raises(FileError, match=r"own-training\.key` is not there"):
+        join_training(job, tmp_path / "own", ignore)

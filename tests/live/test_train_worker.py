@@ -8,6 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
+KEY = b"k" * 32
+
 
 def test_a_scale_halves_at_an_overflow_and_grows_after_many_good_steps() -> None:
     from twofold.live.training.loss_scale import GROWS_AFTER_STEPS, LossScale
@@ -68,7 +70,7 @@ def test_where_hosts_met_is_no_part_of_what_a_model_was_made_from(tmp_path: Path
             TrainJob("a", tmp_path, tmp_path, 2, 1, 8, 2, seed=seed, host_count=2, rendezvous=address)
         )
         told = {key: value for key, value in job.items() if key not in ("folder", "model_config")}
-        return lineage_of(Order(tmp_path, told, {}, tmp_path, 1, 0, 0, 2, 1, 0), batches)
+        return lineage_of(Order(tmp_path, told, {}, tmp_path, 1, 0, 0, 2, 1, 0, KEY), batches)
 
     assert lineage("10.0.0.1:29500") == lineage("10.0.0.2:29500") != lineage("10.0.0.1:29500", seed=2)
 
@@ -94,7 +96,7 @@ def test_what_a_run_began_with_is_told_by_its_bytes_and_not_by_its_place(tmp_pat
             TrainJob("a", run, tmp_path, 1, 1, 8, 2, weights=str(weights), branch_from="step-000001")
         )
         job = {key: value for key, value in told.items() if key not in ("folder", "model_config")}
-        order = Order(run, job, {}, tmp_path, 1, 0, 0, 1, 1, 0)
+        order = Order(run, job, {}, tmp_path, 1, 0, 0, 1, 1, 0, KEY)
         (run / "events.jsonl").write_text('{"event": "branched", "sha256": "5ad0"}\n')
         tell_weights(Trained(order, None, None, LossScale.of("fp32"), StepClock()))
         (weights / "model.safetensors").unlink()  # who asks later is told what was there
@@ -151,7 +153,7 @@ def test_bytes_are_digested_as_they_are_written(tmp_path: Path) -> None:
 
     from torch.distributed import checkpoint as dcp
 
-    from twofold.live.training.artefact import MANIFEST, check_files
+    from twofold.live.training.artefact import check_files
     from twofold.live.training.checkpoints import complete
     from twofold.live.training.digesting import DigestingWriter
 
@@ -160,7 +162,7 @@ def test_bytes_are_digested_as_they_are_written(tmp_path: Path) -> None:
     data = folder / "__0_0.distcp"
     left = json.loads((folder / f"{data.name}.sha256").read_text("utf-8"))
     assert left["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
-    assert complete(folder) == sum(path.stat().st_size for path in folder.iterdir() if path.name != MANIFEST)
+    assert complete(folder, KEY) == sum(path.stat().st_size for path in (data, folder / ".metadata"))
     assert {entry.path for entry in check_files(folder)} == {data.name, ".metadata"}
     found = {"w": torch.zeros(100_000), "note": ""}
     dcp.load(found, checkpoint_id=folder, no_dist=True)
@@ -181,7 +183,7 @@ def test_a_large_network_is_written_in_shards_that_the_library_loads(
     network = build_network({"seed": 1, "weights": "", "adapter_rank": 0}, model, lambda *_, **__: None)
     tokenizer = prepare_tokenizer(tmp_path, 320, source_texts(20_000))
     monkeypatch.setattr(exporting, "SHARD_BYTES", 40_000)
-    exporting.write_export(network, tmp_path / "hf", tokenizer, {"data": "none"}, rank=0)
+    exporting.write_export(network, tmp_path / "hf", tokenizer, {"data": "none"}, rank=0, key=KEY)
     files = sorted(path.name for path in (tmp_path / "hf").glob("*.safetensors"))
     assert len(files) > 2 and files[0].startswith("model-00001-of-")
     assert all(path.stat().st_size < 60_000 for path in (tmp_path / "hf").glob("*.safetensors"))
@@ -208,7 +210,7 @@ def test_a_rank_computes_where_its_job_says_whatever_is_there(
 
     def order(job: dict[str, str]) -> Order:
         places = {"rank": 5, "rank_count": 8, "local_rank": 1, "launch": 1, "attempt": 0}
-        return Order(tmp_path, job, {}, tmp_path, 1, **places)
+        return Order(tmp_path, job, {}, tmp_path, 1, **places, key=KEY)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of(order({})) == torch.device("cpu"), "orders of before have no device"

@@ -84,7 +84,8 @@ def measure_train(
     what = what or TrainWanted()
     config = model / "config.json" if model.is_dir() else model
     settings = list(_settings(what))
-    state = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
+    folder = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
+    state = folder / "state"  # whose key lies beside it
     try:
         base = _job(what, config, state)
         runs = [_run(base, settings[0], state, tell)]
@@ -94,7 +95,7 @@ def measure_train(
         readings = tuple(_readings(state / "train" / runs[0].name, base, runs, tell))
     finally:
         stop_all(state)
-        shutil.rmtree(state, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     page = trained.TrainedPage(
         model=config.parent.name if config.name == "config.json" else config.stem,
         machine=f"{platform.machine()}, {platform.system()} {platform.release()}",

@@ -27,6 +27,7 @@ from twofold.live.training import variants
 from twofold.live.training.artefact import MANIFEST, check_model, sha256_of, write_whole
 from twofold.live.training.checkpoints import state_digest
 from twofold.live.training.corpus import held_out_texts
+from twofold.live.training.sealing import check_sealed, key_of_run
 from twofold.live.training.train_job import LINEAGE
 from twofold.policy.gate import settings as gates
 from twofold.policy.release.rules import Evaluation, Limits
@@ -60,7 +61,8 @@ def released(request: LoopRequest, gate: gates.GateSettings, trained: Path) -> R
     """
     opened = Registry(request.registry, make=True)
     try:
-        described = registered(opened, request.model_name, trained)
+        key = key_of_run(trained.parent, request.state)
+        described = registered(opened, request.model_name, trained, key)
         if request.serving.server is not None:
             return _beside_a_server(request, opened, described, gate)
         name = described.version.name
@@ -130,14 +132,18 @@ def model_name(spec: Path, reference: str) -> str:
         opened.close()
 
 
-def registered(opened: Registry, name: str, model: Path) -> Described:
-    """What a run exported, as a version with its lineage; the same bytes of the same run are the same one."""
+def registered(opened: Registry, name: str, model: Path, key: bytes) -> Described:
+    """What a run exported, as a version with its lineage; the same bytes of the same run are the same one.
+
+    Raises AlteredError for what is not as this key sealed it.
+    """
+    check_sealed(model, key)
     lineage = json.loads((model / LINEAGE).read_text("utf-8"))
     made_from = {
         "data": f"sha256:{hashlib.sha256(str(lineage['data']['digest']).encode()).hexdigest()}",
         "run": f"sha256:{sha256_of(model / LINEAGE)}",
     }
-    if state := state_digest(model.parent / "checkpoints"):
+    if state := state_digest(model.parent / "checkpoints", key):
         made_from["checkpoint"] = f"sha256:{state}"
     return opened.push(model, name, BY, made_from)
 

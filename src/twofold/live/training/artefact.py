@@ -16,6 +16,7 @@ from typing import Any
 from twofold.core.errors import AlteredError, FileError
 
 MANIFEST = "manifest.json"
+SEAL = "manifest.seal"  # beside it, where a run of ours wrote the folder (`sealing.py`)
 TITLE = "org.opencontainers.image.title"  # of a file, in the registry's manifests
 
 
@@ -29,7 +30,7 @@ class FileEntry:
 
 
 def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -> tuple[FileEntry, ...]:
-    """Every file below `folder`, sorted by path, the manifest itself apart. Raises FileError for a link.
+    """Every file below `folder`, sorted by path, manifest and seal apart. Raises FileError for a link.
 
     Those that are `known` are not read.
     """
@@ -43,12 +44,12 @@ def describe_files(folder: Path, known: Mapping[str, FileEntry] | None = None) -
 
 
 def plain_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file below `folder` by its path there, the manifest itself apart. Raises FileError for a link."""
+    """Every file below `folder` by its path there, manifest and seal apart. Raises FileError for a link."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise FileError(f"`{path}` is not a plain file", hint="publish files, not links to them")
-        if path.is_file() and name != MANIFEST:
+        if path.is_file() and name not in (MANIFEST, SEAL):
             yield name, path
 
 

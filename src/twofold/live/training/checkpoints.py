@@ -1,25 +1,21 @@
-"""Which checkpoints of a run may be resumed from: only whole ones, whose every byte is still as written.
+"""Which checkpoints of a run may be resumed from: only whole ones of our own, every byte still as written.
 
 A distributed checkpoint is a folder that several ranks write at once, beside the training; a kill leaves any
-part of it. Its manifest is written last, so a folder without one is a cut one. Digests are checked before any
-library opens a file; what is opened then may name only what a checkpoint is made of (`safe_reading.py`).
+part of it. Its manifest is written last, so a folder without one is a cut one. Digests and our key's seal of
+them (`sealing.py`) are checked before any library opens a file; what is opened then may name only what a
+checkpoint is made of (`safe_reading.py`).
 """
 
 import hashlib
 import json
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from twofold.core.errors import TwofoldError
-from twofold.live.training.artefact import (
-    MANIFEST,
-    FileEntry,
-    check_files,
-    entries_of,
-    manifest_text,
-    write_manifest,
-)
+from twofold.live.training.artefact import MANIFEST, FileEntry, manifest_text
+from twofold.live.training.sealing import UnsealedError, check_sealed, sealed_entries, write_sealed
 
 METADATA = ".metadata"  # the library's own index, written by its coordinator when all ranks are done
 DIGEST_SUFFIX = ".sha256"  # of what a rank leaves beside a file that it wrote
@@ -36,8 +32,8 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
-def complete(folder: Path) -> int:
-    """Call a checkpoint complete, once all ranks have written; returns its size in bytes.
+def complete(folder: Path, key: bytes) -> int:
+    """Call a checkpoint complete and ours, once all ranks have written; returns its size in bytes.
 
     Files that were digested as they were written are not read again.
     """
@@ -46,35 +42,53 @@ def complete(folder: Path) -> int:
         name = path.name.removesuffix(DIGEST_SUFFIX)
         known[name] = FileEntry(name, **json.loads(path.read_text("utf-8")))
         path.unlink()
-    return sum(entry.size_bytes for entry in write_manifest(folder, known))
+    return sum(entry.size_bytes for entry in write_sealed(folder, folder.name, key, known))
 
 
-def survey(checkpoints: Path) -> tuple[Path | None, dict[Path, str]]:
-    """The newest checkpoint that is complete and checked, and why each newer one is not: cut or altered."""
+def check_begun(checkpoints: Path, key: bytes) -> None:
+    """Raise UnsealedError where a run has whole checkpoints and our key sealed none: it is not ours to begin
+    anew. Reads no file of theirs."""
+    unsealed = None
+    for folder in reversed(_folders(checkpoints)):
+        try:
+            if sealed_entries(folder, key) is not None:
+                return
+        except UnsealedError as error:
+            unsealed = unsealed or error
+    if unsealed is not None:
+        raise unsealed
+
+
+def survey(checkpoints: Path, key: bytes) -> tuple[Path | None, dict[Path, str]]:
+    """The newest checkpoint that is complete, ours and checked, and why each newer one is not.
+
+    Raises UnsealedError where there are only such as somebody else wrote.
+    """
+    check_begun(checkpoints, key)
     refused: dict[Path, str] = {}
     for folder in reversed(_folders(checkpoints)):
         if not (folder / METADATA).exists():
             refused[folder] = f"`{METADATA}` is missing: the save was cut"
             continue
         try:
-            check_files(folder)
+            check_sealed(folder, key)
             return folder, refused
         except TwofoldError as error:
             refused[folder] = error.message
     return None, refused
 
 
-def state_digest(checkpoints: Path) -> str:
-    """A SHA-256 of the state in the newest complete checkpoint; "" without one.
+def state_digest(checkpoints: Path, key: bytes) -> str:
+    """A SHA-256 of the state in the newest complete checkpoint of our own; "" without one.
 
     Of what each rank wrote, by its manifest: the library's index names the save, and differs from run to run.
     """
-    whole = [folder for folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
-    if not whole:
-        return ""
-    entries = entries_of(json.loads((whole[-1] / MANIFEST).read_text("utf-8")))
-    written = [entry for entry in entries if entry.path != METADATA]
-    return hashlib.sha256(manifest_text(written).encode()).hexdigest()
+    for folder in reversed(_folders(checkpoints)):
+        with suppress(UnsealedError):
+            if (entries := sealed_entries(folder, key)) is not None:
+                written = [entry for entry in entries if entry.path != METADATA]
+                return hashlib.sha256(manifest_text(written).encode()).hexdigest()
+    return ""
 
 
 def remove(folder: Path) -> None:

@@ -14,8 +14,9 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.tensor import DTensor
 from transformers import GenerationConfig
 
-from twofold.live.training.artefact import flush, write_manifest
+from twofold.live.training.artefact import flush
 from twofold.live.training.corpus import TOKENIZER_FILES
+from twofold.live.training.sealing import write_sealed
 from twofold.live.training.train_job import LINEAGE
 
 SHARD_BYTES = 1 << 30
@@ -23,8 +24,10 @@ WEIGHTS, INDEX = "model", "model.safetensors.index.json"
 ADAPTER = "adapter_model.safetensors"
 
 
-def write_export(network: Any, folder: Path, tokenizer: Path, lineage: Mapping[str, Any], rank: int) -> None:
-    """Write the network to `folder`, which appears finished; every rank takes part, rank 0 writes.
+def write_export(
+    network: Any, folder: Path, tokenizer: Path, lineage: Mapping[str, Any], rank: int, key: bytes
+) -> None:
+    """Write the network to `folder`, which appears finished and sealed; every rank takes part, rank 0 writes.
 
     Adapters are written alone, as their library reads them.
     """
@@ -43,7 +46,7 @@ def write_export(network: Any, folder: Path, tokenizer: Path, lineage: Mapping[s
     for name in filter(lambda name: (tokenizer / name).exists(), TOKENIZER_FILES):
         shutil.copyfile(tokenizer / name, unfinished / name)
     (unfinished / LINEAGE).write_text(json.dumps(lineage, indent=1, sort_keys=True) + "\n", "utf-8")
-    write_manifest(unfinished)
+    write_sealed(unfinished, folder.name, key)
     for path in unfinished.iterdir():
         flush(path)
     unfinished.rename(folder)

@@ -81,6 +81,7 @@ class Saver:
     rank: int
     group: Any
     copy: StateCopy
+    key: bytes = field(repr=False)  # that seals them
     _finisher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _pending: Future[None] | None = None
 
@@ -110,7 +111,7 @@ class Saver:
         """One that cannot be written is told of at once, for a queue waits for it, and training goes on."""
         try:
             written.result()  # on rank 0: when every rank has written and the index is there
-            size_bytes = complete(folder) if self.rank == 0 else 0
+            size_bytes = complete(folder, self.key) if self.rank == 0 else 0
         except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
             if self.rank == 0:
                 reason = " ".join(str(error).split())[-300:]

@@ -33,12 +33,14 @@ from twofold.core.extras import require_extra
 from twofold.live import watched
 from twofold.live.otel_metrics import metrics_from
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
+from twofold.live.seals import key_of
 from twofold.live.training.artefact import MANIFEST, check_files, write_whole
-from twofold.live.training.checkpoints import step_of
+from twofold.live.training.checkpoints import check_begun, step_of
 from twofold.live.training.data_preparing import DataWanted, prepare_data
 from twofold.live.training.rendezvous import address_towards, interface_towards
 from twofold.live.training.run_series import RunSeries
 from twofold.live.training.run_watch import RunWatch
+from twofold.live.training.sealing import KEY, key_beside, key_of_run, sealed_entries
 from twofold.live.training.training_record import StepLine, append_event, mend, read_events, summarise
 
 ORDER, MEASURED, EXPORT = "job.json", "measured.json", "hf"
@@ -109,8 +111,8 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
     """Train, export and measure; returns at once when that was done before.
 
     Raises ValueRefusedError for a job that cannot be run, BusyError when another process runs it, RunError
-    when training fails for good or hangs, AlteredError when what it exported was changed. No process is
-    left behind then, nor on KeyboardInterrupt.
+    when training fails for good or hangs, AlteredError when what it exported was changed, UnsealedError for
+    checkpoints of others. No process is left behind then, nor on KeyboardInterrupt.
     """
     model = _read_model(job)
     require_extra("train", "live")
@@ -121,6 +123,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
         order = _prepare(job, model, state, on_progress)
         done = job.folder / MEASURED
         if not (job.folder / EXPORT).exists():
+            _check_seals(job, state)
             _train(job, state, int(order["thread_count"]), on_progress)
         trained_model(job)
         if done.exists():
@@ -189,6 +192,15 @@ def trained_model(job: TrainJob) -> Path:
         raise FileError(f"`{job.folder}` holds no finished run", hint="train it first")
     check_files(folder)
     return folder
+
+
+def _check_seals(job: TrainJob, state: Path) -> None:
+    """Make the key that seals the run, where none is, and refuse checkpoints that it did not seal before a
+    worker starts."""
+    key = key_of_run(job.folder, state)
+    check_begun(job.folder / "checkpoints", key)
+    if job.branch_from:
+        sealed_entries(Path(job.branch_from), key)
 
 
 def role_of(job: TrainJob) -> str:
@@ -380,6 +392,7 @@ def _launcher(job: TrainJob, state: Path, launch: int, thread_count: int, role: 
     import psutil
 
     told = {"TWOFOLD_LAUNCH": str(launch), "OMP_NUM_THREADS": str(thread_count), **ENVIRONMENT}
+    told[KEY] = str(key_beside(state))
     if job.rendezvous:
         told["GLOO_SOCKET_IFNAME"] = interface_towards(job.rendezvous)
     try:
@@ -410,7 +423,8 @@ def launch_command(job: TrainJob) -> list[str]:
 def join_training(job: TrainJob, state: Path, on_progress: Progress) -> None:
     """Run the share of this host in a job that `run_training` of the first host runs, to its end.
 
-    Raises RunError when that one's launches end without an export, or none begins.
+    Raises RunError when that one's launches end without an export, or none begins, FileError without the key
+    that the first host seals by.
     """
     if not job.rendezvous:
         raise ValueRefusedError("nobody to join", hint="give `rendezvous`, as host:port of the first host")
@@ -421,6 +435,7 @@ def join_training(job: TrainJob, state: Path, on_progress: Progress) -> None:
             return
         if launch > joined:
             joined = launch
+            key_of(key_beside(state), make=False)  # the first host's, which any rank may need
             order = json.loads((job.folder / ORDER).read_text("utf-8"))
             on_progress(f"joining launch {joined} of `{job.name}`")
             with _launcher(

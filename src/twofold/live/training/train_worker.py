@@ -36,7 +36,8 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 
-from twofold.live.training.artefact import MANIFEST, check_files, digest_of, sha256_of
+from twofold.live.seals import key_of
+from twofold.live.training.artefact import MANIFEST, digest_of, sha256_of
 from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import remove, step_folder, step_of, survey
@@ -46,6 +47,7 @@ from twofold.live.training.fragments import fragmented_fraction
 from twofold.live.training.loss_scale import LossScale
 from twofold.live.training.safe_reading import SafeReader, load_state
 from twofold.live.training.saving import Saver, StateCopy
+from twofold.live.training.sealing import KEY, check_sealed
 from twofold.live.training.train_job import EXPORT, STOP, WEIGHTS
 from twofold.live.training.train_model import build_network, shard
 from twofold.live.training.training_record import (
@@ -88,6 +90,7 @@ class Order:
     rank_count: int
     launch: int
     attempt: int
+    key: bytes = field(repr=False)  # that seals what the run writes
 
 
 @dataclass(slots=True)
@@ -217,7 +220,7 @@ def main() -> None:
     trained = build(order, StepClock(device.type == "cuda"))
     signal.signal(signal.SIGTERM, lambda *_: setattr(trained, "is_told_to_stop", True))
     copy = StateCopy(trained.learnt, trained.optimiser, device.type == "cuda")
-    saver = Saver(order.run, order.rank, dist.new_group(backend="gloo"), copy)
+    saver = Saver(order.run, order.rank, dist.new_group(backend="gloo"), copy, order.key)
     tell_weights(trained)
     first = resume(trained) + 1
     tell = partial(append_event, order.run)
@@ -230,7 +233,7 @@ def main() -> None:
         append_event(order.run, "collective", name=name, rank=order.rank, waited_s=waited_s)
     if is_whole and not (order.run / EXPORT).exists():  # there, if a rank died after the last step
         lineage = lineage_of(order, batches)
-        write_export(trained.network, order.run / EXPORT, order.corpus, lineage, order.rank)
+        write_export(trained.network, order.run / EXPORT, order.corpus, lineage, order.rank, order.key)
         trained.tell("exported", step=order.job["steps"])
     dist.barrier()
     dist.destroy_process_group()
@@ -286,6 +289,7 @@ def read_order(path: Path) -> Order:
         rank_count=int(os.environ["WORLD_SIZE"]),
         launch=int(os.environ["TWOFOLD_LAUNCH"]),
         attempt=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+        key=key_of(Path(os.environ[KEY]), make=False),
     )
 
 
@@ -346,13 +350,14 @@ def tell_weights(trained: Trained) -> None:
 def resume(trained: Trained) -> int:
     """Load the newest checkpoint that may be; returns how many steps are behind it.
 
-    Rank 0 alone looks, so that all ranks take the same one, and deletes what was cut or altered: a save of
-    the same step would otherwise write into it. A run without any that branches off another begins with that.
+    Rank 0 alone looks, so that all ranks take the same one, and deletes what was cut, altered or planted: a
+    save of the same step would otherwise write into it. A run without any that branches off another begins
+    with that.
     """
     order = trained.order
     chosen = torch.zeros(1, dtype=torch.int64)
     if order.rank == 0:
-        newest, refused = survey(order.run / "checkpoints")
+        newest, refused = survey(order.run / "checkpoints", order.key)
         for folder, reason in refused.items():
             append_event(order.run, "refused", checkpoint=folder.name, reason=reason)
             remove(folder)
@@ -363,7 +368,7 @@ def resume(trained: Trained) -> int:
     if not step and order.job["branch_from"]:
         folder = Path(order.job["branch_from"])
         step = step_of(folder)
-        check_files(folder)
+        check_sealed(folder, order.key)
         digest = sha256_of(folder / MANIFEST)
         trained.tell("branched", step=step, checkpoint=str(folder), sha256=digest)
     if step:
