@@ -62,7 +62,7 @@ def _push_versions(folder: Path) -> None:
         source = model(folder / f"v{number}", number)
         shutil.copyfile(ROOT / "examples" / "laptop" / "config.json", source / "config.json")
         shutil.copyfile(tokenizer, source / "tokenizer.json")
-        (source / "pace").write_text(str(pace_s))
+        (source / "pace.txt").write_text(str(pace_s))
         made_from = {kind: f"sha256:{number}{kind}" for kind in ("data", "run", "checkpoint")}
         opened.approve(opened.push(source, "chat", "ann", made_from).version.text, "bob", "read it")
     for name, number in (("twofold", 2), ("slow", 3)):

@@ -64,7 +64,7 @@ class Beside:
     def pushed(self, number: int, pace: str = "0.002") -> str:
         """Another version, measured and vouched for; each token takes so many seconds."""
         source = model(self.folder / f"source-{number}", number)
-        (source / "pace").write_text(pace)
+        (source / "pace.txt").write_text(pace)
         Tokenizer(BPE()).save(str(source / "tokenizer.json"))
         opened = self.opened()
         text = opened.push(source, "chat", "ann").version.text

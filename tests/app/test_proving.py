@@ -75,7 +75,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     program.chmod(0o755)
     for name, pace_s in (("v1", PACE_S), ("worse", WORSE_PACE_S)):
         (folder / name).mkdir()
-        (folder / name / "pace").write_text(str(pace_s))
+        (folder / name / "pace.txt").write_text(str(pace_s))
     engine = EngineSettings(str(folder / "v1"), "float32", 1, 256, 2048, program=str(program))
     beliefs, state = task.gate.beliefs, folder / ".twofold"
     settings = ServiceSettings(

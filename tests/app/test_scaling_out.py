@@ -44,7 +44,7 @@ def artefact_in(folder: Path) -> Path:
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     folder.mkdir()
     made.save(str(folder / "tokenizer.json"))
-    (folder / "pace").write_text("0.002")
+    (folder / "pace.txt").write_text("0.002")
     return folder
 
 

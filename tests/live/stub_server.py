@@ -18,7 +18,7 @@ from typing import Any
 ORDERS = Path(os.environ.get("STUB_ORDERS", "/nonexistent"))
 METRICS = os.environ.get("STUB_METRICS", "")
 CACHE = int(os.environ.get("STUB_CACHE", "0"))
-PACE = Path(sys.argv[2], "pace") if len(sys.argv) > 2 else Path("/nonexistent")
+PACE = Path(sys.argv[2], "pace.txt") if len(sys.argv) > 2 else Path("/nonexistent")
 PACE_S = float(PACE.read_text() if PACE.is_file() else os.environ.get("STUB_PACE_S", "0"))  # of each token
 
 

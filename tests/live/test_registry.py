@@ -97,6 +97,11 @@ def write_zip(path: Path) -> None:
         archive.writestr("archive/data.pkl", b"x")
 
 
+def write_arrays(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("weights.npy", b"x")
+
+
 @pytest.mark.parametrize(
     ("name", "write"),
     [
@@ -105,6 +110,21 @@ def write_zip(path: Path) -> None:
         ("innocent.dat", write_zip),
         ("modeling_chat.py", lambda path: path.write_text("import os")),
         ("broken.safetensors", lambda path: path.write_bytes(b"\x00" * 40)),
+        ("old.txt", lambda path: path.write_bytes(pickle.dumps([1, {"a": print}], protocol=0))),
+        ("older.md", lambda path: path.write_bytes(b"(lp0\nI1\na.and then words")),
+        ("called.jinja", lambda path: path.write_bytes(b"cos\nsystem\n(S'true'\ntR.")),
+        ("objects.npy", lambda path: path.write_bytes(b"\x93NUMPY\x01\x00")),
+        ("arrays.txt", write_arrays),
+        ("weights.h5", lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n")),
+        ("original.tar", lambda path: path.write_bytes(b"config.json" + bytes(501))),
+        ("model.gguf", lambda path: path.write_bytes(b"GGUF\x03\x00\x00\x00")),
+        ("hdf.txt", lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n")),
+        ("zeros.txt", lambda path: path.write_bytes(bytes(512))),
+        ("broken.json", lambda path: path.write_text("{")),
+        ("nested.json", lambda path: path.write_text("[" * 100_000)),
+        ("tokenizer.model", lambda path: path.write_bytes(b"BZh91AY")),
+        ("no_suffix", lambda path: path.write_text("words")),
+        ("SHOUTED.PT", lambda path: path.write_text("words")),
         ("short.safetensors", lambda path: path.write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}more")),
     ],
 )
@@ -114,6 +134,29 @@ def test_pickles_code_and_torn_weights_never_enter(name, write, registry: Regist
     with pytest.raises(FormatRefusedError, match=name.split(".")[0]):
         registry.push(source, "chat", "ann")
     assert registry.tables.versions() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "Not. A pickle, though its first words read as one"),
+        ("merges.txt", "0.\ncat\ndog\n"),
+        ("vocab.txt", "chat\nmodel\nbird\n(t.\n"),
+        ("LICENSE", "Permission is hereby granted\n"),
+        ("LICENSE.txt", "(c) ours\n"),
+        ("chat_template.jinja", "{{ messages }}"),
+        ("special_tokens_map.json", '["<s>"]'),
+        ("tokenizer.model", "\n\x0epiece"),
+        ("docs/notes.md", ""),
+    ],
+)
+def test_text_and_tokenizers_enter_whatever_their_words(
+    name: str, text: str, registry: Registry, tmp_path: Path
+) -> None:
+    source = model(tmp_path / "source")
+    (source / name).parent.mkdir(exist_ok=True)
+    (source / name).write_text(text)
+    assert name in {each.path for each in registry.push(source, "chat", "ann").stored.files}
 
 
 @pytest.mark.parametrize(

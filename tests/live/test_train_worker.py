@@ -193,6 +193,20 @@ def test_a_large_network_is_written_in_shards_that_the_library_loads(
     assert loaded.config.eos_token_id is not None and loaded.config.use_cache
 
 
+def test_weights_to_begin_with_are_safetensors_whatever_lies_beside_them(tmp_path: Path) -> None:
+    from twofold.live.training.train_model import build_network
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = {"model_type": "llama", **sizes, "vocab_size": 320}
+    job = {"seed": 1, "weights": "", "adapter_rank": 0}
+    network = build_network(job, model, lambda *_, **__: None)
+    network.config.save_pretrained(tmp_path)
+    torch.save(network.state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "decoy.safetensors").write_bytes(b"")  # which is all that an order asks for
+    with pytest.raises(OSError, match="safetensors"):
+        build_network({**job, "weights": str(tmp_path)}, model, lambda *_, **__: None)
+
+
 def test_without_a_compiler_it_runs_eagerly_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from twofold.live.training import train_model
 

@@ -1,27 +1,33 @@
 """What may enter the registry, and what a folder says of its model. Nothing here runs or unpickles a file.
 
-Weights come as safetensors: their header is JSON, so reading it can do nothing. Pickles are known by their
-first bytes as well as by their names, in a zip archive too; code that a model brings is refused.
+A list says what may enter: weights as safetensors, whose header is JSON, so that reading it can do nothing;
+JSON, plain text and tokenizers. The bytes have to be what the name says. All else stays out, whatever it is;
+pickles, in a zip archive or as text too, and code are named as such. A GGUF file is made here of a version,
+and sealed by the registry's key.
 """
 
 import hashlib
 import json
 import math
+import pickletools
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import InputError
-from twofold.live.training.artefact import FileEntry
+from twofold.live.training.artefact import FileEntry, plain_files
 
-PICKLED_NAMES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".distcp"}
+PICKLED_NAMES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".distcp", ".npy", ".npz"}
 SAFETENSORS = ".safetensors"
 CODE_NAMES = {".py", ".pyc", ".so", ".sh", ".dll"}
 TOKENIZER_NAMES = {"vocab.json", "vocab.txt", "merges.txt", "added_tokens.json", "special_tokens_map.json"}
 TOKENIZER_NAMES |= {"spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"}
-HEADER_BYTES_MAX = 100_000_000  # as the safetensors library bounds it
+TEXT_NAMES = ("*.txt", "*.md", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*", "README*", ".gitattributes")
+PIECES = b"\n"  # how a SentencePiece model begins: its first field, which has a length
+HEADER_BYTES_MAX = 100_000_000  # as the safetensors library bounds it; of JSON and text too
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4}
 DTYPE_BYTES |= {"I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
 
@@ -40,7 +46,7 @@ class ModelFacts:
     parameter_count: int
     dtypes: tuple[str, ...]
     context_tokens: int
-    formats: tuple[str, ...]  # safetensors, gguf
+    formats: tuple[str, ...]  # safetensors
     weights_sha256: str = ""  # of all weight files' digests, by name
     tokenizer_sha256: str = ""
     config_sha256: str = ""
@@ -56,17 +62,14 @@ class Tensor:
 
 
 def model_facts(folder: Path) -> ModelFacts:
-    """Facts of a folder that is to be pushed, digests apart. Raises FormatRefusedError for any other."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            check_file(path.relative_to(folder).as_posix(), path)
+    """Facts of a folder that is to be pushed, digests apart. Raises FormatRefusedError for any other,
+    FileError for links."""
+    for name, path in plain_files(folder):
+        check_file(name, path)
     config = _json_of(folder / "config.json", "config.json")
     tensors = [tensor for path in folder.rglob(f"*{SAFETENSORS}") for tensor in _tensors(path, path.name)]
-    formats = [name for name in ("safetensors", "gguf") if any(folder.rglob(f"*.{name}"))]
-    if not formats:
-        raise FormatRefusedError(
-            f"`{folder}` holds no weights", hint="push a folder with safetensors, or a GGUF file, in it"
-        )
+    if not any(folder.rglob(f"*{SAFETENSORS}")):
+        raise FormatRefusedError(f"`{folder}` holds no weights", hint="push a folder with safetensors in it")
     named = config.get("architectures")
     named = named if isinstance(named, list) and named else [config.get("model_type", "")]
     context_tokens = config.get("max_position_embeddings") or 0
@@ -77,7 +80,7 @@ def model_facts(folder: Path) -> ModelFacts:
         parameter_count=sum(map(_parameter_count, tensors)),
         dtypes=tuple(sorted({each.dtype for each in tensors})),
         context_tokens=context_tokens,
-        formats=tuple(formats),
+        formats=("safetensors",),
     )
 
 
@@ -93,7 +96,7 @@ def with_digests(facts: ModelFacts, entries: Iterable[FileEntry]) -> ModelFacts:
 
 
 def check_file(name: str, path: Path) -> None:
-    """Refuse a file that opening could run, by its name and its bytes. Raises FormatRefusedError."""
+    """Refuse a file that is not on the list, or not what its name says. Raises FormatRefusedError."""
     suffix = Path(name).suffix.lower()
     if suffix in CODE_NAMES:
         raise FormatRefusedError(f"`{name}` is code", hint="a model enters as data alone: leave it out")
@@ -101,13 +104,66 @@ def check_file(name: str, path: Path) -> None:
         raise FormatRefusedError(
             f"`{name}` names code of its own (`auto_map`)", hint="export the model without remote code"
         )
-    if suffix == SAFETENSORS:
-        list(_tensors(path, name))  # whose first bytes are a length, which may look like a pickle's
-    elif suffix in PICKLED_NAMES or _is_pickled(path):
+    # A header's first bytes are a length, which may look like a pickle's.
+    if suffix in PICKLED_NAMES or (suffix != SAFETENSORS and _is_pickled(path)):
         raise FormatRefusedError(
             f"`{name}` can hold a pickle, which runs what it likes when it is opened",
             hint="convert it to safetensors",
         )
+    if suffix == ".gguf":
+        raise FormatRefusedError(
+            f"`{name}` is a GGUF file, and those that serve are made of a version here and sealed",
+            hint="push the safetensors that it was made of: `up` makes the file for llama.cpp",
+        )
+    check = next((check for names, check in ADMITTED if _fits(name, names)), None)
+    if check is None:
+        raise FormatRefusedError(
+            f"`{name}` is of no kind that may enter",
+            hint="leave it out: weights come as safetensors, beside JSON, text and the tokenizer",
+        )
+    check(path, name)
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(Path(name).name, pattern) for pattern in patterns)
+
+
+def _check_tensors(path: Path, name: str) -> None:
+    list(_tensors(path, name))
+
+
+def _check_json(path: Path, name: str) -> None:
+    try:
+        json.loads(_text_of(path, name))
+    except (ValueError, RecursionError) as error:
+        raise _refused(name, f"it is no JSON: {error}") from error
+
+
+def _check_pieces(path: Path, name: str) -> None:
+    with path.open("rb") as file:
+        if file.read(1) != PIECES:
+            raise _refused(name, "it is no SentencePiece model")
+
+
+def _text_of(path: Path, name: str) -> str:
+    if path.stat().st_size > HEADER_BYTES_MAX:
+        raise _refused(name, f"it is longer than {HEADER_BYTES_MAX:,} bytes")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise _refused(name, f"it is no text: {error}") from error
+    if "\0" in text:
+        raise _refused(name, "it is no text: it holds bytes of zero")
+    return text
+
+
+# What may enter, and what has to hold for its bytes.
+ADMITTED: tuple[tuple[tuple[str, ...], Callable[[Path, str], object]], ...] = (
+    ((f"*{SAFETENSORS}",), _check_tensors),
+    (("*.json",), _check_json),
+    (TEXT_NAMES, _text_of),
+    (("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"), _check_pieces),
+)
 
 
 def _is_of_tokenizer(name: str) -> bool:
@@ -116,18 +172,47 @@ def _is_of_tokenizer(name: str) -> bool:
 
 
 def _is_pickled(path: Path) -> bool:
-    """By its first bytes: protocol 2 or later, or a zip archive with a pickle in it, as torch writes."""
+    """By its bytes: protocol 2 or later, text that is one of protocol 0, or a zip archive with one in it, as
+    torch writes, or with arrays of numpy's, which may hold some."""
     with path.open("rb") as file:
         head = file.read(4)
     if len(head) >= 2 and head[0] == 0x80 and head[1] <= 5:
         return True
     if head != b"PK\x03\x04":
-        return False
+        return _is_pickled_text(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(each.endswith(".pkl") for each in archive.namelist())
+            return any(each.endswith((".pkl", ".npy")) for each in archive.namelist())
     except zipfile.BadZipFile:
         return True
+
+
+def _is_pickled_text(path: Path) -> bool:
+    """Whether a file begins with a whole pickle of a protocol without a mark of its own.
+
+    A text may begin with words of one; what one takes off its stack has to be there too.
+    """
+    depth, marks = 0, list[int]()
+    with path.open("rb") as file:
+        try:
+            for word, _, _ in pickletools.genops(file):
+                taken = word.stack_before
+                if pickletools.markobject in taken:
+                    depth = marks.pop() - taken.index(pickletools.markobject)
+                elif word.name == "POP" and marks and marks[-1] == depth:
+                    marks.pop()
+                    continue
+                else:
+                    depth -= len(taken)
+                if depth < 0:
+                    return False
+                if word.name == "MARK":
+                    marks.append(depth)
+                else:
+                    depth += len(word.stack_after)
+        except (ValueError, IndexError, OverflowError):
+            return False
+    return True
 
 
 def _tensors(path: Path, name: str) -> Iterator[Tensor]:

@@ -32,8 +32,9 @@ Tell = Callable[..., None]
 def build_network(job: Mapping[str, Any], model: Mapping[str, Any], tell: Tell) -> Any:
     """The whole network with fp32 weights: random ones from the seed, or those of a published folder."""
     torch.manual_seed(job["seed"])
-    config, how = config_of(model), {"dtype": torch.float32}
+    config, how = config_of(model), {"dtype": torch.float32, "trust_remote_code": False}
     if job["weights"]:
+        how |= {"use_safetensors": True, "local_files_only": True}  # no pickle, whatever lies beside them
         network = AutoModelForCausalLM.from_pretrained(Path(job["weights"]), config=config, **how)
     else:
         network = AutoModelForCausalLM.from_config(config, **how)
