@@ -55,9 +55,10 @@ class Service:
             self.statuses = tuple(rest)
             if status != 200:
                 return web.json_response({"error": {"message": "not now"}}, status=status)
-        if not self.streams or asked.get("stream") is False:
-            return web.json_response({"choices": [{"text": "whole"}]})
-        if request.path.endswith(IN_ONE_PIECE):
+        in_one_piece = request.path.endswith(IN_ONE_PIECE)
+        if not self.streams or not asked.get("stream", in_one_piece):
+            return web.json_response(self._whole(asked))
+        if in_one_piece:
             self._free = self._free or asyncio.Semaphore(self.slots)
             async with self._free:
                 await asyncio.sleep(self.gap_s)
@@ -66,21 +67,36 @@ class Service:
         async with self._free:
             return await self._stream(request, asked)
 
+    def _whole(self, asked: dict[str, Any]) -> dict[str, Any]:
+        is_chat = "messages" in asked
+        said = {"message": {"role": "assistant", "content": "whole"}} if is_chat else {"text": "whole"}
+        choice = {"index": 0, "finish_reason": "length", **said}
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        return {**self._head(is_chat, ""), "choices": [choice], "usage": usage}
+
+    def _head(self, is_chat: bool, part: str) -> dict[str, Any]:
+        kind = f"chat.completion{part}" if is_chat else "text_completion"
+        return {"id": "1", "object": kind, "created": 1, "model": self.models[0]}
+
     async def _stream(self, request: Any, asked: dict[str, Any]) -> Any:
         from aiohttp import web
 
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
         is_chat = "messages" in asked
-        for number in range(asked["max_tokens"]):
+        limit = asked["max_completion_tokens"] if "max_completion_tokens" in asked else asked["max_tokens"]
+        head = self._head(is_chat, ".chunk")
+        for number in range(limit):
             await asyncio.sleep(self.gap_s)
-            said = {"delta": {"content": f"t{number}"}} if is_chat else {"text": f"t{number}"}
-            await response.write(b"data: " + json.dumps({"choices": [said]}).encode() + b"\n\n")
+            said: Any = {"delta": {"content": f"t{number}"}} if is_chat else {"text": f"t{number}"}
+            choice = {"index": 0, "finish_reason": "length" if number == limit - 1 else None, **said}
+            await response.write(b"data: " + json.dumps({**head, "choices": [choice]}).encode() + b"\n\n")
         if self.characters_per_token and "stream_options" in asked:
             prompt = asked["messages"][0]["content"] if is_chat else asked["prompt"]
             counted = round(len(prompt) / self.characters_per_token)
-            usage = {"prompt_tokens": counted, "completion_tokens": asked["max_tokens"]}
-            await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+            usage = {"prompt_tokens": counted, "completion_tokens": limit, "total_tokens": counted + limit}
+            last = {**head, "choices": [], "usage": usage}
+            await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -143,6 +159,8 @@ def served(service: Service, certificate: ssl.SSLContext | None = None) -> Itera
         service.url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
         started.set()
         await ended.wait()
+        for _ in range(5):  # who has just come is let in: a server that closes then would lose the socket
+            await asyncio.sleep(0)
         await runner.cleanup()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)

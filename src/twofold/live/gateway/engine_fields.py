@@ -32,6 +32,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "store": (False,),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
+    "repetition_penalty": (1,),  # `vllm bench serve` says it in every request
     "logit_bias": ({},),
     "parallel_tool_calls": (True,),
     "tool_choice": ("auto",),
