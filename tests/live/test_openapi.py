@@ -106,6 +106,9 @@ def test_a_count_that_is_written_as_a_fraction_is_that_count() -> None:
     assert isinstance(read, GenerationRequest) and read.output_limit_tokens == 32
     assert read.fields["max_tokens"] == 16 and type(read.fields["max_tokens"]) is int
     assert isinstance(judged(COMPLETIONS, "vllm", {"prompt": "x", "max_tokens": 16.5}), Problem)
+    ids = judged(COMPLETIONS, "vllm", {"prompt": [[1.0, 2], [3]]})
+    assert isinstance(ids, GenerationRequest) and str(ids.fields["prompt"]) == "[[1, 2], [3]]"
+    assert isinstance(judged(COMPLETIONS, "vllm", {"prompt": [1.5]}), Problem)
 
 
 @pytest.mark.parametrize("engine", ["openai", "transformers", "vllm"])

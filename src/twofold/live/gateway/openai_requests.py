@@ -92,6 +92,8 @@ def read_request(
         if not isinstance(data, dict):
             return Problem(400, "The body is not a JSON object")
         _make_whole(data, (*LIMIT_FIELDS[path], *COUNT_FIELDS))
+        if isinstance(ids := data.get("prompt"), list):
+            data["prompt"] = _whole_ids(ids)
         problem = _shape_problem(path, data) or _limit_problem(path, data, limits)
         if problem is not None:
             return problem
@@ -109,6 +111,14 @@ def _make_whole(data: dict[str, Any], names: Iterable[str]) -> None:
         value = data.get(name)
         if isinstance(value, float) and value.is_integer():
             data[name] = int(value)
+
+
+def _whole_ids(prompt: list[Any]) -> list[Any]:
+    """Token ids as whole numbers, in one prompt or each of several, for the same reason."""
+    made = [_whole_ids(each) if isinstance(each, list) else each for each in prompt]
+    if float in map(type, made):
+        made = [int(each) if isinstance(each, float) and each.is_integer() else each for each in made]
+    return made
 
 
 def _no_number(name: str) -> None:

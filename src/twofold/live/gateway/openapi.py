@@ -130,7 +130,7 @@ ERROR: Schema = {
 
 def _generation(path: str, config: GatewayConfig, engine: EngineFields) -> Schema:
     body = body_schema(path, config.model_name, config.limits, engine)
-    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": TEXT}}
+    answer = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
     return {
         "summary": "A chat's next message" if path == CHAT else "What follows a text",
         "parameters": _headers(config),
