@@ -18,7 +18,7 @@ from random import Random
 from tests.soak.clients import PATIENCE_S
 from tests.soak.faults import FAULTS
 from tests.soak.memory import over
-from tests.soak.overload import Figures, beside_a_noisy_one, overloaded
+from tests.soak.overload import Overload, beside_a_noisy_one, overloaded
 from tests.soak.page import (
     Setting,
     kept_sections,
@@ -92,13 +92,11 @@ def _wrong_releases(ended: Mapping[str, Sequence[Ended]]) -> list[str]:
     return wrong
 
 
-def _loads(seconds: float) -> dict[str, Figures]:
+def _loads(seconds: float) -> Overload:
     with tempfile.TemporaryDirectory() as folder:
         over_all = asyncio.run(overloaded(Path(folder), seconds, (0.9, 1.0, 3.0)))
     with tempfile.TemporaryDirectory() as folder:
-        alone, quiet, noisy = asyncio.run(beside_a_noisy_one(Path(folder), seconds))
-    beside = {"a quiet tenant alone": alone, "the same beside a noisy one": quiet, "the noisy one": noisy}
-    return {f"{ratio:g} of what the engines can do": each for ratio, each in over_all.items()} | beside
+        return Overload(over_all, *asyncio.run(beside_a_noisy_one(Path(folder), seconds)))
 
 
 def _keep(out: Path, section: str) -> None:

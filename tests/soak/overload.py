@@ -4,6 +4,10 @@ An engine that sleeps needs little of the processor, so that what is measured is
 are Poisson and wait for nobody: a service that is slow is asked as much. Answers are of several lengths: of
 one length they would free their places all at once, for ever. What arrives at the beginning, before the
 places are taken, is not counted.
+
+The gate has the limits that a spec gives it: a class may ask for a little less than the engines can do, and
+a tenant for half. Without them every place is taken under overload, and whoever comes waits for the next that
+is free: within what is promised, but longer than at the knee.
 """
 
 import asyncio
@@ -27,11 +31,19 @@ WARM_S = 3.0
 ANSWER_S = TOKENS * GAP_S
 CAPACITY_PER_S = REPLICAS * PLACES / ANSWER_S
 TTFT_S, E2E_S = GAP_S + 0.8, TOKENS_MOST * GAP_S + 0.8  # what is promised: so much of waiting at the most
+CLASS_SHARE, TENANT_SHARE = 0.95, 0.5  # of what the engines can do, that each may ask for
+ALL = "a"  # the tenant that is the only one, where one is
 GATE = gates.GateSettings(
     classes=(gates.ClassSettings("default", ttft_slo_s=TTFT_S, e2e_slo_s=E2E_S, wait_s_max=E2E_S),),
+    limits=gates.LimitSettings(
+        tenant=gates.Rate(TENANT_SHARE * CAPACITY_PER_S, burst_s=1.0),
+        tenants=((ALL, gates.Rate()),),
+        classes=(("default", gates.Rate(CLASS_SHARE * CAPACITY_PER_S, burst_s=1.0)),),
+    ),
     admission=gates.AdmissionSettings(),
     queue=gates.QueueSettings(),
 )
+ACCEPTED_MOST, BESIDE_MOST, GOODPUT_LEAST = 0.05, 0.1, 0.9  # goals: changes of a p95, and a share
 BELIEFS = gates.Beliefs(1e-6, GAP_S, GAP_S)
 
 
@@ -56,6 +68,32 @@ class Figures:
     goodput_per_s: float  # answers within what is promised
     ttft_s_p95: float
     e2e_s_p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """What all loads came to: by their ratio to what the engines can do, and a quiet tenant's."""
+
+    by_ratio: Mapping[float, Figures]  # with 1.0, the knee
+    alone: Figures
+    beside: Figures  # the same tenant's requests, beside the noisy one
+    noisy: Figures
+
+    def verdicts(self) -> list[str]:
+        """Each goal with what it came to, and whether it held."""
+        knee, over = self.by_ratio[1.0], self.by_ratio[max(self.by_ratio)]
+        lines = []
+        for name, before, after, most in (
+            (f"{max(self.by_ratio):g} times the load, of the accepted", knee, over, ACCEPTED_MOST),
+            ("a quiet tenant beside a noisy one", self.alone, self.beside, BESIDE_MOST),
+        ):
+            for figure in ("ttft_s_p95", "e2e_s_p95"):
+                change = getattr(after, figure) / getattr(before, figure) - 1
+                said = f"{name}: {figure[:-6].upper()} p95 {change:+.1%}, the goal: below {most:+.0%}"
+                lines.append(f"{said}: {'held' if change < most else 'missed'}")
+        share = over.goodput_per_s / knee.goodput_per_s
+        said = f"goodput {share:.0%} of the knee's, the goal: at least {GOODPUT_LEAST:.0%}"
+        return [*lines, f"{said}: {'held' if share >= GOODPUT_LEAST else 'missed'}"]
 
 
 async def offered(
@@ -124,7 +162,7 @@ async def overloaded(folder: Path, duration_s: float, ratios: Sequence[float]) -
     found = {}
     async with paced_service(folder) as (url, client):
         for number, ratio in enumerate(ratios):
-            answered = await offered(url, client, {"a": ratio * CAPACITY_PER_S}, duration_s, number)
+            answered = await offered(url, client, {ALL: ratio * CAPACITY_PER_S}, duration_s, number)
             found[ratio] = figures_of(answered, duration_s)
     return found
 

@@ -10,7 +10,16 @@ from tests.soak import training
 from tests.soak.clients import BROKEN, COMPLETED, POISON, TOLD, TOO_LONG
 from tests.soak.faults import FAULTS
 from tests.soak.memory import CONNECTIONS, Memory
-from tests.soak.overload import E2E_S, PLACES, REPLICAS, TOKENS_MOST, TTFT_S, Figures
+from tests.soak.overload import (
+    CLASS_SHARE,
+    E2E_S,
+    PLACES,
+    REPLICAS,
+    TENANT_SHARE,
+    TOKENS_MOST,
+    TTFT_S,
+    Overload,
+)
 from tests.soak.releases import Ended
 from tests.soak.rounds import Trial
 from tests.soak.training import Case
@@ -75,7 +84,8 @@ OVERLOAD = """\
 
 A gateway before {replicas} engines of {places} places each that sleep through every token, so that they need
 little of the machine; answers of 1 to {most} tokens, arrivals are Poisson and wait for nobody; the class
-promises a first token in {ttft_s:.1f} s and the last in {e2e_s:.1f} s. {seconds:.0f} s each.
+promises a first token in {ttft_s:.1f} s and the last in {e2e_s:.1f} s. It may ask for {of_class:.0%} of what
+the engines can do, a tenant among several for {of_tenant:.0%}. {seconds:.0f} s each.
 Commit {commit}, {date}; {cores} cores{shared}, load average {load:.1f}.
 
 | load | offered /s | accepted | refused | goodput /s | TTFT p95 | E2E p95 |
@@ -160,17 +170,28 @@ def _span(seconds: list[float]) -> str:
     return f"{median(seconds):.2f} s | {max(seconds):.2f} s" if seconds else "never | never"
 
 
-def overload_section(loads: Mapping[str, Figures], seconds: float, setting: Setting) -> str:
-    """The section's text, a row per load."""
+def overload_section(found: Overload, seconds: float, setting: Setting) -> str:
+    """The section's text: a row per load, and a line per goal."""
     shared = ", shared with other work" if setting.shared else ""
-    told = {"replicas": REPLICAS, "places": PLACES, "most": TOKENS_MOST, "ttft_s": TTFT_S, "e2e_s": E2E_S}
+    told = {
+        "replicas": REPLICAS,
+        "places": PLACES,
+        "most": TOKENS_MOST,
+        "ttft_s": TTFT_S,
+        "e2e_s": E2E_S,
+        "of_class": CLASS_SHARE,
+        "of_tenant": TENANT_SHARE,
+    }
     head = OVERLOAD.format(**{**asdict(setting), **told, "shared": shared, "seconds": seconds})
+    loads = {f"{ratio:g} of what the engines can do": each for ratio, each in found.by_ratio.items()}
+    loads |= {"a quiet tenant alone": found.alone, "the same beside a noisy one": found.beside}
+    loads["the noisy one"] = found.noisy
     rows = [
         f"| {name} | {each.offered_per_s:.1f} | {each.accepted_count} | {each.refused_count}"
         f" | {each.goodput_per_s:.1f} | {each.ttft_s_p95:.2f} s | {each.e2e_s_p95:.2f} s |"
         for name, each in loads.items()
     ]
-    return head + "\n".join(rows) + "\n"
+    return head + "\n".join([*rows, "", *(f"- {each}." for each in found.verdicts())]) + "\n"
 
 
 def memory_section(memory: Memory, setting: Setting) -> str:

@@ -5,6 +5,7 @@ The same loads are run over HTTP by tests/live/test_overload.py, where a busy ma
 
 import heapq
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,7 +17,9 @@ from twofold.policy.gate.settings import (
     Beliefs,
     ClassSettings,
     GateSettings,
+    LimitSettings,
     QueueSettings,
+    Rate,
 )
 from twofold.policy.machine import Woke
 
@@ -28,14 +31,22 @@ SETTINGS = GateSettings(
     admission=AdmissionSettings(),
     queue=QueueSettings(),
 )
+LIMITED = replace(  # with what a spec says of a class and of a tenant: less than everything
+    SETTINGS,
+    limits=LimitSettings(
+        tenant=Rate(0.5 * CAPACITY_PER_S, burst_s=1.0),
+        tenants=(("a", Rate()),),
+        classes=(("default", Rate(0.95 * CAPACITY_PER_S, burst_s=1.0)),),
+    ),
+)
 LASTS_S, WARM_S = 150.0, 10.0
 
 
 class World:
     """The engines and the clients. Mutable."""
 
-    def __init__(self, rates: Mapping[str, float], seed: int) -> None:
-        self.gate = Gate(SETTINGS, Beliefs(1e-6, GAP_S, GAP_S))
+    def __init__(self, rates: Mapping[str, float], seed: int, settings: GateSettings = SETTINGS) -> None:
+        self.gate = Gate(settings, Beliefs(1e-6, GAP_S, GAP_S))
         self.due: list[tuple[float, int, events.Event]] = []
         self.asked: dict[int, tuple[str, float, int]] = {}  # by id: tenant, when, tokens
         self.took: dict[str, list[tuple[float, float]]] = {tenant: [] for tenant in rates}
@@ -92,8 +103,8 @@ class World:
         return sum(good) / (LASTS_S - WARM_S)
 
 
-def ran(rates: Mapping[str, float], seed: int) -> World:
-    world = World(rates, seed)
+def ran(rates: Mapping[str, float], seed: int, settings: GateSettings = SETTINGS) -> World:
+    world = World(rates, seed, settings)
     world.run()
     return world
 
@@ -122,3 +133,22 @@ def test_a_noisy_tenant_hardly_moves_anothers_p95(seed: int) -> None:
     # Nobody waits when it is alone. Beside the other it waits for a place at times: never beyond its goal.
     assert alone_ttft_s == pytest.approx(GAP_S) and ttft_s < TTFT_S
     assert both.refused["quiet"] < 0.03 * len(both.took["quiet"]) and both.refused["noisy"] > 1000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_limits_the_accepted_keep_their_p95_whatever_is_asked(seed: int) -> None:
+    """A little is left free: what comes finds a place sooner than at the knee, where nothing is refused."""
+    knee, world = (ran({"a": ratio * CAPACITY_PER_S}, seed, LIMITED) for ratio in (1.0, 3.0))
+    assert world.goodput_per_s() >= 0.9 * ran({"a": CAPACITY_PER_S}, seed).goodput_per_s()
+    for over_s, knee_s in zip(world.p95s("a"), knee.p95s("a"), strict=True):
+        assert over_s <= 1.02 * knee_s
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_limits_a_noisy_tenant_moves_neither_p95_of_another(seed: int) -> None:
+    quiet = 0.2 * CAPACITY_PER_S
+    alone = ran({"quiet": quiet}, seed, LIMITED)
+    both = ran({"quiet": quiet, "noisy": 3 * CAPACITY_PER_S}, seed, LIMITED)
+    assert not both.refused["quiet"] and both.refused["noisy"] > 1000
+    for beside_s, alone_s in zip(both.p95s("quiet"), alone.p95s("quiet"), strict=True):
+        assert beside_s < 1.1 * alone_s
