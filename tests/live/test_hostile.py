@@ -229,6 +229,41 @@ def test_who_does_not_read_keeps_nothing_in_memory(tmp_path: Path) -> None:
     of_gateway(tmp_path, on_and_on(STREAMS, chunk(big)), scenario)
 
 
+ASKED = json.dumps(STREAM).encode()
+WITHIN = {  # of one connection, bytes of heads without end follow
+    "a later head while an answer is under way": b"POST %b HTTP/1.1\r\nhost: x\r\n"
+    b"content-length: %d\r\n\r\n%b"
+    b"GET /health HTTP/1.1\r\n" % (PATH.encode(), len(ASKED), ASKED),
+    "trailers of a body in chunks": b"POST %b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"2\r\n{}\r\n0\r\n" % PATH.encode(),
+}
+
+
+@pytest.mark.parametrize("first", WITHIN.values(), ids=WITHIN)
+@pytest.mark.parametrize("piece", [b"x-a: " + b"y" * 60_000 + b"\r\n", b"y" * 65_536], ids=["many", "one"])
+def test_heads_without_end_are_cut_off_and_stall_nobody(tmp_path: Path, first: bytes, piece: bytes) -> None:
+    """Once they were kept, all of them, and one long value was read again from its start with each part."""
+
+    async def scenario(config: GatewayConfig, client: Any, _: Watched) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", config.port)
+        writer.write(first if piece.endswith(b"\n") else first + b"x: ")
+        sent_bytes = 0
+        with suppress(ConnectionError):
+            while sent_bytes < 64 * MIB:
+                writer.write(piece)
+                await writer.drain()
+                sent_bytes += len(piece)
+        assert sent_bytes < 16 * MIB  # what the system's own buffers took, and no more
+        writer.close()
+        async with (
+            asyncio.timeout(5),
+            client.get(f"http://127.0.0.1:{config.port}/v1/models") as answer,
+        ):
+            assert answer.status == 200
+
+    of_gateway(tmp_path, on_and_on(STREAMS + chunk(TEXT), b"", 0.05), scenario, between_bytes_timeout_s=30.0)
+
+
 WHOLE = (
     STREAMS + chunk(TEXT) + chunk(sse({"choices": [{"text": "", "finish_reason": "stop"}]})) + b"0\r\n\r\n"
 )
