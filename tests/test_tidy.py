@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def test_functions_and_files_stay_readable() -> None:
         too_long |= {f"{name}:{f}": size for f, size in functions(path) if size > MAX_FUNCTION_LINES}
     assert {k: v for k, v in too_long.items() if k not in EXEMPT} == {}
     assert set(EXEMPT) <= set(too_long), "stale exemption"
+
+
+def test_what_tests_skip_until_make_extras_is_what_it_installs() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    locked = re.findall(r"^([\w.-]+)==", (ROOT / "requirements-live.lock").read_text("utf-8"), re.M)
+    asked = re.compile(r"needs the extras? ([^`\n]*): `make extras`")
+    reasons = (
+        found for path in (ROOT / "tests").rglob("*.py") for found in asked.findall(path.read_text("utf-8"))
+    )
+    named = {extra for reason in reasons for extra in re.findall(r"\[(\w+)\]", reason)}
+    assert {"train", "live", "data"} <= named
+    wanted = {re.split(r"[^\w.-]", each)[0].lower() for extra in named for each in extras[extra]}
+    assert wanted - set(locked) == set()
 
 
 def test_no_file_is_named_after_nothing() -> None:

@@ -58,7 +58,7 @@ def test_text_lines_packed_lines_and_tables_are_read_alike(tmp_path: Path) -> No
 
 
 def test_parquet_is_read_by_its_column(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow, which is optional: pip install pyarrow")
+    arrow = pytest.importorskip("pyarrow", reason="needs the extra [data]: `make extras`")
     from pyarrow.parquet import write_table
 
     path = tmp_path / "a.parquet"

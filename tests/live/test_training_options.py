@@ -137,7 +137,7 @@ def test_r_161_a_run_goes_on_from_weights_on_new_text_and_how_often_changes_the_
 
 
 def test_adapters_are_trained_beside_weights_that_stay(state: Path, plain: Ran) -> None:
-    pytest.importorskip("peft", reason="needs peft, which is optional: pip install peft")
+    pytest.importorskip("peft", reason="needs the extra [train]: `make extras`")
     from safetensors import safe_open
 
     base = trained_model(plain.job)

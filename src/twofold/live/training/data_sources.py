@@ -154,7 +154,8 @@ def _lines(path: Path, name: str, column: str, packed: str) -> Iterator[str]:
 
 def _table(path: Path, name: str, column: str) -> Iterator[str]:
     if find_spec("pyarrow") is None:
-        raise MissingExtraError("`pyarrow` is not installed", hint="pip install pyarrow: it reads Parquet")
+        hint = "pip install 'twofold[data]': it reads Parquet"
+        raise MissingExtraError("`pyarrow` is not installed", hint=hint)
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 

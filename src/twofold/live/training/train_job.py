@@ -263,7 +263,7 @@ def _refused_options(job: TrainJob) -> dict[str, bool]:
         f"recompute `{job.recompute}` is not known": job.recompute not in RECOMPUTES,
         f"compute `{job.compute}` is not known": job.compute not in COMPUTES,
         f"`{job.weights}` holds no weights": bool(job.weights) and not any(Path(job.weights).glob(WEIGHTS)),
-        "adapters need the library peft, which is not installed: pip install peft": (
+        "adapters need the library peft, which is not installed: pip install 'twofold[train]'": (
             job.adapter_rank > 0 and find_spec("peft") is None
         ),
         f"`{job.branch_from}` is no whole checkpoint": bool(job.branch_from)
