@@ -1,5 +1,6 @@
 """`jobs` of a spec: its slots, what the brain is told of them, checkpoints that move live as in the twin."""
 
+import json
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
+from tests.fake_nvidia import nvidia_smi
 from twofold.app.jobs import (
     Wanted,
     cancel_job,
@@ -28,7 +30,14 @@ from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs.driver import Driver
-from twofold.live.jobs.orders import new_job_id, order_files, submit, write_settings
+from twofold.live.jobs.orders import (
+    job_folder,
+    new_job_id,
+    order_files,
+    read_settings,
+    submit,
+    write_settings,
+)
 from twofold.policy.cluster.gang_queue import JobState
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
@@ -110,6 +119,29 @@ def test_a_run_is_queued_as_the_spec_says_unless_told_otherwise(tmp_path) -> Non
     assert (told.team, told.priority, told.expected_s) == ("blue", -1, 1200.0)
     with pytest.raises(UnknownNameError, match="no training run is named `huge`"):
         order_of_run(tmp_path, spec, Wanted(name="huge"))
+
+
+def test_a_run_trains_on_the_accelerators_that_its_slots_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+    monkeypatch.setattr("twofold.app.jobs._see_to_a_driver", lambda _state: None)
+    spec = a_spec(tmp_path)
+    state = known_state(spec)
+
+    def device_of(job: str) -> str:
+        told = json.loads((job_folder(state, job) / "order.json").read_text())
+        return str(told["device"])
+
+    nvidia_smi(tmp_path, monkeypatch, 2)
+    assert device_of(submit_job(spec).job) == "cuda" and read_settings(state).accelerators
+    nvidia_smi(tmp_path, monkeypatch, 0)  # of this queue they are lost: its ranks are shown none but those
+    assert device_of(submit_job(spec).job) == "cuda" and read_settings(state).accelerators
+    few = a_spec(tmp_path / "few")
+    few.write_text(few.read_text().replace("1x2x", "1x4x"))
+    state = known_state(few)
+    nvidia_smi(tmp_path, monkeypatch, 2)  # one each, or none
+    assert device_of(submit_job(few).job) == "cpu" and not read_settings(state).accelerators
 
 
 def test_jobs_that_are_submitted_at_once_have_ids_of_their_own(

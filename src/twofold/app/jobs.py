@@ -128,21 +128,32 @@ def submit_job(
         what = "keys of `--env` are forgotten when a job is over, and `repeats` runs it again"
         raise ValueRefusedError(what, hint="leave out one of the two")
     with orders.submitting(state):
-        order = _of_command(state, tuple(command), wanted) if command else order_of_run(state, read, wanted)
+        held = _as_held(state, queue, anew=bool(scenario))
+        if command:
+            order = _of_command(state, tuple(command), wanted)
+        else:
+            order = order_of_run(state, read, wanted, accelerators=held.accelerators)
         if order.slot_count > slot_count:
             what = f"`{order.job_id}` asks for {order.slot_count} slots, and there are {slot_count}"
             hint = f"write fewer `--ranks`, or `on: 1x{order.slot_count}x{MACHINE}`"
             raise ValueRefusedError(what, hint=hint)
-        if scenario or not (orders.jobs_folder(state) / "settings.json").exists():
-            orders.write_settings(state, queue)
-        elif (before := orders.read_settings(state)).slot_count != slot_count:
-            orders.write_settings(state, replace(before, slot_count=slot_count))
+        orders.write_settings(state, held)
         orders.submit(state, order, _named(wanted.env))
         campaign = _repeated(state, order, repeats_every_s) if repeats_every_s else None
     _see_to_a_driver(state)
     said = shlex.join(order.command) if command else f"training run of {path.name}"
     told = order.job_id, order.team, order.priority, order.slot_count, slot_count
     return JobSubmitted(*told, said, trouble_of(state), campaign)
+
+
+def _as_held(state: Path, queue: orders.QueueSettings, *, anew: bool) -> orders.QueueSettings:
+    """What the queue has from its next idle moment on: what it has, unless it is told anew."""
+    if anew or not (orders.jobs_folder(state) / orders.SETTINGS).exists():
+        return queue
+    before = orders.read_settings(state)
+    if before.slot_count == queue.slot_count:
+        return before
+    return replace(before, slot_count=queue.slot_count, accelerators=queue.accelerators)
 
 
 def _repeated(state: Path, order: orders.JobOrder, every_s: float) -> campaigns.Campaign:
@@ -246,8 +257,11 @@ def _of_command(state: Path, command: tuple[str, ...], wanted: Wanted) -> orders
     return _as_wanted(order, wanted)
 
 
-def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
-    """The trainer, told what the spec says. It writes a checkpoint when the brain asks, and its last one."""
+def order_of_run(state: Path, spec: Spec, wanted: Wanted, *, accelerators: bool = False) -> orders.JobOrder:
+    """The trainer, told what the spec says. It writes a checkpoint when the brain asks, and its last one.
+
+    It trains on what the slots are: `accelerators`, one for each rank, else cores.
+    """
     run = _run_of(spec, wanted.name)
     job_id = orders.new_job_id(state, run.name)
     folder = orders.job_folder(state, job_id)
@@ -256,7 +270,7 @@ def order_of_run(state: Path, spec: Spec, wanted: Wanted) -> orders.JobOrder:
         folder=folder / "run",
         kill_rank=None,
         kill_after_step=None,
-        device="cpu",  # slots may be cores, whose ranks are hidden the accelerators
+        device="cuda" if accelerators else "cpu",  # ranks on cores are hidden the accelerators
     )
     job = replace(job, checkpoint_every_steps=job.steps)
     told = {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")}
