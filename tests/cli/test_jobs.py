@@ -1,7 +1,9 @@
 """`twofold jobs` at the command line: a command through the queue, and what is refused."""
 
 import json
+import shlex
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,10 @@ import pytest
 
 pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
 
+from tests.live.test_jobs import STUB, effects, log_replays
 from twofold.live.control.supervisor import bring_down
 from twofold.live.processes import running
+from twofold.policy.cluster import events
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
 PATIENCE_S = 60.0
@@ -59,6 +63,26 @@ def test_commands_of_two_teams_go_through_the_queue(run) -> None:
     ]
     table = run("twofold jobs list . --csv").out.splitlines()
     assert table[0].startswith("job_id,team,priority,kind,state") and len(table) == 3
+
+
+def test_three_jobs_of_two_teams_make_room_as_the_scenario_says_and_the_log_replays(run, tmp_path) -> None:
+    (tmp_path / "soon.yaml").write_text("cluster: {minimum_run: 100 ms}\n")
+    stub = [sys.executable, str(STUB), "300", "0.02"]
+    asked = "twofold jobs submit . --team"
+    first = f"{asked} red --name long --ranks 2 --saves --scenario soon.yaml -- {shlex.join(stub)}"
+    assert run(first).code == 0
+    assert run(f"{asked} blue --name urgent --priority 3 --ranks 2 -- true").code == 0
+    assert run(f"{asked} blue --name small -- true").code == 0
+    jobs = {job["job_id"]: job for job in until_over(run)}
+    assert {job["state"] for job in jobs.values()} == {"finished"} and len(jobs) == 3
+    assert (jobs["long-1"]["preempted"], jobs["long-1"]["restarts"]) == (1, 1)
+    state = tmp_path / ".twofold"
+    [stop] = effects(state, events.StopJob)
+    assert stop == events.StopJob("long-1", events.StopReason.PREEMPTED)
+    assert effects(state, events.SaveCheckpoint)  # which it was stopped after
+    lines = (state / "jobs" / "runs" / "long-1" / "run" / "steps.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, 301))  # and nothing was done twice
+    log_replays(state)
 
 
 def test_a_job_is_given_the_variables_that_are_named_and_no_other(run, monkeypatch) -> None:

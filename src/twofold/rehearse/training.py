@@ -23,6 +23,7 @@ from twofold.twin.cluster.cluster import simulate_cluster
 from twofold.twin.cluster.jobs import JobArrival
 
 HORIZON_S = 7 * DAY_S  # where a scenario states none
+LOOK_S_MIN = 1.0  # between looks at a queue in which somebody waits
 
 
 def rehearse_training(
@@ -67,7 +68,13 @@ def brain_settings(
     change: ClusterChange, shares: Mapping[str, float], accelerator_count: int
 ) -> cluster.ClusterSettings:
     """What a brain is told of a cluster: by the twin, and by a queue of jobs on real slots."""
+    preemption, queue = cluster.PreemptionSettings(), cluster.GangQueueSettings()
+    if change.minimum_run_s is not None:  # who may make room so soon is looked for as often
+        preemption = replace(preemption, minimum_run_s=change.minimum_run_s)
+        queue = replace(queue, look_every_s=min(queue.look_every_s, max(change.minimum_run_s, LOOK_S_MIN)))
     return cluster.ClusterSettings(
+        queue=queue,
+        preemption=preemption,
         teams=tuple(
             cluster.TeamQuota(team, ceil(share * accelerator_count), weight_ratio=max(share, 1e-6))
             for team, share in shares.items()

@@ -88,6 +88,9 @@ class ClusterChange(Part):
     checkpoint_every_s: fields.Seconds | None = Field(
         default=None, description="else as failures and writes suggest"
     )
+    minimum_run_s: fields.Seconds | None = Field(
+        default=None, description="before a job makes room for another; else 10 min"
+    )
     files_per_accelerator: fields.Multiplier = Field(
         default=1.0, alias="files", description="that a checkpoint has, of one accelerator"
     )
