@@ -1,6 +1,8 @@
 """`jobs` of a spec: its slots, what the brain is told of them, checkpoints that move live as in the twin."""
 
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -30,19 +32,23 @@ from twofold.core.errors import UnknownNameError, ValueRefusedError
 from twofold.live import processes
 from twofold.live.control.supervisor import bring_down
 from twofold.live.jobs.driver import Driver
+from twofold.live.jobs.job_log import LOG, read_job_log
 from twofold.live.jobs.orders import (
     job_folder,
+    jobs_folder,
     new_job_id,
     order_files,
     read_settings,
     submit,
     write_settings,
 )
+from twofold.policy.cluster import events
 from twofold.policy.cluster.gang_queue import JobState
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "laptop"
 STUB = Path(__file__).parents[1] / "live" / "stub_trainer.py"
 PATIENCE_S = 60.0
+COUNTED = 3  # checkpoints
 RUN = """\
 model: ./config.json
 training:
@@ -90,8 +96,10 @@ def live_interval_s(folder: Path, write: str, scenario: str) -> float:
         assert not processes.running(state)
 
 
-def twin_interval_s(folder: Path, write: str, scenario: str) -> float:
-    found = simulate(a_spec(folder, write), SimulateOptions(scenario=scenario)).data.training
+def twin_interval_s(folder: Path, write: str, scenario: str, more_steps: str = "") -> float:
+    spec = a_spec(folder, write)
+    spec.write_text(spec.read_text().replace("steps: 3000000", f"steps: 3000000{more_steps}"))
+    found = simulate(spec, SimulateOptions(scenario=scenario)).data.training
     assert found is not None and found.checkpoint_interval_s_mean is not None
     return found.checkpoint_interval_s_mean
 
@@ -104,6 +112,72 @@ def test_a_change_of_failures_or_writes_moves_checkpoints_live_as_in_the_twin(tm
     usual_s = interval_s(tmp_path / "usual", "2 s", seldom)
     assert interval_s(tmp_path / "often", "2 s", often) < 0.8 * usual_s
     assert interval_s(tmp_path / "slow", "20 s", seldom) > 1.2 * usual_s
+
+
+def live_written_s(
+    folder: Path, write_s: float, scenario: str, kills: int = 0, slower_s: float = 0.0
+) -> float:
+    """Seconds of work before a checkpoint, by the log: the mean of the last two of those that were asked for.
+
+    A rank is killed `kills` times first; writes take `slower_s` more than the spec says.
+    """
+    spec, state = a_spec(folder, f"{1000 * write_s:g} ms"), folder / ".twofold"
+    settings = queue_settings(2, scenario)
+    faults = replace(settings.cluster.faults, backoff_s=0.01)
+    write_settings(state, replace(settings, cluster=replace(settings.cluster, faults=faults)))
+    order = order_of_run(state, load(spec).spec, Wanted())
+    command = (sys.executable, str(STUB), "100000", "0.02", str(write_s + slower_s))
+    submit(state, replace(order, command=command, process_count=2))
+    driver, deadline_s = Driver(state), time.monotonic() + PATIENCE_S
+    try:
+        while len(found := worked_s(state)) < COUNTED:
+            assert time.monotonic() < deadline_s, found
+            driver.look()
+            if kills and len(found) > 0 and driver.brain.view.jobs["tiny-1"].state is JobState.RUNNING:
+                kills -= 1
+                os.kill(processes.running(state, "job-tiny-1", exact=True)[0].process_id, signal.SIGKILL)
+            time.sleep(0.01)
+    finally:
+        bring_down(state)
+    return sum(found[-2:]) / 2
+
+
+def worked_s(state: Path) -> list[float]:
+    """From each start or write to the checkpoint that was asked for next."""
+    found, since_s = list[float](), 0.0
+    for run in read_job_log(jobs_folder(state) / LOG):
+        for entry in run.entries:
+            if any(isinstance(each, events.SaveCheckpoint) for each in entry.effects):
+                found.append(entry.now_s - since_s)
+            if isinstance(entry.event, events.JobStarted | events.CheckpointWritten):
+                since_s = entry.now_s
+    return found
+
+
+def test_checkpoints_are_asked_for_live_as_much_sooner_and_later_as_in_the_twin(tmp_path: Path) -> None:
+    """Four times the failures, and four times the write, by what the log says was asked for; then failures
+    and writes that were only seen.
+
+    All times of the twin are a hundred times the live queue's, which ratios do not feel. It is not told of
+    failures but sees them happen, and learns for some dozens of them: so it is given most of a year, and
+    its ratio for failures is 0.44 where Young's square root has 0.5.
+    """
+    for rate in (4, 16, 400, 1600):
+        text = f"cluster: {{failures: {rate} /d, checkpoint_apart: 50 ms, repair: 1 min}}\nhorizon: 300 d\n"
+        (tmp_path / f"fails-{rate}.yaml").write_text(text)
+    cases = {"usual": (0.02, 4), "often": (0.02, 16), "slow": (0.08, 4)}
+    live, twin = dict[str, float](), dict[str, float]()
+    for name, (write_s, rate) in cases.items():
+        live[name] = live_written_s(tmp_path / name, write_s, str(tmp_path / f"fails-{100 * rate}.yaml"))
+        asked = f"{100 * write_s:g} s", str(tmp_path / f"fails-{rate}.yaml")
+        twin[name] = twin_interval_s(tmp_path / f"twin-{name}", *asked, more_steps="00")
+    for name in ("often", "slow"):
+        ratio, rehearsed = live[name] / live["usual"], twin[name] / twin["usual"]
+        assert ratio == pytest.approx(rehearsed, rel=0.2), (name, live, twin)
+    seldom = str(tmp_path / "fails-400.yaml")
+    live["killed"] = live_written_s(tmp_path / "killed", 0.02, seldom, kills=3)
+    live["slower"] = live_written_s(tmp_path / "slower", 0.02, seldom, slower_s=0.06)
+    assert live["killed"] < 0.8 * live["usual"] < 0.8 * 0.8 * live["slower"], live
 
 
 def test_a_run_is_queued_as_the_spec_says_unless_told_otherwise(tmp_path) -> None:

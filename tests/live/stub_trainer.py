@@ -2,7 +2,8 @@
 
 Its loss is a chain of digests, so that equal last losses say that no step was left out or done twice. Told
 to end it writes a checkpoint; asked by the file `save` as well. `hang` in its folder makes rank 0 stand still
-once; `slow-RANK` makes that rank's own work that many times as long as the others'.
+once; `slow-RANK` makes that rank's own work that many times as long as the others'. A third argument is how
+long a write stands still, which it says as it is told it.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from types import FrameType
 
 FOLDER, RANK = Path(os.environ["TWOFOLD_JOB_FOLDER"]), int(os.environ["RANK"])
 STEPS, STEP_S = int(sys.argv[1]), float(sys.argv[2])
+WRITE_S = float(sys.argv[3]) if len(sys.argv) > 3 else None
 CHECKPOINT = FOLDER / "checkpoint.json"
 told_to_end = False
 
@@ -36,7 +38,10 @@ def save(step: int, loss: str, began_s: float) -> None:
     partial = CHECKPOINT.with_suffix(".partial")
     partial.write_text(json.dumps({"step": step, "loss": loss}))
     partial.replace(CHECKPOINT)
-    append("events.jsonl", event="checkpoint", step=step, write_s=time.monotonic() - began_s)
+    if WRITE_S is not None:
+        time.sleep(WRITE_S)
+    took_s = time.monotonic() - began_s if WRITE_S is None else WRITE_S
+    append("events.jsonl", event="checkpoint", step=step, write_s=took_s)
 
 
 def main() -> None:

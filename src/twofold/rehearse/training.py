@@ -68,6 +68,10 @@ def brain_settings(
     change: ClusterChange, shares: Mapping[str, float], accelerator_count: int
 ) -> cluster.ClusterSettings:
     """What a brain is told of a cluster: by the twin, and by a queue of jobs on real slots."""
+    cadence = cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s)
+    if change.checkpoint_apart_s is not None:
+        longest_s = max(cadence.interval_s_max, change.checkpoint_apart_s)
+        cadence = replace(cadence, interval_s_min=change.checkpoint_apart_s, interval_s_max=longest_s)
     preemption, queue = cluster.PreemptionSettings(), cluster.GangQueueSettings()
     if change.minimum_run_s is not None:  # who may make room so soon is looked for as often
         preemption = replace(preemption, minimum_run_s=change.minimum_run_s)
@@ -80,7 +84,7 @@ def brain_settings(
             for team, share in shares.items()
         ),
         faults=cluster.FaultSettings(spare_count=change.spares),
-        cadence=cluster.CadenceSettings(fixed_interval_s=change.checkpoint_every_s),
+        cadence=cadence,
     )
 
 

@@ -88,6 +88,9 @@ class ClusterChange(Part):
     checkpoint_every_s: fields.Seconds | None = Field(
         default=None, description="else as failures and writes suggest"
     )
+    checkpoint_apart_s: fields.Seconds | None = Field(
+        default=None, description="the least between two of a job; else 1 min"
+    )
     minimum_run_s: fields.Seconds | None = Field(
         default=None, description="before a job makes room for another; else 10 min"
     )
