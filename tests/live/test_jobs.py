@@ -440,3 +440,21 @@ def test_a_driver_that_is_killed_finds_its_gangs_and_they_run_on(state: Path) ->
     until(lambda: over(state), second)
     assert job(state, "on").restarts == 0 and last_loss(order) == chain(100)
     log_replays(state)
+
+
+def test_a_slot_that_is_lost_is_swapped_for_the_spare_and_the_loss_is_the_same(state: Path) -> None:
+    spared = replace(QUICK, faults=replace(QUICK.faults, spare_count=1))
+    write_settings(state, replace(read_settings(state), cluster=spared, slot_count=3))
+    order = a_job(state, "spared", steps=60, slot_count=2)
+    driver = Driver(state)
+    until(lambda: (Path(order.folder) / "checkpoint.json").exists(), driver)
+    held = set(job(state, "spared").slots)
+    [spare] = {f"slot-{number}" for number in range(3)} - held
+    mark = jobs_folder(state) / "slots" / f"{max(held)}.lost"
+    mark.parent.mkdir()
+    mark.touch()
+    until(lambda: over(state), driver)
+    [swap] = effects(state, events.SwapNode)
+    assert (swap.failed_node_id, swap.spare_node_id) == (max(held), spare)
+    assert job(state, "spared").state == "finished" and last_loss(order) == chain(60)
+    log_replays(state)
