@@ -108,7 +108,7 @@ VOCABULARIES = {
     "perf": {"collectives", "operators"},
     "inference": {"regimes", "stations"},
     "live": {"metrics_text", "processes", "watchdog", "watched"},
-    "live.training": {"variants"},
+    "live.training": {"rerun", "variants"},
     "live.gateway": {"line_file"},
     "live.loads": {"loader", "loads", "measured_loads"},
     "live.control": {"reconcile", "trials"},

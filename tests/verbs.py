@@ -57,6 +57,7 @@ LINES = [
     "registry rollback tiny --registry OUT/registry",
     "registry verify --registry OUT/registry",
     "registry branch tiny other --registry OUT/registry",
+    "registry rerun tiny --registry OUT/registry",
     "registry trace tiny --registry OUT/registry",
     "registry curate OUT/learned --on tests/live/registry/samples.jsonl",
     "registry watch tiny --on tests/live/registry/samples.jsonl --registry OUT/registry",

@@ -143,6 +143,8 @@ def registered(opened: Registry, name: str, model: Path, key: bytes) -> Describe
         "data": f"sha256:{hashlib.sha256(str(lineage['data']['digest']).encode()).hexdigest()}",
         "run": f"sha256:{sha256_of(model / LINEAGE)}",
     }
+    if code := lineage.get("software", {}).get("code"):  # of a run of before, nobody wrote it down
+        made_from["code"] = f"sha256:{code}"
     if state := state_digest(model.parent / "checkpoints", key):
         made_from["checkpoint"] = f"sha256:{state}"
     return opened.push(model, name, BY, made_from)

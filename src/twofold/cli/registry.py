@@ -146,6 +146,22 @@ QUESTIONS = {
         answer="registering.branch_version",
         parameters=(REFERENCE, click.argument("name"), REGISTRY, BY, JSON),
     ),
+    "rerun": Verb(
+        help=f"""Train a version again from its lineage; exit 3 where its weights are other then.
+
+        Where the lineage knows inputs by their digests alone, and they are not given, it is refused. {SAID}
+        """,
+        answer="rerunning.rerun_version",
+        progress=stage_lines,
+        parameters=(
+            REFERENCE,
+            REGISTRY,
+            words(
+                "--data", "The files that it read, as its spec had them; by default the standard library's."
+            ),
+            JSON,
+        ),
+    ),
     "trace": Verb(
         help=f"""Show where a version comes from, by digests, back to the first.
 

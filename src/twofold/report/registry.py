@@ -112,3 +112,17 @@ def traced(steps: Sequence[tuple[str, str]], aliases: Sequence[str], served_at: 
     lines = [f"{what:<{width}}  {digest}" for what, digest in steps]
     served = [f"{'served at':<{width}}  {served_at}"] if served_at else []
     return [*served, *(f"{'serves as':<{width}}  {each}" for each in aliases), *lines]
+
+
+def rerun_lines(
+    text: str, weights: str, again: str, differences: Sequence[tuple[str, str, str]]
+) -> list[str]:
+    """Whether a second training gave the same weights; what else is other than it was then."""
+    same = weights == again
+    told = f"equal, {weights[:12]}" if same else f"✗ other: {again[:12]}, not {weights[:12]}"
+    others = [f"{what}: {was[:32]} then, {found[:32]} now" for what, was, found in differences]
+    return [
+        *heading(text, "trained again from its lineage"),
+        *field("weights", told),
+        *field("lineage", *(others or ["data, code, settings and libraries as they were"]), separator="; "),
+    ]

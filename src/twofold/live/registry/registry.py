@@ -20,7 +20,7 @@ from twofold.live.registry.signatures import check_names, check_signature, sign
 from twofold.live.registry.stores import check_address, keep_address, open_store, tables_exist
 from twofold.live.registry.tables import NOTHING, AliasMove, Tables, Version
 from twofold.live.seals import check_seal, key_of, sealed
-from twofold.live.training.artefact import sha256_of, write_whole
+from twofold.live.training.artefact import describe_files, sha256_of, write_whole
 from twofold.policy.release import quality
 from twofold.policy.release.rules import Evaluation, Limits, Refusal, Release, refusals
 
@@ -143,6 +143,11 @@ class Registry:
             self.attachments.put(described.stored, described.version, SIGNATURE, signature, by)
             self._write_index()
         return self.describe(described.version.text)
+
+    @staticmethod
+    def weights_of(folder: Path) -> str:
+        """What `weights_sha256` would be of a folder that is not pushed."""
+        return with_digests(model_facts(folder), describe_files(folder)).weights_sha256
 
     def branch(self, reference: str, name: str, by: str) -> Described:
         """The same bytes as the first version of another name: what is made from there goes its own way."""

@@ -10,12 +10,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from twofold.core.errors import AlteredError, FileError
 
 MANIFEST = "manifest.json"
+COMPILED = {".pyc", ".so", ".pyd"}
 SEAL = "manifest.seal"  # beside it, where a run of ours wrote the folder (`sealing.py`)
 TITLE = "org.opencontainers.image.title"  # of a file, in the registry's manifests
 
@@ -65,6 +67,16 @@ def digest_of(paths: Iterable[Path]) -> str:
         (FileEntry(each.name, each.stat().st_size, sha256_of(each)) for each in paths), key=_path
     )
     return hashlib.sha256(manifest_text(entries).encode()).hexdigest()
+
+
+@cache
+def package_digest() -> str:
+    """One SHA-256 of this package's files by their paths and bytes, without what is compiled of them."""
+    package, digest = Path(__file__).parents[2], hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and path.suffix not in COMPILED:
+            digest.update(f"{path.relative_to(package).as_posix()} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _path(entry: FileEntry) -> str:

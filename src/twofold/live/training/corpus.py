@@ -111,7 +111,7 @@ def prepare_tokenizer(
         if own
         else texts
     )
-    folder = corpora / _digest(told, vocabulary_tokens)[:16]
+    folder = corpora / tokenizer_name(told, vocabulary_tokens)
     if folder.exists():
         try:
             check_files(folder)
@@ -151,13 +151,14 @@ def _sources(root: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _digest(texts: Sequence[str], vocabulary_tokens: int) -> str:
+def tokenizer_name(texts: Sequence[str], vocabulary_tokens: int) -> str:
+    """What a tokenizer is called by what it was made of: texts, or the files of a model's own."""
     from tokenizers import __version__ as tokenizers_version
 
     digest = hashlib.sha256(f"{RECIPE} {vocabulary_tokens} {tokenizers_version}\0".encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
 def _build(folder: Path, texts: Sequence[str], vocabulary_tokens: int) -> None:

@@ -107,8 +107,11 @@ class TrainJob:
     rendezvous: str = ""  # host:port of the first host, where several meet; "": there is one
 
 
-def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.TrainingMeasured:
-    """Train, export and measure; returns at once when that was done before.
+def run_training(
+    job: TrainJob, state: Path, on_progress: Progress, thread_count: int = 0
+) -> loop.TrainingMeasured:
+    """Train, export and measure; returns at once when that was done before. `thread_count` is of a rank; 0:
+    its share of this processor.
 
     Raises ValueRefusedError for a job that cannot be run, BusyError when another process runs it, RunError
     when training fails for good or hangs, AlteredError when what it exported was changed, UnsealedError for
@@ -120,7 +123,7 @@ def run_training(job: TrainJob, state: Path, on_progress: Progress) -> loop.Trai
         # At once: a run resumes from what it has written, not from goodbyes.
         stop_all(state, role_of(job), exact=True, at_once=True)
         (job.folder / STOP).unlink(missing_ok=True)
-        order = _prepare(job, model, state, on_progress)
+        order = _prepare(job, model, state, on_progress, thread_count)
         done = job.folder / MEASURED
         if not (job.folder / EXPORT).exists():
             _check_seals(job, state)
@@ -289,13 +292,16 @@ def _only_one(job: TrainJob) -> Iterator[None]:
         yield
 
 
-def _prepare(job: TrainJob, model: dict[str, Any], state: Path, on_progress: Progress) -> dict[str, Any]:
+def _prepare(
+    job: TrainJob, model: dict[str, Any], state: Path, on_progress: Progress, thread_count: int
+) -> dict[str, Any]:
     """The order that workers read, written down; a run of another order under this name is moved aside."""
     order = {
         "job": {key: value for key, value in asdict(job).items() if key not in ("folder", "model_config")},
         "model": model,
         # Kept from the first launch on: the number of threads decides the order of sums, so the last bits.
-        "thread_count": max(1, len(os.sched_getaffinity(0)) * job.host_count // job.rank_count),
+        "thread_count": thread_count
+        or max(1, len(os.sched_getaffinity(0)) * job.host_count // job.rank_count),
     }
     path = job.folder / ORDER
     if path.exists():

@@ -37,7 +37,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from torch.distributed.device_mesh import init_device_mesh
 
 from twofold.live.seals import key_of
-from twofold.live.training.artefact import MANIFEST, digest_of, sha256_of
+from twofold.live.training.artefact import MANIFEST, digest_of, package_digest, sha256_of
 from twofold.live.training.asked import AskedSaves
 from twofold.live.training.batches import Batch, Batches, batches_of, held_out_batch, stager_of
 from twofold.live.training.checkpoints import remove, step_folder, step_of, survey
@@ -509,9 +509,10 @@ def lineage_of(order: Order, batches: Batches) -> dict[str, Any]:
         "data": {"digest": data_digest(pins), "sha256": [pin.sha256 for pin in pins]},
         "tokenizer": order.corpus.name,
         "settings": settings,
+        "model_config": order.model,
         "model_config_sha256": hashlib.sha256(config).hexdigest(),
         "thread_count": order.thread_count,
-        "software": {"twofold": version("twofold"), "torch": torch.__version__},
+        "software": {"twofold": version("twofold"), "torch": torch.__version__, "code": package_digest()},
     }
 
 
