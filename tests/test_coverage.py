@@ -51,10 +51,11 @@ def test_no_requirement_of_the_plan_is_missing_or_invented() -> None:
     ] == []
 
 
-def test_no_requirement_of_supply_is_missing() -> None:
+@pytest.mark.parametrize("part", [SUPPLY, LIVE])
+def test_no_requirement_of_a_whole_part_is_missing(part: str) -> None:
     if not REQUIREMENTS.exists():
         pytest.skip(f"needs ../shared/design/{REQUIREMENTS.name}")
-    wanted = {row["id"] for row in read(REQUIREMENTS) if SUPPLY in row["part"].split(";")}
+    wanted = {row["id"] for row in read(REQUIREMENTS) if part in row["part"].split(";")}
     assert sorted(wanted - {row["id"] for row in ROWS}) == []
 
 
