@@ -108,6 +108,7 @@ VOCABULARIES = {
     "perf": {"collectives", "operators"},
     "inference": {"regimes", "stations"},
     "live": {"metrics_text", "processes", "watchdog", "watched"},
+    "live.registry": {"evaluate_worker", "sample_worker", "task_sets"},
     "live.training": {"rerun", "variants"},
     "live.gateway": {"line_file"},
     "live.loads": {"loader", "loads", "measured_loads"},

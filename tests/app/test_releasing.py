@@ -295,3 +295,22 @@ def test_names_of_the_registry_are_made_of_what_a_run_is_called() -> None:
         name = name_of(text)
         assert 0 < len(name) <= 64 and set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
         assert not name.isdigit() and name != "sha256"
+
+
+def test_what_was_learned_from_requests_is_part_of_what_a_release_is_evaluated_on(beside: Path) -> None:
+    """Each slice in turn and so many bytes; without it the set is what it was."""
+    request = requested(beside)
+    plain = releasing.held_out(request).read_text("utf-8").splitlines()
+    learned = request.state / releasing.LEARNED
+    learned.mkdir()
+    rows = [{"slice": name, "text": f"{name} " * 1000, "model": "m"} for name in 9 * ["long"] + ["short"]]
+    (learned / "regression.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = releasing.held_out(request)
+    *first, last = [json.loads(line) for line in path.read_text("utf-8").splitlines()[: -len(plain)]]
+    assert [each["slice"] for each in (*first, last)] == ["long", "short", "long"]
+    assert path.read_text("utf-8").splitlines()[-len(plain) :] == plain
+    assert path.stat().st_mode & 0o077 == 0
+    (learned / "regression.jsonl").write_text('{"slice": "a", "text": "b"}\n{"words": 1}\n')
+    with pytest.raises(FileError, match="no row of a regression set") as found:
+        releasing.held_out(request)
+    assert ":2:" in str(found.value)

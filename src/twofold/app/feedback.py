@@ -5,16 +5,17 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from twofold.app.model_workers import asked_worker
 from twofold.core.data import to_data
-from twofold.core.errors import FileError, ValueRefusedError
+from twofold.core.errors import FileError, Place, ValueRefusedError
 from twofold.core.extras import require_extra
+from twofold.live.registry import sample_worker
 from twofold.live.registry.attributions import Attributed, attributed_of
 from twofold.live.registry.registry import Registry
-from twofold.live.registry.sample_worker import ATTRIBUTE, SCORE, Asked, Text, request_of
 from twofold.live.registry.sampled import Curated, Sample, curated, read_samples
 from twofold.live.training.artefact import write_whole
 from twofold.policy.release.watch import DriftWatch, Scored, WatchSettings, WindowEnded
@@ -22,6 +23,7 @@ from twofold.report.answers import Shown
 from twofold.report.feedback import attributed_lines, curated_lines, watched_lines
 
 WORKER = "twofold.live.registry.sample_worker"
+SCORED_MOST = 2000  # answers after the reference, the newest
 CANDIDATES, REGRESSION, FAILURES = "candidates.jsonl", "regression.jsonl", "failures.jsonl"
 
 
@@ -118,6 +120,29 @@ def curate_samples(samples: Path, out: Path) -> ShownCurated:
     return ShownCurated(out, found)
 
 
+def learned_rows(folder: Path, most_bytes: int) -> list[dict[str, str]]:
+    """Rows of a regression set that was curated into a folder, of each slice in turn, up to so many bytes of
+    text; none where there is no such set. Raises FileError, with the line, for what is no row."""
+    path, by_slice = folder / REGRESSION, dict[str, list[dict[str, str]]]()
+    for number, line in enumerate(path.read_text("utf-8").splitlines() if path.is_file() else (), start=1):
+        try:
+            said = json.loads(line)
+            row = {"slice": str(said["slice"]), "text": str(said["text"])}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FileError(
+                "no row of a regression set", place=Place(str(path), number, 1), hint="curate it anew"
+            ) from error
+        by_slice.setdefault(row["slice"], []).append(row)
+    found, left_bytes = list[dict[str, str]](), most_bytes
+    for rows in zip_longest(*(by_slice[name] for name in sorted(by_slice))):
+        for row in filter(None, rows):
+            left_bytes -= len(row["text"].encode())
+            if left_bytes < 0:
+                return found
+            found.append(row)
+    return found
+
+
 def watch_release(
     reference: str, samples: Path, registry: Path, alias: str, margin: float, tell: Callable[[str], None]
 ) -> ShownWatch:
@@ -137,8 +162,10 @@ def watch_release(
         if each.is_answered and datetime.fromisoformat(each.at).timestamp() >= since
     ]
     told = [each for each in answered if each.is_of(version.digest)]
+    first = settings.block_count * settings.reference_blocks_count
+    told = [*told[:first], *told[first:][-SCORED_MOST:]]
     tell(f"score {len(told)} answers by {version.text}")
-    said = _asked_of(opened, version.text, SCORE, told) if told else {"scores": []}
+    said = _asked_of(opened, version.text, sample_worker.SCORE, told) if told else {"scores": []}
     watch, windows = DriftWatch(settings), []
     for score in said["scores"]:  # in the order of the samples; those without a token are left out
         event = Scored(score["score_nats"], score["input_tokens"], score["output_tokens"])
@@ -164,16 +191,21 @@ def attribute_answers(
             f"no sample in `{samples}` was answered by {version.text}", hint="let it serve first"
         )
     tell(f"attribute {len(told)} answers of {version.text}")
-    said = _asked_of(opened, version.text, ATTRIBUTE, told)
+    said = _asked_of(opened, version.text, sample_worker.ATTRIBUTE, told)
     return ShownAttribution(attributed_of(version.text, version.digest, said), tuple(told))
 
 
 def _asked_of(opened: Registry, reference: str, what: str, samples: Iterable[Sample]) -> dict[str, Any]:
-    texts = tuple(Text(each.request_id, each.asked, each.messages, each.answer) for each in samples)
+    texts = tuple(
+        sample_worker.Text(each.request_id, each.asked, each.messages, each.answer) for each in samples
+    )
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         opened.pull(reference, model)
-        asked = Asked(what, str(model), texts)
+        asked = sample_worker.Asked(what, str(model), texts)
         return asked_worker(
-            WORKER, request_of(asked), "asked about its answers", "see `--on`: fewer samples, or shorter ones"
+            WORKER,
+            sample_worker.request_of(asked),
+            "asked about its answers",
+            "see `--on`: fewer samples, or shorter ones",
         )

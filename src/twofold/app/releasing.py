@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 
+from twofold.app.feedback import learned_rows
 from twofold.app.loop_settings import SEED, LoopRequest, engine_settings
 from twofold.app.registering import measured
 from twofold.app.sources import REGISTRY_FOLDER
@@ -37,6 +38,7 @@ OF_PEOPLE = {"seal", "tokenizer", "format", "weights", "approval"}  # rules that
 OF_OTHERS = "the server behind the URL is not ours to release to"
 HELD_OUT, QUESTIONS = "held-out.jsonl", "questions"
 SEEN_BYTES = 4_000_000  # of the sources, that a run of a loop may have seen: `TrainJob.corpus_bytes`
+LEARNED, LEARNED_BYTES = "learned", 16_000  # what `registry curate` wrote there; of its texts
 PIECES, PIECE_BYTES = 24, 1500  # of each kind of held-out text
 PROMPT_CHARACTERS, TEXT_CHARACTERS = 240, 40
 ENGINE_REQUESTS, ENGINE_TRIES = 12, 2  # a machine that something disturbed is asked again
@@ -340,10 +342,13 @@ def _is_measured(request: LoopRequest, opened: Registry, described: Described) -
 
 
 def held_out(request: LoopRequest) -> Path:
-    """Our small set, beside the state: text that no run of a loop has seen, in two slices."""
+    """Our small set, beside the state: what was learned from requests, where somebody curated it there, then
+    text that no run of a loop has seen, in two slices."""
     path = request.state / HELD_OUT
     texts = held_out_texts(SEEN_BYTES, PIECES, PIECE_BYTES)
-    lines = "".join(json.dumps({"slice": kind, "text": text}) + "\n" for kind, text in texts)
+    rows = learned_rows(request.state / LEARNED, LEARNED_BYTES)
+    rows += [{"slice": kind, "text": text} for kind, text in texts]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     if not path.exists() or path.read_text("utf-8") != lines:
         write_whole(path, lines)
     return path
@@ -352,6 +357,7 @@ def held_out(request: LoopRequest) -> Path:
 def questions_for(state: Path, opened: Registry, text: str) -> str:
     """The file of questions that a release is judged by on the side while it is tried; "" without our set."""
     asked = tuple(_questions(state / HELD_OUT))
+        path.chmod(0o600)  # it may hold what people asked
     if not asked:
         return ""
     path = state / QUESTIONS / f"{opened.find(text).digest.replace(':', '-')}.json"

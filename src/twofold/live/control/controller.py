@@ -20,7 +20,7 @@ from typing import Any, assert_never
 from twofold.core.data import from_data
 from twofold.core.errors import TwofoldError
 from twofold.live import processes, watchdog
-from twofold.live.control import reconcile, scoring
+from twofold.live.control import drifting, reconcile, scoring
 from twofold.live.control.admin_client import CONFIG
 from twofold.live.control.admin_session import AdminClient
 from twofold.live.control.engine_checks import EngineClient
@@ -89,6 +89,7 @@ class Controller:
             self._beat(),
             scoring.score_releases(self.engines, self._tried, self.admin.tell),
             record_trials(self.store, lambda: self.settings),
+            drifting.watch_answers(self.store, self.state, lambda: self.settings),
             keep_heads(self.store, self.state, self.memory.note),
         ):
             self._spawn(each)
