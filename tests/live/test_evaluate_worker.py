@@ -119,7 +119,7 @@ def test_good_and_broken_releases_on_one_set(registry: Registry, trained, tmp_pa
 
 def test_the_verb_evaluates_in_a_process_of_its_own(registry: Registry, tmp_path: Path) -> None:
     told: list[str] = []
-    words = tmp_path / "set.jsonl", registry.folder, "ann", "serving", told.append
+    words = tmp_path / "set.jsonl", registry.folder, "ann", "serving", (), told.append
     shown = evaluate_version("chat:1", *words)
     assert shown.version.evaluation == registry.describe("chat:1").evaluation
     assert (shown.refused, told) == ((), ["evaluate chat:1"])
@@ -131,14 +131,14 @@ def test_what_is_evaluated_says_beside_what(
 ) -> None:
     monkeypatch.setattr(
         "twofold.app.registering._evaluated",
-        lambda model, _texts, before: replace(
+        lambda model, _texts, before, _tasks: replace(
             evaluated(tmp_path, model, before or ""), drift_nats=0.0 if before else None
         ),
     )
     registry.push(write(tmp_path / "second", *trained), "chat", "ann", {"run": "2"})
     registry.approve("chat:2", "bob", "")
     shown = evaluate_version(
-        "chat:2", tmp_path / "set.jsonl", registry.folder, "ann", "serving", lambda _: None
+        "chat:2", tmp_path / "set.jsonl", registry.folder, "ann", "serving", (), lambda _: None
     )
     assert shown.version.evaluation.beside == registry.find("chat:1").digest and shown.refused == ()
 
@@ -214,7 +214,7 @@ def test_r_045_what_quantising_costs_is_told_and_a_model_that_it_harms_is_stoppe
         == (registry.describe("chat:1").stored.facts["parameter_count"])
     )
     assert {each.rule for each in shown.refused} == {"approval", "evaluation"}
-    asked = tmp_path / "set.jsonl", registry.folder, "ann", "serving", lambda _: None
+    asked = tmp_path / "set.jsonl", registry.folder, "ann", "serving", (), lambda _: None
     good = evaluate_version("chat:2", *asked)
     assert {each.rule for each in good.refused} == {"approval"}
     [line] = [line for line in good.lines if "perplexity" in line and "of the" in line]

@@ -19,6 +19,7 @@ from twofold.core.errors import (
     ValueRefusedError,
 )
 from twofold.core.extras import require_extra
+from twofold.live.registry import task_sets
 from twofold.live.registry.registry import MADE_FROM, SERVING, Described, Registry
 from twofold.live.training.artefact import check_model
 from twofold.policy.release.rules import Evaluation, Limits, Refusal
@@ -171,15 +172,23 @@ def branch_version(reference: str, name: str, registry: Path, by: str) -> ShownV
 
 
 def evaluate_version(
-    reference: str, texts: Path, registry: Path, by: str, alias: str, tell: Callable[[str], None]
+    reference: str,
+    texts: Path,
+    registry: Path,
+    by: str,
+    alias: str,
+    tasks: Sequence[str],
+    tell: Callable[[str], None],
 ) -> ShownVersion:
     """Measure a version on held-out text, beside what the alias means now, and keep the figures.
 
+    `tasks` are sets that it is asked as well: `own`, or folders of lm-evaluation-harness's.
+
     Raises MissingExtraError without `train`, ValueRefusedError for a set that cannot be read.
     """
-    require_extra("train")
+    require_extra("train", *(["tasks"] if set(tasks) - {task_sets.OWN} else []))
     opened = Registry(registry)
-    described = measured(opened, reference, texts, who_of(by), alias, tell)
+    described = measured(opened, reference, texts, who_of(by), alias, tell, tasks=tasks)
     return ShownVersion(described, opened.judge(described.version.text, alias, Limits()))
 
 
@@ -191,27 +200,54 @@ def measured(
     alias: str,
     tell: Callable[[str], None],
     also: Callable[[Evaluation], Evaluation] = lambda found: found,
+    tasks: Sequence[str] = (),
 ) -> Described:
     """A version that was measured on text, beside what the alias means now; `also` adds what else is measured
     of it before it is kept. Raises ValueRefusedError for a set that cannot be read."""
-    version = opened.trusted(reference).version
+    described = opened.trusted(reference)
+    version = described.version
     now = opened.tables.aliases(version.name).get(alias)
+    old = opened.describe(f"{version.name}:{now}") if now else None
+    if old is not None and _has_own(old.evaluation):
+        tasks = sorted({task_sets.OWN, *tasks})  # what serves was asked is asked of what is to come after it
     with tempfile.TemporaryDirectory() as folder:
         tell(f"evaluate {version.text}")
         model, before = Path(folder) / "new", Path(folder) / "now"
         opened.pull(version.text, model)
-        beside = now is not None and now != version.version
-        if beside:
-            opened.pull(f"{version.name}:{now}", before)
-        found = _evaluated(model, texts, before if beside else None)
-        if beside:  # what serves now is asked the same, unless it was on this very set
-            old = opened.describe(f"{version.name}:{now}")
-            found = replace(found, beside=old.version.digest)
-            if old.evaluation is None or old.evaluation.set_sha256 != found.set_sha256:
-                tell(f"evaluate {version.name}:{now}")
-                opened.evaluated(old.version.text, _evaluated(before, texts, None), by)
+        if old is None or now == version.version:
+            found = _evaluated(model, texts, None, tasks)
+        else:
+            opened.pull(old.version.text, before)
+            found = replace(_evaluated(model, texts, before, tasks), beside=old.version.digest)
+            if _lacks(old.evaluation, found):  # what serves now is asked the same
+                tell(f"evaluate {old.version.text}")
+                opened.evaluated(
+                    old.version.text, _with_tasks(_evaluated(before, texts, None, tasks), old.evaluation), by
+                )
     _evaluate_origin(opened, version.text, found.set_sha256, texts, by, tell)
-    return opened.evaluated(version.text, also(found), by)
+    return opened.evaluated(version.text, also(_with_tasks(found, described.evaluation)), by)
+
+
+def _lacks(before: Evaluation | None, found: Evaluation) -> bool:
+    """Whether a model was not measured on what another one was."""
+    if before is None or before.set_sha256 != found.set_sha256:
+        return True
+    return not _task_sets(found) <= _task_sets(before)
+
+
+def _with_tasks(found: Evaluation, before: Evaluation | None) -> Evaluation:
+    """With scores of the same model on tasks that it was not asked again."""
+    kept = before.tasks if before is not None else ()
+    others = [each for each in kept if each.name not in {new.name for new in found.tasks}]
+    return replace(found, tasks=(*found.tasks, *others))
+
+
+def _has_own(found: Evaluation | None) -> bool:
+    return found is not None and any(each.name in task_sets.OWN_TASKS for each in found.tasks)
+
+
+def _task_sets(found: Evaluation) -> set[tuple[str, str]]:
+    return {(each.name, each.set_sha256) for each in found.tasks}
 
 
 def _evaluate_origin(
@@ -249,12 +285,15 @@ def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
     return ShownVersion(described, opened.judge(described.version.text, SERVING, Limits()))
 
 
-def _evaluated(model: Path, texts: Path, before: Path | None) -> Evaluation:
-    from twofold.live.registry.evaluate_worker import Asked, request_of
+def _evaluated(model: Path, texts: Path, before: Path | None, tasks: Sequence[str] = ()) -> Evaluation:
+    from twofold.live.registry import evaluate_worker
 
-    asked = Asked(str(model), str(texts.resolve()), str(before) if before else "")
+    sets = tuple(each if each == task_sets.OWN else str(Path(each).resolve()) for each in tasks)
+    asked = evaluate_worker.Asked(str(model), str(texts.resolve()), str(before) if before else "", tasks=sets)
     worker = "twofold.live.registry.evaluate_worker"
-    said = asked_worker(worker, request_of(asked), "evaluated", "see `--on`: write a shorter set")
+    said = asked_worker(
+        worker, evaluate_worker.request_of(asked), "evaluated", "see `--on`: write a shorter set"
+    )
     return from_data(Evaluation, said, finite=False)
 
 

@@ -70,7 +70,8 @@ QUESTIONS = {
     "evaluate": Verb(
         help="""Measure a version on held-out text, beside what serves now: loss, calibration, drift.
 
-        The set is a text file, or JSONL with `text` and perhaps `slice` on each line.
+        The set is a text file, or JSONL with `text` and perhaps `slice` on each line. `--tasks own` asks
+        questions that are made of it as well.
         """,
         answer="registering.evaluate_version",
         progress=stage_lines,
@@ -80,6 +81,11 @@ QUESTIONS = {
             REGISTRY,
             BY,
             ALIAS,
+            option(
+                "--tasks",
+                "`own`, or a folder of lm-evaluation-harness's tasks; as often as needed.",
+                multiple=True,
+            ),
             JSON,
         ),
     ),

@@ -8,6 +8,7 @@ MODULES = {
     "train": ("torch", "transformers", "tokenizers", "safetensors", "fsspec"),
     "live": ("aiohttp", "httptools", "psutil", "uvicorn", "uvloop"),
     "attribution": ("captum",),
+    "tasks": ("lm_eval",),
     "ray": ("ray",),
     "xlsx": ("xlsxwriter",),
     "postgres": ("psycopg",),

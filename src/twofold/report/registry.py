@@ -74,6 +74,9 @@ def _evaluation(found: Evaluation | None, digest: str) -> list[str]:
     pieces += [f"{name} p95 {format_si(value, 's')}" for name, value in times if value is not None]
     if found.memory_bytes is not None:
         pieces.append(f"{format_si(found.memory_bytes, 'B')} of memory")
+    pieces += [
+        f"{each.name} {each.right_fraction:.1%} of {each.question_count} questions" for each in found.tasks
+    ]
     if found.failed_slices:
         pieces.append(f"worse at {', '.join(found.failed_slices)}")
     report = f"report {digest[:SHORT]}" if digest else ""

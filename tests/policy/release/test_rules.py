@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twofold.policy.release.rules import Evaluation, Limits, Release, refusals
+from twofold.policy.release.rules import Evaluation, Limits, Release, TaskScore, refusals
 
 EVALUATED = Evaluation(
     set_sha256="a" * 64,
@@ -20,6 +20,7 @@ EVALUATED = Evaluation(
     memory_bytes=1e9,
     engine="transformers 5",
     beside="sha256:1",
+    tasks=(TaskScore("choice", "a" * 64, 0.9, 100),),
 )
 SERVING = Release("sha256:1", True, "t" * 64, ("safetensors",), "ann", ("bob",), EVALUATED)
 NEW = replace(SERVING, digest="sha256:2")
@@ -57,6 +58,8 @@ def test_an_equal_release_passes_every_rule_and_so_does_the_first() -> None:
         ("quantised", replace(SMALLER, before_quantised=None), "was not evaluated on this set"),
         ("regression", evaluated(failed_slices=("sums",)), "sums"),
         ("calibration", evaluated(calibration_error_fraction=0.06), "0.06"),
+        ("tasks", evaluated(tasks=(TaskScore("choice", "a" * 64, 0.84, 100),)), "choice 84.0% right, -6.0%"),
+        ("tasks", evaluated(tasks=(TaskScore("choice", "b" * 64, 0.99, 100),)), "choice not measured"),
         ("drift", evaluated(drift_nats=0.5), "0.5 nats"),
         ("drift", evaluated(beside="sha256:0"), "not measured beside what serves now"),
         ("ttft", evaluated(ttft_p95_s=0.2), "0.2 s"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.core.data import from_data
+from twofold.live.registry.task_sets import scores
 from twofold.live.training.artefact import sha256_of
 
 BIN_COUNT = 10
@@ -27,6 +28,7 @@ class Asked:
     texts: str
     before: str = ""  # the folder of what serves now; "": nothing does
     token_count_most: int = 20_000
+    tasks: tuple[str, ...] = ()  # sets that are asked as well, as `task_sets` names them
     slice_rise_fraction: float = 0.05  # of a slice's loss, beside what serves now
 
 
@@ -95,14 +97,16 @@ def evaluate(asked: Asked) -> dict[str, Any]:
         for name, loss in sorted(sums.slice_loss.items())
         if name and before is not None and loss > sums.slice_before[name] * (1.0 + asked.slice_rise_fraction)
     ]
+    set_sha256, texts = sha256_of(Path(asked.texts)), [each.text for each in read_texts(Path(asked.texts))]
     return {
-        "set_sha256": sha256_of(Path(asked.texts)),
+        "set_sha256": set_sha256,
         "token_count": sums.count,
         "loss_nats": sums.loss / sums.count,
         "calibration_error_fraction": sums.calibration_error_fraction(),
         "drift_nats": sums.drift / sums.count if before is not None else None,
         "failed_slices": worse,
         "memory_bytes": float(sum(each.numel() * each.element_size() for each in model.parameters())),
+        "tasks": scores(asked.tasks, texts, set_sha256, model, tokenizer),
         "engine": f"transformers {_version()}",
     }
 

@@ -11,6 +11,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class TaskScore:
+    """How many questions of a task set were answered right. Scores of two sets are not compared."""
+
+    name: str
+    set_sha256: str
+    right_fraction: float
+    question_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """What was measured of one model, on one set and one engine; None: it was not."""
 
@@ -25,6 +35,7 @@ class Evaluation:
     memory_bytes: float | None = None  # of the weights, as that engine holds them
     engine: str = ""
     beside: str = ""  # the digest of the model that drift and slices were measured against; "": of none
+    tasks: tuple[TaskScore, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class Limits:
     calibration_rise_fraction: float | None = 0.02  # above that of what serves now
     calibration_error_fraction: float | None = None  # whatever serves now
     drift_most_nats: float | None = 0.1  # of what was not trained anew
+    task_drop_fraction: float | None = 0.05  # of all questions, below what serves now
     same_run_same_weights: bool = True  # training twice gives equal bytes: others were altered on the way
     ttft_p95_s: float | None = None
     tpot_p95_s: float | None = None
@@ -134,6 +146,7 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
         yield from _loss("quantised", origin, found, new.before_quantised, limits.quantised_rise_fraction)
     if found.failed_slices:
         yield Refusal("regression", f"worse at {', '.join(found.failed_slices)}", "no slice that got worse")
+    yield from _tasks(found, serving.evaluation if serving else None, limits)
     is_beside = serving is not None and found.beside == serving.digest  # not what served once
     named = (
         ("calibration", found.calibration_error_fraction, _calibration(serving, limits), ""),
@@ -156,6 +169,20 @@ def _figures(new: Release, serving: Release | None, limits: Limits) -> Iterator[
             yield Refusal(rule, f"not measured{beside}", passes)
         elif not figure <= most:  # what is no number passes nothing
             yield Refusal(rule, f"{figure:.4g}{unit}", passes)
+
+
+def _tasks(found: Evaluation, before: Evaluation | None, limits: Limits) -> Iterator[Refusal]:
+    """Formula  right_before - right_new <= drop_most, on every task set that what serves now was asked."""
+    told = {(each.name, each.set_sha256): each for each in found.tasks}
+    for old in before.tasks if before is not None and limits.task_drop_fraction is not None else ():
+        least = old.right_fraction - (limits.task_drop_fraction or 0.0)
+        passes = f"at least {least:.1%} right, where what serves now has {old.right_fraction:.1%}"
+        new = told.get((old.name, old.set_sha256))
+        if new is None:
+            yield Refusal("tasks", f"{old.name} not measured", passes)
+        elif not new.right_fraction >= least - 1e-9:  # a share is a rounded number
+            drop = new.right_fraction - old.right_fraction
+            yield Refusal("tasks", f"{old.name} {new.right_fraction:.1%} right, {drop:+.1%}", passes)
 
 
 def _calibration(serving: Release | None, limits: Limits) -> float | None:
