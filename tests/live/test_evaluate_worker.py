@@ -162,9 +162,9 @@ def test_a_set_without_text_is_refused_by_its_line(tmp_path: Path) -> None:
         read_texts(Path(Asked("", str(tmp_path / "set.jsonl")).texts))
 
 
-def quantised(folder: Path, name: str) -> dict[str, object]:
+def quantised(folder: Path, name: str, bits: int = 8) -> dict[str, object]:
     """As the worker does it, without a process of its own, into `NAME-8`."""
-    asked = quantise_worker.Asked(str(folder / name), str(folder / f"{name}-8"))
+    asked = quantise_worker.Asked(str(folder / name), str(folder / f"{name}-{bits}"), bits)
     return quantise_worker.quantise(asked)
 
 
@@ -198,6 +198,43 @@ def test_weights_of_8_bits_are_within_half_a_step_and_the_engine_reads_the_same(
     assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} <= after.keys()
     with pytest.raises(ValueError, match="quantised already"):
         quantised(tmp_path, "first-8")
+
+
+def test_weights_of_4_bits_are_within_half_a_step_of_their_group_and_the_engine_answers_by_them(
+    registry: Registry, trained, tmp_path: Path
+) -> None:
+    """What it costs is measured; packed files are no safetensors to an engine that only knows those."""
+    import torch
+    from safetensors.torch import load_file
+
+    unpack = pytest.importorskip(
+        "compressed_tensors.compressors.pack_quantized.helpers",
+        reason="needs the extra [train]: `make extras`",
+    ).unpack_from_int32
+    write(tmp_path / "first", *trained)
+    said = quantised(tmp_path, "first", 4)
+    assert said["after_bytes"] < said["before_bytes"]
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "first-4"))
+    for name in (each.removesuffix("_packed") for each in after if each.endswith("weight_packed")):
+        packed, scale, shape = (after[f"{name}_{part}"] for part in ("packed", "scale", "shape"))
+        whole = unpack(packed, 4, torch.Size(shape.tolist())).float()
+        step = scale.repeat_interleave(32, dim=1)
+        assert ((whole * step - before[name]).abs() <= step * 0.5001).all()
+    loss, smaller = (evaluated(tmp_path, name, "").loss_nats for name in ("first", "first-4"))
+    assert loss < smaller < loss + 0.2
+    described = registry.push(tmp_path / "first-4", "chat", "ann", {"quantised": "sha256:1"})
+    facts = described.stored.facts
+    assert facts["formats"] == ["compressed-tensors"]
+    assert facts["parameter_count"] == registry.describe("chat:1").stored.facts["parameter_count"]
+    for formats, is_refused in ((("safetensors",), True), (Limits().formats, False)):
+        refused = registry.judge(described.version.text, "serving", Limits(formats=formats))
+        assert ("format" in {each.rule for each in refused}) is is_refused
+    odd = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 2}
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    write(tmp_path / "odd", LlamaForCausalLM(LlamaConfig(vocab_size=280, **odd)), trained[1])
+    with pytest.raises(ValueError, match="no whole groups of 32"):
+        quantised(tmp_path, "odd", 4)
 
 
 def test_r_045_what_quantising_costs_is_told_and_a_model_that_it_harms_is_stopped(

@@ -12,7 +12,7 @@ from typing import Any
 
 from twofold.app.loop_settings import STATE_FOLDER
 from twofold.app.registering import who_of
-from twofold.app.releasing import engine_with, questions_for, taken
+from twofold.app.releasing import engine_with, formats_of, questions_for, taken
 from twofold.core.errors import RunError
 from twofold.core.quantity import Dimension, parse_quantity
 from twofold.live.control import trials
@@ -77,6 +77,7 @@ def promote_version(
     service = None if state is None else trials.wanted_service(state)
     if state is None or service is None:
         return Moved(opened.promote(version.text, who, why, limits, alias))
+    limits = replace(limits, formats=formats_of(service.engine.kind))
     name = version.digest.replace(":", "-")
     is_tried = service.gate.canary is not None and trials.serving_version(state) != name
     ask = opened.admit if is_tried else opened.promote

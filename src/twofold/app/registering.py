@@ -266,8 +266,8 @@ def _evaluate_origin(
         opened.evaluated(before.version.text, found, by)
 
 
-def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
-    """Keep a copy of a version with 8-bit weights as the next version of its name.
+def quantise_version(reference: str, registry: Path, by: str, bits: str = "8") -> ShownVersion:
+    """Keep a copy of a version with weights of 8 or 4 bits as the next version of its name.
 
     Raises MissingExtraError without `train`, ValueRefusedError for a model that cannot be made smaller so.
     """
@@ -277,7 +277,8 @@ def quantise_version(reference: str, registry: Path, by: str) -> ShownVersion:
     with tempfile.TemporaryDirectory() as kept:
         folder = Path(kept)
         opened.pull(source.version.text, folder / "model")
-        asked = json.dumps({"model": str(folder / "model"), "out": str(folder / "smaller")})
+        told = {"model": str(folder / "model"), "out": str(folder / "smaller"), "bits": int(bits)}
+        asked = json.dumps(told)
         worker = "twofold.live.registry.quantise_worker"
         asked_worker(worker, asked, "quantised", "push it as it was before")
         made_from = {"quantised": source.version.digest}

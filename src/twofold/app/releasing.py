@@ -280,10 +280,16 @@ def limits_of(request: LoopRequest, gate: gates.GateSettings) -> Limits:
 
     first = gate.classes[0] if gate.classes else None
     return Limits(
+        formats=formats_of(request.serving.engine),
         ttft_p95_s=first.ttft_slo_s if first else None,
         tpot_p95_s=first.tpot_slo_s if first else None,
         memory_bytes=float(psutil.virtual_memory().total) / request.serving.replica_count,
     )
+
+
+def formats_of(engine: str) -> tuple[str, ...]:
+    """Formats of weights that an engine reads; what is packed is not converted for llama.cpp."""
+    return ("safetensors",) if engine == "llama.cpp" else Limits().formats
 
 
 def on_engine(request: LoopRequest, release: Release, found: Evaluation, limits: Limits) -> Evaluation:
@@ -351,13 +357,13 @@ def held_out(request: LoopRequest) -> Path:
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     if not path.exists() or path.read_text("utf-8") != lines:
         write_whole(path, lines)
+        path.chmod(0o600)  # it may hold what people asked
     return path
 
 
 def questions_for(state: Path, opened: Registry, text: str) -> str:
     """The file of questions that a release is judged by on the side while it is tried; "" without our set."""
     asked = tuple(_questions(state / HELD_OUT))
-        path.chmod(0o600)  # it may hold what people asked
     if not asked:
         return ""
     path = state / QUESTIONS / f"{opened.find(text).digest.replace(':', '-')}.json"

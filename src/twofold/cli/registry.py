@@ -92,10 +92,17 @@ QUESTIONS = {
     "quantise": Verb(
         help=f"""Keep a copy with 8-bit weights as the next version of the name. {SAID}
 
-        Of linear layers, with a scale for each row. `evaluate` tells what it costs in perplexity.
+        Of linear layers, with a scale for each row; of 4 bits for each 32 weights. `evaluate` tells what it
+        costs in perplexity.
         """,
         answer="registering.quantise_version",
-        parameters=(REFERENCE, REGISTRY, BY, JSON),
+        parameters=(
+            REFERENCE,
+            REGISTRY,
+            BY,
+            usual("--bits", "8", "How wide weights are.", type=click.Choice(("8", "4"))),
+            JSON,
+        ),
     ),
     "approve": Verb(
         help=f"Vouch for a version. {SAID}",

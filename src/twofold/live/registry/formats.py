@@ -11,7 +11,7 @@ import json
 import math
 import pickletools
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,7 +46,7 @@ class ModelFacts:
     parameter_count: int
     dtypes: tuple[str, ...]
     context_tokens: int
-    formats: tuple[str, ...]  # safetensors
+    formats: tuple[str, ...]  # safetensors; of quantised ones how, such as compressed-tensors
     weights_sha256: str = ""  # of all weight files' digests, by name
     tokenizer_sha256: str = ""
     config_sha256: str = ""
@@ -70,6 +70,10 @@ def model_facts(folder: Path) -> ModelFacts:
     tensors = [tensor for path in folder.rglob(f"*{SAFETENSORS}") for tensor in _tensors(path, path.name)]
     if not any(folder.rglob(f"*{SAFETENSORS}")):
         raise FormatRefusedError(f"`{folder}` holds no weights", hint="push a folder with safetensors in it")
+    quantised = config.get("quantization_config", {})
+    if not isinstance(quantised, dict):
+        raise _refused("config.json", "`quantization_config` is no mapping")
+    stored = str(quantised.get("quant_method", "")) or "safetensors"
     named = config.get("architectures")
     named = named if isinstance(named, list) and named else [config.get("model_type", "")]
     context_tokens = config.get("max_position_embeddings") or 0
@@ -77,10 +81,10 @@ def model_facts(folder: Path) -> ModelFacts:
         raise _refused("config.json", "`max_position_embeddings` is no whole number")
     return ModelFacts(
         architecture=str(named[0]),
-        parameter_count=sum(map(_parameter_count, tensors)),
+        parameter_count=sum(_parameter_count(each, _bits(quantised)) for each in tensors),
         dtypes=tuple(sorted({each.dtype for each in tensors})),
         context_tokens=context_tokens,
-        formats=("safetensors",),
+        formats=(stored,),
     )
 
 
@@ -237,11 +241,21 @@ def _tensors(path: Path, name: str) -> Iterator[Tensor]:
         raise _refused(name, "it is longer or shorter than its tensors")
 
 
-def _parameter_count(tensor: Tensor) -> int:
-    """Of a weight that is kept as four integers in one, all four; its scales are no parameters."""
+def _bits(quantised: Mapping[str, Any]) -> int:
+    """How wide packed weights are, as compressed-tensors says; 8 where nothing does."""
+    groups = quantised.get("config_groups", {})
+    try:
+        found = [int(each["weights"]["num_bits"]) for each in groups.values()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _refused("config.json", "`quantization_config` does not say how wide weights are") from error
+    return found[0] if found and found[0] > 0 else 8
+
+
+def _parameter_count(tensor: Tensor, bits: int) -> int:
+    """Of a weight that is kept as several integers in one, all of them; its scales are no parameters."""
     if tensor.name.endswith((".weight_scale", ".weight_shape")):
         return 0
-    return math.prod(tensor.shape) * (4 if tensor.name.endswith(".weight_packed") else 1)
+    return math.prod(tensor.shape) * (32 // bits if tensor.name.endswith(".weight_packed") else 1)
 
 
 def _header(path: Path, name: str) -> tuple[dict[str, Any], int]:

@@ -1,9 +1,10 @@
-"""Makes the weights of a model's linear layers 8 bits wide, in a process of its own: a scale for each row.
+"""Makes the weights of a model's linear layers 8 or 4 bits wide, in a process of its own.
 
-Reads one JSON request on standard input, writes one JSON answer on standard output. Embeddings, norms and
-what predicts the next token stay as they are. What is written is read by engines that know compressed-
-tensors, such as transformers: four integers in each word of 32 bits, as its format `pack-quantized` has
-them. Weights are read from safetensors alone, file by file, and no code that a model brings is run.
+Reads one JSON request on standard input, writes one JSON answer on standard output. Of 8 bits each row has a
+scale, of 4 bits each 32 weights of a row. Embeddings, norms and what predicts the next token stay as they
+are. What is written is read by engines that know compressed-tensors, such as transformers: integers in words
+of 32 bits, as its format `pack-quantized` has them. Weights are read from safetensors alone, file by file,
+and no code that a model brings is run.
 """
 
 import json
@@ -16,18 +17,18 @@ from typing import Any
 
 from twofold.core.data import from_data
 
-BITS = 8
-PER_WORD = 32 // BITS
-LIMIT = 2 ** (BITS - 1) - 1  # 127: the same on both sides of zero
+GROUP_WEIGHTS = {8: 0, 4: 32}  # by bits: weights of a row that share a scale; 0: all
+WORD_BITS = 32
 INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which folder, and the new one that is written."""
+    """Which folder, the new one that is written, and how wide its weights are."""
 
     model: str
     out: str
+    bits: int = 8
 
 
 def quantise(asked: Asked) -> dict[str, Any]:
@@ -50,7 +51,9 @@ def quantise(asked: Asked) -> dict[str, Any]:
         written: dict[str, Any] = {}
         for name, tensor in tensors.items():
             module = name.removesuffix(".weight")
-            made = _packed(module, tensor) if module in linear and name != module else {name: tensor}
+            made = (
+                _packed(module, tensor, asked.bits) if module in linear and name != module else {name: tensor}
+            )
             count += len(made) > 1
             written |= made
         save_file(written, out / path.name, metadata={"format": "pt"})
@@ -61,7 +64,7 @@ def quantise(asked: Asked) -> dict[str, Any]:
     if len(set(places.values())) > 1:
         index = {"metadata": {"total_size": after}, "weight_map": dict(sorted(places.items()))}
         (out / INDEX).write_text(json.dumps(index, indent=1), "utf-8")
-    config["quantization_config"] = _described(kept)
+    config["quantization_config"] = _described(kept, asked.bits)
     (out / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
     return {"weights_count": count, "before_bytes": before, "after_bytes": after}
 
@@ -81,29 +84,41 @@ def _linear(source: Path) -> tuple[set[str], list[str]]:
     ]
 
 
-def _packed(module: str, weight: Any) -> dict[str, Any]:
-    """A weight as integers, a scale for each of its rows, and the shape that it had.
+def _packed(module: str, weight: Any, bits: int) -> dict[str, Any]:
+    """A weight as integers, a scale for each group of a row, and the shape that it had.
 
-    Formula  scale = max |w| / 127 over a row;  q = round(w / scale), which is within ±127
+    Formula  scale = max |w| / (2^(bits-1) - 1) over a group;  q = round(w / scale), the same on both sides
+    Raises ValueError for rows that are not whole groups.
     """
     import torch
 
-    wide = weight.float()
-    scale = (wide.abs().amax(dim=1, keepdim=True) / LIMIT).to(weight.dtype)
-    scale[scale == 0] = 1  # a row of zeros
-    whole = (wide / scale.float()).round().clamp(-LIMIT - 1, LIMIT)
-    unsigned = (whole + LIMIT + 1).to(torch.uint8)
-    unsigned = torch.nn.functional.pad(unsigned, (0, -unsigned.shape[1] % PER_WORD))
+    limit, columns = 2 ** (bits - 1) - 1, weight.shape[1]
+    group = GROUP_WEIGHTS[bits] or columns
+    if columns % group:
+        raise ValueError(f"`{module}` has rows of {columns} weights, which are no whole groups of {group}")
+    wide = weight.float().reshape(len(weight), -1, group)
+    scale = (wide.abs().amax(dim=2) / limit).to(weight.dtype)
+    scale[scale == 0] = 1  # a group of zeros
+    whole = (wide / scale.float()[:, :, None]).round().clamp(-limit - 1, limit).reshape(weight.shape)
+    unsigned = (whole + limit + 1).to(torch.int64)
+    per_word = WORD_BITS // bits
+    unsigned = torch.nn.functional.pad(unsigned, (0, -columns % per_word)).reshape(len(weight), -1, per_word)
+    words = (unsigned << (torch.arange(per_word) * bits)).sum(dim=2)
+    words = torch.where(words >= 1 << 31, words - (1 << 32), words)  # as a signed word has the same bits
     return {
-        f"{module}.weight_packed": unsigned.contiguous().view(torch.int32),
-        f"{module}.weight_scale": scale,
+        f"{module}.weight_packed": words.to(torch.int32).contiguous(),
+        f"{module}.weight_scale": scale.contiguous(),
         f"{module}.weight_shape": torch.tensor(weight.shape, dtype=torch.int64),
     }
 
 
-def _described(kept: list[str]) -> dict[str, Any]:
+def _described(kept: list[str], bits: int) -> dict[str, Any]:
     """What an engine has to know, as compressed-tensors writes it."""
-    weights = {"num_bits": BITS, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False}
+    weights: dict[str, Any] = {"num_bits": bits, "type": "int", "symmetric": True, "dynamic": False}
+    group_weights = GROUP_WEIGHTS[bits]
+    weights |= (
+        {"strategy": "group", "group_size": group_weights} if group_weights else {"strategy": "channel"}
+    )
     group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
     return {
         "quant_method": "compressed-tensors",

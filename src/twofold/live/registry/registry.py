@@ -459,7 +459,7 @@ def _release(described: Described) -> Release:
         digest=described.stored.digest,
         sealed=described.sealed,
         tokenizer_sha256=str(facts.get("tokenizer_sha256", "")),
-        formats=tuple(facts.get("formats", ())),
+        formats=_formats(facts),
         pushed_by=described.version.pushed_by,
         approved_by=described.approved_by,
         evaluation=described.evaluation,
@@ -469,3 +469,11 @@ def _release(described: Described) -> Release:
         run=str(facts.get(MARKED, {}).get("run", "")),
         weights_sha256=str(facts.get("weights_sha256", "")),
     )
+
+
+def _formats(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What its weights are stored in; of copies that were quantised when facts did not tell that as well."""
+    found = tuple(facts.get("formats", ()))
+    if "quantised" not in facts.get(MARKED, {}):
+        return found
+    return tuple("compressed-tensors" if each == "safetensors" else each for each in found)

@@ -73,7 +73,7 @@ class Limits:
     approvals_least: int = 1
     own_approval_counts: bool = False  # of whoever pushed it
     same_tokenizer: bool = True
-    formats: tuple[str, ...] = ("safetensors",)  # that the engine reads
+    formats: tuple[str, ...] = ("safetensors", "compressed-tensors")  # that the engine reads
     token_count_least: int = 1000
 
 
