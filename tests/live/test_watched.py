@@ -20,7 +20,8 @@ from twofold.contracts.results.plan import Plan
 from twofold.live.metrics_text import Family, families_text
 from twofold.live.training.fragments import fragmented_fraction
 from twofold.live.training.run_series import FILE, RunSeries
-from twofold.live.training.training_record import StepLine, append_event
+from twofold.live.training.run_watch import RunWatch
+from twofold.live.training.training_record import StepLine, append_event, append_step
 from twofold.live.watched import SERVING, TRAINING, resource_of
 from twofold.rendering.gateway_watch import ALERTS, DASHBOARD, LATE_RATIO, watch_files
 
@@ -54,9 +55,39 @@ def promtool(*words: str, **more: Any) -> str:
 def run_in(folder: Path, write_s: float = 3.0) -> RunSeries:
     """A run that has done seven steps and saved once."""
     append_event(folder, "checkpoint", step=5, write_s=write_s)
-    series = RunSeries(folder, resource_of(TRAINING, "tiny", {}), tokens_per_step=256)
-    series.saw(LINE)
-    return series
+    append_step(folder, 0, LINE)
+    watch = RunWatch(folder, LINE.launch)
+    watch.look()
+    return RunSeries(watch, resource_of(TRAINING, "tiny", {}), tokens_per_step=256)
+
+
+def read_bytes() -> int:
+    """What this process has read so far, of whatever."""
+    path = Path("/proc/self/io")
+    if not path.exists():
+        pytest.skip("needs the counters of /proc/self/io")
+    return int(path.read_text().split()[1])
+
+
+def test_a_look_at_a_run_reads_what_is_new_however_much_has_happened(tmp_path: Path) -> None:
+    series = run_in(tmp_path)
+
+    def look() -> int:
+        """Bytes that are read when one event is new."""
+        append_event(tmp_path, "checkpoint", step=6, write_s=2.0)
+        before = read_bytes()
+        assert series.watch.look() == ([], True)
+        text = families_text(series.families())
+        assert f"twofold_checkpoints_total {series.watch.saved_count}" in text
+        return read_bytes() - before
+
+    first = look()
+    path = tmp_path / "events.jsonl"
+    path.write_text(path.read_text("utf-8").splitlines(keepends=True)[0] * 20_000, "utf-8")
+    while series.watch.look()[1]:
+        pass
+    assert look() < first + 10_000 < path.stat().st_size
+    assert series.watch.saved_count > 20_000
 
 
 def labels_of(page: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from twofold.live.gateway.counters import Counters
 from twofold.live.gateway.telemetry import FINISHED, Outcome, Telemetry
 from twofold.live.metrics_text import families_text
 from twofold.live.training.run_series import RunSeries
+from twofold.live.training.run_watch import RunWatch
 from twofold.live.training.training_record import StepLine
 from twofold.policy.gate.events import ReplicaAdded
 from twofold.policy.gate.gate import Gate
@@ -95,7 +96,8 @@ def test_what_is_asked_for_is_on_the_gateways_page_or_on_that_of_a_run(
     told = Outcome("id", "", classes[0].name, 0.0, 0.0, 7, FINISHED, "", 200, 5, 0.1, 0.2, "r", 1)
     meters.saw(told)
     page = meters.page(gate.view, Telemetry(), {"events": 0})
-    run = RunSeries(tmp_path, {}, 1, StepLine(1, 0, 1, (2.5).hex(), 0.0, 0.25, *[0.0] * 6, 10**9))
+    line = StepLine(1, 0, 1, (2.5).hex(), 0.0, 0.25, *[0.0] * 6, 10**9)
+    run = RunSeries(RunWatch(tmp_path, 1, line), {}, 1)
     page += families_text(run.families())
     names = set(SERIES.findall("".join(watched(service).values())))
     assert len(names) > 10 and all(f"\n{name}" in page or f"{name} " in page for name in names)

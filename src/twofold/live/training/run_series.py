@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from twofold.live import metrics_text, watched
 from twofold.live.training.artefact import write_whole
-from twofold.live.training.training_record import StepLine, read_events
+from twofold.live.training.run_watch import RunWatch
 
 FILE = "metrics.prom"
 EVERY_S = 1.0  # at most
@@ -21,17 +20,12 @@ Sample = tuple[str, Mapping[str, str], float]  # what is added to the name, its 
 
 @dataclass(slots=True)
 class RunSeries:
-    """What is known of a run by now. Mutable."""
+    """What a watch of a run knows by now; nothing is read again for it. Mutable."""
 
-    run: Path
+    watch: RunWatch
     resource: Mapping[str, str]
     tokens_per_step: int
-    last: StepLine | None = None
     written_s: float = field(default=0.0)
-
-    def saw(self, line: StepLine) -> None:
-        """One more step of rank 0."""
-        self.last = line
 
     def write(self, *, now_s: float | None = None) -> None:
         """The file, unless it was written a moment ago."""
@@ -39,18 +33,17 @@ class RunSeries:
         if now_s - self.written_s >= EVERY_S:
             self.written_s = now_s
             with suppress(OSError):  # a full disk does not end a run for want of its figures
-                write_whole(self.run / FILE, metrics_text.families_text(self.families()))
+                write_whole(self.watch.run / FILE, metrics_text.families_text(self.families()))
 
     def families(self) -> Iterator[metrics_text.Family]:
         """All series, as of now."""
         yield watched.info_family(self.resource)
         yield from watched.memory_families()
-        saved = read_events(self.run, "checkpoint")
-        last_s = float(saved[-1]["write_s"]) if saved else 0.0
-        count: tuple[Sample, ...] = (("", {}, float(len(saved))),)
+        count: tuple[Sample, ...] = (("", {}, float(self.watch.saved_count)),)
         yield metrics_text.Family("twofold_checkpoints_total", "counter", "Checkpoints that are whole", count)
-        yield watched.gauge("twofold_checkpoint_seconds", "That the last one took until it was whole", last_s)
-        line = self.last
+        took_s = self.watch.saved_s
+        yield watched.gauge("twofold_checkpoint_seconds", "That the last one took until it was whole", took_s)
+        line = self.watch.last
         if line is None:
             return
         steps: tuple[Sample, ...] = (("", {}, float(line.step)),)

@@ -45,6 +45,8 @@ class RunWatch:
     launch: int
     last: StepLine | None = None  # of this launch
     has_stopped: bool = False  # it was told to, and has saved
+    saved_count: int = 0  # whole checkpoints, of all launches
+    saved_s: float = 0.0  # that the last one took until it was whole
     _files: tuple[Tail, Tail] = field(init=False)
     _started: set[int] = field(default_factory=set)  # attempts
     _stepped: set[int] = field(default_factory=set)
@@ -62,6 +64,8 @@ class RunWatch:
         for event in events:
             if event.get("launch") == self.launch and event["event"] == "worker":
                 self._started.add(event["attempt"])
+            if event.get("event") == "checkpoint":
+                self.saved_count, self.saved_s = self.saved_count + 1, float(event["write_s"])
             self.has_stopped |= event.get("launch") == self.launch and event["event"] == "stopped"
         return found, bool(steps or events)
 

@@ -353,7 +353,8 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     """Start the launcher and watch it to its end; returns its exit code, negative for a signal."""
     mend(job.folder / "events.jsonl")
     launch = 1 + len(read_events(job.folder, "launched"))
-    watch, series = RunWatch(job.folder, launch), run_series(job)
+    watch = RunWatch(job.folder, launch)
+    series = run_series(job, watch)
     while watch.look()[1]:  # what earlier launches wrote
         pass
     append_event(job.folder, "launched", launch=launch)
@@ -375,10 +376,10 @@ def _launch(job: TrainJob, state: Path, thread_count: int, on_progress: Progress
     return exit_code
 
 
-def run_series(job: TrainJob) -> RunSeries:
+def run_series(job: TrainJob, watch: RunWatch) -> RunSeries:
     """The run to those who watch it, under the same names as a service."""
     tokens_per_step = job.global_batch_sequences * job.sequence_tokens
-    return RunSeries(job.folder, watched.resource_of(watched.TRAINING, job.name), tokens_per_step)
+    return RunSeries(watch, watched.resource_of(watched.TRAINING, job.name), tokens_per_step)
 
 
 @contextmanager
@@ -464,7 +465,6 @@ def _watch(
     while launcher.is_running() and launcher.status() != "zombie":
         steps, has_news = watch.look()
         for line in steps:
-            series.saw(line)
             loss = float.fromhex(line.loss)
             on_progress(f"step {line.step} of {job.steps}: loss {loss:.3f}, {line.step_s:.2f} s")
         if has_news:
