@@ -9,13 +9,16 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.live.test_disk import fill, mounted
 from twofold.core.errors import BusyError
 from twofold.live.jobs.progress import Listener
 from twofold.live.processes import running, stop_all
@@ -182,6 +185,44 @@ def test_a_disk_that_is_full_costs_checkpoints_and_no_loss(calm: Calm, seed: int
     assert len(read_events(job.folder, "launched")) == 1
     assert {event["attempt"] for event in read_events(job.folder, "worker")} == {0}  # nobody died of it
     assert same_end(calm, job, losses)
+
+
+def test_a_disk_without_room_for_a_line_costs_no_loss(calm: Calm) -> None:
+    """A small disk is filled to the last byte after the first steps, until two checkpoints had no room."""
+    job = job_of(calm.state, "no-room")
+    job.folder.mkdir(parents=True)
+    mounted(job.folder, "-t", "tmpfs", "-o", "size=16m", "tmpfs")
+    full, ended = threading.Event(), threading.Event()
+    filler = job.folder / "filler"
+
+    def make_room() -> None:
+        """When the second checkpoint on the full disk is begun."""
+        while not ended.wait(0.001):
+            if full.is_set() and (job.folder / "checkpoints" / f"step-{2 * EVERY:06d}").exists():
+                filler.unlink()
+                return
+
+    def hear(line: str) -> None:
+        if line.startswith("step 1 "):
+            fill(filler)
+            for path in job.folder.glob("*.jsonl"):  # nor in the rest of a page that a file has already
+                with path.open("ab", buffering=0) as file, suppress(OSError):
+                    while file.write(b"\n"):
+                        pass
+            full.set()
+
+    maker = threading.Thread(target=make_room)
+    maker.start()
+    try:
+        losses = train(calm.state, job, hear)
+        assert not filler.exists(), "the disk was never full while it saved"
+        assert NOT_SAVED in {event["event"] for event in read_events(job.folder)}
+        assert {event["attempt"] for event in read_events(job.folder, "worker")} == {0}  # nobody died of it
+        assert losses.keys() == calm.losses.keys() and same_end(calm, job, losses)
+    finally:
+        ended.set()
+        maker.join()
+        subprocess.run(["umount", str(job.folder)], check=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

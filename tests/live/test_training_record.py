@@ -1,6 +1,8 @@
 """A run's lines: nothing torn is read, and the record that they give adds up."""
 
+import errno
 import math
+import os
 import statistics
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -93,6 +95,30 @@ def test_what_was_appended_is_read_again_but_a_torn_line_is_not(tmp_path: Path) 
     assert [line.step for line in read_steps(tmp_path)] == [1, 2]
     assert read_steps(tmp_path, rank=1)[0].data_s == 0.5
     assert read_steps(tmp_path / "nothing here") == []
+
+
+@pytest.mark.parametrize("room_bytes", [0, 7])
+def test_lines_that_a_full_disk_refuses_or_cuts_wait_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int
+) -> None:
+    real = os.write
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        if not room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:room_bytes])
+
+    append_step(tmp_path, 0, LINE)
+    whole = steps_path(tmp_path, 0).read_bytes()
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        for step in (2, 3):
+            append_step(tmp_path, 0, replace(LINE, step=step))
+        append_event(tmp_path, "checkpoint-failed", step=3)
+        assert steps_path(tmp_path, 0).read_bytes() == whole and not read_events(tmp_path)
+    append_event(tmp_path, "checkpoint", step=4)  # any line that has room brings the others
+    assert [line.step for line in read_steps(tmp_path)] == [1, 2, 3]
+    assert [event["event"] for event in read_events(tmp_path)] == ["checkpoint-failed", "checkpoint"]
 
 
 def killed_run() -> tuple[list[StepLine], list[dict[str, object]]]:

@@ -7,6 +7,7 @@ search for them by name and new memory each took longer than the copy.
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
-from twofold.live.training.checkpoints import complete, prune, step_folder, step_of
+from twofold.live.training.checkpoints import complete, prune, remove, step_folder, step_of
 from twofold.live.training.digesting import DigestingWriter
 from twofold.live.training.train_job import NOT_SAVED
 from twofold.live.training.training_record import append_event
@@ -115,6 +116,8 @@ class Saver:
         except (OSError, dcp.CheckpointException) as error:  # of all ranks alike: the library tells each
             if self.rank == 0:
                 reason = " ".join(str(error).split())[-300:]
+                with suppress(OSError):  # a part of one would keep the disk full
+                    remove(folder)
                 append_event(self.run, NOT_SAVED, step=step_of(folder), reason=reason)
             return
         if self.rank == 0:

@@ -31,6 +31,7 @@ from twofold.core import errors
 from twofold.core.errors import FileError, RunError, ValueRefusedError
 from twofold.core.extras import require_extra
 from twofold.live import watched
+from twofold.live.disk import disk_trouble
 from twofold.live.otel_metrics import metrics_from
 from twofold.live.processes import last_lines, log_path, python_module, running, start, stop_all
 from twofold.live.seals import key_of
@@ -476,6 +477,10 @@ def _watch(
                 may_kill = False
                 _kill_once(job, state, watch.last, on_progress)
         elif time.monotonic() - heard_s > SILENCE_LIMIT_S:
+            if disk_trouble(job.folder).startswith("full"):  # its lines wait for room
+                on_progress(f"the disk of `{job.folder}` is full: make room, and its steps are written down")
+                heard_s = time.monotonic()
+                continue
             raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
         time.sleep(WATCH_S)
 

@@ -2,15 +2,18 @@
 
 One JSON object a line, appended in one write each, so that a kill -9 tears at most the last line:
 `steps.jsonl` has a line per step of rank 0, `steps-rank-N.jsonl` of each other rank, `events.jsonl` what
-happened beside the steps. The record is computed from these lines alone: whoever reads them later gets the
-same numbers.
+happened beside the steps. What a full disk refuses is kept in memory until there is room. The record is
+computed from these lines alone: whoever reads them later gets the same numbers.
 """
 
+import errno
+import fcntl
 import json
 import os
 import statistics
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -24,6 +27,10 @@ from twofold.live.boots import this_boot
 from twofold.live.training.data_staging import pins_of
 
 WARM_UP_STEPS = 3  # of each attempt: caches fill, allocators grow
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+KEPT_LINES = 100_000  # of each file, that a full disk refused: the newest ones
+_waiting: dict[Path, deque[bytes]] = {}  # of this process
+_one_writer = threading.Lock()  # checkpoints are told of by a thread of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +291,38 @@ def _between(start: tuple[float, float | None], end: tuple[float, float | None])
 
 
 def _append(path: Path, text: str) -> None:
-    """In one write: a kill leaves a line whole, or torn and ignored."""
+    """In one write: a kill leaves a line whole, or torn and ignored. What has no room waits, in its order.
+
+    Raises OSError for a disk that refuses for another reason.
+    """
+    with _one_writer:
+        _waiting.setdefault(path, deque(maxlen=KEPT_LINES)).append(text.encode())
+        for file, lines in _waiting.items():
+            try:
+                _write(file, lines)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    lines.clear()
+                    raise
+
+
+def _write(path: Path, lines: deque[bytes]) -> None:
+    """Lines, as long as there is room; those that are written are taken out.
+
+    Under a lock, for other ranks append to the same file: of a line that fits in part, nothing stays.
+    """
+    if not lines:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        os.write(descriptor, text.encode())
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while lines:
+            before_bytes = os.fstat(descriptor).st_size
+            if os.write(descriptor, lines[0]) < len(lines[0]):
+                os.ftruncate(descriptor, before_bytes)
+                return
+            lines.popleft()
     finally:
         os.close(descriptor)
 
