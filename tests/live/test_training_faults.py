@@ -246,7 +246,7 @@ def test_kills_in_saving_and_exporting_cost_no_loss(calm: Calm, seed: int) -> No
     drawn = random.Random(seed)
     job = job_of(calm.state, f"killed-{seed}")
     ended = threading.Event()
-    killer = threading.Thread(target=kill_in_saving, args=(job, drawn.randrange(2), ended))
+    killer = threading.Thread(target=kill_in_saving, args=(job, drawn, ended))
     killer.start()
     losses = train(calm.state, job)
     ended.set()
@@ -257,29 +257,35 @@ def test_kills_in_saving_and_exporting_cost_no_loss(calm: Calm, seed: int) -> No
     shutil.rmtree(job.folder)
     job = calm.copy(f"killed-{seed}")  # only its export is left to do
     ended.clear()
-    killer = threading.Thread(target=kill_in_exporting, args=(job, drawn.randrange(2), ended))
+    killer = threading.Thread(target=kill_in_exporting, args=(job, drawn, ended))
     killer.start()
     losses = train(calm.state, job)
     ended.set()
     killer.join()
+    names = [event["event"] for event in read_events(job.folder)]
+    again = names[len(names) - names[::-1].index("launched") :]  # beside what the calm run left
+    assert again.count("worker") == 4 and again.count("exported") == 1, f"no export was cut: {again}"
+    assert "worker" not in again[again.index("exported") :], again
     assert same_end(calm, job, losses)
 
 
-def kill_in_saving(job: TrainJob, rank: int, ended: threading.Event) -> None:
-    """Kill a rank as soon as a checkpoint is begun."""
+def kill_in_saving(job: TrainJob, drawn: random.Random, ended: threading.Event) -> None:
+    """Kill a rank as soon as a checkpoint is begun: which one, of all but the last, is drawn."""
+    rank, step = drawn.randrange(2), EVERY * drawn.randrange(1, STEPS // EVERY)
+    folder = job.folder / "checkpoints" / f"step-{step:06d}"
     while not ended.wait(0.002):
-        begun = list((job.folder / "checkpoints").glob("step-*"))
-        if begun and not any((folder / "manifest.json").exists() for folder in begun):
+        if folder.exists() and not (folder / "manifest.json").exists():
             kill_rank(job, rank)
             return
 
 
-def kill_in_exporting(job: TrainJob, rank: int, ended: threading.Event) -> None:
-    """Kill a rank as soon as it could be exporting: when it has resumed."""
-    before = len(read_events(job.folder, "resumed"))
-    while not ended.wait(0.002):
-        if len(read_events(job.folder, "resumed")) > before:
-            kill_rank(job, rank)
+def kill_in_exporting(job: TrainJob, drawn: random.Random, ended: threading.Event) -> None:
+    """Kill the rank that writes the export at a drawn moment: it has begun and is not yet in its place."""
+    delay_s = drawn.uniform(0.0, 0.005)
+    while not ended.wait(0.0005):
+        if (job.folder / f".{EXPORT}.partial").exists():
+            ended.wait(delay_s)
+            kill_rank(job, 0)
             return
 
 
