@@ -27,7 +27,7 @@ from twofold.live.watchdog import JOBS, start_manager
 from twofold.policy.cluster import events
 
 PATIENCE_S = 240.0  # on a busy machine
-STEPS = 300
+STEPS = 900  # so many that four kills strike before the last
 SEEDS = range(int(os.environ.get("TWOFOLD_FAULT_SEEDS", "1")))
 
 
@@ -109,9 +109,14 @@ def test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_i
     for role in drawn.sample(["worker", "launcher", "driver", "job"], 4):
         moment_s = time.monotonic() + drawn.uniform(0.1, 1.5)
         until(lambda at_s=moment_s: time.monotonic() >= at_s)
-        if job(state, "killed").state == "finished":
-            break
-        kill_one(state, run, role)
+        assert job(state, "killed").state != "finished", f"it was over before a kill of the {role}"
+        found = [False]  # one that is being started again has no process yet
+        until(
+            lambda role=role, found=found: (
+                found.append(kill_one(state, run, role)) or any(found) or over(state)
+            )
+        )
+        assert any(found), f"no {role} was killed"
         before = len(read_steps(run.folder))
         until(lambda known=before: len(read_steps(run.folder)) > known or over(state))
     until(lambda: over(state))
@@ -121,8 +126,9 @@ def test_worker_launcher_and_driver_killed_at_random_leave_the_last_loss_as_it_i
     log_replays(state)
 
 
-def kill_one(state: Path, run: TrainJob, role: str) -> None:
-    """A worker of the trainer, its launcher, the driver, or the shell that the job runs under."""
+def kill_one(state: Path, run: TrainJob, role: str) -> bool:
+    """A worker of the trainer, its launcher, the driver, or the shell that the job runs under; whether there
+    was one to kill."""
     if role == "driver":
         found = processes.running(state, JOBS, exact=True)
     elif role == "job":
@@ -133,3 +139,4 @@ def kill_one(state: Path, run: TrainJob, role: str) -> None:
         found = [child for child in found if (child.process_id in workers) == (role == "worker")]
     for child in found[:1]:
         os.kill(child.process_id, signal.SIGKILL)
+    return bool(found)
