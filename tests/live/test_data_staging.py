@@ -3,12 +3,16 @@
 import gzip
 import json
 import os
-from dataclasses import replace
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from twofold.core.errors import AlteredError, FileError, MissingExtraError, ValueRefusedError
+from tests.slow_files import slow_files
+from twofold.core.errors import AlteredError, FileError, MissingExtraError, RunError, ValueRefusedError
 
 pytest.importorskip("tokenizers", reason="needs the extra [train]: `make extras`")
 pytest.importorskip("fsspec", reason="needs the extra [train]: `make extras`")
@@ -16,6 +20,7 @@ pytest.importorskip("fsspec", reason="needs the extra [train]: `make extras`")
 from twofold.live.training.data_preparing import DataWanted, first_order, prepare_data
 from twofold.live.training.data_sources import documents, list_files
 from twofold.live.training.data_staging import (
+    SETTINGS,
     Stager,
     data_digest,
     drop_altered,
@@ -25,6 +30,7 @@ from twofold.live.training.data_staging import (
     stage,
 )
 from twofold.live.training.token_shard import TOKENS, open_shard
+from twofold.live.training.training_record import append_event
 
 TEXTS = ["one fish", "two fish", "red fish: blå fisk", "blue fish"]
 WANTED = DataWanted("", 1000, "text", 1, "", 300, Path("/nowhere"), seed=1)
@@ -165,6 +171,46 @@ def test_a_leader_stages_ahead_and_the_others_find_it(tmp_path: Path) -> None:
         leader.close()
     assert {pin.file for pin in pins_of(run)} == set(settings.files)
     assert len(told) == 1 and all(each["fetch_s"] >= 0 for each in told)
+
+
+def test_a_file_that_never_ends_is_named_in_an_event_and_in_the_error_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psutil = pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
+    from twofold.live.training import data_staging, train_job
+    from twofold.live.training.run_watch import RunWatch
+
+    run = prepared(tmp_path)
+    monkeypatch.setattr(data_staging, "TELL_AFTER_S", 0.2)
+    monkeypatch.setattr(train_job, "SILENCE_LIMIT_S", 0.3)
+    with slow_files(1, 600.0) as address:
+        settings = replace(read_settings(run), files=(address,))
+        (run / SETTINGS).write_text(json.dumps(asdict(settings)), "utf-8")
+        pin_path(run, 0).unlink(missing_ok=True)
+        named = threading.Event()
+
+        def waiting(file: str) -> None:
+            append_event(run, train_job.WAITING, file=file)
+            named.set()
+
+        stager = Stager(run, settings, (0,), is_leader=True, tell=print, tell_waiting=waiting)
+        opening = ThreadPoolExecutor(1)
+        begun = opening.submit(stager.open, 0)
+        idle = subprocess.Popen(["sleep", "600"])
+        try:
+            assert named.wait(60.0), "nothing was said"
+            job = train_job.TrainJob("stalled", run, tmp_path / "config.json", 1, 1, 8, 1)
+            watch = RunWatch(run, 1)
+            series = train_job.run_series(job, watch)
+            with pytest.raises(RunError, match=f"did nothing .* it waits for `{address}`"):
+                train_job._watch(job, tmp_path, psutil.Process(idle.pid), watch, series, print)
+            assert not begun.done()
+        finally:
+            idle.kill()
+            idle.wait()
+            pin_path(run, 0).unlink(missing_ok=True)
+            stager.close()
+            begun.cancel()
 
 
 def test_a_full_disk_is_said_so_and_leaves_nothing_half(

@@ -12,6 +12,7 @@ from twofold.live.training.data_order import TokenStream, held_out
 from twofold.live.training.data_preparing import first_order
 from twofold.live.training.data_reader import Reader
 from twofold.live.training.data_staging import Pin, Stager, read_settings
+from twofold.live.training.train_job import WAITING
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # inputs, and the token after each
 
@@ -40,13 +41,16 @@ class Batches:
 
 
 def stager_of(run: Path, seed: int, tell: Callable[..., None], *, is_leader: bool) -> Stager:
-    """What opens the run's shards; `tell` hears of each file that was staged, as an event."""
+    """What opens the run's shards; `tell` hears of each file that was staged or is waited for, as events."""
     settings = read_settings(run)
 
     def told(pin: Mapping[str, Any]) -> None:
         tell("staged", **{name: pin[name] for name in asdict(Pin("", "", 0, "", 0, 0, 0.0, 0.0))})
 
-    return Stager(run, settings, first_order(len(settings.files), seed), is_leader, told)
+    def waiting(file: str) -> None:
+        tell(WAITING, file=file)
+
+    return Stager(run, settings, first_order(len(settings.files), seed), is_leader, told, waiting)
 
 
 def batches_of(

@@ -15,8 +15,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -33,6 +33,7 @@ from twofold.live.training.token_shard import Shard, open_shard, write_shard
 RECIPE = 1  # raised when the same text would become other tokens
 SETTINGS, PINS = "data.json", "pins"
 LOOK_S = 0.02  # at what another process stages
+TELL_AFTER_S = 10.0  # a file that is waited for this long is named
 BATCH_DOCUMENTS = 512
 NICENESS = 5  # staging yields to training where both want a core
 
@@ -161,6 +162,7 @@ class Stager:
     order: Sequence[int]  # in which the first epoch reads them
     is_leader: bool
     tell: Any  # hears of each pin
+    tell_waiting: Callable[[str], None] = lambda _: None  # hears of each file that takes long, once
     _open: dict[int, Shard] = field(default_factory=dict)
     _pending: dict[int, Future[None]] = field(default_factory=dict)
     _children: set[Any] = field(default_factory=set)
@@ -175,6 +177,8 @@ class Stager:
                 at = self.order.index(number)
                 for each in self.order[at : at + 1 + self.settings.worker_count]:
                     self._begin(each)
+                if wait([self._pending[number]], TELL_AFTER_S).not_done:
+                    self.tell_waiting(self.settings.files[number])
                 self._pending[number].result()
             folder = self._wait_for(number)
             self._open[number] = open_shard(folder)
@@ -212,11 +216,12 @@ class Stager:
             raise RunError(f"`{self.settings.files[number]}` could not be staged", hint="its log says why")
 
     def _wait_for(self, number: int) -> Path:
-        while True:
+        while not self._is_closed:
             pin = read_pin(self.run, number)
             if pin and (folder := Path(self.settings.cache) / pin.key).is_dir():
                 return folder
             time.sleep(LOOK_S)
+        raise RunError(f"`{self.settings.files[number]}` is not read any more", hint="the run has ended")
 
 
 def _key_of(settings: DataSettings, file: str) -> str:

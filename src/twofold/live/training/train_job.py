@@ -53,6 +53,7 @@ MAX_LAUNCHES = 3  # of the launcher, when something kills it
 SILENCE_LIMIT_S = 300.0  # without a step or an event a run hangs, and is ended
 WATCH_S = 0.1
 NOT_SAVED = "checkpoint-failed"  # an event: a checkpoint could not be written
+WAITING = "waiting"  # an event: steps wait for a file of text
 STOP = "stop"  # a file: workers that see it save and end
 PRECISIONS, DEVICES = ("fp32", "bf16", "fp16"), ("cpu", "cuda")
 COMPUTES = ("eager", "compiled")
@@ -481,8 +482,19 @@ def _watch(
                 on_progress(f"the disk of `{job.folder}` is full: make room, and its steps are written down")
                 heard_s = time.monotonic()
                 continue
-            raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s")
+            raise _failure(job, state, f"did nothing for {SILENCE_LIMIT_S:.0f} s{_waited_for(job.folder)}")
         time.sleep(WATCH_S)
+
+
+def _waited_for(run: Path) -> str:
+    """Which file of text a run that does nothing waits for, in words; "" where it waits for none."""
+    file = ""
+    for event in read_events(run):
+        if event["event"] == WAITING:
+            file = event["file"]
+        elif event["event"] == "launched" or (event["event"] == "staged" and event["file"] == file):
+            file = ""
+    return f", for it waits for `{file}`" if file else ""
 
 
 def _failure(job: TrainJob, state: Path, what: str) -> RunError:
