@@ -11,7 +11,9 @@ from twofold.app.releasing import registered
 from twofold.app.rerunning import rerun_version
 from twofold.core.errors import AlteredError, FileError, ValueRefusedError
 from twofold.live.registry.registry import Registry
+from twofold.live.seals import key_of
 from twofold.live.training.artefact import package_digest
+from twofold.live.training.sealing import key_beside
 from twofold.live.training.train_job import LINEAGE, run_training, trained_model
 
 for name in ("torch", "transformers", "psutil"):
@@ -29,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def changed(trained: Path, folder: Path, **changes: object) -> Path:
     """The same with another lineage."""
-    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("manifest.json"))
+    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("manifest.*"))
     said = json.loads((folder / LINEAGE).read_text())
     said["settings"] |= changes.pop("settings", {})  # type: ignore[operator]
     (folder / LINEAGE).write_text(json.dumps(said | changes))
@@ -38,7 +40,7 @@ def changed(trained: Path, folder: Path, **changes: object) -> Path:
 
 def test_a_version_trained_again_from_its_lineage_has_the_same_bytes(trained: Path, tmp_path: Path) -> None:
     opened = Registry(tmp_path / "registry", make=True)
-    described = registered(opened, "tiny", trained)
+    described = registered(opened, "tiny", trained, key_of(key_beside(trained.parents[2]), make=False))
     assert ("code", f"sha256:{package_digest()}") in opened.trace("tiny:1")
     again = rerun_version("tiny:1", opened.folder, "", lambda _: None)
     assert again.weights_sha256 == described.stored.facts["weights_sha256"]
