@@ -87,6 +87,7 @@ NEEDS = {
     "measure device": "train",
     "registry evaluate": "train",
     "registry quantise": "train",
+    "registry rerun": "train,live",
     "registry sign": "sign",
     "registry watch": "train",
     "registry attribute": "train,attribution",

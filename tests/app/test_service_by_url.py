@@ -32,7 +32,9 @@ from twofold.live.control.store import Store
 from twofold.live.control.supervisor import bring_down, bring_up
 from twofold.live.processes import free_port, running
 from twofold.live.registry.registry import Registry
+from twofold.live.seals import key_of
 from twofold.live.training.artefact import sha256_of
+from twofold.live.training.sealing import KEY, write_sealed
 from twofold.policy.release.rules import Limits
 
 
@@ -74,16 +76,23 @@ class Trained:
     """What a run would export, and how often what was asked of it."""
 
     folder: Path
+    key: Path
     evaluated: list[str] = field(default_factory=list)
+
+    def seal(self) -> None:
+        write_sealed(self.folder, self.folder.name, key_of(self.key, make=True))
 
 
 @pytest.fixture
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """`up` without minutes of measuring and training, and evaluations without a model that can be loaded."""
-    made = Trained(shaped(tmp_path / "trained"))
+    made = Trained(shaped(tmp_path / "trained"), tmp_path / "training.key")
     shutil.copyfile(artefact_in(tmp_path / "tokens") / "tokenizer.json", made.folder / "tokenizer.json")
 
-    def evaluated(model: Path, texts: Path, _: Path | None) -> Any:
+    monkeypatch.setenv(KEY, str(made.key))
+    made.seal()
+
+    def evaluated(model: Path, texts: Path, *_: object) -> Any:
         made.evaluated.append(model.name)
         return replace(FOUND, set_sha256=sha256_of(texts))
 
@@ -106,6 +115,7 @@ def test_up_registers_and_evaluates_what_is_trained_and_releases_nothing_to_a_se
             assert running(state, "replica-") == [] and running(state, "train-") == []
             trained.folder = shaped(tmp_path / "again", 2)
             shutil.copyfile(tmp_path / "tokens" / "tokenizer.json", trained.folder / "tokenizer.json")
+            trained.seal()
             again = up(spec, port=port, load_for="0.5 s", tell=lambda _: None)
             up(spec, port=port, tell=lambda _: None)  # it is registered and evaluated once
             store = Store(state)
