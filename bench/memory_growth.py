@@ -15,6 +15,8 @@ from pathlib import Path
 
 from twofold.catalog.model_config import read_model_config
 from twofold.contracts.results.served import ServedLoad
+from twofold.core.errors import MissingExtraError
+from twofold.core.extras import require_extra
 from twofold.live.loads.serving_figures import growth_of
 from twofold.perf.shape import ModelShape
 
@@ -103,5 +105,9 @@ def _formula(config: dict[str, object]) -> float:
 
 
 if __name__ == "__main__":
+    try:
+        require_extra("train", "live")
+    except MissingExtraError as error:
+        sys.exit(str(error))
     for name in CASES:
         print(grew(name).line)

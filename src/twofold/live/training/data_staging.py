@@ -216,12 +216,14 @@ class Stager:
             raise RunError(f"`{self.settings.files[number]}` could not be staged", hint="its log says why")
 
     def _wait_for(self, number: int) -> Path:
-        while not self._is_closed:
+        while True:
             pin = read_pin(self.run, number)
             if pin and (folder := Path(self.settings.cache) / pin.key).is_dir():
                 return folder
+            if self._is_closed:
+                what = f"`{self.settings.files[number]}` is not read any more"
+                raise RunError(what, hint="the run has ended")
             time.sleep(LOOK_S)
-        raise RunError(f"`{self.settings.files[number]}` is not read any more", hint="the run has ended")
 
 
 def _key_of(settings: DataSettings, file: str) -> str:
