@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+
+import torch
+
 from tests.live.test_evaluate_worker import SENTENCE, in_this_process, taught, write
 from twofold.app.registering import evaluate_version
 from twofold.live.registry.registry import Registry
 from twofold.live.registry.task_sets import own_questions, scores
 from twofold.policy.release.rules import Limits
-
-torch = pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
-pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 STORY = "".join(f"{word} {SENTENCE}" for word in ["one", "two", "three", "four", "five", "six", "seven"])
 

@@ -18,6 +18,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("uvicorn", reason="needs the extra [live]: `make extras`")
+pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
+pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
+
 from tests.live.test_disk import fill, mounted
 from twofold.core.errors import BusyError
 from twofold.live.jobs.progress import Listener
@@ -35,10 +39,6 @@ from twofold.live.training.train_job import (
     trained_model,
 )
 from twofold.live.training.training_record import read_events, read_steps, unequal_steps
-
-pytest.importorskip("psutil", reason="needs the extra [live]: `make extras`")
-pytest.importorskip("torch", reason="needs the extra [train]: `make extras`")
-pytest.importorskip("transformers", reason="needs the extra [train]: `make extras`")
 
 MODEL = {
     "model_type": "llama",
