@@ -15,6 +15,7 @@ READS = {
 # Who may, and for what: a day or a moment that people read, and no time between two.
 WHEN = {
     # What day it is: of prices, of a device's file, of a calibration.
+    "app/believing.py": {"tell_service"},  # what day it is: of a calibration
     "app/catalogue.py": {"catalog_rows", "refresh_prices"},
     # … and from which line of the log of requests on CPU tiers are measured.
     "app/loop_stages.py": {"gate_for_it", "plan_for_it", "measure_machine", "put_under_load"},
