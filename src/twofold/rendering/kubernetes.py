@@ -9,7 +9,7 @@ from twofold.rendering.given import Given
 from twofold.rendering.kubernetes_pods import VALLEYS, engine_image, in_valleys, named
 from twofold.rendering.kubernetes_serving import replicas
 from twofold.rendering.kubernetes_traffic import alarms, around, monitor
-from twofold.rendering.kubernetes_training import job_set, queues, reached, training_image
+from twofold.rendering.kubernetes_training import job_set, queues, reached, settings_needed, training_image
 from twofold.rendering.kustomize import kustomization
 from twofold.rendering.records import ServedPool, TrainedRun, apart, label
 from twofold.rendering.runtimes import engine_name, runtime_of
@@ -43,7 +43,8 @@ def kubernetes(given: Given) -> tuple[RenderedFile, ...]:
     images = [*(training_image(run, given) for run in given.runs)]
     images += [engine_image(pool, given) for pool in given.pools]
     paths = {name: [each.path for each in files] for name, files in beside.items()}
-    last = kustomization(given, [each.path for each in manifests], paths, images, NEEDS)
+    needs = [*NEEDS, *(line for run in given.runs for line in settings_needed(run, given))]
+    last = kustomization(given, [each.path for each in manifests], paths, images, needs)
     return *manifests, *(each for files in beside.values() for each in files), last
 
 

@@ -92,9 +92,9 @@ def weights_of(model: str, given: Given) -> list[Node]:
     return [{"name": given.weights.variable(model), "value": source_of(model, given)}, *hub_variables()]
 
 
-def source_of(model: str, given: Given) -> Said:
-    """The repository, or a folder on the volume."""
-    known = given.weights.repositories.get(model, "")
+def source_of(model: str, given: Given, *, in_folder: bool = False) -> Said:
+    """The repository, or a folder on the volume; `in_folder`: for software that reads no repository."""
+    known = "" if in_folder else given.weights.repositories.get(model, "")
     return Said(known or f"/weights/{label(model)}", "" if known else "a folder that you fill")
 
 

@@ -1,6 +1,6 @@
 """A run on Kubernetes: a JobSet that a queue admits whole, and the queues with the quota of the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from math import ceil
 
@@ -11,15 +11,18 @@ from twofold.rendering.kubernetes_pods import (
     NAME,
     alone,
     devices,
+    hub_variables,
     labels,
     mounts,
     named,
     placement,
+    source_of,
     volumes,
-    weights_of,
 )
 from twofold.rendering.kubernetes_traffic import DNS, HTTPS
 from twofold.rendering.records import TrainedRun, label
+from twofold.rendering.scripts import asked_by, run_files, used_by
+from twofold.rendering.trainers import READ_FOLDERS
 from twofold.rendering.yaml_text import Node, Object, Said
 
 FILES = "/run/plan"  # in pods, what lies beside the manifests
@@ -65,7 +68,7 @@ def _pod(run: TrainedRun, given: Given) -> Object:
         "image": training_image(run, given),
         "command": ["bash", f"{FILES}/{run.name}.sh"],
         "env": [*run_variables(run, given), *_ranks(run)],
-        "envFrom": [{"configMapRef": {"name": f"{run.name}-settings", "optional": True}}],
+        "envFrom": settings_map(run, given),
         **devices(machine, machine.accelerators_per_node, f"{run.at}.machine.accelerators_per_node", given),
         "volumeMounts": [{"name": "plan", "mountPath": FILES}, *mounts(*CLAIMS)],
         "securityContext": {"allowPrivilegeEscalation": False},
@@ -86,13 +89,38 @@ def _pod(run: TrainedRun, given: Given) -> Object:
 
 
 def run_variables(run: TrainedRun, given: Given) -> list[Node]:
-    """What the script of a run asks for: where its files, data, checkpoints and weights are."""
-    return [
-        {"name": "FILES", "value": FILES},
-        {"name": "DATA", "value": "/data"},
-        {"name": "CHECKPOINTS", "value": f"/checkpoints/{run.name}"},
-        *weights_of(run.run.model, given),
-    ]
+    """What the script of a run reads and the claims have: its files, data, checkpoints and weights."""
+    script, weights = run_files(run, given)[0], given.weights.variable(run.run.model)
+    in_folder = run.run.framework in READ_FOLDERS
+    known: dict[str, Node] = {
+        "FILES": FILES,
+        "DATA": "/data",
+        "CHECKPOINTS": f"/checkpoints/{run.name}",
+        "RUNS": Said("/checkpoints", "each run has a folder in it"),
+        "TOKENIZER": Said("/weights/tokenizer", "a folder that you fill"),
+        weights: source_of(run.run.model, given, in_folder=in_folder),
+    }
+    used = used_by(script)
+    return [*({"name": name, "value": known[name]} for name in known if name in used), *hub_variables()]
+
+
+def settings_of(run: TrainedRun, given: Given) -> Mapping[str, str]:
+    """What the script asks for beyond them, which only its owner knows: name, and what it is to be set to."""
+    have = {each["name"] for each in run_variables(run, given) if isinstance(each, Mapping)}
+    asked = asked_by(run_files(run, given)[0])
+    return {name: what for name, what in asked.items() if name not in have}
+
+
+def settings_map(run: TrainedRun, given: Given) -> Node:
+    """The config map of them, which a pod waits for where the script cannot do without."""
+    optional: dict[str, Node] = {} if settings_of(run, given) else {"optional": True}
+    return [{"configMapRef": {"name": f"{run.name}-settings", **optional}}]
+
+
+def settings_needed(run: TrainedRun, given: Given) -> list[str]:
+    """A line for each of them."""
+    kept = f"config map `{run.name}-settings`"
+    return [f"needs in the {kept}: {name}, {what}" for name, what in settings_of(run, given).items()]
 
 
 def _ranks(run: TrainedRun) -> list[Node]:

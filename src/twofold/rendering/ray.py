@@ -22,7 +22,14 @@ from twofold.rendering.kubernetes_pods import (
     source_of,
     volumes,
 )
-from twofold.rendering.kubernetes_training import CLAIMS, FILES, run_variables, training_image
+from twofold.rendering.kubernetes_training import (
+    CLAIMS,
+    FILES,
+    run_variables,
+    settings_map,
+    settings_needed,
+    training_image,
+)
 from twofold.rendering.kustomize import kustomization
 from twofold.rendering.records import ServedPool, TrainedRun, label
 from twofold.rendering.runtimes import engine_name
@@ -92,7 +99,8 @@ def ray(given: Given) -> tuple[RenderedFile, ...]:
     paths = {name: ["on_nodes.py", *(each.path for each in files)] for name, files in beside.items()}
     images = [*([IMAGE] if served else []), *([HEAD_IMAGE] if given.runs else [])]
     images += [training_image(run, given) for run in given.runs]
-    last = kustomization(given, [each.path for each in manifests], paths, images, NEEDS, _left_out(given))
+    needs = [*NEEDS, *(line for run in given.runs for line in settings_needed(run, given))]
+    last = kustomization(given, [each.path for each in manifests], paths, images, needs, _left_out(given))
     scripts = [each for files in beside.values() for each in files]
     return *serving[:1], *manifests, *start, *scripts, last
 
@@ -111,7 +119,7 @@ def _serving(pools: Sequence[ServedPool], given: Given) -> tuple[RenderedFile, .
             f"serving.{service.name}.machine",
             given,
             IMAGE,
-            hub_variables(),
+            {"env": hub_variables()},
         )
         for service in {pool.service.name: pool.service for pool in pools}.values()
     ]
@@ -199,7 +207,8 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
     own: Object = {"name": "plan", "configMap": {"name": f"{run.name}-files"}}
     accelerators = machine.accelerators_per_node if devices(machine, 1, "", given) else 0
     start = f"python {FILES}/on_nodes.py {machine.node_count} {accelerators} {FILES}/{run.name}.sh"
-    variables, image = run_variables(run, given), training_image(run, given)
+    image = training_image(run, given)
+    environment: Object = {"env": run_variables(run, given), "envFrom": settings_map(run, given)}
     retries = Said(ceil(run.run.run.interruptions.high), f"{run.at}.run.interruptions: the upper end")
     job: Object = {
         **named("RayJob", "ray.io/v1", run.name, given),
@@ -209,7 +218,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
                 "headGroupSpec": _head(HEAD_IMAGE, own),
-                "workerGroupSpecs": [_workers("node", machine, at, given, image, variables, own)],
+                "workerGroupSpecs": [_workers("node", machine, at, given, image, environment, own)],
             },
         },
     }
@@ -232,7 +241,7 @@ def _head(image: str, *own: Object) -> Object:
 
 
 def _workers(
-    name: str, machine: Machine, at: str, given: Given, image: str, variables: Sequence[Node], *own: Object
+    name: str, machine: Machine, at: str, given: Given, image: str, environment: Object, *own: Object
 ) -> Object:
     """The nodes of a run or service, one pod each."""
     count = Said(machine.node_count, f"{at}.node_count")
@@ -240,7 +249,7 @@ def _workers(
     container: dict[str, Node] = {
         "name": "ray-worker",
         "image": image,
-        **({"env": [*variables]} if variables else {}),
+        **environment,
         **devices(machine, machine.accelerators_per_node, f"{at}.accelerators_per_node", given),
         "volumeMounts": [*({"name": "plan", "mountPath": FILES} for _ in own), *mounts(*claims)],
     }

@@ -14,7 +14,7 @@ from twofold.rendering.given import Given
 from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.runtimes import UNKNOWN_START_S, engine_version, over_servers, runtime_of
 from twofold.rendering.scaling import scale_of
-from twofold.rendering.scripts import pool_script, run_files
+from twofold.rendering.scripts import asked_by, pool_script, run_files, used_by
 from twofold.rendering.slices import made_before, slice_of, whole_count
 from twofold.rendering.yaml_text import Node, Object, Said, yaml_text
 
@@ -50,6 +50,7 @@ def _service(pool: ServedPool, given: Given) -> RenderedFile:
         "resources": {**resources, "ports": Said(pool.port, "one for each pool")},
         "num_nodes": Said(servers, f"{pool.at}.replica.accelerator_count over servers"),
         "workdir": ".",
+        **({"envs": asked} if (asked := _asked(pool_script(pool, given))) else {}),
         "secrets": {"HF_TOKEN": Said(None, "sky serve up --secret HF_TOKEN")},
         **_installed(pool),
         "run": f"exec bash {pool.name}.sh{more}",
@@ -103,16 +104,20 @@ def _task(run: TrainedRun, given: Given) -> RenderedFile:
         "resources": _resources(machine, count, at),
         "num_nodes": Said(machine.node_count, f"{at}.node_count"),
         "workdir": ".",
-        "envs": {
-            "DATA": Said(None, "--env DATA=…: the data, as the training software reads it"),
-            "CHECKPOINTS": Said(None, "--env CHECKPOINTS=…: a folder that all nodes mount"),
-        },
+        "envs": _asked(run_files(run, given)[0]),
         "secrets": {"HF_TOKEN": Said(None, "--secret HF_TOKEN")},
         "run": "".join(f"{line}\n" for line in lines),
     }
     lost = [f"an image or a `setup` with {run.run.framework}", *_lost(machine, given)]
     what = f"{run.run.name}: sky jobs launch {run.name}.sky.yaml"
     return RenderedFile(f"{run.name}.sky.yaml", yaml_text([task], head(what, given.digest, lost)))
+
+
+def _asked(script: RenderedFile) -> dict[str, Node]:
+    """What a script cannot do without, and where it keeps what it writes: SkyPilot asks for each."""
+    kept = dict.fromkeys(("CHECKPOINTS", "RUNS"), "a folder that all nodes mount")
+    wanted = dict(asked_by(script)) | {name: what for name, what in kept.items() if name in used_by(script)}
+    return {name: Said(None, f"--env {name}=…: {what}") for name, what in wanted.items()}
 
 
 def _resources(machine: Machine, count: Said, at: str) -> dict[str, Node]:
