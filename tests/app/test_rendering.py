@@ -21,7 +21,7 @@ from tests import text_format
 from tests.conftest import AS_ASKED, ROOT
 from tests.object_fields import documents
 from tests.rendered import texts
-from twofold.app.planning import explain
+from twofold.app.planning import explain, plan_to_json
 from twofold.app.rendered_folder import MANIFEST
 from twofold.app.rendering import Rendered, Target, render
 from twofold.app.reporting import write_page
@@ -178,6 +178,27 @@ def test_a_plan_its_data_and_its_file_give_the_same_files(tmp_path: Path, exampl
     saved = tmp_path / "plan.json"
     saved.write_text(json.dumps(to_data(plan)), "utf-8")
     assert render(saved).files == render(plan).files
+
+
+def test_a_stale_plan_is_rendered_as_it_stands_and_says_so(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    plan = examples["laptop"]
+    file = tmp_path / "plan.json"
+    old = replace(plan, digests=replace(plan.digests, catalog="0" * 64))
+    file.write_text(plan_to_json(old), "utf-8")
+    assert "made with another catalogue" in render(file).lines[0]
+    written = render(file, out=tmp_path / "files")
+    assert "made with another catalogue" in " ".join(" ".join(written.lines).split())
+    file.write_text(plan_to_json(plan), "utf-8")
+    assert render(file).notes == ()
+
+
+def test_a_plan_of_100_mb_is_refused_before_it_is_read(tmp_path: Path, examples: dict[str, Plan]) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(plan_to_json(examples["laptop"]), "utf-8")
+    with file.open("r+b") as handle:
+        handle.truncate(100_000_000)  # a hole: nothing is written
+    with pytest.raises(FileError, match="has 100 MB"):
+        render(file)
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, examples: dict[str, Plan]) -> None:

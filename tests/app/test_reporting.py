@@ -10,10 +10,10 @@ import pytest
 
 from tests.app.test_loop_page import PAGE
 from tests.rehearsed import rehearsal
+from twofold.app.kinds import LARGEST_BYTES
 from twofold.app.loop_page import LoopShown
 from twofold.app.planning import plan_to_json
 from twofold.app.reporting import write_page
-from twofold.app.saved_answers import LARGEST_BYTES
 from twofold.contracts.results.plan import Plan
 from twofold.core.data import to_data, to_json
 from twofold.core.errors import FileError, InputError

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from twofold.core.errors import InputError
 
 PLAN = "twofold/plan/1"
+LARGEST_BYTES = 32_000_000  # of an answer that was saved: a rehearsal has 0.3 MB at most, a plan 2
 SAID_BYTES = 4096  # of a file, that are looked at for what it says it is
 SAYS = re.compile(rb'^\s*\{(?s:.*?)"schema"\s*:\s*"(twofold/[\w-]+/\d+)"')
 # By the middle of the schema: what it is, and the verbs that read it, the likeliest first.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from twofold.answer.ladders import Ladders, compare_along
-from twofold.app.kinds import PLAN, refused_for_a_plan
+from twofold.app.kinds import LARGEST_BYTES, PLAN, refused_for_a_plan
 from twofold.app.local_tables import local_tables
 from twofold.app.sources import SpecSource, load
 from twofold.catalog.catalog import Catalog
@@ -215,8 +215,11 @@ def plan_digest(plan: Plan) -> str:
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """A plan's JSON as a mapping. Raises InputError when it is not one of this schema."""
+    """A plan's JSON as a mapping. Raises InputError when it is not one of this schema, or far too large."""
     try:
+        if (size := path.stat().st_size) > LARGEST_BYTES and path.is_file():
+            what = f"`{path}` has {size / 1e6:,.0f} MB: a plan has {LARGEST_BYTES / 1e6:,.0f} MB at most"
+            raise FileError(what, hint="write one with `twofold plan SPEC --out FILE`")
         data = json.loads(path.read_text("utf-8"))
     except IsADirectoryError as error:
         raise refused_for_a_plan(path, "") from error

@@ -10,7 +10,7 @@ from typing import Literal
 
 from twofold.app.planning import Ready, plan_digest
 from twofold.app.rendered_folder import write_rendered
-from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
+from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened, staleness
 from twofold.app.sources import SpecSource
 from twofold.catalog.catalog import Catalog, load_catalog
 from twofold.catalog.names import VARIANTS, canonical
@@ -36,6 +36,7 @@ from twofold.rendering.skypilot import skypilot
 from twofold.rendering.slurm import slurm_files
 from twofold.rendering.triton import triton
 from twofold.report.answers import Shown
+from twofold.report.lines import field
 
 INSTEAD = "the bill and rehearsals, which are of pools that do both: this is the choice `disaggregation`"
 JOINED = ("shell", "slurm")  # targets that start workers apart, and what joins them
@@ -50,13 +51,16 @@ class Rendered(Shown):
     target: str
     folder: str | None
     files: tuple[RenderedFile, ...]
+    notes: tuple[str, ...] = ()  # what to know of the plan
 
     @property
     def lines(self) -> list[str]:
-        """The files themselves, or what was written."""
+        """The files themselves, or what was written; and each note."""
         if self.folder is not None:
-            return [f"wrote {self.folder}/{each.path}" for each in self.files]
-        return [line for each in self.files for line in (f"# --- {each.path}", each.text.rstrip("\n"), "")]
+            wrote = [f"wrote {self.folder}/{each.path}" for each in self.files]
+            return [*wrote, *(line for note in self.notes for line in field("", note))]
+        shown = [line for each in self.files for line in (f"# --- {each.path}", each.text.rstrip("\n"), "")]
+        return [*(f"# {note}" for note in self.notes), *shown]
 
 
 def render(
@@ -87,7 +91,7 @@ def render(
     files = tuple(with_lost(each, lost) for each in TARGETS[target](given))
     if out is not None:
         write_rendered(files, out, force)
-    made = Rendered(target, None if out is None else str(out), files)
+    made = Rendered(target, None if out is None else str(out), files, staleness(ready))
     if refused is not None:
         refused.left = made
         raise refused

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from twofold import __version__
 from twofold.app.saved_answers import SavedAnswer, saved_answer
-from twofold.app.simulate_inputs import Rehearsable, of_what_is_met, opened
+from twofold.app.simulate_inputs import of_what_is_met, opened, staleness
 from twofold.app.sources import SpecSource, whole_file
 from twofold.contracts.results import proof, simulated
 from twofold.contracts.results.plan import Plan
@@ -100,7 +99,7 @@ def _written(
     notes: tuple[str, ...] = ()
     if saved is None:
         ready, refused = of_what_is_met(opened(source, today))
-        notes = _staleness(ready)
+        notes = staleness(ready)
         made = of_plan(replace(ready.plan, warnings=(*notes, *ready.plan.warnings)), ready.digest)
     else:
         made = of_saved(saved)
@@ -137,20 +136,3 @@ def _page_of(saved: SavedAnswer) -> Page:
     from twofold.pages.loop_page import run_page
 
     return run_page(saved)
-
-
-def _staleness(ready: Rehearsable) -> tuple[str, ...]:
-    """What to know of a saved plan whose figures a new one would not have; it is written as it stands."""
-    if not ready.saved:
-        return ()
-    digests, tables, stale = ready.plan.digests, ready.tables, []
-    if digests.catalog != tables.catalog.digest:
-        stale.append("another catalogue, prices among it")
-    if digests.constants != tables.constants.digest:
-        stale.append("other fitted constants")
-    if ready.plan.twofold != __version__:
-        stale.append(f"another release ({ready.plan.twofold})")
-    if not stale:
-        return ()
-    made_with = " and ".join(stale)
-    return (f"a new plan may differ: this one was made with {made_with}; `twofold plan SPEC` makes it",)

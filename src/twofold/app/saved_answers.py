@@ -6,13 +6,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from twofold.app.kinds import PLAN, SAID_BYTES, schema_of
+from twofold.app.kinds import LARGEST_BYTES, PLAN, SAID_BYTES, schema_of
 from twofold.contracts.results import loop, proof, simulated
 from twofold.core.data import DataError, from_data
 from twofold.core.errors import FileError, InputError
 from twofold.report.validate import Validated
 
-LARGEST_BYTES = 32_000_000  # a rehearsal has 0.3 MB at most, a plan 2
 HINT = "a page is made of a spec, a plan, and the JSON of `simulate`, `up` or `validate`"
 KINDS: Mapping[str, Any] = MappingProxyType(
     {

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twofold import __version__
 from twofold.answer.context import model_of
 from twofold.app.kinds import schema_of
 from twofold.app.local_tables import local_tables
@@ -196,3 +197,20 @@ def timeline_table(path: Path, runs: RehearsalRuns, results: Sequence[fleet_type
         for task, result in zip(runs.tasks, results, strict=True):
             where = [task.service.name, task.pool.pool.name]
             writer.writerows([*where, *astuple(row)] for row in result.timeline)
+
+
+def staleness(ready: Rehearsable) -> tuple[str, ...]:
+    """What to know of a saved plan whose figures a new one would not have; it is written as it stands."""
+    if not ready.saved:
+        return ()
+    digests, tables, stale = ready.plan.digests, ready.tables, []
+    if digests.catalog != tables.catalog.digest:
+        stale.append("another catalogue, prices among it")
+    if digests.constants != tables.constants.digest:
+        stale.append("other fitted constants")
+    if ready.plan.twofold != __version__:
+        stale.append(f"another release ({ready.plan.twofold})")
+    if not stale:
+        return ()
+    made_with = " and ".join(stale)
+    return (f"a new plan may differ: this one was made with {made_with}; `twofold plan SPEC` makes it",)
