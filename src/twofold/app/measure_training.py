@@ -86,6 +86,7 @@ def measure_train(
     settings = list(_settings(what))
     folder = Path(tempfile.mkdtemp(prefix="twofold-measure-"))
     state = folder / "state"  # whose key lies beside it
+    state.mkdir()
     try:
         base = _job(what, config, state)
         runs = [_run(base, settings[0], state, tell)]
