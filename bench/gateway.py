@@ -160,14 +160,14 @@ class FixedChoice:
         self.telemetry = NothingTold()
         self.replicas = {each.replica_id: each for each in replicas}
 
-    async def arrived(self, *_asked: object) -> Send:
+    def arrived(self, *_asked: object) -> Send:
         self.given_ids += 1
         return Send(self.given_ids, "replica-0", 1)
 
     async def held(self, request_id: int) -> GiveUp:
         return GiveUp(request_id, Cause.ERROR)  # nothing is ever held
 
-    async def failed(self, request_id: int, cause: Cause, _attempt: int) -> GiveUp:
+    def failed(self, request_id: int, cause: Cause, _attempt: int) -> GiveUp:
         return GiveUp(request_id, cause)
 
     def patience(self, _request_id: int) -> Patience:

@@ -41,7 +41,7 @@ class World:
             self.cancelled.append(sent.attempt)
             raise
 
-    async def note(self, _request_id: int, _cause: Cause, attempt: int) -> None:
+    def note(self, _request_id: int, _cause: Cause, attempt: int) -> None:
         self.failed.append(attempt)
 
     def answer(self, sent: Send) -> Response:

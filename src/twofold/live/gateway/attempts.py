@@ -146,7 +146,7 @@ class Race:
     def __init__(
         self,
         open_one: Callable[[events.Send], Awaitable[Opened]],
-        failed: Callable[[int, events.Cause, int], Awaitable[Any]],
+        failed: Callable[[int, events.Cause, int], object],
     ) -> None:
         self._open_one, self._failed = open_one, failed
         self._first: asyncio.Task[Any] | None = None  # while the first attempt runs
@@ -206,7 +206,7 @@ class Race:
         except Exception as error:  # told to who waits: a task's own exceptions are heard by nobody
             outcome = error
         if self._first is not None and isinstance(outcome, UpstreamFailed):
-            await self._failed(sent.request_id, outcome.cause, sent.attempt)  # the first goes on
+            self._failed(sent.request_id, outcome.cause, sent.attempt)  # the first goes on
             return
         assert self._outcomes is not None
         self._outcomes.put_nowait((sent, outcome))

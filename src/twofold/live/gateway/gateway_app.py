@@ -243,7 +243,7 @@ class GatewayApp:
             return
         prepared = self._tiers.on_behalf(request) if self._tiers is not None else None
         ask_tier = prepared.ask if prepared is not None else None
-        decision = await self.decider.arrived(arrived, (client.name, path), ask_tier)
+        decision = self.decider.arrived(arrived, (client.name, path), ask_tier)
         if isinstance(decision, events.Refuse):
             await client.refuse(_refusal(decision))
             return
@@ -310,7 +310,7 @@ class GatewayApp:
                 used, rest = await self._pass_on(opened, client)
             except UpstreamFailed as failure:
                 attempt = opened.sent.attempt if opened else 0
-                again = await self.decider.failed(decision.request_id, failure.cause, attempt)
+                again = self.decider.failed(decision.request_id, failure.cause, attempt)
                 decision = again or events.GiveUp(decision.request_id, failure.cause)
                 continue
             finally:
@@ -345,7 +345,7 @@ class GatewayApp:
             while True:
                 if isinstance(outcome, Opened):
                     return outcome
-                again = await self.decider.failed(one.request_id, outcome.cause, one.attempt)
+                again = self.decider.failed(one.request_id, outcome.cause, one.attempt)
                 if isinstance(again, events.Send):
                     race.begin(again)
                 elif again is not None:

@@ -96,7 +96,7 @@ class GateDriver:
             task.cancel()
         self.log.stop()
 
-    async def arrived(
+    def arrived(
         self,
         arrived: events.RequestArrived,
         asked: tuple[str, str] = ("", ""),
@@ -135,7 +135,7 @@ class GateDriver:
         """A tier's server has failed it."""
         self._handle(events.TierFailed(ask.request_id, ask.tier, ask.attempt, cause))
 
-    async def failed(
+    def failed(
         self, request_id: int, cause: events.Cause, attempt: int = 0
     ) -> events.Send | events.GiveUp | None:
         """What becomes of a request of which an attempt failed; None: its other attempt goes on."""
