@@ -1,6 +1,6 @@
 """A run on Kubernetes: a JobSet that a queue admits whole, and the queues with the quota of the plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import ceil
 
@@ -67,8 +67,7 @@ def _pod(run: TrainedRun, given: Given) -> Object:
         "name": "trainer",
         "image": training_image(run, given),
         "command": ["bash", f"{FILES}/{run.name}.sh"],
-        "env": [*run_variables(run, given), *_ranks(run)],
-        "envFrom": settings_map(run, given),
+        **environment(run, given, *_ranks(run)),
         **devices(machine, machine.accelerators_per_node, f"{run.at}.machine.accelerators_per_node", given),
         "volumeMounts": [{"name": "plan", "mountPath": FILES}, *mounts(*CLAIMS)],
         "securityContext": {"allowPrivilegeEscalation": False},
@@ -88,11 +87,31 @@ def _pod(run: TrainedRun, given: Given) -> Object:
     }
 
 
-def run_variables(run: TrainedRun, given: Given) -> list[Node]:
-    """What the script of a run reads and the claims have: its files, data, checkpoints and weights."""
+def environment(run: TrainedRun, given: Given, *more: Node) -> Object:
+    """What the script of a run reads: what the claims have, and a config map of what only its owner knows.
+
+    A pod waits for the map where the script cannot do without.
+    """
+    known, settings = _variables(run, given)
+    optional: dict[str, Node] = {} if settings else {"optional": True}
+    values: list[Node] = [{"name": name, "value": value} for name, value in known.items()]
+    return {
+        "env": [*values, *hub_variables(), *more],
+        "envFrom": [{"configMapRef": {"name": f"{run.name}-settings", **optional}}],
+    }
+
+
+def settings_needed(run: TrainedRun, given: Given) -> list[str]:
+    """A line for each variable of that map."""
+    kept = f"config map `{run.name}-settings`"
+    return [f"needs in the {kept}: {name}, {what}" for name, what in _variables(run, given)[1].items()]
+
+
+def _variables(run: TrainedRun, given: Given) -> tuple[dict[str, Node], dict[str, str]]:
+    """Of what the script reads that which the claims have, and what it asks for beyond."""
     script, weights = run_files(run, given)[0], given.weights.variable(run.run.model)
     in_folder = run.run.framework in READ_FOLDERS
-    known: dict[str, Node] = {
+    claimed: dict[str, Node] = {
         "FILES": FILES,
         "DATA": "/data",
         "CHECKPOINTS": f"/checkpoints/{run.name}",
@@ -100,27 +119,9 @@ def run_variables(run: TrainedRun, given: Given) -> list[Node]:
         "TOKENIZER": Said("/weights/tokenizer", "a folder that you fill"),
         weights: source_of(run.run.model, given, in_folder=in_folder),
     }
-    used = used_by(script)
-    return [*({"name": name, "value": known[name]} for name in known if name in used), *hub_variables()]
-
-
-def settings_of(run: TrainedRun, given: Given) -> Mapping[str, str]:
-    """What the script asks for beyond them, which only its owner knows: name, and what it is to be set to."""
-    have = {each["name"] for each in run_variables(run, given) if isinstance(each, Mapping)}
-    asked = asked_by(run_files(run, given)[0])
-    return {name: what for name, what in asked.items() if name not in have}
-
-
-def settings_map(run: TrainedRun, given: Given) -> Node:
-    """The config map of them, which a pod waits for where the script cannot do without."""
-    optional: dict[str, Node] = {} if settings_of(run, given) else {"optional": True}
-    return [{"configMapRef": {"name": f"{run.name}-settings", **optional}}]
-
-
-def settings_needed(run: TrainedRun, given: Given) -> list[str]:
-    """A line for each of them."""
-    kept = f"config map `{run.name}-settings`"
-    return [f"needs in the {kept}: {name}, {what}" for name, what in settings_of(run, given).items()]
+    used, asked = used_by(script), asked_by(script)
+    known = {name: value for name, value in claimed.items() if name in used}
+    return known, {name: what for name, what in asked.items() if name not in known}
 
 
 def _ranks(run: TrainedRun) -> list[Node]:

@@ -25,8 +25,7 @@ from twofold.rendering.kubernetes_pods import (
 from twofold.rendering.kubernetes_training import (
     CLAIMS,
     FILES,
-    run_variables,
-    settings_map,
+    environment,
     settings_needed,
     training_image,
 )
@@ -207,8 +206,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
     own: Object = {"name": "plan", "configMap": {"name": f"{run.name}-files"}}
     accelerators = machine.accelerators_per_node if devices(machine, 1, "", given) else 0
     start = f"python {FILES}/on_nodes.py {machine.node_count} {accelerators} {FILES}/{run.name}.sh"
-    image = training_image(run, given)
-    environment: Object = {"env": run_variables(run, given), "envFrom": settings_map(run, given)}
+    image, variables = training_image(run, given), environment(run, given)
     retries = Said(ceil(run.run.run.interruptions.high), f"{run.at}.run.interruptions: the upper end")
     job: Object = {
         **named("RayJob", "ray.io/v1", run.name, given),
@@ -218,7 +216,7 @@ def _job(run: TrainedRun, given: Given) -> RenderedFile:
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
                 "headGroupSpec": _head(HEAD_IMAGE, own),
-                "workerGroupSpecs": [_workers("node", machine, at, given, image, environment, own)],
+                "workerGroupSpecs": [_workers("node", machine, at, given, image, variables, own)],
             },
         },
     }
@@ -241,7 +239,7 @@ def _head(image: str, *own: Object) -> Object:
 
 
 def _workers(
-    name: str, machine: Machine, at: str, given: Given, image: str, environment: Object, *own: Object
+    name: str, machine: Machine, at: str, given: Given, image: str, variables: Object, *own: Object
 ) -> Object:
     """The nodes of a run or service, one pod each."""
     count = Said(machine.node_count, f"{at}.node_count")
@@ -249,7 +247,7 @@ def _workers(
     container: dict[str, Node] = {
         "name": "ray-worker",
         "image": image,
-        **environment,
+        **variables,
         **devices(machine, machine.accelerators_per_node, f"{at}.accelerators_per_node", given),
         "volumeMounts": [*({"name": "plan", "mountPath": FILES} for _ in own), *mounts(*claims)],
     }

@@ -10,7 +10,7 @@ from twofold.rendering.records import ServedPool, TrainedRun
 from twofold.rendering.shell import shell_files
 
 USED = re.compile(r"\$\{([A-Z]\w*)")
-ASKED = re.compile(r"\$\{([A-Z]\w*):\?set it to ([^}]*)\}")
+ASKED = re.compile(r"\$\{([A-Z]\w*):\?(?:set it to )?([^}]*)\}")
 
 
 def run_files(run: TrainedRun, given: Given) -> tuple[RenderedFile, ...]:
