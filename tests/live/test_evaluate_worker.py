@@ -175,10 +175,8 @@ def in_this_process(module: str, request: str, *_: str) -> dict[str, object]:
     return dict(json.loads(said.getvalue()))
 
 
-def test_weights_of_8_bits_are_within_half_a_step_and_the_engine_reads_the_same(
-    trained, tmp_path: Path
-) -> None:
-    """Unpacked here by the formula, and by the library that transformers unpacks them with."""
+def packed_in(folder: Path, smaller: str):
+    """Each of 14 quantised weights: as it was, packed, its scale, and as transformers' library unpacks it."""
     import torch
     from safetensors.torch import load_file
 
@@ -186,15 +184,30 @@ def test_weights_of_8_bits_are_within_half_a_step_and_the_engine_reads_the_same(
         "compressed_tensors.compressors.pack_quantized.helpers",
         reason="needs the extra [train]: `make extras`",
     ).unpack_from_int32
+    before, after = (load_file(folder / name / "model.safetensors") for name in ("first", smaller))
+    names = [each.removesuffix("_packed") for each in after if each.endswith("weight_packed")]
+    assert len(names) == 14
+    for name in names:
+        packed, scale, shape = (after[f"{name}_{part}"] for part in ("packed", "scale", "shape"))
+        whole = unpack(packed, int(smaller.rpartition("-")[2]), torch.Size(shape.tolist()))
+        yield before[name], packed, scale, whole
+
+
+def test_weights_of_8_bits_are_within_half_a_step_and_the_engine_reads_the_same(
+    trained, tmp_path: Path
+) -> None:
+    """Unpacked here by the formula, and by the library that transformers unpacks them with."""
+    import torch
+    from safetensors.torch import load_file
+
     write(tmp_path / "first", *trained)
     said = quantised(tmp_path, "first")
     assert said["weights_count"] == 14  # seven of each of two layers; not what predicts the next token
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "first-8"))
-    for name in (each.removesuffix("_packed") for each in after if each.endswith("weight_packed")):
-        packed, scale, shape = (after[f"{name}_{part}"] for part in ("packed", "scale", "shape"))
-        bits = packed.contiguous().view(torch.uint8)[:, : shape[1]].to(torch.int16) - 128
-        assert torch.equal(bits.to(torch.int8), unpack(packed, 8, torch.Size(shape.tolist())))
-        assert ((bits * scale - before[name]).abs() <= scale * 0.5001).all()
+    for before, packed, scale, whole in packed_in(tmp_path, "first-8"):
+        bits = packed.contiguous().view(torch.uint8)[:, : before.shape[1]].to(torch.int16) - 128
+        assert torch.equal(bits.to(torch.int8), whole)
+        assert ((bits * scale - before).abs() <= scale * 0.5001).all()
+    after = load_file(tmp_path / "first-8" / "model.safetensors")
     assert {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"} <= after.keys()
     with pytest.raises(ValueError, match="quantised already"):
         quantised(tmp_path, "first-8")
@@ -204,22 +217,12 @@ def test_weights_of_4_bits_are_within_half_a_step_of_their_group_and_the_engine_
     registry: Registry, trained, tmp_path: Path
 ) -> None:
     """What it costs is measured; packed files are no safetensors to an engine that only knows those."""
-    import torch
-    from safetensors.torch import load_file
-
-    unpack = pytest.importorskip(
-        "compressed_tensors.compressors.pack_quantized.helpers",
-        reason="needs the extra [train]: `make extras`",
-    ).unpack_from_int32
     write(tmp_path / "first", *trained)
     said = quantised(tmp_path, "first", 4)
     assert said["after_bytes"] < said["before_bytes"]
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "first-4"))
-    for name in (each.removesuffix("_packed") for each in after if each.endswith("weight_packed")):
-        packed, scale, shape = (after[f"{name}_{part}"] for part in ("packed", "scale", "shape"))
-        whole = unpack(packed, 4, torch.Size(shape.tolist())).float()
+    for before, _, scale, whole in packed_in(tmp_path, "first-4"):
         step = scale.repeat_interleave(32, dim=1)
-        assert ((whole * step - before[name]).abs() <= step * 0.5001).all()
+        assert ((whole.float() * step - before).abs() <= step * 0.5001).all()
     loss, smaller = (evaluated(tmp_path, name, "").loss_nats for name in ("first", "first-4"))
     assert loss < smaller < loss + 0.2
     described = registry.push(tmp_path / "first-4", "chat", "ann", {"quantised": "sha256:1"})
