@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.live.training import training_record
 from twofold.live.training.run_watch import READ_BYTES, RunWatch, Tail
 from twofold.live.training.training_record import (
     WARM_UP_STEPS,
@@ -119,6 +120,31 @@ def test_lines_that_a_full_disk_refuses_or_cuts_wait_in_their_order(
     append_event(tmp_path, "checkpoint", step=4)  # any line that has room brings the others
     assert [line.step for line in read_steps(tmp_path)] == [1, 2, 3]
     assert [event["event"] for event in read_events(tmp_path)] == ["checkpoint-failed", "checkpoint"]
+
+
+def test_a_file_that_may_not_be_written_raises_for_its_own_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        append_step(tmp_path, 0, LINE)
+    real, closed = os.open, steps_path(tmp_path, 0)
+
+    def denied(path: Path, *how: int) -> int:
+        if path == closed:
+            raise OSError(errno.EACCES, "Permission denied")
+        return real(path, *how)
+
+    with monkeypatch.context() as others:
+        others.setattr(os, "open", denied)
+        append_event(tmp_path, "checkpoint", step=1)
+        with pytest.raises(OSError, match="denied"):
+            append_step(tmp_path, 0, replace(LINE, step=2))
+    assert [event["event"] for event in read_events(tmp_path)] == ["checkpoint"]
+    assert not training_record._waiting
 
 
 def killed_run() -> tuple[list[StepLine], list[dict[str, object]]]:

@@ -297,13 +297,15 @@ def _append(path: Path, text: str) -> None:
     """
     with _one_writer:
         _waiting.setdefault(path, deque(maxlen=KEPT_LINES)).append(text.encode())
-        for file, lines in _waiting.items():
+        for file, lines in list(_waiting.items()):
             try:
                 _write(file, lines)
             except OSError as error:
-                if error.errno not in NO_ROOM:
-                    lines.clear()
+                if file == path and error.errno not in NO_ROOM:
+                    del _waiting[file]
                     raise
+            if not lines:
+                del _waiting[file]
 
 
 def _write(path: Path, lines: deque[bytes]) -> None:
